@@ -4,6 +4,6 @@ Decides: how the parts are assembled (``broker``), the form of HTTP and of the c
 Leaves to others: the meaning of requests (``partitions``), replication (``raftlog``).
 
 Read ``broker`` (composition) and ``app`` (the request pipeline) first. Requests arrive through
-``connections``
-and are handled by a module of ``resources`` with the shared tools of ``http``. ``cli`` is the command line.
+``connections`` and are handled by a module of ``resources`` with the shared tools of ``http``. ``cli`` is the
+command line.
 """

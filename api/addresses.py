@@ -47,13 +47,13 @@ def http_url(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the address is reachable from this machine only."""
+    """True if the address is reachable from this machine only."""
     ip = _ip(host)
     return host == "localhost" if ip is None else ip.is_loopback
 
 
 def is_unspecified(host: str) -> bool:
-    """Whether the address means all addresses of a machine, so that clients cannot connect to it."""
+    """True if the address means all addresses of a machine, so that clients cannot connect to it."""
     ip = _ip(host)
     return not host if ip is None else ip.is_unspecified
 

@@ -26,6 +26,9 @@ from api.resources import (
     cluster,
     documentation,
     fetch,
+    group_members,
+    group_poll,
+    groups,
     health,
     metrics,
     offsets,
@@ -44,6 +47,9 @@ ROUTES: tuple[Route, ...] = (
     *topics.ROUTES,
     *partitions.ROUTES,
     *offsets.ROUTES,
+    *groups.ROUTES,
+    *group_members.ROUTES,
+    *group_poll.ROUTES,
     *cluster.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,
@@ -82,7 +88,7 @@ class RequestPipeline:
         return await self._answer(request, request.rel_url.raw_path)
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
-        """Whether a successful response is endless, so that aiohttp must write it."""
+        """True if a successful response is endless, so that aiohttp must write it."""
         try:
             route, _ = self._paths.find(method, path)
         except RaftlogError:

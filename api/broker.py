@@ -1,8 +1,7 @@
 """One broker, assembled: settings in, a running broker out.
 
 Decides: which parts there are, their dependencies, and the order in which they start and stop. The
-filesystem,
-the clock and the transport are passed in, so that the simulator can replace them.
+filesystem, the clock and the transport are passed in, so that the simulator can replace them.
 """
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from api.broker_groups import BrokerGroups
 from api.disk_reserve import DiskReserve
 from api.settings import BrokerSettings
 from partitions.hosting.first_start import FirstStart
 from partitions.hosting.hosted_metadata import HostedMetadata
-from partitions.hosting.replica_manager import PartitionManager
+from partitions.hosting.replica_manager import ReplicaManager
 from partitions.hosting.trash import Trash
 from partitions.metadata.active import ControllerSettings
 from partitions.metadata.commands import RegisterBroker
 from partitions.metadata.planner import PlannerLimits
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
 from partitions.reassignment.admin import PartitionAdmin
 from partitions.reassignment.reassigner import Reassigner
@@ -79,7 +79,7 @@ class Broker:
         self.settings = settings
         self.node_id = NodeId(settings.broker_id)
         self.is_draining = False
-        self.producer_ids = ProducerIds(environment.secret)
+        self.producer_ids = ProducerIdCipher(environment.secret)
         self._environment = environment
         self._data_directory = data_directory
         self._http_url = http_url
@@ -113,16 +113,7 @@ class Broker:
         self.compaction = self._compaction()
         self.controller = self._controller()
         self._first_start = self._first_start_of_cluster()
-        self.manager = PartitionManager(
-            self.host,
-            self.controller,
-            self.supervisor,
-            self._logs,
-            self._broken,
-            producer_ids=self.producer_ids,
-            producers_max=limits.producers_max,
-            trash=self._trash(),
-        )
+        self.manager = self._manager()
         self.gateway = Gateway(
             self.node_id,
             lambda: self.controller.image,
@@ -131,12 +122,26 @@ class Broker:
             bytes_in_flight_max=limits.request_bytes_in_flight_max,
             why_offline=self._why_offline,
         )
+        self.groups = BrokerGroups(settings, self.controller, self.gateway, self.host.calls, self.host.clock)
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
     def _compaction(self) -> CompactionManager:
         rate, tenants = self.settings.limits.compaction_bytes_per_s, self.supervisor.serving_tenants
         return CompactionManager(self.host, self._environment.filesystem, asyncio.to_thread, tenants, rate)
+
+    def _manager(self) -> ReplicaManager:
+        return ReplicaManager(
+            self.host,
+            self.controller,
+            self.supervisor,
+            self._logs,
+            self._broken,
+            producer_ids=self.producer_ids,
+            producers_max=self.settings.limits.producers_max,
+            trash=self._trash(),
+            derive=lambda target: self.groups.derive(target),
+        )
 
     def _first_start_of_cluster(self) -> FirstStart:
         disk, directory = self._environment.filesystem, self._metadata_directory
@@ -179,7 +184,7 @@ class Broker:
         )
 
     def _why_offline(self, target: TopicPartition) -> str:
-        """Why a replica of this broker does not serve."""
+        """The reason why a replica of this broker does not serve."""
         return (
             self.manager.failure_of(key_of(target))
             or self._first_start.trouble

@@ -15,7 +15,7 @@ LOOK_EVERY_S: Final = 0.25
 
 
 class DiskReserve:
-    """Whether a directory's filesystem has more than ``reserve_bytes`` free."""
+    """Checks if a directory's filesystem has more than ``reserve_bytes`` free."""
 
     def __init__(self, filesystem: Filesystem, directory: str, reserve_bytes: int, clock: Clock) -> None:
         self._filesystem = filesystem
@@ -35,5 +35,5 @@ class DiskReserve:
         return self._free_bytes
 
     def has_room(self) -> bool:
-        """Whether more than the reserve is free."""
+        """True if more than the reserve is free."""
         return self.free_bytes > self._reserve_bytes

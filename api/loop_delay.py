@@ -20,7 +20,7 @@ _SCHEDULER: Final = Path("/proc/thread-self/schedstat")  # "running_ns waiting_n
 
 
 def waited_for_processor_s() -> float:
-    """How long this thread has been ready to run without a CPU; 0 where the system does not report it."""
+    """The time that this thread has waited for a CPU; 0 if the system does not report it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(_SCHEDULER.read_bytes().split()[1]) / 1e9
     return 0.0

@@ -16,7 +16,7 @@ import random
 import secrets
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 from prometheus_client import PlatformCollector, ProcessCollector
 
@@ -25,7 +25,6 @@ from api.broker import Broker, BrokerEnvironment, sync_thread
 from api.cluster_files import read_secret
 from api.connections.listener import HttpListener
 from api.descriptors import Descriptors, share_out
-from api.logs import configure_logs
 from api.loop_delay import LoopDelay
 from api.serving import services_of
 from api.settings import BrokerSettings
@@ -39,6 +38,8 @@ from raftlog.types import NodeId
 
 _log = logging.getLogger("raftlog.server")
 
+Equip = Callable[[BrokerEnvironment], BrokerEnvironment]
+
 EXIT_BROKEN = 70
 HTTP_STOP_S = 2.0
 _M_MMAP_THRESHOLD = -3  # of malloc.h
@@ -49,7 +50,14 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def run(settings: BrokerSettings) -> int:
     """Run one broker until a signal stops it; return the exit status."""
+    from api.logs import configure_logs  # a broker of the testing kit has other logs, and starts sooner
+
     configure_logs(settings.log_level, settings.broker_id)
+    return run_in(settings, lambda machine: machine)
+
+
+def run_in(settings: BrokerSettings, equip: Equip) -> int:
+    """Run one broker in an environment made from that of this machine. ``equip`` is called on the loop."""
     _give_back_large_blocks()
     sys.setswitchinterval(TURN_S)  # after each system call the loop must get the interpreter again
     descriptors = share_out(settings.limits.connections_max)
@@ -62,7 +70,7 @@ def run(settings: BrokerSettings) -> int:
         _log.error("cannot start: %s", error)
         return 1
     try:
-        return _run_loop(_serve(settings, secret, descriptors))
+        return _run_loop(_serve(settings, secret, descriptors, equip))
     except (OSError, LogCorrupt, RaftlogError) as error:
         _log.error("cannot start: %s", error)
         return 1
@@ -84,12 +92,12 @@ def _run_loop(main: Coroutine[None, None, int]) -> int:
     return int(uvloop.run(main))
 
 
-async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descriptors) -> int:
+async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descriptors, equip: Equip) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
-    environment = _environment(settings, secret, descriptors)
+    environment = equip(_environment(settings, secret, descriptors))
     broker = Broker(settings, environment, str(settings.data_directory), settings.http_url)
     services = services_of(broker, random.Random(secrets.randbits(64)))
     ProcessCollector(registry=services.registry)

@@ -40,6 +40,8 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
         controller=broker.controller,
         gateway=broker.gateway,
         admin=broker.admin,
+        groups=broker.groups.service,
+        group_offsets=broker.groups.offsets,
         clock=broker.host.clock,
         producer_ids=broker.producer_ids,
         rng=rng,

@@ -153,6 +153,15 @@ class Timing(BaseModel):
         return self
 
 
+class Groups(BaseModel):
+    """Consumer groups. The number of partitions counts when ``__offsets`` is created."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    offsets_partitions: Annotated[int, Field(ge=1, le=1000)] = 16
+    offsets_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of groups without members
+
+
 class BrokerSettings(BaseSettings):
     """All settings of one broker."""
 
@@ -175,6 +184,7 @@ class BrokerSettings(BaseSettings):
     log_level: str = "info"
     limits: Limits = Limits()
     timing: Timing = Timing()
+    groups: Groups = Groups()
 
     @field_validator("advertised_http")
     @classmethod

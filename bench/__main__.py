@@ -38,7 +38,7 @@ ROWS: dict[str, Callable[[Bench], Awaitable[Section]]] = {
     "growth": rows_of_growth.growth,
 }
 ALONE = ("idle", "failover")
-"""Rows with clusters of their own: the others need not even start."""
+"""Rows that start their own clusters: the shared systems need not start."""
 
 
 async def measure(bench: Bench, names: list[str]) -> list[Section]:

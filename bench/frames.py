@@ -1,8 +1,7 @@
 """Frames of the bare processes: u32 length, u8 kind, u8 stream, payload.
 
 A large payload is read directly into its own buffer, and all frames written in one turn of the loop are sent
-in
-one system call.
+in one system call.
 """
 
 from __future__ import annotations

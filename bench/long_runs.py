@@ -31,7 +31,7 @@ NAMES: Final = {
     BROKERS_LONG: "whole brokers with quiet phases, not counted",
 }
 PLAN: Final = ((BROKERS, 200), (CORE, 1000), (LOG, 400), (BROKERS_LONG, 20))
-"""The pieces of a round where none are asked for: some minutes each."""
+"""The default pieces of a round: some minutes each."""
 SOURCES: Final = ("raftlog", "partitions", "groups", "api", "chaos", "pyproject.toml")
 BEHIND_SWEEPS: Final = 1 << 32  # sweeps begin at a CRC-32
 
@@ -67,7 +67,9 @@ def wanted(text: str) -> tuple[str, int]:
     """The level and the number of seeds in ``brokers:400``. Raises ``ValueError`` with the remedy."""
     level, _, count = text.rpartition(":")
     if level not in NAMES or not count.isdigit():
-        raise ValueError(f"{text!r} is no piece: say how many seeds of which level, {BROKERS}:400")
+        raise ValueError(
+            f"{text!r} is not a piece: give a level and a number of seeds, such as {BROKERS}:400"
+        )
     return level, int(count)
 
 
@@ -123,14 +125,14 @@ def since_violation(known: Iterable[Piece], sources: str) -> list[Piece]:
 
 
 def is_reached(pieces: Sequence[Piece]) -> bool:
-    """Whether the counted time has reached the target, with or without violations."""
+    """True if the counted time has reached the target, with or without violations."""
     counted = sum(piece.hours for piece in pieces if piece.level in COUNTED)
     brokers = sum(piece.hours for piece in pieces if piece.level == BROKERS)
     return counted >= HOURS_MIN and brokers >= BROKER_HOURS_MIN
 
 
 def is_kept(pieces: Sequence[Piece]) -> bool:
-    """Whether the target is reached, without a violation in any level."""
+    """True if the target is reached, without a violation in any level."""
     return is_reached(pieces) and not any(piece.violations for piece in pieces)
 
 

@@ -3,8 +3,7 @@
 Decides: what each row runs, its figures and whether its target is reached. Leaves to others: the runs
 (``chaos.simulator``, ``chaos.crash_points``, ``chaos.corruption``, ``chaos.abuse``,
 ``tests.simulation.mutants``). Measuring a row leaves the others unchanged; each row names its commit, machine
-and
-day, and is measured only on a clean checkout of a commit. Row 2 is measured in pieces (``long_runs``).
+and day, and is measured only on a clean checkout of a commit. Row 2 is measured in pieces (``long_runs``).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ RESULTS: Final = (
     "docs/planted-bugs.md",
     "tests/*/mutants/caught.json",
 )
-"""What measuring writes: a change of these alone leaves a checkout clean."""
+"""Files that measuring writes: changes of these alone leave a checkout clean."""
 
 Value = int | float | str
 Figures = dict[str, Value]
@@ -67,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """How to measure: a part if ``is_quick``; for row 2 ``pieces`` after the ``known`` ones."""
+    """A measurement to make: a part of it if ``is_quick``; for row 2 ``pieces`` after the ``known`` ones."""
 
     is_quick: bool
     commit: str
@@ -87,7 +86,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a row runs. A row that is measured in steps is written after each."""
+    """Measures one row. A row that is measured in steps is written after each step."""
 
     title: str
     target: str
@@ -206,7 +205,7 @@ def abuse(is_quick: bool) -> tuple[Figures, bool]:
 
 
 class Skipped(Exception):
-    """This row cannot be measured now; the text says why."""
+    """This row cannot be measured now; the text is the reason."""
 
 
 def _at_once(measure: Callable[[bool], tuple[Figures, bool]]) -> Callable[[Task], Iterator[Measured]]:

@@ -31,7 +31,7 @@ class Floor:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the figure is on the right side of the bound."""
+        """True if the figure meets the bound."""
         return self.reached <= self.wanted if self.is_upper else self.reached >= self.wanted
 
 
@@ -85,15 +85,15 @@ def page(sections: Sequence[Section], *, took_s: float, rounds: int) -> str:
     """The whole page."""
     parts = [
         "# Benchmarks\n",
-        "Written by `make bench`; do not edit. Every system runs as three nodes with three replicas on this "
-        "one machine, together with the client that loads it. The systems take turns, round by round; each "
-        f"figure is the median of {rounds} rounds. Machines and days differ: what counts is the ratio "
-        "between systems. In brackets: our figure divided by theirs.\n",
+        "Written by `make bench`; do not edit. Every system runs as three nodes with three replicas on one "
+        "machine, together with the client. The systems run in turns; each figure is the median of "
+        f"{rounds} rounds. Only ratios between systems of one run are comparable, since machines and days "
+        "differ. A ratio in brackets is the figure of raftlog divided by that of the other system.\n",
         table(["this run", ""], [[key, value] for key, value in _machine(took_s).items()]),
     ]
     floors = [floor for section in sections for floor in section.floors]
     if floors:
-        parts += ["\n## What this release promises\n", _floor_table(floors)]
+        parts += ["\n## Targets of this release\n", _floor_table(floors)]
     for section in sections:
         parts += [f"\n## {section.title}\n", section.text + "\n", *section.tables]
         parts += [f"![{section.title}](images/{name})\n" for name in section.images]
@@ -110,7 +110,7 @@ def _floor_table(floors: Sequence[Floor]) -> str:
         ]
         for floor in floors
     ]
-    return table(["what", "reached", "promised", "kept"], rows)
+    return table(["what", "measured", "target", "met"], rows)
 
 
 def _machine(took_s: float) -> dict[str, str]:
@@ -124,7 +124,7 @@ def _machine(took_s: float) -> dict[str, str]:
         "commit": commit.stdout.strip() or "unknown",
         "machine": f"{len(os.sched_getaffinity(0))} cores, {_processor()}, {memory_gb:.0f} GB of memory",
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
-        "took": f"{took_s / 60:.0f} minutes",
+        "duration": f"{took_s / 60:.0f} minutes",
     }
 
 

@@ -29,7 +29,7 @@ class _JsonOver:
         self._connected = 0
 
     async def start(self, streams: int) -> None:
-        """It is running already."""
+        """Nothing: the system is already running."""
 
     async def stop(self) -> None:
         """The caller stops it."""
@@ -50,7 +50,8 @@ async def http_json(bench: Bench) -> Section:
     section = Section(
         "HTTP with JSON",
         f"{CONNECTIONS} connections spread over the three brokers POST records of 100 B to "
-        f"`{paths.topic_records(TOPIC)}`; a broker that does not lead the partition passes them on.",
+        f"`{paths.topic_records(TOPIC)}`; a broker that does not lead the partition forwards "
+        "them to the leader.",
     )
     rows = []
     for records in (1, 100):
@@ -60,7 +61,7 @@ async def http_json(bench: Bench) -> Section:
         found = (await bench.in_turn([_JsonOver(bench.raftlog)], load))[bench.raftlog.name]
         rows.append(
             [
-                f"{records} record{'s' if records > 1 else ''} a request",
+                f"{records} record{'s' if records > 1 else ''} per request",
                 f"{found.records_per_s / records:,.0f}",
                 f"{found.records_per_s:,.0f}",
                 f"{found.p50_ms:.1f} ms",
@@ -76,8 +77,8 @@ async def python_client(bench: Bench) -> Section:
     section = Section(
         "Python client",
         f"One `raftlog.aio` producer with its defaults sends records one by one to {STREAMS} partitions and "
-        "waits for all receipts; the time includes building the batches. Beside it, in turn, prebuilt "
-        "batches over raw connections.",
+        "waits for all receipts; the time includes building the batches. For comparison, "
+        "prebuilt batches are sent over raw connections in alternate rounds.",
     )
     rows = []
     for record_bytes in (1024, 100):

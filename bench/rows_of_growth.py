@@ -19,10 +19,9 @@ Points = Sequence[tuple[float, float]]
 async def growth(bench: Bench) -> Section:
     """Three plots of records a second."""
     section = Section(
-        "As things grow",
-        "Records of 1 KB, with four requests in flight for each of four partitions in the first plot, "
-        "sixteen for all partitions together in the second, and four for one partition whose log "
-        "grows in the third.",
+        "Growth",
+        "Records of 1 KB. The first plot has four requests in flight for each of four partitions, the second "
+        "sixteen for all partitions together, and the third four for one partition whose log grows.",
     )
     bench.images.mkdir(parents=True, exist_ok=True)
     for name, label, lines in (

@@ -24,8 +24,8 @@ async def produce(bench: Bench) -> Section:
     section = Section(
         "Produce",
         "Prebuilt batches over raw connections; four requests in flight for each stream. raftlog, NATS with "
-        "`sync_interval: always`, Kafka with `flush.messages=1` and the ceiling have fsynced what they "
-        "acknowledge; NATS and Kafka by default and pysyncobj have not.",
+        "`sync_interval: always`, Kafka with `flush.messages=1` and the ceiling fsync records before they "
+        "acknowledge them. NATS and Kafka with default settings, and pysyncobj, do not.",
     )
     figures: dict[str, dict[str, Measured]] = {}
     shapes = ((100, 1024, 1), (100, 1024, STREAMS), (400, 100, 1), (400, 100, STREAMS))
@@ -73,8 +73,8 @@ async def end_to_end(bench: Bench) -> Section:
     """From a producer to a waiting consumer."""
     section = Section(
         "End to end",
-        "From the moment a record of 1 KB is sent until a consumer that was waiting for it has it. raftlog "
-        "and Kafka: a long poll; NATS: a push consumer.",
+        "The time from sending a record of 1 KB until a waiting consumer has received it. raftlog and Kafka "
+        "use a long poll, NATS a push consumer.",
     )
     one = functools.partial(_end_to_end_round, bench.seconds)
     found = await bench.rounds_of(_readable(bench), one)
@@ -87,8 +87,8 @@ async def consume(bench: Bench) -> Section:
     wanted_bytes = (32 if bench.is_quick else 128) << 20
     section = Section(
         "Consume",
-        f"Batches of 100 x 1 KB that stand in the page cache, {wanted_bytes >> 20} MB of each partition, by "
-        "a client that looks at heads only. The CPU is that of all three brokers together.",
+        f"Reads of batches of 100 x 1 KB from the page cache, {wanted_bytes >> 20} MB of each partition. The "
+        "client parses only headers. The CPU time is the sum of all three brokers.",
     )
     for system in _readable(bench):
         await _fill(system, wanted_bytes)
@@ -110,7 +110,7 @@ async def consume(bench: Bench) -> Section:
             f"{sorted(spent_s)[middle]:.2f} s",
         ]
     )
-    section.tables.append(table(["system", "partitions", "throughput", "CPU a GB"], rows))
+    section.tables.append(table(["system", "partitions", "throughput", "CPU per GB"], rows))
     return section
 
 

@@ -26,8 +26,8 @@ async def idle(bench: Bench) -> Section:
     observed_s = 5.0 if bench.is_quick else 20.0
     section = Section(
         "Idle partitions",
-        f"{partitions} partitions with three replicas that nobody uses: CPU of each broker over "
-        f"{observed_s:.0f} s once they are quiescent, and how much its memory grew by them.",
+        f"{partitions} unused partitions with three replicas: the CPU of each broker over {observed_s:.0f} s "
+        "after the partitions have become quiescent, and the memory that they take.",
     )
     system = RaftlogSystem(bench.directory / "idle")
     try:
@@ -49,7 +49,7 @@ async def idle(bench: Bench) -> Section:
         [f"broker {number}", f"{percent:.1f} %", f"{kilobytes:.1f} KB"]
         for number, (percent, kilobytes) in enumerate(zip(used, growth, strict=True), 1)
     ]
-    section.tables.append(table(["", "CPU, of one core", "memory a partition"], rows))
+    section.tables.append(table(["", "CPU, of one core", "memory per partition"], rows))
     what = f"CPU of a broker with {partitions} idle partitions"
     section.floors.append(Floor(what, max(used), 8, " %", is_upper=True))
     return section
@@ -60,9 +60,9 @@ async def failover(bench: Bench) -> Section:
     trials = 3 if bench.is_quick else FAILOVERS
     section = Section(
         "Failover",
-        f"A client writes one record at a time through a broker that does not lead the partition, and tries "
-        f"again at once when it fails. The leader is killed with `kill -9`, {trials} times; the gap is the "
-        "time between the last acknowledgement before and the first after.",
+        f"A client writes one record at a time through a broker that does not lead the partition, and "
+        f"retries a failed write at once. The leader is killed with `kill -9`, {trials} times. The gap is "
+        "the time from the last acknowledgement before the kill to the first one after it.",
     )
     gaps: list[float] = []
     system = RaftlogSystem(bench.directory / "failover")
@@ -75,7 +75,7 @@ async def failover(bench: Bench) -> Section:
         await system.stop()
     gaps.sort()
     row = [f"{percentile(gaps, 50):.2f} s", f"{percentile(gaps, 99):.2f} s", f"{gaps[0]:.2f} s"]
-    section.tables.append(table(["p50", "p99", "least"], [row]))
+    section.tables.append(table(["p50", "p99", "minimum"], [row]))
     return section
 
 

@@ -1,8 +1,7 @@
 """A real cluster under control: broker processes that are started, killed, paused and queried.
 
 Decides: how processes are started and stopped, and when a broker counts as ready. Every process that is
-started
-here is ended here, by its pid.
+started here is ended here, by its pid.
 """
 
 from __future__ import annotations
@@ -20,18 +19,40 @@ from collections.abc import Mapping
 from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from api.addresses import RPC_PORT_STEP
 from api.cluster_files import create_cluster, existing_brokers, settings_path
 from raftlog.__main__ import COMMAND
 
+POLL_S = 0.01
 PORT_MIN = 10_000
 EPHEMERAL_PORT_MIN = 32_768  # the range of outgoing connections on Linux begins here
 
 
 class ClusterFailed(Exception):
     """A broker did not become ready or end in time; the message has the end of its log."""
+
+
+class BrokerProcess(Protocol):
+    """What ``subprocess.Popen`` does."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status. Raises ``subprocess.TimeoutExpired``."""
+
+    def send_signal(self, sig: int) -> None:
+        """Nothing happens when it has ended."""
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
 
 
 class Cluster:
@@ -54,7 +75,7 @@ class Cluster:
         self.directory = directory
         self._limit = ["prlimit", f"--nofile={open_files_max}", "--"] if open_files_max else []
         self._environment = {**os.environ, **(environment or {})}
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._processes: dict[int, BrokerProcess] = {}
         self._killed: set[int] = set()  # pids that were ended here
         if not existing_brokers(directory):
             create_cluster(directory, brokers=brokers, http_port=free_ports(brokers))
@@ -106,13 +127,16 @@ class Cluster:
 
     def launch(self, broker: int, *, environment: Mapping[str, str] | None = None) -> None:
         """Start one broker's process without waiting; only it gets the additional ``environment``."""
+        self._processes[broker] = self._new_process(broker, environment or {})
+
+    def _new_process(self, broker: int, environment: Mapping[str, str]) -> BrokerProcess:
         config = settings_path(self.directory, broker)
         with self._log_path(broker).open("ab") as log:
-            self._processes[broker] = subprocess.Popen(
+            return subprocess.Popen(
                 [*self._limit, *COMMAND, "serve", "--config", str(config)],
                 stdout=log,
                 stderr=log,
-                env={**self._environment, **(environment or {})},
+                env={**self._environment, **environment},
                 start_new_session=True,
             )
 
@@ -126,7 +150,7 @@ class Cluster:
                     raise ClusterFailed(
                         f"broker {broker} is not ready (status {status}):\n{self.log_text(broker)[-3000:]}"
                     )
-                time.sleep(0.05)
+                time.sleep(POLL_S)
 
     def kill(self, broker: int) -> None:
         """``kill -9``; returns when the process is gone."""
@@ -213,7 +237,7 @@ class Cluster:
                 for item in items:
                     if item["partition"] == partition and item["leader"] in self.running:
                         return int(item["leader"])
-            time.sleep(0.05)
+            time.sleep(POLL_S)
         raise ClusterFailed(f"{topic}/{partition} has no leader after {wait_s} s")
 
     def __enter__(self) -> Self:
@@ -248,7 +272,7 @@ class Cluster:
             raise ClusterFailed(f"broker {broker} did not stop:\n{self.log_text(broker)[-3000:]}") from None
 
     def is_ready(self, broker: int) -> bool:
-        """Whether it reports that it can serve."""
+        """True if the broker reports that it can serve."""
         try:
             with urllib.request.urlopen(f"{self._urls[broker]}/healthz/ready", timeout=2) as answer:
                 return bool(answer.status == 200)
@@ -272,10 +296,8 @@ def free_ports(how_many: int) -> int:
     """The first of several consecutive free ports; those ``RPC_PORT_STEP`` above are free, too.
 
     All are below the range of outgoing connections: otherwise a client that dials a stopped broker could get
-    the
-    broker's own port. A stopped broker does not reserve its port, so clusters of one process begin at least
-    ten
-    ports apart.
+    the broker's own port. A stopped broker does not reserve its port, so clusters of one process begin at
+    least ten ports apart.
     """
     rows = [
         first + row

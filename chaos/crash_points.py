@@ -66,7 +66,7 @@ def enumerate_points(stride: int = 1) -> tuple[int, list[CrashPoint]]:
     """The number of operations of the workload, and every ``stride``-th with both kinds of crash."""
     workload = run_point(None)
     if workload.violations:
-        raise RuntimeError(f"the workload fails without a death: {workload.violations[0]}")
+        raise RuntimeError(f"the workload fails without a crash: {workload.violations[0]}")
     operations = workload.steps[-1][1]
     points = [
         CrashPoint(operation, manner)
@@ -120,10 +120,14 @@ def _failure(point: CrashPoint) -> str:
 def main() -> int:
     """The exit status: 1 after any failed recovery."""
     parser = argparse.ArgumentParser(prog="python -m chaos.crash_points", description=__doc__)
-    parser.add_argument("--stride", type=int, default=1, help="every so many-th operation only (1)")
-    parser.add_argument("--at", type=int, help="this one only, with its timeline")
-    parser.add_argument("--kill", action="store_true", help="with --at: a kill in place of a power loss")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one a core)")
+    parser.add_argument("--stride", type=int, default=1, help="only every n-th operation (default: 1)")
+    parser.add_argument("--at", type=int, help="only this operation, with its timeline")
+    parser.add_argument(
+        "--kill", action="store_true", help="with --at: kill the process instead of a power loss"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)"
+    )
     options = parser.parse_args()
     if options.at is not None:
         workload = run_point(CrashPoint(options.at, KILL if options.kill else POWER_LOSS), keeps_lines=True)

@@ -62,12 +62,12 @@ class Workload(Simulation):
         for machine in self.machines:
             machine.start()
         work = asyncio.get_running_loop().create_task(self._work())
-        await self._until(lambda: work.done() or self._is_struck, 20 * STEP_TIMEOUT_S)
+        await self._until(lambda: work.done() or self._has_crashed, 20 * STEP_TIMEOUT_S)
         work.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await work
         if self._point is not None:
-            if not self._is_struck:
+            if not self._has_crashed:
                 self.counted.disk.dies_after = None
                 (self.counted.kill if self._point.manner == KILL else self.counted.lose_power)()
             await asyncio.sleep(0.5)
@@ -81,7 +81,7 @@ class Workload(Simulation):
         await convergence.read_everything()
 
     @property
-    def _is_struck(self) -> bool:
+    def _has_crashed(self) -> bool:
         return self._point is not None and self.counted.disk.dies_after is None
 
     # The workload.
@@ -137,8 +137,8 @@ class Workload(Simulation):
             await asyncio.sleep(0.2)
 
     async def _cut_a_divergent_tail(self) -> None:
-        """It is isolated, accepts records that nobody else gets, and finds another leader after its
-        return.
+        """The machine is isolated, accepts records that no other replica gets, and finds another leader after
+        its return.
         """
         others = [machine for machine in self.machines if machine is not self.counted]
         directions = [(self.counted.node, other.node) for other in others]
@@ -179,27 +179,27 @@ class Workload(Simulation):
         await self._until(self._is_level)
 
     async def _leave_and_return_behind_the_log_start(self) -> None:
-        """Its replica is removed, and added again by a snapshot."""
+        """The replica of the machine is removed, and added again by a snapshot."""
         await self._move(FADING, 1, 3)
         for _ in range(6):
             await self._send(FADING)
         await self._move(FADING, 1, 2, 3)
 
     async def _join(self) -> None:
-        """It learns a log as an added replica, and votes in place of another."""
+        """The machine receives a log as an added replica, and votes in place of another."""
         await self._move(MOVING, 1, 3)
         for _ in range(3):
             await self._send(MOVING, count=3)
         await self._move(MOVING, 1, 2)
 
     async def _lead_a_change(self) -> None:
-        """It leads a membership change."""
+        """The machine leads a membership change."""
         await self._lead(MOVING)
         await self._send(MOVING)
         await self._move(MOVING, 2, 3)
 
     async def _leave(self) -> None:
-        """It leads its own removal."""
+        """The machine leads the removal of its own replica."""
         await self._send(MOVING)
         await self._move(MOVING, 1, 3)
         await self._send(MOVING)
@@ -236,11 +236,13 @@ class Workload(Simulation):
             if holds():
                 return
             await asyncio.sleep(0.02)
-        if not self._is_struck:
-            self.violated("L2 a healed cluster works", f"the workload waits in vain after {self.steps}")
+        if not self._has_crashed:
+            self.violated(
+                "L2 a healed cluster works", f"the workload made no progress in time after {self.steps}"
+            )
 
     def _is_level(self) -> bool:
-        """Whether all logs of all groups end at one committed index."""
+        """True if all logs of all groups end at one committed index."""
         ends: dict[GroupId, set[int]] = {}
         for machine in self.machines:
             for group_id, group in ({} if machine.broker is None else machine.broker.host.groups).items():

@@ -66,7 +66,7 @@ class Sent:
 def main() -> None:
     """Run the demo; returns the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--limit", type=int, default=None, help="send so many flights only")
+    parser.add_argument("--limit", type=int, default=None, help="maximum number of flights to send")
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="raftlog-demo-"))
     try:
@@ -200,7 +200,7 @@ def verdict(sent: Sent, by_rest: Tally, rest_s: float, by_client: Tally, client_
     for error in sent.errors[:3]:
         _say(f"not sent: {error}")
     is_good = all(results)
-    _say("nothing lost, nothing doubled, nothing reordered within a key" if is_good else "THE DEMO FAILED")
+    _say("no record lost, duplicated, or reordered within a key" if is_good else "THE DEMO FAILED")
     return is_good
 
 

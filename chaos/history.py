@@ -1,4 +1,4 @@
-"""What clients saw: the only input of the checkers.
+"""The history of a run as clients saw it: the only input of the checkers.
 
 Times are seconds of one monotonic clock. A send whose outcome is ``UNKNOWN`` may have happened
 at any time after it was invoked, or never; only a response that guarantees that nothing was written

@@ -1,8 +1,7 @@
 """Load on real brokers over plain HTTP, and an exact record of what its clients saw.
 
 Decides: what is sent and read, how long a client retries, and which responses are definite failures. Leaves
-to
-others: the faults (the caller) and the checks (``checkers``).
+to others: the faults (the caller) and the checks (``checkers``).
 
 A send is one batch with a producer id and a sequence, and all its retries: the same bytes, to any
 broker, until one answers. A retry is never another send, so a value at two offsets is an anomaly.

@@ -1,35 +1,47 @@
 """Entry point of the ``raftlog`` script and of ``python -m raftlog``.
 
 It is in this package because nobody else uses its name. Other projects have packages that are called ``api``,
-``groups``, ``partitions`` or ``chaos``, too. Such a package in a directory of ``PYTHONPATH``, or in the
-current directory, would be imported in place of ours.
+``groups``, ``partitions`` or ``chaos``, too. A wheel therefore has ours in a folder of this package that is
+on no path, where they hide no other. Whatever ``PYTHONPATH`` and the current directory hold, the programs of
+this package import the ones that were installed with it.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 OURS: Final = ("api", "groups", "partitions", "chaos")
+_HERE: Final = Path(__file__).resolve().parent
+_IN_WHEEL: Final = _HERE / "_packages"
+HOME: Final = str(_IN_WHEEL if _IN_WHEEL.is_dir() else _HERE.parent)
 COMMAND: Final = (sys.executable, "-P", "-m", "raftlog")
 """The same in a process of its own, for which the current directory hides nothing."""
 
 
+class _OurPackages:
+    """Finds the packages named ``OURS`` in ``HOME``, and no others."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [HOME], target) if name in OURS else None
+
+
+def use_our_packages() -> None:
+    """From now on this process imports the packages named ``OURS`` from ``HOME``."""
+    sys.meta_path.insert(0, _OurPackages)
+
+
 def main() -> None:
-    """Run the command line, unless a package of ours is hidden by another one of its name."""
-    home = Path(__file__).resolve().parent.parent
-    for name in OURS:
-        spec = find_spec(name)
-        found = list(spec.submodule_search_locations or [spec.origin or ""]) if spec is not None else []
-        if found and home not in [Path(place).resolve().parent for place in found]:
-            sys.stderr.write(
-                f"error: {found[0]} hides the package {name!r} of raftlog in {home}; "
-                "leave its folder out of PYTHONPATH, or run `raftlog` and not `python -m raftlog` there\n"
-            )
-            sys.exit(2)
+    """Run the command line."""
+    use_our_packages()
     import_module("api.cli").main()
 
 

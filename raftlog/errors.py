@@ -11,6 +11,10 @@
     │   ├── UnknownPartition
     │   ├── TopicExists
     │   ├── Conflict                the state of things forbids it now; the message says what to do first
+    │   ├── UnknownGroup            no consumer group of that name
+    │   ├── UnknownMember           the group has no such member: join again
+    │   ├── StaleGeneration         the group has had a rebalance since: join again
+    │   ├── RebalanceInProgress     the group waits for its members to join again
     │   ├── PreconditionFailed      If-Match or If-Offset does not hold
     │   ├── OffsetOutOfRange        below the log start or above the high watermark
     │   ├── UndecodableBatch        a stored batch holds no records that can be read
@@ -129,6 +133,31 @@ class Conflict(Rejected):
     code = "conflict"
 
 
+class UnknownGroup(Rejected):
+    """No consumer group of that name: it has neither members nor committed offsets."""
+
+    code = "group_not_found"
+
+
+class UnknownMember(Rejected):
+    """The group has no such member: it never joined, has left, or its session has expired."""
+
+    code = "member_unknown"
+
+
+class StaleGeneration(Rejected):
+    """The group has another generation, ``current``: join again."""
+
+    code = "generation_stale"
+
+
+class RebalanceInProgress(Rejected):
+    """The group waits for its members to join again, or for its leader's plan."""
+
+    code = "rebalance_in_progress"
+    retryable = True
+
+
 class PreconditionFailed(Rejected):
     """The resource has changed since it was read; read it again."""
 
@@ -144,7 +173,7 @@ class OffsetOutOfRange(Rejected):
 class UndecodableBatch(Rejected):
     """A stored batch whose checksum is right and whose inside is no records: a producer stored it so.
 
-    ``topic``, ``partition`` and ``offset`` say where the reader stopped; it may go on at ``next_offset``.
+    ``topic``, ``partition`` and ``offset`` locate the batch; reading may continue at ``next_offset``.
     """
 
     code = "undecodable_batch"

@@ -96,6 +96,27 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "unsafe_recover",
         "Recover a partition whose majority is permanently lost. Shows an estimate and asks for its phrase.",
     ),
+    "group list": ("api.cli.groups", "list_all", "List the consumer groups."),
+    "group describe": (
+        "api.cli.groups",
+        "describe",
+        "Show a group's members, their partitions, and how far it is behind.",
+    ),
+    "group rebalances": (
+        "api.cli.groups",
+        "rebalances",
+        "Show a group's newest rebalances: when, why and how long.",
+    ),
+    "group reset": (
+        "api.cli.groups",
+        "reset",
+        "Move the committed offsets of a group; --dry-run only shows what would change.",
+    ),
+    "group delete": (
+        "api.cli.groups",
+        "delete",
+        "Delete a group without members, and its committed offsets.",
+    ),
     "inspect segment": (
         "api.cli.inspect",
         "segment",
@@ -121,6 +142,7 @@ _GROUPS = {
     "topic": "Create, show, change and delete topics.",
     "partition": "Leaders and replicas of partitions.",
     "cluster": "The cluster as a whole, and its brokers.",
+    "group": "Consumer groups: members, committed offsets, lag.",
     "bench": "Load a running cluster and measure it.",
     "inspect": "Show files of a broker, without a broker.",
 }

@@ -2,9 +2,8 @@
 
 Decides: which parser a connection has. It begins here and stays while it brings plain requests: HTTP/1.1, a
 path and a query without escapes, a body of a known, small length, no protocol upgrade and no endless
-response.
-With the first other request, including a head that arrives in pieces, it moves to aiohttp permanently.
-Leaves to others: what is plain (``plain_requests``), and routes, negotiation, handlers and
+response. With the first other request, including a head that arrives in pieces, it moves to aiohttp
+permanently. Leaves to others: what is plain (``plain_requests``), and routes, negotiation, handlers and
 errors, which both parsers share (``app.RequestPipeline``).
 """
 
@@ -33,7 +32,7 @@ class Application(Protocol):
         """The response to a request."""
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str], /) -> bool:
-        """Whether that response is endless."""
+        """True if the response is endless."""
 
 
 class FastPathServer:

@@ -1,8 +1,7 @@
 """The HTTP listener of one broker: its socket, and the parsers of its connections.
 
-Decides: the options under which the application is served, and the order in which it stops. Leaves the
-number of connections to ``connection_limit``. Every connection begins with ``fast_path`` and stays there
-while it
+Decides: the options under which the application is served, and the order in which it stops. Leaves the number
+of connections to ``connection_limit``. Every connection begins with ``fast_path`` and stays there while it
 brings plain requests; aiohttp parses the others. Handlers are the same for both.
 """
 

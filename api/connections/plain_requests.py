@@ -32,11 +32,11 @@ class Client(Protocol):
 
     @property
     def remote(self) -> str | None:
-        """Its address."""
+        """The address of the client."""
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """Its connection; None when closed."""
+        """The connection of the client; None when closed."""
 
 
 class PlainBody:
@@ -59,16 +59,16 @@ class PlainBody:
         return rest
 
     def fail(self, error: BaseException) -> None:
-        """The rest will not come."""
+        """End the body with an error: the rest will not arrive."""
         self._error = error
         self._wake()
 
     def is_eof(self) -> bool:
-        """Whether all of it has been read, or nothing is left to wait for."""
+        """True once all bytes have been read, or the rest will not arrive."""
         return not self.missing
 
     def exception(self) -> BaseException | None:
-        """Why the rest will not come."""
+        """The error that ended the body early, if any."""
         return self._error
 
     def read_nowait(self, n: int = -1, /) -> bytes:
@@ -141,7 +141,7 @@ class PlainRequest:
 
     @property
     def can_read_body(self) -> bool:
-        """Whether there is a body."""
+        """True if the request has a body."""
         return bool(self.content_length)
 
     @property

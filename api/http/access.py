@@ -3,8 +3,7 @@
 A browser sends the requests of any web page to any address that it can reach. A page can resolve its own name
 to the broker (DNS rebinding), so ``Host`` must be a name that the broker knows; an IP address and
 ``localhost`` are always accepted. A page can also write without reading the response, so a write with a
-foreign
-``Origin`` is refused. Listed origins may write, and get CORS headers.
+foreign ``Origin`` is refused. Listed origins may write, and get CORS headers.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class Access:
 
 
 def is_preflight(request: Request, shared: Headers) -> bool:
-    """Whether a browser asks for permission to send a request of a listed origin."""
+    """True for a CORS preflight request of a listed origin."""
     return "Access-Control-Allow-Origin" in shared and "Access-Control-Request-Method" in request.headers
 
 
@@ -120,7 +119,7 @@ def _name_of(host: str) -> str:
 
 
 def _leads_nowhere_else(name: str) -> bool:
-    """Whether the host is independent of DNS."""
+    """True if the host is independent of DNS."""
     try:
         ipaddress.ip_address(name.strip("[]"))
     except ValueError:
@@ -129,5 +128,5 @@ def _leads_nowhere_else(name: str) -> bool:
 
 
 def _is_same(origin: str, host: str) -> bool:
-    """Whether a page came from this broker, or from the proxy in front of it."""
+    """True if a page came from this broker, or from the proxy in front of it."""
     return origin.lower() in (f"http://{host.lower()}", f"https://{host.lower()}")

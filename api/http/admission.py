@@ -38,7 +38,7 @@ class Budget:
         self.total += amount
 
     def check(self, client: str, amount: int) -> int:
-        """What the client would hold with that much more. Raises like ``take``, and reserves nothing."""
+        """The amount that the client would hold after ``take``. Raises like ``take``; reserves nothing."""
         if self.total + amount > self.total_max:
             raise Overloaded(
                 f"{self.total} of {self.total_max} {self.what} are in flight here; wait and send again",

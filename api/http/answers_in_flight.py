@@ -39,7 +39,7 @@ class AnswersInFlight:
 
     @property
     def has_place(self) -> bool:
-        """Whether another large page can be built at once."""
+        """True if another large page can be built at once."""
         return not self._places.locked()
 
     async def begin_page(self, owner: object) -> None:
@@ -120,7 +120,7 @@ class Turn:
 
     @property
     def must_wait(self) -> bool:
-        """Whether long work would wait for a place now; nothing large should be held meanwhile."""
+        """True if long work must wait for a place; the caller should hold nothing large meanwhile."""
         return not self._has_place and not self._answers.has_place
 
     def wait(self, held_bytes: int, abort: Callable[[], None]) -> None:

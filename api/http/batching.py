@@ -50,7 +50,7 @@ class Part:
 
     @property
     def may_share(self) -> bool:
-        """Whether the part is small enough to share a batch."""
+        """True if the part is small enough to share a batch."""
         return self.size_bytes <= min(REQUEST_BYTES_MAX, self.bytes_max)
 
 

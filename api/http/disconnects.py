@@ -71,6 +71,6 @@ class DisconnectWatcher:
 
 
 def has_client(request: Request) -> bool:
-    """Whether the connection of a request is still open."""
+    """True if the connection of a request is still open."""
     transport = request.transport
     return transport is not None and not transport.is_closing()

@@ -161,6 +161,31 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "The request is valid, but the state of brokers or replicas does not allow it.",
         "`detail` says what to do first.",
     ),
+    errors.UnknownGroup: Kind(
+        404,
+        "No such consumer group",
+        "No group of this name has members or committed offsets.",
+        "Join it, or commit an offset: that creates it. `GET /v1/groups` lists all.",
+    ),
+    errors.UnknownMember: Kind(
+        404,
+        "No such member",
+        "The group has no such member: it never joined, has left, its session has expired, or another "
+        "process has its `instance_id`.",
+        "Join again.",
+    ),
+    errors.StaleGeneration: Kind(
+        409,
+        "The group has another generation",
+        "The group has had a rebalance since; `current` is its generation.",
+        "Join again. Records that are not committed come again, perhaps to another member.",
+    ),
+    errors.RebalanceInProgress: Kind(
+        409,
+        "The group rebalances",
+        "The group waits for its members to join, or for the plan of its leader.",
+        "Join again; a join or sync that took too long is repeated as it was.",
+    ),
     errors.PreconditionFailed: Kind(
         412,
         "The resource has changed",

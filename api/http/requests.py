@@ -12,10 +12,10 @@ class Body(Protocol):
     """The bytes of a body as they come."""
 
     def is_eof(self) -> bool:
-        """Whether all bytes have been read and no more will come."""
+        """True once all bytes have been read and no more will arrive."""
 
     def exception(self) -> BaseException | None:
-        """Why the rest will not come."""
+        """The error that ended the body early, if any."""
 
     def read_nowait(self, n: int = -1, /) -> bytes:
         """The available bytes."""
@@ -65,7 +65,7 @@ class Request(Protocol):
 
     @property
     def can_read_body(self) -> bool:
-        """Whether there is one."""
+        """True if the request has a body."""
 
     @property
     def transport(self) -> asyncio.Transport | None:

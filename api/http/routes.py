@@ -46,7 +46,7 @@ CONFIRM_MS: Final = 2000  # at least as long as an election
 
 Schema = Mapping[str, object]
 BodyType = type[msgspec.Struct] | tuple[type[msgspec.Struct], ...] | Schema
-"""A struct, one of several, or a JSON schema for other media types."""
+"""A struct, a union of structs, or a JSON schema for other media types."""
 
 BINARY: Schema = {"type": "string", "format": "binary"}
 TEXT: Schema = {"type": "string"}
@@ -141,7 +141,7 @@ class Call:
         return topic, target
 
     def wait_ms(self) -> int:
-        """How long the request may wait."""
+        """The time for which the request may wait."""
         return self.capped_ms("wait", self.services.limits.wait_ms_max, 0)
 
     def capped_ms(self, name: str, high_ms: int, default_ms: int) -> int:

@@ -13,9 +13,11 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
+from groups.offsets import GroupOffsets
+from groups.service import GroupService
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.topic_config import DEFAULTS, complete
 from partitions.values import (
     Acks,
@@ -111,7 +113,7 @@ class AdminPort(Protocol):
         """Set the target of a partition."""
 
     async def until_settled(self, target: TopicPartition, wait_ms: int) -> bool:
-        """Whether the move of a partition is complete within this time."""
+        """Wait, at most this time; true if the move of the partition is complete."""
 
     async def recover_unsafely(
         self, target: TopicPartition, confirm: str | None, timeout_ms: int
@@ -119,11 +121,11 @@ class AdminPort(Protocol):
         """Recover without a majority; ``Conflict`` reports the consequences and the confirmation."""
 
     async def until_led(self, target: TopicPartition, wait_ms: int) -> bool:
-        """Whether a partition gets a leader within this time."""
+        """Wait, at most this time; true if the partition has a leader."""
 
 
 Checks = Callable[[], Mapping[str, bool]]
-"""Conditions by name, and whether each is met."""
+"""Conditions by name; true if the condition is met."""
 
 
 def _nothing_to_check() -> Mapping[str, bool]:
@@ -173,8 +175,10 @@ class Services:
     controller: ControllerPort
     gateway: GatewayPort
     admin: AdminPort
+    groups: GroupService
+    group_offsets: GroupOffsets
     clock: Clock
-    producer_ids: ProducerIds
+    producer_ids: ProducerIdCipher
     rng: random.Random  # random choice of the partition for records without keys
     version: str
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)

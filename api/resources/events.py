@@ -2,8 +2,7 @@
 broker stops.
 
 Events are ``record`` (its ``id`` is the offset, its data that of a JSON fetch), ``heartbeat`` while nothing
-is
-written, and ``problem`` with an RFC 9457 body before the stream ends. A reader that reconnects with
+is written, and ``problem`` with an RFC 9457 body before the stream ends. A reader that reconnects with
 ``Last-Event-ID`` continues after that offset: the broker keeps no state for it.
 """
 

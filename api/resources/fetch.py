@@ -1,10 +1,8 @@
 """Fetch: records of one partition as JSON, as binary batches, or as an event stream; and one message.
 
 A read is a function of its URL: the broker keeps no cursor. Without records it returns 204 with the next
-offset
-in a header. A waiting request ends when there are records, its time is over, its topic is deleted (404), or
-its
-client disconnects.
+offset in a header. A waiting request ends when there are records, its time is over, its topic is deleted
+(404), or its client disconnects.
 """
 
 from __future__ import annotations
@@ -187,7 +185,7 @@ async def _last_records(
 
 
 def _is_whole(result: FetchResult, page: Page) -> bool:
-    """Whether it reaches the end, limited neither by ``max_bytes`` nor by the bounds of a page."""
+    """True if the page reaches the end: neither ``max_bytes`` nor the bounds of a page limited it."""
     return page.next_offset >= result.next_offset >= result.high_watermark
 
 

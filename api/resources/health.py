@@ -10,17 +10,17 @@ from raftlog.wire import bodies, media_types, paths
 
 
 async def live(call: Call) -> web.StreamResponse:
-    """Whether the process works."""
+    """True if the process works."""
     return _answer(call.services.health.live)
 
 
 async def ready(call: Call) -> web.StreamResponse:
-    """Whether the broker can serve requests."""
+    """True if the broker can serve requests."""
     return _answer(call.services.health.ready)
 
 
 async def startup(call: Call) -> web.StreamResponse:
-    """Whether the broker has started."""
+    """True if the broker has started."""
     return _answer(call.services.health.startup)
 
 

@@ -75,7 +75,7 @@ class _Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """How records of a partition are represented. ``limit`` bounds the records of one page."""
+    """The representation of the records of a partition. ``limit`` bounds the records of one page."""
 
     target: TopicPartition
     format: str
@@ -125,8 +125,8 @@ class View:
 
     def _undecodable(self, batch: Batch, offset: int, error: CorruptBatch) -> UndecodableBatch:
         return UndecodableBatch(
-            f"the batch of {self.target} with offset {offset} cannot be read as records ({error}); go on at "
-            f"{batch.last_offset + 1}, ask with undecodable=skip, or fetch binary batches",
+            f"the batch of {self.target} with offset {offset} cannot be read as records ({error}); "
+            f"continue at {batch.last_offset + 1}, ask with undecodable=skip, or fetch binary batches",
             topic=self.target.topic,
             partition=self.target.partition,
             offset=offset,
@@ -135,7 +135,7 @@ class View:
 
 
 def is_shown_fast(result: FetchResult) -> bool:
-    """Whether its first page may be built on the event loop."""
+    """True if building the first page is fast enough for the event loop."""
     return opens_fast(split_batches(result.data), records_max=SHOWN_ON_LOOP_MAX)
 
 
@@ -236,7 +236,7 @@ def _joined(parts: Iterable[bytes]) -> msgspec.Raw:
 
 
 def _grows(value: bytes) -> bool:
-    """Whether it is long, and JSON escapes would make it much longer."""
+    """True for long text that JSON escapes would make much longer."""
     if len(value) <= ESCAPED_BYTES_MAX:
         return False
     steps = range(0, len(value), STEP_BYTES)

@@ -1,8 +1,7 @@
 """Decodes JSON records, checks them one by one, spreads them over partitions and builds batches.
 
 Decides: the bytes and the partition of a JSON record. Leaves to others: the append. All errors of a request
-are
-reported together, with JSON pointers.
+are reported together, with JSON pointers.
 """
 
 from __future__ import annotations
@@ -72,8 +71,7 @@ def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> 
     """The records of a JSON or NDJSON body. Raises ``InvalidRecord``, and ``RecordTooLarge`` for too many.
 
     They are counted before they are decoded. A body above ``WHOLE_BYTES_MAX`` is decoded record by record, so
-    that
-    no call of the decoder takes long and no two copies of all records exist.
+    that no call of the decoder takes long and no two copies of all records exist.
     """
     parts: Iterable[bytes]
     if media_type == media_types.NDJSON:

@@ -39,7 +39,7 @@ def problem_table() -> str:
 
 
 def outcome(error: type[RaftlogError]) -> str:
-    """Whether a request that met this error was carried out."""
+    """Text that says if a request with this error was carried out."""
     if error.is_definite:
         return "No: the request was refused, and nothing was changed."
     return "This is unknown: the request may have been carried out, or may still be."

@@ -1,8 +1,7 @@
 """Produce: records of JSON, NDJSON, raw bodies and binary batches, to a topic or to one partition.
 
-A request to one partition is atomic and has one status. A request to several partitions returns 200 only
-if all succeeded, else 207 with a receipt or a problem for each record. A complete request is stored even if
-the
+A request to one partition is atomic and has one status. A request to several partitions returns 200 only if
+all succeeded, else 207 with a receipt or a problem for each record. A complete request is stored even if the
 client disconnects: an append is never cancelled.
 """
 

@@ -27,7 +27,7 @@ _TAKE, _STOP = "take", "stop"
 
 @dataclass(slots=True)
 class Seen:
-    """Its results of a period; times in seconds."""
+    """The bystander's results of a period; times in seconds."""
 
     probes: list[float] = field(default_factory=list)
     produces: list[float] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Bystander:
         self._process = context.Process(target=_run, args=(other, list(urls), topic), daemon=True)
 
     def take(self) -> Seen:
-        """Its results since the last call."""
+        """The results since the last call."""
         self._pipe.send(_TAKE)
         seen = self._pipe.recv()
         assert isinstance(seen, Seen)

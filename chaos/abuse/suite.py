@@ -1,9 +1,8 @@
 """All attacks against three real brokers that may open 1,024 files each, and their results.
 
 Decides: what is measured during an attack and what counts as a failure: a forbidden response, a traceback,
-the
-end of a process, or an acknowledged record that cannot be read. Times and
-memory are measured and reported; the caller compares them with its targets.
+the end of a process, or an acknowledged record that cannot be read. Times and memory are measured and
+reported; the caller compares them with its targets.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Result:
 
     @property
     def keeps_bounds(self) -> bool:
-        """Whether no loop was blocked, and memory stayed within the bounds."""
+        """True if no loop was blocked, and memory stayed within the bounds."""
         return self.held == 0 and self.peak_mib <= self.bound_mib + BEYOND_BOUND_MIB
 
     @property

@@ -15,13 +15,17 @@ CASES, ALL_REPLICAS = 1000, 200
 def main() -> int:
     """The exit status: 1 if data was lost, served damaged, missed, or not repaired."""
     parser = argparse.ArgumentParser(prog="python -m chaos.corruption", description=__doc__)
-    parser.add_argument("--cases", type=int, default=CASES, help=f"with one damaged replica ({CASES})")
     parser.add_argument(
-        "--all-replicas", type=int, help="with all replicas damaged, each in another place (a fifth)"
+        "--cases", type=int, default=CASES, help=f"with one damaged replica (default: {CASES})"
     )
-    parser.add_argument("--first", type=int, default=0, help="the first seed of both (0)")
-    parser.add_argument("--seed", type=int, help="this one only; with --all-replicas 1 of that sort")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one a core)")
+    parser.add_argument(
+        "--all-replicas", type=int, help="with all replicas damaged, each at another place (default: a fifth)"
+    )
+    parser.add_argument("--first", type=int, default=0, help="the first seed of both (default: 0)")
+    parser.add_argument("--seed", type=int, help="only this seed; with --all-replicas 1 a case of that kind")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)"
+    )
     options = parser.parse_args()
     if options.seed is not None:
         return _tell(run_case(options.seed, all_replicas=bool(options.all_replicas)))
@@ -43,8 +47,8 @@ def _tell_if_bad(outcome: Outcome) -> None:
 def _tell(outcome: Outcome) -> int:
     for verdict in outcome.verdicts:
         print(f"seed {outcome.seed}: {verdict}")
-    for trouble in outcome.troubles:
-        print(f"seed {outcome.seed}: VIOLATION {trouble}", flush=True)
+    for problem in outcome.problems:
+        print(f"seed {outcome.seed}: VIOLATION {problem}", flush=True)
     print(f"seed {outcome.seed}: repaired={outcome.repaired}")
     return 0 if outcome.is_good else 1
 

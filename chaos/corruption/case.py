@@ -1,8 +1,7 @@
 """One case: fill, stop, damage, start, load; and the checks in the end.
 
 No acknowledged value is missing or changed; no consumer reads a changed byte; in the end all replicas work,
-are
-intact and hold the same bytes; and nobody but the brokers has repaired anything.
+are intact and hold the same bytes; and nobody but the brokers has repaired anything.
 """
 
 from __future__ import annotations
@@ -52,18 +51,18 @@ class Outcome:
     repaired: int = 0
     lost: int = 0
     served_damaged: int = 0
-    troubles: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     simulated_s: float = 0.0
 
     @property
     def is_good(self) -> bool:
-        """Whether all checks passed, and no damage was missed."""
+        """True if all checks passed, and no damage was missed."""
         is_missed = any(verdict.is_missed for verdict in self.verdicts)
-        return not (self.lost or self.served_damaged or self.troubles or is_missed)
+        return not (self.lost or self.served_damaged or self.problems or is_missed)
 
     @property
     def is_detected(self) -> bool:
-        """Whether every damage was detected."""
+        """True if every damage was detected."""
         return all(verdict.is_detected for verdict in self.verdicts)
 
 
@@ -94,7 +93,7 @@ def run_case(seed: int, *, all_replicas: bool = False, damages: bool = True) -> 
         is_found = bool(_findings(machine) - known)
         struck.append(_Struck(machine, damage, before, machine.disk.image(), older, is_found))
         case.victim = machine
-    troubles = cluster.go() + case.troubles
+    problems = cluster.go() + case.problems
     return Outcome(
         seed,
         (*(one.verdict(case.noticed) for one in struck), *case.in_use()),
@@ -102,7 +101,7 @@ def run_case(seed: int, *, all_replicas: bool = False, damages: bool = True) -> 
         repaired=case.repaired,
         lost=case.lost,
         served_damaged=case.served_damaged,
-        troubles=troubles,
+        problems=problems,
         simulated_s=cluster.loop.now,
     )
 
@@ -119,7 +118,7 @@ class _Struck:
     is_found: bool
 
     def verdict(self, noticed: set[NodeId]) -> Verdict:
-        """Its result: whether its broker has repaired something, and the disk in the end."""
+        """The result: if the broker has repaired something, and the state of the disk in the end."""
         if self.is_found or self.machine.node in noticed:
             return Verdict(self.damage, True, None)
         disk = Disk(self.before, self.after, self.machine.disk.image(), self.older)
@@ -159,9 +158,8 @@ def _directories(machine: Machine) -> list[str]:
 def _lost_places(machine: Machine) -> list[Place]:
     """Entries of each log that are no longer intact on this machine.
 
-    Damage above the promise, which a power loss may have left far behind, cannot be distinguished from a torn
-    tail:
-    like an entry that was never synced, at most one replica may have lost it.
+    Damage above the durable end, which a power loss may have set back far, cannot be distinguished from a
+    torn tail: like an entry that was never synced, at most one replica may have lost it.
     """
     found: list[Place] = []
     for directory in _directories(machine):
@@ -189,7 +187,7 @@ def _damaged_twins(machine: Machine) -> list[str]:
 class _Case:
     def __init__(self, seed: int, filled: Filled, rng: random.Random, *, all_replicas: bool) -> None:
         self.lost_places: list[Place] = []
-        self.troubles: list[str] = []
+        self.problems: list[str] = []
         self.repaired = 0
         self.noticed: set[NodeId] = set()
         self._in_use: tuple[NodeId, Damage] | None = None
@@ -206,7 +204,7 @@ class _Case:
         self.victim: Machine | None = None
 
     def overlaps(self, places: list[Place]) -> bool:
-        """Whether some entry would be intact nowhere."""
+        """True if some entry would be damaged on every replica."""
         return any(
             mine[0] == other[0] and mine[1] <= other[2] and other[1] <= mine[2]
             for mine in places
@@ -274,7 +272,7 @@ class _Case:
         missing = without_superseded(missing, self.keys or {})
         self.lost += len(missing)
         if missing:
-            self.troubles.append(f"acknowledged and not there: {missing[:5]}")
+            self.problems.append(f"acknowledged and not there: {missing[:5]}")
 
     async def _read(self, cluster: RottingCluster) -> dict[int, bytes]:
         """All records, through any broker, as a consumer of batches sees them."""
@@ -288,7 +286,7 @@ class _Case:
             except OffsetOutOfRange as error:
                 if self._is_cutting or position < self._start:
                     return found
-                self.troubles.append(f"a position became invalid: {error}")
+                self.problems.append(f"a position became invalid: {error}")
                 return found
             except RaftlogError:
                 await asyncio.sleep(0.05)
@@ -313,19 +311,19 @@ class _Case:
 
     def _served(self, what: str) -> None:
         self.served_damaged += 1
-        self.troubles.append(f"a consumer got damaged bytes: {what}")
+        self.problems.append(f"a consumer got damaged bytes: {what}")
 
     # The end.
 
     async def _until_well(self, cluster: RottingCluster) -> None:
         deadline = cluster.loop.now + PATIENCE_S
-        trouble = self._trouble(cluster)
-        while trouble and cluster.loop.now < deadline:
+        problems = self._problems(cluster)
+        while problems and cluster.loop.now < deadline:
             await asyncio.sleep(0.25)
-            trouble = self._trouble(cluster)
-        self.troubles += trouble
+            problems = self._problems(cluster)
+        self.problems += problems
 
-    def _trouble(self, cluster: RottingCluster) -> list[str]:
+    def _problems(self, cluster: RottingCluster) -> list[str]:
         found = []
         ends = Counter[tuple[int, int]]()
         for machine in cluster.machines:
@@ -354,16 +352,16 @@ class _Case:
                 self.repaired += repaired
                 if repaired or machine.broker.scrubber.counts.damages_found:
                     self.noticed.add(machine.node)
-            self.troubles += [
+            self.problems += [
                 f"{machine.name}: {path} is damaged in the end" for path in _damaged_twins(machine)
             ]
             for directory in _directories(machine):
                 seen = examine(machine.disk, directory)
                 if not seen.is_clean:
                     what = [f"{damage.path} {damage.reason}" for damage in seen.damages]
-                    self.troubles.append(f"{machine.name}: {what} {seen.doubt} {seen.holes} in the end")
+                    self.problems.append(f"{machine.name}: {what} {seen.doubt} {seen.holes} in the end")
                 if seen.state.log_start > self._start:
-                    self.troubles.append(
+                    self.problems.append(
                         f"{directory} begins at {seen.state.log_start}, not at {self._start}"
                     )
                 log = _log_of(machine, directory)
@@ -373,7 +371,7 @@ class _Case:
         self._compare_states(cluster)
         for name, found in logs.items():  # some may begin later than others
             if not all(max(found, key=len).endswith(log) for log in found):
-                self.troubles.append(f"the logs of {name} differ")
+                self.problems.append(f"the logs of {name} differ")
 
     def _compare_states(self, cluster: RottingCluster) -> None:
         """Replicas with equal applied indexes have equal states and memberships."""
@@ -382,16 +380,14 @@ class _Case:
         for machine in cluster.machines:
             for number, group in ({} if machine.broker is None else machine.broker.host.groups).items():
                 applied = group._applier
-                if (
-                    self.keys is None or number == METADATA_GROUP
-                ):  # a compacted log does not have the stamps of all batches
+                if self.keys is None or number == METADATA_GROUP:  # gap batches lack some stamps
                     at = number, applied.applied_index
                     states.setdefault(at, set()).add(applied._machine.snapshot())
                 members.setdefault((number, group.last_index), set()).add(group.membership)
-        self.troubles += [
+        self.problems += [
             f"group {place[0]}: states differ" for place, found in states.items() if len(found) > 1
         ]
-        self.troubles += [
+        self.problems += [
             f"group {place[0]}: members differ" for place, found in members.items() if len(found) > 1
         ]
 

@@ -209,12 +209,12 @@ class RottingCluster(Simulation):
 
 
 def is_cut(filling: int) -> bool:
-    """Whether the beginnings of the logs of a filling are deleted."""
+    """True if a filling with this seed deletes the beginnings of the logs."""
     return filling % 3 == 2 and not is_compacted(filling)
 
 
 def is_compacted(filling: int) -> bool:
-    """Whether the logs of a filling are compacted."""
+    """True if a filling with this seed compacts its logs."""
     return filling >= COMPACTED_FROM
 
 

@@ -42,7 +42,7 @@ class Disk:
 
 
 def shown_harmless(disk: Disk) -> str | None:
-    """Why the damage is harmless; None if that cannot be shown."""
+    """The reason why the damage is harmless; None if that cannot be shown."""
     changed = sorted(
         path for path in {*disk.before, *disk.after} if disk.before.get(path) != disk.after.get(path)
     )
@@ -72,7 +72,7 @@ def _reason(disk: Disk, path: str) -> str | None:
 def _of_slot(disk: Disk, folder: str) -> str | None:
     """Term, vote and log start are unchanged, and both slots can be read in the end.
 
-    The promise may be an earlier one, as it is not synced.
+    The durable end may be an earlier one, as it is not synced.
     """
     truth, left = _state(disk.before, folder), _state(disk.after, folder)
     if (left.hard_state, left.log_start, left.before) != (truth.hard_state, truth.log_start, truth.before):
@@ -84,7 +84,7 @@ def _of_slot(disk: Disk, folder: str) -> str | None:
 
 
 def _of_segment(disk: Disk, path: str) -> str | None:
-    """None of the changed bytes was promised, or retention has deleted them."""
+    """None of the changed bytes was durable, or retention has deleted them."""
     folder = path.rpartition("/")[0]
     truth = _state(disk.before, folder)
     before, after = disk.before[path], disk.after.get(path, b"")

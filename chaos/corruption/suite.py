@@ -23,7 +23,7 @@ class Summary:
     all_replicas: int  # with each replica damaged in another place
     detected: int
     harmless: int  # not detected, and shown to be harmless; ``reasons`` names kinds and reasons
-    missed: int  # neither: nothing shows that it is harmless
+    missed: int  # neither detected nor shown to be harmless
     repaired: int  # replicas that were repaired from their peers
     lost: int  # acknowledged values that are missing in the end
     served_damaged: int  # reads by consumers of other bytes than were acknowledged
@@ -33,7 +33,7 @@ class Summary:
 
     @property
     def is_good(self) -> bool:
-        """Whether all checks passed in every case, and no damage was missed."""
+        """True if all checks passed in every case, and no damage was missed."""
         return not (self.lost or self.served_damaged or self.failed or self.missed)
 
     def line(self) -> str:

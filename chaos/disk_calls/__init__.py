@@ -2,7 +2,7 @@
 
 The simulator runs the storage on a fake disk, so it does not check whether ``OsFilesystem`` keeps the
 port's contract with its calls. Here the adapter runs for real: every call goes through ``posix``, a
-model of POSIX durability, and ``judged`` compares the contract of each operation with that model.
+model of POSIX durability, and ``checked`` compares the contract of each operation with that model.
 
 Decides: what the calls make durable, and which call breaks a rule. Calls are shortened or fail
 as the system may do. Leaves to others: how the storage uses the port (``chaos.simulator``). Interrupted

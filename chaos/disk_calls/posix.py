@@ -1,4 +1,4 @@
-"""What a sequence of system calls has made durable, according to POSIX.
+"""The data that a sequence of system calls has made durable, according to POSIX.
 
 A sync of a file makes durable what was written to it before the sync began, not its name; a sync of a
 directory makes durable its current names. Nothing else does. Files that existed before are durable.
@@ -33,7 +33,7 @@ class Node:
 
     @property
     def is_durable(self) -> bool:
-        """Whether everything written to it, or named in it, is durable."""
+        """True if all bytes written to the file, or all names in the directory, are durable."""
         return self.durable_version == self.version
 
 
@@ -73,7 +73,7 @@ class Posix:
         return found
 
     def is_named_durably(self, path: str) -> bool:
-        """Whether this name, as programs see it, is durable."""
+        """True if this name, as programs see it, is durable."""
         path = os.path.abspath(path)
         return self._nodes.get(path) is self._durable_names.get(path)
 
@@ -157,7 +157,7 @@ class Interference:
         self.failing: dict[str, list[int]] = {}  # errors of the next calls, by name of the call; 0 for none
 
     def length(self, wanted: int) -> int:
-        """How many bytes a call processes at once: at least one."""
+        """The number of bytes that a call processes at once: at least one."""
         return self._rng.randint(1, wanted) if wanted > 1 and self._rng.random() < self._short else wanted
 
     def strike(self, call: str) -> None:

@@ -33,13 +33,15 @@ SEED_S = 0.14  # of one core, on average
 def main() -> int:
     """The exit status: 1 with any violation."""
     parser = argparse.ArgumentParser(prog="python -m chaos.simulator", description=__doc__)
-    parser.add_argument("--seed", help="replay this one and draw its timeline: 7, core:7, log:7 or http:7")
-    parser.add_argument("--shrink", action="store_true", help="leave out of --seed what does not matter")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many new ones to run ({SEEDS})")
-    parser.add_argument("--minutes", type=float, help="stop after so many, with what was run until then")
-    parser.add_argument("--first", type=int, help="the first of the new ones (follows from the commit)")
+    parser.add_argument("--seed", help="replay this seed and print its timeline: 7, core:7, log:7 or http:7")
+    parser.add_argument("--shrink", action="store_true", help="reduce --seed to the faults that matter")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"number of new seeds to run ({SEEDS})")
+    parser.add_argument("--minutes", type=float, help="stop after this time, with the results so far")
+    parser.add_argument("--first", type=int, help="the first new seed (default: follows from the commit)")
     parser.add_argument("--remember", action="store_true", help=f"append failures to {FAILED_SEEDS.name}")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one a core)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)"
+    )
     options = parser.parse_args()
     if options.seed is not None:
         return replay(Seed.named(options.seed), shrinks=options.shrink)
@@ -76,7 +78,10 @@ def run_all(first: First, count: int, jobs: int, limit_s: float) -> list[Result]
 
 
 def tell_failures(results: list[Result], *, remembers: bool) -> None:
-    """How to repeat failed runs, and their lines for the file of failed seeds, appended if ``remembers``."""
+    """Print the command that repeats a failed run, and the lines for the file of failed seeds.
+
+    With ``remembers`` the lines are appended to the file.
+    """
     lines = failures(results)
     if not lines:
         return
@@ -85,7 +90,7 @@ def tell_failures(results: list[Result], *, remembers: bool) -> None:
         lines = remember(lines)
         print(f"appended to {FAILED_SEEDS}, to be committed:")
     else:
-        print(f"to be appended to {FAILED_SEEDS} (make sim does it by itself):")
+        print(f"to be appended to {FAILED_SEEDS} (make sim does this automatically):")
     print("\n".join(lines))
 
 
@@ -95,7 +100,7 @@ def replay(seed: Seed, *, shrinks: bool) -> int:
     if shrinks and result.violations:
         shrunk = Shrinker(seed, result).shrink()
         if shrunk is None:
-            print(f"{seed}: its faults alone do not bring the violation back; replay it without SHRINK")
+            print(f"{seed}: its faults alone do not reproduce the violation; replay it without SHRINK")
         else:
             print(shrunk.describe())
     elif not shrinks:

@@ -182,7 +182,7 @@ class Administrator(Client):
 
     @staticmethod
     def _is_still(broker: Broker, topic: TopicInfo) -> bool:
-        """Whether this broker has seen neither another topic of the name nor a recovery meanwhile."""
+        """True if this broker has seen neither another topic of the name nor a recovery meanwhile."""
         now = broker.controller.image.topics.get(topic.name)
         return now is not None and _identity(now) == _identity(topic)
 

@@ -5,8 +5,7 @@ Decides: what counts as a violation during a run. The numbers are those of
 run (``convergence``).
 
 Checks are incremental: a group is checked when one of its numbers has changed, and only the changed part of
-its
-files is read.
+its files is read.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _VOTE_REQUEST, _VOTE, _APPEND, _APPEND_REPLY = 1, 2, 3, 4  # tags of the codec
 _HEAD = 5  # bytes before the head: kind and length
 
 Report = Callable[[str, str], None]
-"""Takes the invariant's name and what broke it."""
+"""Called with the name of the invariant and the details of the violation."""
 
 
 class Checker:
@@ -168,7 +167,7 @@ class Checker:
 
     def _changed(self, machine: Machine, group_id: GroupId, group: RaftGroup[object], numbers: Seen) -> None:
         record = self.groups.get(group_id)
-        if record is None or (group.membership.voters and not record.birth.voters):
+        if record is None or (group.membership.voters and not record.initial_membership.voters):
             record = self.groups[group_id] = record_of(group, record, self._clocks, self._violated)
         directory = cast("SegmentedLog", group.log).directory
         self.on_opened(machine, group_id, directory)
@@ -325,7 +324,7 @@ class Checker:
         if view.memberships:
             expected = (view.memberships[-1][1],)
         elif view.start == 0:
-            expected = (record.birth, NOBODY)
+            expected = (record.initial_membership, NOBODY)
         else:
             return
         if found not in expected:
@@ -360,7 +359,7 @@ def _note_membership(record: GroupRecord, replica: ReplicaRecord, commit_index: 
     """
     broker = replica.machine.broker
     group = None if broker is None else broker.host.groups.get(record.group_id)
-    if group is None or commit_index < record.born_at:
+    if group is None or commit_index < record.first_membership_index:
         return
     memberships = group._core._member.memberships
     membership = memberships.at(Index(commit_index))

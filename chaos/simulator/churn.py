@@ -23,7 +23,7 @@ TRIES: Final = 60
 
 
 class GaveUp(Exception):
-    """It took too long, which is no error during faults."""
+    """An operation took too long, which is no error during faults."""
 
 
 class Churner(Client):
@@ -34,7 +34,7 @@ class Churner(Client):
 
     def __init__(self, cluster: SimulatedCluster, name: str) -> None:
         super().__init__(cluster, name)
-        self._life = 0
+        self._incarnation = 0
         self._by_version = cluster.rng(f"versions of {name}").random() < 0.5
         self._topic_id = ""  # of an incarnation that was created, and whose deletion was not requested
         self._written_before: set[str] = (
@@ -45,7 +45,7 @@ class Churner(Client):
         """Create, use and delete the topic repeatedly."""
         while self.cluster.is_producing:
             await self.cluster.rest()
-            self._life += 1
+            self._incarnation += 1
             try:
                 await self._live()
             except GaveUp:
@@ -57,7 +57,7 @@ class Churner(Client):
         self._topic_id = "".join(await self._until(self._create, TopicExists))
         written: set[str] = set()
         for number in range(self.rng.randint(0, 3)):
-            value = f"{self._life}-{number}"
+            value = f"{self._incarnation}-{number}"
             if await self._append(value):
                 written.add(value)
         values = await self._read(len(written))
@@ -65,9 +65,11 @@ class Churner(Client):
         lost = sorted(written.difference(values))
         self._written_before |= written
         if lost:
-            self.cluster.violated("H lost write", f"life {self._life} of {NAME}: {lost}")
+            self.cluster.violated("H lost write", f"incarnation {self._incarnation} of {NAME}: {lost}")
         if old:
-            self.cluster.violated("I15 deleted records stay deleted", f"life {self._life}: {old}")
+            self.cluster.violated(
+                "I15 deleted records stay deleted", f"incarnation {self._incarnation}: {old}"
+            )
         await asyncio.sleep(self.rng.random() / 2)
 
     async def _append(self, value: str) -> bool:
@@ -91,8 +93,7 @@ class Churner(Client):
         """Read everything from the beginning, at least ``wanted`` records.
 
         Reads from a broker that knows the newest incarnation: brokers that have all been down may use older
-        metadata
-        for a moment, in which a deleted topic still exists.
+        metadata for a moment, in which a deleted topic still exists.
         """
 
         async def read(broker: Broker) -> list[str]:
@@ -162,6 +163,6 @@ class Churner(Client):
 
 
 def _is_still(topic: TopicInfo | None, broker: Broker) -> bool:
-    """Whether a broker has seen no other incarnation meanwhile."""
+    """True if a broker has seen no other incarnation meanwhile."""
     now = broker.controller.image.topics.get(NAME)
     return topic is not None and now is not None and now.topic_id == topic.topic_id

@@ -17,7 +17,7 @@ from api.broker import Broker
 from chaos.history import Look, Outcome, Poll, Send
 from chaos.simulator.machine import SECRET, Machine
 from chaos.simulator.simulated_cluster import SimulatedCluster
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt, FetchRequest, FetchResult, Start
 from raftlog.errors import (
     CommitUnknown,
@@ -45,12 +45,12 @@ NEXT_EPOCH_ODDS: Final = 0.5  # for a producer that has given up, instead of ano
 GIVES_UP_ODDS: Final = 0.05  # after a refusal, which must be definite
 REPLACED_ODDS: Final = 0.15  # a producer ends, and its next incarnation starts
 
-Life = tuple[int, int]
-"""Id and epoch of a producer: another one restarts its sequence."""
+Incarnation = tuple[int, int]
+"""Producer id and epoch. A new incarnation restarts its sequence."""
 
 
 class Client:
-    """What all clients have in common."""
+    """The common part of all clients."""
 
     lost_answer_odds = LOST_ANSWER_ODDS
 
@@ -176,8 +176,8 @@ class Producer(Client):
         self._acks_rng = cluster.rng(f"acks of {name}")
         self._bodies_rng = cluster.rng(f"bodies of {name}")
         self._sequence = 0
-        self._life: Life = (-1, -1)
-        self._replaced: Life | None = None  # after the first acknowledged batch several may be in flight
+        self._incarnation: Incarnation = (-1, -1)
+        self._replaced: tuple[Incarnation, int] | None = None  # and its first unused sequence
         self._is_known = False  # a batch was acknowledged, so several may be in flight
         self._values = 0
 
@@ -188,8 +188,8 @@ class Producer(Client):
         while cluster.is_producing:
             await cluster.rest()
             if self._has_id and self._is_known:
-                await self._perhaps_resync_fully(under_way)
-            if self._has_id and self._life[0] < 0:
+                await self._perhaps_replace(under_way)
+            if self._has_id and self._incarnation[0] < 0:
                 await self._get_id()
                 continue
             limit = cluster.odds.pipeline if self._has_id and self._is_known else 1
@@ -213,66 +213,67 @@ class Producer(Client):
         except RaftlogError:
             await self.pause()
             return
-        producer_id = ProducerIds(SECRET).id_of(ids.start)
+        producer_id = ProducerIdCipher(SECRET).id_of(ids.start)
         self._begin((producer_id, 0))
         self.cluster.given_producer_id(producer_id)
 
-    def _begin(self, life: Life) -> None:
-        self._life = life
+    def _begin(self, incarnation: Incarnation) -> None:
+        self._incarnation = incarnation
         self._sequence = 0
         self._is_known = False
 
-    async def _perhaps_resync_fully(self, under_way: list[asyncio.Task[None]]) -> None:
+    async def _perhaps_replace(self, under_way: list[asyncio.Task[None]]) -> None:
         """End once all outcomes are known; after the next incarnation has started, send once more with the
         old one.
         """
         if self._replaced is not None:
-            life, self._replaced = self._replaced, None
-            await self._speak_late(life)
+            (incarnation, unused), self._replaced = self._replaced, None
+            if self._sequence >= unused:  # else a deposed leader may take it for a batch that it knows
+                await self._send_late(incarnation)
         elif self._bodies_rng.random() < REPLACED_ODDS:
-            life = self._life
+            incarnation = self._incarnation
             await asyncio.gather(*under_way)
-            if life == self._life:
-                self._replaced = life
-                self._begin((life[0], life[1] + 1))
+            if incarnation == self._incarnation:
+                self._replaced = incarnation, self._sequence
+                self._begin((incarnation[0], incarnation[1] + 1))
 
-    async def _speak_late(self, life: Life) -> None:
+    async def _send_late(self, incarnation: Incarnation) -> None:
         """Sends with the next expected sequence."""
-        data = self._batch([f"{self.name}-late-{life[1]}"], life, self._sequence)
+        data = self._batch([f"{self.name}-late-{incarnation[1]}"], incarnation, self._sequence)
         with contextlib.suppress(RaftlogError):
             receipt = await self.append(self.machine(), self._target, data)
-            self.cluster.violated("I25 sequences without break", f"{life} is over, and yet {receipt}")
+            self.cluster.violated("I25 sequences without break", f"{incarnation} is over, and yet {receipt}")
 
-    def _next_body(self) -> tuple[int, Life, bytes, list[str]]:
+    def _next_body(self) -> tuple[int, Incarnation, bytes, list[str]]:
         """Mostly one batch; a producer with one request in flight may send several in it."""
         count = self._bodies_rng.choice((1, 1, 2, 3)) if self.cluster.odds.pipeline == 1 else 1
         batches = [self._next_batch() for _ in range(count)]
         values = [value for _, some in batches for value in some]
-        return self.process, self._life, b"".join(data for data, _ in batches), values
+        return self.process, self._incarnation, b"".join(data for data, _ in batches), values
 
     def _next_batch(self) -> tuple[bytes, list[str]]:
         values = []
         for _ in range(self.rng.choice((1, 1, 2, 5))):
             self._values += 1
             values.append(f"{self.name}-{self._values}")
-        data = self._batch(values, self._life, self._sequence)
+        data = self._batch(values, self._incarnation, self._sequence)
         self._sequence += len(values)
         return data, values
 
-    def _batch(self, values: list[str], life: Life, sequence: int) -> bytes:
+    def _batch(self, values: list[str], incarnation: Incarnation, sequence: int) -> bytes:
         padding = bytes(self.rng.randint(0, self.cluster.odds.padding_bytes)) or None
         return build_batch(
             [Record(value=value.encode(), key=padding) for value in values],
             codec=Codec.NONE,
             timestamp_ms=1_700_000_000_000,
-            producer_id=life[0],
-            producer_epoch=life[1],
+            producer_id=incarnation[0],
+            producer_epoch=incarnation[1],
             base_sequence=sequence if self._has_id else -1,
         )
 
-    async def _send(self, process: int, life: Life, data: bytes, values: list[str]) -> None:
+    async def _send(self, process: int, incarnation: Incarnation, data: bytes, values: list[str]) -> None:
         invoked = self.cluster.loop.now
-        outcome, receipt = await self._until_known(data, life, invoked)
+        outcome, receipt = await self._until_known(data, incarnation, invoked)
         completed = self.cluster.loop.now
         for number, value in enumerate(values):
             send = Send(
@@ -286,18 +287,18 @@ class Producer(Client):
             )
             self.cluster.history.sends.append(send)
         self.cluster.trace.note(None, f"{values} {outcome.value} {receipt and receipt.base_offset}")
-        if life != self._life:
+        if incarnation != self._incarnation:
             return
         if outcome is Outcome.ACKNOWLEDGED:
             self._is_known = True
         else:  # the sequence has a hole now, or may have one
             self._replaced = None
             goes_on = self._has_id and self._bodies_rng.random() < NEXT_EPOCH_ODDS
-            self._begin((life[0], life[1] + 1) if goes_on else (-1, -1))
+            self._begin((incarnation[0], incarnation[1] + 1) if goes_on else (-1, -1))
             self.process = self.cluster.next_process()
 
     async def _until_known(
-        self, data: bytes, life: Life, invoked: float
+        self, data: bytes, incarnation: Incarnation, invoked: float
     ) -> tuple[Outcome, AppendReceipt | None]:
         in_doubt = False
         acks = self._draw_acks()
@@ -307,7 +308,7 @@ class Producer(Client):
             except (UnknownTopic, UnknownPartition):
                 pass  # that broker's metadata lags
             except (OutOfOrderSequence, ProducerFenced) as error:
-                self._check_refusal(error, life)
+                self._check_refusal(error, incarnation)
             except (CommitUnknown, ConnectionLost) as error:
                 in_doubt |= error.details.get("sent") is not False
                 if error.details.get("committed") is True and not self.cluster.odds.deletes_records:
@@ -325,16 +326,20 @@ class Producer(Client):
                 acks, in_doubt = QUORUM, True
                 continue
             late = self.cluster.loop.now - invoked > PATIENCE_S
-            if late or life != self._life or (not in_doubt and self._bodies_rng.random() < GIVES_UP_ODDS):
+            if (
+                late
+                or incarnation != self._incarnation
+                or (not in_doubt and self._bodies_rng.random() < GIVES_UP_ODDS)
+            ):
                 break
             await self.pause()
         return (Outcome.UNKNOWN if in_doubt else Outcome.FAILED), None
 
-    def _check_refusal(self, error: RaftlogError, life: Life) -> None:
+    def _check_refusal(self, error: RaftlogError, incarnation: Incarnation) -> None:
         """Sequences are refused only if an earlier one is missing, epochs only if there is a later one."""
         others = self.cluster.odds.pipeline > 1 and isinstance(error, OutOfOrderSequence)
-        if life == self._life and not others:
-            self.cluster.violated("I12 errors", f"{self.name} in {life}: {error!r}")
+        if incarnation == self._incarnation and not others:
+            self.cluster.violated("I12 errors", f"{self.name} in {incarnation}: {error!r}")
 
     def _draw_acks(self) -> Acks:
         """Mostly a quorum. A producer with an id may use fewer and retry, or require more."""

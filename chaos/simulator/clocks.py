@@ -1,10 +1,9 @@
 """Wall clocks that jump, on one machine or on all, and the cluster time of brokers.
 
 Decides: when clocks are wrong. No broker can detect a wrong clock while none knows the time: so machines
-start
-with right clocks unless a majority of the others run and know it. Checks the stamps of leaders meanwhile
-(I32).
-Leaves to others: the other checks (``log_starts`` for deleted records, ``convergence`` for producers).
+start with right clocks unless a majority of the others run and know it. Checks the stamps of leaders
+meanwhile (I32). Leaves to others: the other checks (``log_starts`` for deleted records, ``convergence`` for
+producers).
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Clocks:
 
     @property
     def are_right(self) -> bool:
-        """Whether a majority of the clocks are right, within the tolerance."""
+        """True if a majority of the clocks are right, within the tolerance."""
         right = [one for one in self._machines if abs(one.wall_skew_ms) <= RIGHT_MS]
         return 2 * len(right) > len(self._machines)
 
@@ -61,7 +60,7 @@ class Clocks:
             self.set_right()
 
     def knows(self, machine: Machine) -> bool:
-        """Whether this machine's broker uses a time that a majority agreed on."""
+        """True if this machine's broker uses a time that a majority agreed on."""
         return machine.broker is not None and machine.broker.host.clock.is_known
 
     def leads(self, machine: Machine, group: GroupId, term: int) -> None:

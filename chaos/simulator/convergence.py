@@ -13,7 +13,7 @@ from typing import Final
 from api.broker import Broker
 from chaos.history import Outcome, Send
 from chaos.simulator.clients import Client
-from chaos.simulator.leak_checks import leftovers
+from chaos.simulator.leak_checks import leaks
 from chaos.simulator.machine import Machine
 from chaos.simulator.placement_checks import misplaced
 from chaos.simulator.records import GroupRecord
@@ -83,11 +83,11 @@ class Convergence:
         cluster = self._cluster
         await asyncio.sleep(LATE_S)
         deadline = cluster.loop.now + SETTLING_S
-        trouble, held = self._trouble(), self._held()
-        while (trouble or held) and cluster.loop.now < deadline:
+        problems, held = self._problems(), self._held()
+        while (problems or held) and cluster.loop.now < deadline:
             await asyncio.sleep(0.25)
-            trouble, held = self._trouble(), self._held()
-        for what in trouble:
+            problems, held = self._problems(), self._held()
+        for what in problems:
             cluster.violated("L3 replicas agree in the end", what)
         for what in held:
             cluster.violated("L6 no leaks", what)
@@ -138,12 +138,12 @@ class Convergence:
         return [
             what
             for machine in self._cluster.machines
-            for what in leftovers(machine, self._cluster.held_by_http(machine))
+            for what in leaks(machine, self._cluster.held_by_http(machine))
         ]
 
     # What must be equal.
 
-    def _trouble(self) -> list[str]:
+    def _problems(self) -> list[str]:
         found = []
         cluster = self._cluster
         images = {}
@@ -204,9 +204,9 @@ class Convergence:
                     for header in record.seen.headers()
                     if header.last_offset <= replica.group.applied_index
                 ]
-                trouble = _break_in_sequences(headers)
-                if trouble is not None:
-                    self._cluster.violated("I25 sequences without break", f"{machine.name} {key}: {trouble}")
+                gap = _break_in_sequences(headers)
+                if gap is not None:
+                    self._cluster.violated("I25 sequences without break", f"{machine.name} {key}: {gap}")
                 expected = _table_of(headers)
                 table = replica.machine.producers
                 start = record.seen.start  # of earlier batches only the table has data
@@ -232,7 +232,9 @@ def _moves(broker: Broker) -> list[str]:
 
 
 def _break_in_sequences(headers: list[BatchHeader]) -> str | None:
-    """Where a producer's batch does not follow the one before it: a gap, repetition, or old epoch (I25)."""
+    """The first batch that does not follow its producer's previous one: a gap, repetition, or old epoch
+    (I25).
+    """
     newest: dict[int, tuple[int, int]] = {}  # epoch and last sequence
     for header in headers:
         if header.producer_id < 0:

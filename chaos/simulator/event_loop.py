@@ -73,7 +73,7 @@ class _Callback:
         self._is_cancelled = True
 
     def cancelled(self) -> bool:
-        """Whether it will never run."""
+        """True if the callback will never run."""
         return self._is_cancelled
 
     def when(self) -> float:
@@ -312,7 +312,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return not self._is_closed
 
     def is_closed(self) -> bool:
-        """Whether ``close`` was called."""
+        """True if ``close`` was called."""
         return self._is_closed
 
     def call_exception_handler(self, context: dict[str, object]) -> None:

@@ -14,8 +14,7 @@ def gc_off(*, collects: bool = False) -> Iterator[None]:
     """For one run. With ``collects`` garbage is collected after it, unless that was off before.
 
     During a run of whole brokers garbage collection doubles the cost. Errors of objects that an aborted run
-    has left
-    open are ignored.
+    has left open are ignored.
     """
     logging.disable(logging.CRITICAL)
     was_enabled = gc.isenabled()

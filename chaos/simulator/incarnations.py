@@ -1,9 +1,8 @@
 """Every incarnation of a topic is distinct: its id, its groups, and the folders on every disk.
 
 Decides: which metadata images of one topic id are consistent, in which folder a group may be opened, and what
-an
-unsafe recovery must keep. Leaves to others: the bytes of a group (``records``), the final places of replicas
-(``placement_checks``).
+an unsafe recovery must keep. Leaves to others: the bytes of a group (``records``), the final places of
+replicas (``placement_checks``).
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from raftlog.types import METADATA_GROUP, GroupId, NodeId
 _INVARIANT: Final = "I30 one log for one incarnation"
 
 Place = tuple[str, int, int]
-"""Topic id, partition, and how many unsafe recoveries it has been through."""
+"""Topic id, partition, and the number of its unsafe recoveries."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What a recovery must keep of the former group: all entries that its survivor knew to be committed."""
+    """The entries that a recovery must keep: all that the survivor of the former group knew as committed."""
 
     group_id: GroupId
     before: GroupId
@@ -37,7 +36,7 @@ class Incarnations:
     """The checker of a run, over all brokers and all their incarnations."""
 
     def __init__(self, checker: Checker, violated: Report) -> None:
-        self._oracles = checker
+        self._checker = checker
         self._violated = violated
         self._groups: dict[Place, GroupId] = {}
         self._places: dict[GroupId, Place] = {}
@@ -66,7 +65,7 @@ class Incarnations:
         logs.
         """
         for kept in self._kept:
-            record = self._oracles.groups.get(kept.group_id)
+            record = self._checker.groups.get(kept.group_id)
             if record is None or not record.entries:
                 continue  # the topic was deleted before the survivor opened it
             lost = [entry for entry in kept.entries if (entry.base, entry.term) not in record.entries]
@@ -92,7 +91,7 @@ class Incarnations:
     def _recovered(self, topic: TopicInfo, partition: PartitionInfo) -> None:
         count = len(partition.unsafe_recoveries)
         before = self._groups.get((topic.topic_id, partition.partition, count - 1))
-        record = None if before is None else self._oracles.groups.get(before)
+        record = None if before is None else self._checker.groups.get(before)
         if before is not None and record is not None:
             known = partition.unsafe_recoveries[-1].commit_index
             entries = tuple(entry for entry in record.committed if entry.last <= known)

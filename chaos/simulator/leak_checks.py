@@ -1,8 +1,7 @@
 """Resources that brokers hold after all requests are complete: any are leaks.
 
 Decides: which resources count: bytes that are counted against a bound, and waiting requests. Leaves to
-others:
-when all requests are complete (``convergence``).
+others: when all requests are complete (``convergence``).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from api.broker import Broker
 from chaos.simulator.machine import Machine
 
 
-def leftovers(machine: Machine, of_http: Iterable[tuple[str, int]]) -> list[str]:
+def leaks(machine: Machine, of_http: Iterable[tuple[str, int]]) -> list[str]:
     """By name, including calls that are in flight."""
     broker = machine.broker
     held = [] if broker is None else [*_of_requests(broker), *_of_groups(broker)]

@@ -1,12 +1,13 @@
 """All levels under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``brokers:17`` or ``17`` brokers.
 
 ``brokers-long:17`` runs brokers with quiet phases of minutes, only in long runs, not in sweeps.
-``http:17`` runs brokers with the production clients and HTTP server.
+``http:17`` runs brokers with the production clients and HTTP server, ``groups:17`` the coordinator of a
+consumer group.
 
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
 cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
-log alone, which has most crashes; the others run bare cores, with membership changes. For ten runs of whole
-brokers one has the HTTP server and the clients, too, in place of a bare core.
+log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
+For ten runs of whole brokers one has the HTTP server and the clients, too, in place of a bare core.
 """
 
 from __future__ import annotations
@@ -15,27 +16,31 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from chaos.simulator.group_level.life import run_group
+from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.odds import Odds
-from chaos.simulator.raft_level.life import run_core
+from chaos.simulator.raft_level.core_run import run_core
 from chaos.simulator.raft_level.odds import CoreOdds
 from chaos.simulator.result import Result
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.simulation import run
-from chaos.simulator.storage_level.life import run_log
+from chaos.simulator.storage_level.log_run import run_log
 from chaos.simulator.storage_level.odds import LogOdds
 
 CORE, LOG, BROKERS, BROKERS_LONG, HTTP = "core", "log", "brokers", "brokers-long", "http"
-THIRTY = (BROKERS, CORE, LOG, *(CORE, CORE, LOG) * 9)
+GROUPS = "groups"
+THIRTY = (BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8)
 MIX = (*THIRTY * 9, BROKERS, HTTP, *THIRTY[2:])
-"""The levels of 300 seeds that follow one another."""
+"""The levels of 300 consecutive seeds."""
 
-AnyOdds = Odds | CoreOdds | LogOdds
+AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS: Odds.drawn,
     BROKERS_LONG: Odds.drawn_long,
     HTTP: Odds.drawn_http,
     CORE: CoreOdds.drawn,
     LOG: LogOdds.drawn,
+    GROUPS: GroupOdds.drawn,
 }
 
 
@@ -54,8 +59,8 @@ class Seed:
         """Raises ``ValueError`` with the remedy."""
         level, _, number = name.rpartition(":")
         if level not in ("", *_DRAWN) or not number.isdigit():
-            known = f"{CORE}:number, {LOG}:number, {HTTP}:number or {BROKERS}:number"
-            raise ValueError(f"{name!r} is no seed: say a number, {known}")
+            known = f"{CORE}:number, {LOG}:number, {GROUPS}:number, {HTTP}:number or {BROKERS}:number"
+            raise ValueError(f"{name!r} is not a seed: give a number, {known}")
         return cls(level or BROKERS, int(number))
 
     def odds(self) -> AnyOdds:
@@ -72,7 +77,7 @@ class Seed:
     ) -> Result:
         """Run it, optionally with other odds; only whole brokers can continue after a violation.
 
-        A log's crashes follow from its odds: it takes no ``schedule``.
+        The faults of a log and of a group follow from their odds: they take no ``schedule``.
         """
         if self.level == CORE:
             assert odds is None or isinstance(odds, CoreOdds)
@@ -80,6 +85,9 @@ class Seed:
         if self.level == LOG:
             assert odds is None or isinstance(odds, LogOdds)
             return run_log(self.number, odds, keeps_lines=keeps_lines)
+        if self.level == GROUPS:
+            assert odds is None or isinstance(odds, GroupOdds)
+            return run_group(self.number, odds, keeps_lines=keeps_lines)
         odds = odds or self.odds()
         assert isinstance(odds, Odds)
         result = run(

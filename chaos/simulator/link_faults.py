@@ -1,8 +1,7 @@
 """Faults between machines: blocked, slow and silent directions, and broken connections.
 
 Decides: which directions are affected, and when they heal. Leaves to others: the effect of a blocked, silent
-or
-slow direction on frames (``network``), and when a fault comes (``faults``).
+or slow direction on frames (``network``), and when a fault comes (``faults``).
 """
 
 from __future__ import annotations

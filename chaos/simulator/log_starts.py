@@ -26,7 +26,7 @@ class LogStarts:
     def __init__(self, run: Run, machines: Sequence[Machine], checker: Checker) -> None:
         self._run = run
         self._machines = machines
-        self._oracles = checker
+        self._checker = checker
 
     def moved(self, record: GroupRecord, replica: ReplicaRecord) -> None:
         """A log start has moved: all deleted entries were committed, and there was more than retention keeps.
@@ -65,7 +65,7 @@ class LogStarts:
             topics = {} if machine.broker is None else machine.broker.controller.image.topics
             if target.topic in topics:
                 group_id = topics[target.topic].partitions[target.partition].group_id
-                record = self._oracles.groups[group_id]
+                record = self._checker.groups[group_id]
                 for replica in record.replicas.values():
                     replica.look(record, durable=False)
                     starts |= {replica.log_start, replica.seen.start}
@@ -77,7 +77,7 @@ class LogStarts:
 
         After an unsafe recovery another group may have its log in the place of a deleted one.
         """
-        for record in self._oracles.groups.values():
+        for record in self._checker.groups.values():
             for replica in () if record.is_retired else record.replicas.values():
                 replica.look(record, durable=False)
                 replica.log_start = replica.seen.start

@@ -86,7 +86,7 @@ class LogView:
 
     @property
     def start(self) -> int:
-        """Where the first file begins; without a file, after the snapshot that has replaced it."""
+        """The first offset of the first file; without a file, the offset after the snapshot."""
         return self._segments[0].base if self._segments else self._log_start
 
     def refresh(self) -> int:

@@ -1,8 +1,7 @@
 """Machines that come back without some of their files: a folder, the metadata log, the whole disk.
 
 Decides: which machine loses which files, so that a majority of every group keeps its votes and
-acknowledgements.
-Leaves to others: when (``faults``), and the checks (``checker``).
+acknowledgements. Leaves to others: when (``faults``), and the checks (``checker``).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ KINDS: Final = ("replica", "replica", "metadata", "metadata", "registry", "all b
 REPLICAS_MIN: Final = 3  # one of them may be lost
 
 Later = Callable[[random.Random, float, float, Callable[[], None]], None]
-"""Does something after a time that is drawn between two."""
+"""Calls a function after a random time between two bounds."""
 
 _REPLICA: Final = re.compile(rf"({DATA}/[^/]+-[0-9a-f]{{32}}/Partition-\d+)/")
 
@@ -124,7 +123,7 @@ class LostFiles:
                 return [METADATA]
 
     def _may_forget(self, machine: Machine) -> bool:
-        """Whether every group in which it votes, or is a target, continues without it.
+        """True if every group in which the machine votes, or is a target, continues without it.
 
         No machine may if topics have a single replica: one that is being created may be on this machine.
         """

@@ -37,31 +37,31 @@ class Observer(Protocol):
     """Observes a machine."""
 
     def starts(self, machine: Machine) -> None:
-        """It is about to start."""
+        """The machine is about to start."""
 
     def began(self, machine: Machine, process: Process) -> None:
-        """It has a new process."""
+        """The machine has a new process."""
 
     def made(self, machine: Machine, broker: Broker) -> None:
-        """Its process has a broker that is about to start."""
+        """The process has a broker that is about to start."""
 
     async def serves(self, machine: Machine, broker: Broker) -> HttpListener | None:
-        """Its broker has started; returns its HTTP listener, if any."""
+        """The broker has started; returns its HTTP listener, if any."""
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """Its process is gone."""
+        """The process has ended."""
 
     def start_again(self) -> None:
-        """It is off without a fault of the schedule."""
+        """The machine is off, but not because of a fault of the schedule."""
 
     def died(self, machine: Machine) -> None:
-        """Its process has ended, and its disk is unchanged since."""
+        """The process has ended, and the disk is unchanged since."""
 
     def lost_power(self, machine: Machine) -> None:
-        """It is off, and its disk has lost some of its unsynced data."""
+        """The machine is off, and its disk has lost some of its unsynced data."""
 
     def files_removed(self, machine: Machine, path: str) -> None:
-        """Its broker has removed a file or a folder."""
+        """The broker has removed a file or a folder."""
 
 
 class SimulatedClock:
@@ -95,7 +95,7 @@ class Machine:
         self.disk.on_wait = self._waits
         self.rate = 1.0
         self.wall_skew_ms = 0
-        self.lives = 0
+        self.incarnation = 0
         self.is_stopping = False
         self.is_killed_in_a_change = False  # or loses power
         self.is_restart_needed = False  # a sync has failed in this incarnation, and a replica is stopped
@@ -110,19 +110,19 @@ class Machine:
 
     @property
     def is_up(self) -> bool:
-        """Whether a process runs, paused or not."""
+        """True if a process runs, paused or not."""
         return self.process is not None
 
     def start(self) -> None:
         """Start the next incarnation."""
         run = self._run
         self.is_restart_needed = self.is_kept_off = False
-        self.lives += 1
+        self.incarnation += 1
         self.is_stopping = False
         self._observer.starts(self)
-        self.process = process = Process(f"{self.name} life {self.lives}", self.rate)
+        self.process = process = Process(f"{self.name} life {self.incarnation}", self.rate)
         self._transport = run.network.transport(self.node, process)
-        run.trace.note(self.node, f"starts, life {self.lives}")
+        run.trace.note(self.node, f"starts, life {self.incarnation}")
         self._observer.began(self, process)
         run.loop.start_in(process, self._live(process, self._transport))
 
@@ -134,7 +134,7 @@ class Machine:
             clock=clock,
             transport=transport,
             secret=SECRET,
-            rng=random.Random(f"{run.seed} broker {self.node} life {self.lives}"),
+            rng=random.Random(f"{run.seed} broker {self.node} life {self.incarnation}"),
             run_syncs=self.syncs.run,
             on_fatal=self._fatal,
         )

@@ -1,14 +1,12 @@
 """A network that keeps the contract of ``Transport`` and nothing more.
 
-Each direction of each pair has a connection of its own, as over TCP: frames arrive in order while
-it lasts, late, and frames in flight when it breaks are lost. A blocked direction either breaks its
-connection or delays the frames until it opens again, as retransmission does. A silent connection looks
-open to both ends and delivers nothing more, not even its end: only a new one works. A slow direction delays
-its frames more and more, so that they are old and never far apart. A broker may get no entries of the
-metadata
-group for a while, but everything else, and then acts on old metadata. Raft messages may be delivered
-repeatedly:
-with ``replay_odds`` old ones arrive again after a reconnect.
+Each direction of each pair has a connection of its own, as over TCP: frames arrive in order while it lasts,
+late, and frames in flight when it breaks are lost. A blocked direction either breaks its connection or delays
+the frames until it opens again, as retransmission does. A silent connection looks open to both ends and
+delivers nothing more, not even its end: only a new one works. A slow direction delays its frames more and
+more, so that they are old and never far apart. A broker may get no entries of the metadata group for a while,
+but everything else, and then acts on old metadata. Raft messages may be delivered repeatedly: with
+``replay_odds`` old ones arrive again after a reconnect.
 
 As over TCP, each end has its own view of a connection: one end may have closed what is open for the
 other. While nothing passes from the first to the second, the second does not learn it.
@@ -62,7 +60,7 @@ class _Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open for both ends."""
+        """True if the connection is open for both ends."""
         return not self.ended
 
     def other(self, end: SimulatedTransport) -> SimulatedTransport:
@@ -97,7 +95,7 @@ class SimulatedNetwork:
         return self.odds.latency_s + self.odds.jitter_s * self.rng.random() ** 4
 
     def is_blocked(self, sender: NodeId, to: NodeId) -> bool:
-        """Whether nothing passes from one to the other."""
+        """True if no frame passes from one broker to the other."""
         return (sender, to) in self._blocked
 
     def block(self, directions: Sequence[Direction], *, holds: bool) -> None:
@@ -328,7 +326,7 @@ class SimulatedTransport:
         return 0
 
     def seconds_since_heard(self, peer: NodeId) -> float:
-        """How long nothing has arrived."""
+        """The time since the last frame arrived."""
         heard_at = self.heard_at.get(peer)
         return math.inf if heard_at is None else self._network.loop.time() - heard_at
 
@@ -337,7 +335,7 @@ class SimulatedTransport:
         self._network.disconnect(self, peer)
 
     def lost(self, connection: _Connection) -> None:
-        """This end learns that a connection is closed. The peer's takes this one to it along."""
+        """This end learns that a connection is closed. For an incoming one it closes its own to the peer."""
         is_incoming, peer = connection.receiver is self, connection.other(self).node
         if self._is_started and (connection.is_accepted if is_incoming else connection.is_proven):
             self.receiver.peer_lost(peer)

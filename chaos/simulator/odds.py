@@ -38,19 +38,19 @@ TIMED_FAULTS: Final = (
     "transfer",
     "lead again",
 )
-"""Those that come at any time."""
+"""Faults at random times."""
 
 MOVES: Final = ("reassign", "transfer by hand")
-"""Not faults, but what operators do meanwhile: in some runs, and then often."""
+"""Actions of operators, which are not faults: in some runs, and then often."""
 
 STALE_METADATA: Final = "stale metadata"
-"""Brokers that act by old metadata: wherever replicas move, or administrators are at work."""
+"""Brokers that use old metadata: in runs with moves of replicas or with administrators."""
 
 FORGET: Final = "forget"
-"""Files are gone: in some runs, with or without anything else that is drawn for them."""
+"""Files are lost: in some runs, independent of the other faults of the run."""
 
 AWAY: Final = "away"
-"""Off for long: where logs lose their beginnings meanwhile."""
+"""A machine is off for long: in runs in which the beginnings of logs are deleted meanwhile."""
 
 AIMED_FAULTS: Final = (
     "after a vote",
@@ -59,7 +59,7 @@ AIMED_FAULTS: Final = (
     "after an acknowledgement",
     "after a sync",
 )
-"""Those that wait for the worst moment."""
+"""Faults at critical moments."""
 
 AFTER_A_METADATA_COMMIT: Final = "after a metadata commit"
 """The active controller crashes right after a commit, in runs with administrators."""
@@ -164,7 +164,7 @@ class Odds:
 
     @property
     def deletes_records(self) -> bool:
-        """Whether retention deletes records."""
+        """True if retention deletes records."""
         return max(self.retention_bytes, self.retention_ms) >= 0
 
     @property
@@ -293,4 +293,4 @@ CALM: Final = Odds(
     segment_bytes=1024,
     churns_topics=False,
 )
-"""No faults and no clients, for runs that have their own."""
+"""No faults and no clients, for runs that add their own."""

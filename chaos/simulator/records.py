@@ -28,10 +28,10 @@ class GroupRecord:
     """The state of one group, from all sources."""
 
     group_id: GroupId
-    birth: Membership  # the membership before the first entry
+    initial_membership: Membership  # the membership before the first entry
     membership: Membership  # the newest committed one
     halves: tuple[frozenset[NodeId], ...]  # a majority of each holds all committed entries
-    born_at: int  # the index of its first membership
+    first_membership_index: int  # the index of its first membership
     clocks: Clocks
     violated: Callable[[str, str], None]
     replicas: dict[NodeId, ReplicaRecord] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class GroupRecord:
     is_retired: bool = False  # its topic was deleted, and so are its files
 
     def is_majority(self, nodes: set[NodeId]) -> bool:
-        """Whether these are more than half of the voters: of old and new ones during a change."""
+        """True for more than half of the voters; in a joint membership, of the old and of the new ones."""
         return all(2 * len(half & nodes) > len(half) for half in self.halves)
 
 
@@ -64,7 +64,7 @@ class Lost:
     entries: tuple[Entry, ...]
 
     def holds(self, group: GroupRecord) -> bool:
-        """Whether it held all committed entries, and the next incarnation may lack some."""
+        """True if the log held all committed entries, and the next incarnation may lack some."""
         first = 0 if self.start == 0 else group.places.get(self.start, len(group.committed))
         wanted = group.committed[first:]
         if list(self.entries[: len(wanted)]) != wanted:
@@ -144,7 +144,7 @@ def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machin
 
 
 def may_vote(machine: Machine, directory: str) -> bool:
-    """Whether a replica's disk has lost no votes."""
+    """True if a replica's disk has lost no votes."""
     return has_lived(machine.disk, directory) and not durable_vote(machine.disk, directory).is_rejoining
 
 
@@ -152,9 +152,11 @@ def record_of(
     group: RaftGroup[object], before: GroupRecord | None, clocks: Clocks, violated: Callable[[str, str], None]
 ) -> GroupRecord:
     """Added replicas, without members, may open before the first initial replica does."""
-    began, born_at = group.membership, group.status().membership_index
+    began, first_membership_index = group.membership, group.status().membership_index
     replicas = {} if before is None else before.replicas
-    return GroupRecord(group.group_id, began, began, began.halves, born_at, clocks, violated, replicas)
+    return GroupRecord(
+        group.group_id, began, began, began.halves, first_membership_index, clocks, violated, replicas
+    )
 
 
 def numbers_of(group: RaftGroup[object]) -> Numbers:

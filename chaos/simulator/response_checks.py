@@ -36,7 +36,7 @@ class ResponseChecks:
     """
 
     def __init__(self, checker: Checker, machines: Sequence[Machine], violated: Report) -> None:
-        self._oracles = checker
+        self._checker = checker
         self._machines = {machine.node: machine for machine in machines}
         self._violated = violated
 
@@ -134,8 +134,8 @@ class ResponseChecks:
 
     def changed(self, broker: Broker, version: int) -> None:
         """The acknowledged version is committed (I20)."""
-        self._oracles.stepped(self._machines[broker.node_id])
-        newest = self._oracles.groups[METADATA_GROUP].committed[-1]
+        self._checker.stepped(self._machines[broker.node_id])
+        newest = self._checker.groups[METADATA_GROUP].committed[-1]
         if version - 1 > newest.last:
             self._violated(_PROMISED, f"broker {broker.node_id} tells {version}, committed is {newest}")
 
@@ -146,11 +146,11 @@ class ResponseChecks:
 
     def _record(self, broker: Broker, target: TopicPartition) -> GroupRecord | None:
         """The current record of a partition's group; None if it may be deleted."""
-        self._oracles.stepped(self._machines[broker.node_id])
+        self._checker.stepped(self._machines[broker.node_id])
         topic = broker.controller.image.topics.get(target.topic)
         if topic is None:
             return None
-        record = self._oracles.groups.get(topic.partitions[target.partition].group_id)
+        record = self._checker.groups.get(topic.partitions[target.partition].group_id)
         return None if record is None or record.is_retired else record
 
 
@@ -170,7 +170,7 @@ def _checksum(sent: bytes, append_time_ms: int | None) -> int:
 
 
 def _has(replica: ReplicaRecord, wanted: tuple[int, int, int, int]) -> bool:
-    """Whether a batch is on this replica's disk, or was before the log start moved."""
+    """True if a batch is on this replica's disk, or was before the log start moved."""
     view = replica.durable
     view.refresh()
     if wanted[0] < view.start:

@@ -1,8 +1,8 @@
 """The seeds of a sweep: all that ever failed, then new ones with every commit.
 
 Decides: where the new seeds begin. They follow from the commit, so that they are not chosen by hand, each
-commit
-runs new ones, and they can be repeated with the commit. A checkout without git begins at ``WITHOUT_GIT``.
+commit runs new ones, and they can be repeated with the commit. A checkout without git begins at
+``WITHOUT_GIT``.
 """
 
 from __future__ import annotations

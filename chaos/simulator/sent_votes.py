@@ -27,7 +27,7 @@ class SentVotes:
         return self._missing(term, voted_for)
 
     def forgotten(self) -> str:
-        """What the disk lacks of the newest one, if anything."""
+        """The newest vote, as text, if the disk lacks it; else empty."""
         return self._missing(self.term, self._voted_for)
 
     def _missing(self, term: int, voted_for: int | None) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.levels import AnyOdds, Seed
 from chaos.simulator.network import NetworkOdds
 from chaos.simulator.odds import Odds
@@ -123,6 +124,17 @@ def _simplifications(odds: AnyOdds, last: float) -> Iterator[Callable[[AnyOdds],
         ]
     elif isinstance(odds, LogOdds):
         changes = [{"failing_syncs": 0.0}, {"midst": 0.0}, {"members": 0.0}]
+    elif isinstance(odds, GroupOdds):
+        changes = [
+            {"faulty_ms": min(odds.faulty_ms, int(last * 1000) + 500)},
+            {"late": 0.0},
+            {"doubled": 0.0},
+            {"lost": 0.0},
+            {"zombie_ms": 0},
+            {"are_static": 0.0},
+            {"partitions": 1},
+            {"members": 1},
+        ]
     else:
         changes = [
             {"trouble_steps": min(odds.trouble_steps, int(last) // MOMENTS + 20)},

@@ -1,8 +1,7 @@
 """The brokers of one run, and their checkers.
 
 Decides: which checkers observe which events of a machine. Leaves to others: clients, faults and the phases of
-the
-run (``simulation``).
+the run (``simulation``).
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class SimulatedCluster(Run):
         """A process is gone."""
 
     def start_again(self) -> None:
-        """A machine is off without a fault of the schedule."""
+        """A machine is off, but not because of a fault of the schedule."""
 
     def died(self, machine: Machine) -> None:
         """A process has ended, and its disk is unchanged since."""

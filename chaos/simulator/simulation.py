@@ -1,8 +1,7 @@
 """One run: a cluster, its clients and its faults, from the first start to the result.
 
-Decides: the phases of a run. Read ``event_loop`` for time,
-``machine`` for the state after a crash, ``checker`` for the checks after every step,
-``convergence`` for those in the end.
+Decides: the phases of a run. Read ``event_loop`` for time, ``machine`` for the state after a crash,
+``checker`` for the checks after every step, ``convergence`` for those in the end.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Simulation(SimulatedCluster):
     # What machines and checkers tell.
 
     def began(self, machine: Machine, process: Process) -> None:
-        """Its host is on the simulated network, without a listener yet."""
+        """Put the machine's host on the simulated network, without a listener yet."""
         super().began(machine, process)
         if self.http is not None:
             self.http.started(machine)
@@ -71,7 +70,7 @@ class Simulation(SimulatedCluster):
         return None if self.http is None else await self.http.serve(machine, broker)
 
     def ended(self, machine: Machine, process: Process, *, silently: bool) -> None:
-        """Its connections end, too."""
+        """Close the machine's connections over HTTP, too."""
         if self.http is not None:
             self.http.ended(machine, process, silently=silently)
 
@@ -80,7 +79,7 @@ class Simulation(SimulatedCluster):
 
     def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
         """Resources that a broker's HTTP side holds, by name."""
-        return () if self.http is None else self.http.leftovers(machine)
+        return () if self.http is None else self.http.held_resources(machine)
 
     def _leader_is_new(self, machine: Machine, group: GroupId, term: int) -> None:
         self.trace.note(machine.node, f"leads group {group} in term {term}")

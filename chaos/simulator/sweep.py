@@ -16,7 +16,7 @@ from chaos.simulator.levels import BROKERS, BROKERS_LONG, HTTP, Seed
 from chaos.simulator.result import Result
 
 WORK: Final = {BROKERS: 8, BROKERS_LONG: 40, HTTP: 16}
-"""How much longer a seed of these levels takes than others."""
+"""The duration of a seed of these levels, relative to other levels."""
 WORK_A_PROCESS: Final = 30
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from partitions.hosting.opener import ReplicaOpener, log_settings
 from partitions.metadata import topic_config
 from partitions.metadata.image import PartitionInfo, TopicInfo
+from partitions.replica.derived import Derive
 from partitions.replica.producer_admission import ProducerAdmission
 from partitions.replica.replica import PartitionReplica
 from raftlog.clock import Clock
@@ -38,6 +39,7 @@ class PartitionEnvironment:
     replicas: dict[Key, PartitionReplica]
     may_begin: Callable[[], bool]  # whether confirmed metadata says which replicas should be here
     elect_again: Callable[[RaftGroup[None]], None]
+    derive: Derive
 
 
 class HostedPartition:
@@ -133,12 +135,14 @@ class HostedPartition:
     def take_part(self, log: SegmentedLog) -> None:
         """The first replica of a new partition calls an election at once."""
         around, partition = self._environment, self.partition
+        target = TopicPartition(*self.key)
         replica = PartitionReplica(
-            TopicPartition(*self.key),
+            target,
             partition.replicas,
             settings_of(self.topic),
             around.clock,
             around.admission,
+            around.derive(target),
         )
         membership = around.opener.first_membership(partition)
         is_preferred = partition.replicas[0] == around.host.node_id and bool(membership.voters)
@@ -161,6 +165,7 @@ class HostedPartition:
         """Requests find no replica here from now on."""
         if self.replica is not None:
             del self._environment.replicas[self.key]
+            self.replica.leave()
         self.replica = self._log = None
 
 

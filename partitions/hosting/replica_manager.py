@@ -24,8 +24,9 @@ from partitions.hosting.hosted_partition import HostedPartition, Key, PartitionE
 from partitions.hosting.opener import ReplicaOpener
 from partitions.hosting.trash import Trash
 from partitions.metadata.image import MetadataImage, TopicInfo
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.source import MetadataSource
+from partitions.replica.derived import Derive
 from partitions.replica.producer_admission import PRODUCERS_MAX, ProducerAdmission
 from partitions.replica.replica import PartitionReplica
 from partitions.routing import rpc
@@ -52,7 +53,7 @@ ASK_AGAIN_S: Final = 0.5  # a replica that the metadata no longer places here as
 CAMPAIGN_AGAIN_S: Final = (0.05, 0.1, 0.2)  # the other replicas open a moment later
 
 
-class PartitionManager:
+class ReplicaManager:
     """Hosts, releases and deletes this broker's replicas. All on the event loop's thread."""
 
     def __init__(
@@ -63,10 +64,11 @@ class PartitionManager:
         logs: LogOpener,
         broken: BrokenGroups,
         *,
-        producer_ids: ProducerIds,
+        producer_ids: ProducerIdCipher,
         producers_max: int = PRODUCERS_MAX,
         run_blocking: RunBlocking = asyncio.to_thread,
         trash: Trash | None = None,
+        derive: Derive = lambda target: None,
     ) -> None:
         """``broken`` has the groups that the supervisor does not open."""
         self._host = host
@@ -101,6 +103,7 @@ class PartitionManager:
             self.replicas,
             lambda: self._may_begin,
             self._elect_again,
+            derive,
         )
         self._permits = DeletePermits(host.node_id, lambda: metadata.image, self.replicas, host.calls)
         host.calls.serve(rpc.PREPARED, self._serve_prepared)

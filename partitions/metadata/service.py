@@ -205,7 +205,7 @@ class Controller:
         return _topic(await self._ask_about(request, timeout_ms), name)
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
-        """Numbers that were never given out; ``ProducerIds`` makes ids of them."""
+        """Numbers that were never given out; ``ProducerIdCipher`` makes ids of them."""
         return range(*(await self._ask(AllocateProducerIds(count), timeout_ms)).ids)
 
     async def drain_broker(self, broker_id: NodeId, *, draining: bool, timeout_ms: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.source import MetadataSource
 from raftlog.clock import Clock
 from raftlog.errors import InvalidRequest, Overloaded
@@ -35,7 +35,7 @@ class ProducerAdmission:
         metadata: MetadataSource,
         replicas: Callable[[], Iterable[Remembers]],
         clock: Clock,
-        ids: ProducerIds,
+        ids: ProducerIdCipher,
         producers_max: int = PRODUCERS_MAX,
     ) -> None:
         self._metadata = metadata

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Sequence
 
 from partitions.replica.acks import Placed, acknowledged, check_acks
+from partitions.replica.derived import DerivedState
 from partitions.replica.machine import PartitionMachine
 from partitions.replica.producer_admission import ProducerAdmission
 from partitions.replica.producers import InFlight, Known
@@ -30,7 +31,13 @@ from partitions.values import (
 from raftlog.clock import Clock
 from raftlog.core.membership import Membership
 from raftlog.core.ready import Role
-from raftlog.errors import CommitUnknown, NotEnoughReplicas, NotLeader, OutOfOrderSequence
+from raftlog.errors import (
+    CommitUnknown,
+    InvalidRequest,
+    NotEnoughReplicas,
+    NotLeader,
+    OutOfOrderSequence,
+)
 from raftlog.node.group.pending_requests import Proposal
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.batch import Batch
@@ -51,10 +58,13 @@ class PartitionReplica:
         config: TopicConfig,
         clock: Clock,
         admission: ProducerAdmission | None = None,
+        derived: DerivedState | None = None,
     ) -> None:
         self.target = target
         self.replicas = tuple(replicas)  # the voters, in the order of the metadata
-        self.machine = PartitionMachine()
+        self.machine = PartitionMachine(derived)
+        self._derived = derived
+        self._derived_epoch: Term | None = None  # in which the derived state may write
         self._clock = clock
         self._admission = admission  # without one, every producer is taken
         self._config = config
@@ -68,6 +78,7 @@ class PartitionReplica:
         """Serve from this group from now on."""
         self._serving.attach(group)
         self._count(group.membership)
+        self._tell_derived()
 
     @property
     def group(self) -> RaftGroup[None]:
@@ -103,6 +114,7 @@ class PartitionReplica:
         """The topic was deleted: pending requests end with that error, and nothing is served any more."""
         self._serving.is_deleted = True
         self._reads.waiters.wake_all()
+        self._tell_derived()
 
     # What the Raft group tells.
 
@@ -113,11 +125,14 @@ class PartitionReplica:
             self._serving.leader_epoch = leader_epoch
             self._in_flight.clear()
         self._reads.waiters.wake_all()
+        self._tell_derived()
 
     def commit_advanced(self, commit_index: Index) -> None:
         """The table now holds everything up to this index, and readers may see it."""
         self._in_flight.applied(commit_index)
         self._reads.waiters.advance(commit_index)
+        if self._derived_epoch is None:
+            self._tell_derived()
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
         """As many replicas as vote now are counted on from now on."""
@@ -128,9 +143,14 @@ class PartitionReplica:
 
     def replica_stopped(self, error: BaseException) -> None:
         """This replica serves no more."""
+        self.leave()
+
+    def leave(self) -> None:
+        """Its group ends here; another may be attached to another replica of the partition."""
         self._serving.leader_epoch = None
         self._in_flight.clear()
         self._reads.waiters.wake_all()
+        self._tell_derived()
 
     # What it does for producers and consumers.
 
@@ -143,6 +163,10 @@ class PartitionReplica:
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         check_acks(acks, len(self.replicas))
+        if self._derived is not None:
+            raise InvalidRequest(
+                f"topic {self.target.topic} is the system's own; write to another", field="topic"
+            )
         self._serving.check_leads()
         self._check_health()
         batches = self._rules.validated(body)
@@ -179,6 +203,18 @@ class PartitionReplica:
     async def offset_at(self, position: Position) -> tuple[Offset, int | None]:
         """The offset of a position and its record's timestamp; see ``Reads.offset_at``."""
         return await self._reads.offset_at(position)
+
+    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+        """See ``DerivedLog.propose``."""
+        self._serving.check_leads()
+        self._check_health()
+        stamps = self._rules.stamps_append_time
+        return self.group.propose(batches, append_time_ms=self._clock.wall_ms() if stamps else None).outcome
+
+    async def confirm(self) -> None:
+        """See ``DerivedLog.confirm``."""
+        self._serving.check_leads()
+        await self._serving.confirm()
 
     def status(self) -> PartitionStatus:
         """How this replica sees its partition; ``in_sync`` is known to the leader only."""
@@ -243,6 +279,20 @@ class PartitionReplica:
             proposal=proposal,
             in_one_run=not begun,
         )
+
+    def _tell_derived(self) -> None:
+        """Let the derived state write in the epochs in which this replica leads and knows everything."""
+        if self._derived is None:
+            return
+        serving = self._serving
+        is_leading = serving.is_attached and not serving.is_deleted and serving.is_ready
+        epoch = serving.leader_epoch if is_leading else None
+        if epoch != self._derived_epoch:
+            if self._derived_epoch is not None:
+                self._derived.leads(None)
+            self._derived_epoch = epoch
+            if epoch is not None:
+                self._derived.leads(self)
 
     def _count(self, membership: Membership) -> None:
         """A replica whose log has no membership yet uses the metadata's."""

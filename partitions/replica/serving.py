@@ -40,6 +40,11 @@ class Serving:
         return self._group
 
     @property
+    def is_attached(self) -> bool:
+        """Whether there is a group yet."""
+        return self._group is not None
+
+    @property
     def leader(self) -> NodeId | None:
         """The leader, as far as it is known here."""
         return None if self._group is None else self._group.leader

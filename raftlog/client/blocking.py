@@ -1,8 +1,7 @@
 """The blocking client: the asynchronous one on a thread of its own, with the same names.
 
 Every method waits for its asynchronous counterpart, except ``Producer.send``, which appends to the buffer on
-the
-caller's thread and uses the loop only for a full buffer or a new topic.
+the caller's thread and uses the loop only for a full buffer or a new topic.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Self
 from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.client import AsyncClient, url_from
+from raftlog.client.groups import AsyncGroups
 from raftlog.client.messages import Chunk, Decoder, Message
 from raftlog.client.options import URL_DEFAULT, Duration, Partitioner
 from raftlog.client.partition import CHUNK_BYTES, AsyncPartition, Position, Undecodable
@@ -52,6 +52,19 @@ class Replicas(SyncProxy[AsyncReplicas]):
     remove = blocking(AsyncReplicas.remove)
     set = blocking(AsyncReplicas.set)
     recover_unsafely = blocking(AsyncReplicas.recover_unsafely)
+
+
+class Groups(SyncProxy[AsyncGroups]):
+    """The consumer groups of the cluster."""
+
+    list = blocking(AsyncGroups.list)
+    describe = blocking(AsyncGroups.describe)
+    offsets = blocking(AsyncGroups.offsets)
+    rebalances = blocking(AsyncGroups.rebalances)
+    commit = blocking(AsyncGroups.commit)
+    reset = blocking(AsyncGroups.reset)
+    delete_offsets = blocking(AsyncGroups.delete_offsets)
+    delete = blocking(AsyncGroups.delete)
 
 
 class Partition(SyncProxy[AsyncPartition]):
@@ -149,6 +162,7 @@ class Client(SyncProxy[AsyncClient]):
         self.topics = Topics(core.topics, self._portal)
         self.cluster = Cluster(core.cluster, self._portal)
         self.replicas = Replicas(core.replicas, self._portal)
+        self.groups = Groups(core.groups, self._portal)
 
     @classmethod
     def from_url(

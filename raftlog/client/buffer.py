@@ -53,7 +53,7 @@ class Buffer:
 
     @property
     def is_roomy(self) -> bool:
-        """Whether enough was acknowledged to stop waiting for room."""
+        """True once enough was acknowledged that senders need not wait for room."""
         return 2 * self._used_bytes <= self._buffer_bytes
 
     def append(

@@ -12,6 +12,7 @@ from typing import Self
 from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.environment import Environment
+from raftlog.client.groups import AsyncGroups
 from raftlog.client.messages import Decoder, Decoders
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import (
@@ -59,6 +60,7 @@ class AsyncClient:
         self.topics = AsyncTopics(self._session, self._metadata)
         self.cluster = AsyncCluster(self._session)
         self.replicas = AsyncReplicas(self._session)
+        self.groups = AsyncGroups(self._session)
 
     @classmethod
     def from_url(

@@ -1,10 +1,9 @@
 """A request to a partition's leader that ends with its leadership.
 
-Decides: when to stop waiting for a silent broker. A stopped process keeps its connections
-open, so silence alone proves little; but once the other brokers report another leader, or the same leader in
-a
-later term, the response will not come: a leader answers its requests when its term ends, so the connection is
-lost. Leaves retries to others, since the outcome is then unknown.
+Decides: when to stop waiting for a silent broker. A stopped process keeps its connections open, so silence
+alone proves little; but once the other brokers report another leader, or the same leader in a later term, the
+response will not come: a leader answers its requests when its term ends, so the connection is lost. Leaves
+retries to others, since the outcome is then unknown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Messages, and chunks of messages with the next offset.
 
 Decides: which records of fetched batches are user records, that no damaged record is delivered, and how much
-of
-a response is decoded at once. Leaves to others: fetching (``partition``).
+of a response is decoded at once. Leaves to others: fetching (``partition``).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Message(NamedTuple):
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Its tags, in order."""
+        """The tags of the message, in order."""
         return tuple((value or b"").decode() for name, value in self.headers if name == TAG_RECORD_HEADER)
 
     @property
@@ -74,7 +73,7 @@ class Chunk:
 
     @property
     def is_up_to_date(self) -> bool:
-        """Whether the chunk reached the broker's high watermark."""
+        """True if the chunk reached the broker's high watermark."""
         return self.next_offset >= self.high_watermark
 
 
@@ -225,8 +224,8 @@ def _memory_bytes(batch: Batch, records: Sequence[StoredRecord]) -> int:
 
 def _undecodable(topic: str, partition: int, bad: SkippedRange, damage: CorruptBatch) -> UndecodableBatch:
     return UndecodableBatch(
-        f"the batch of {topic}/{partition} with offset {bad.offset} cannot be read as records ({damage}); go "
-        f'on at {bad.next_offset}, or read with undecodable="skip"',
+        f"the batch of {topic}/{partition} with offset {bad.offset} cannot be read as records ({damage}); "
+        f'continue at {bad.next_offset}, or read with undecodable="skip"',
         topic=topic,
         partition=partition,
         offset=bad.offset,

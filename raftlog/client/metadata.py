@@ -21,7 +21,7 @@ UNKNOWN_TERM = -1
 # After these errors the leader may have changed; after others (too busy, too large) it has not.
 _DOUBTFUL = (NotLeader, NoLeader, NotSent, Unknown, Draining, UnknownPartition)
 _REFRESH_TIMEOUT_S = 5.0
-_ATTEMPT_TIMEOUT_S = 2.0  # do not wait for a silent broker; ask another
+ATTEMPT_TIMEOUT_S = 2.0  # do not wait for a silent broker; ask another
 
 
 @dataclass(slots=True)
@@ -127,6 +127,8 @@ class Metadata:
     async def _fetch(self, name: str) -> TopicView:
         session = self._session
         partitions = await self.partitions(name)
+        if any(one.leader is None for one in partitions):
+            session.turn_away(session.preferred, NoLeader())
         reply = await self._ask(paths.BROKERS)
         brokers = reply.read(bodies.BrokerList).items
         urls = {broker.broker_id: broker.http.rstrip("/") for broker in brokers}
@@ -155,5 +157,5 @@ class Metadata:
 
     async def _ask(self, path: str) -> Reply:
         return await self._session.ask_any(
-            "GET", path, retry_timeout_s=_REFRESH_TIMEOUT_S, attempt_timeout_s=_ATTEMPT_TIMEOUT_S
+            "GET", path, retry_timeout_s=_REFRESH_TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S
         )

@@ -43,7 +43,7 @@ PRESETS: Mapping[str, Preset] = {
     "latency": Preset(linger=0, batch_bytes=16 << 10),
     "throughput": Preset(linger="20ms", batch_bytes=1 << 20, buffer_bytes=64 << 20),
 }
-"""Small batches that leave at once, or large ones that wait to be filled."""
+"""``latency`` sends small batches at once; ``throughput`` waits for larger ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def positive_seconds(name: str, value: Duration) -> float:
     """The same for a time limit, which must be positive."""
     found = seconds(name, value)
     if not found:
-        raise ValueError(f"{name} is {value!r}; it must be longer than nothing")
+        raise ValueError(f"{name} is {value!r}; it must be greater than 0")
     return found
 
 
@@ -148,9 +148,9 @@ def broker_urls(bootstrap: str | Sequence[str]) -> tuple[str, ...]:
             if url.explicit_port is None:
                 url = url.with_port(PORT_DEFAULT)
         except ValueError as error:
-            raise ValueError(f"bootstrap: {part!r} is no address: {error}") from error
+            raise ValueError(f"bootstrap: {part!r} is not an address: {error}") from error
         if not url.host or url.path != "/" or url.query_string or url.fragment:
-            raise ValueError(f"bootstrap: {part!r} is no address; write raftlog://host:port,host:port")
+            raise ValueError(f"bootstrap: {part!r} is not an address; write raftlog://host:port,host:port")
         found.append(str(url.origin()))
     if not found:
         raise ValueError("bootstrap: name at least one broker, such as raftlog://localhost:7070")

@@ -60,7 +60,7 @@ class _Part:
         )
 
     def is_enough(self, limit: int | None, max_bytes: int) -> bool:
-        """Whether a read ends here. Without a limit one response is enough."""
+        """True if the read is complete. Without a limit one response is enough."""
         return (
             limit is None
             or len(self.chunk) >= limit
@@ -161,7 +161,7 @@ class AsyncPartition:
     async def offsets(self, at: Position = "latest") -> int:
         """The offset of a position. ``"latest"`` is one past the newest message; a time, the first since."""
         path = paths.partition_offsets(self.topic, self.number)
-        reply = await self._session.ask_any("GET", f"{path}?at={_position(at)}")
+        reply = await self._session.ask_any("GET", f"{path}?at={written_position(at)}")
         return reply.read(bodies.OffsetBody).offset
 
     async def _start(self, offset: Position) -> int:
@@ -232,7 +232,8 @@ class AsyncPartition:
             await asyncio.sleep(pause)
 
 
-def _position(at: Position) -> str:
+def written_position(at: Position) -> str:
+    """A position as the HTTP API takes it. Raises ``ValueError``."""
     if isinstance(at, datetime):
         return f"timestamp:{timestamp_ms(at)}"
     if isinstance(at, int) and not isinstance(at, bool):
@@ -240,7 +241,7 @@ def _position(at: Position) -> str:
     if at in ("earliest", "latest"):
         return str(at)
     raise ValueError(
-        f"{at!r} is no position; give an offset, 'earliest', 'latest', a datetime, or -100 for the last 100"
+        f"{at!r} is not a position; use an offset, 'earliest', 'latest', a datetime, or -100 for the last 100"
     )
 
 

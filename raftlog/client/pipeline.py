@@ -39,7 +39,7 @@ _RENUMBERINGS_MAX = 5  # a broker that refuses every number must not delay a bat
 class _State(enum.Enum):
     QUEUED = enum.auto()
     IN_FLIGHT = enum.auto()
-    DONE = enum.auto()  # it has its outcome
+    DONE = enum.auto()  # the outcome is known
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +54,7 @@ class InFlightBatch:
     failure: RaftlogError | None = None
     earlier_failure: RaftlogError | None = None  # of the previous attempt
     attempts: int = 0
-    renumbered: int = 0  # how often a broker refused its number
+    renumbered: int = 0  # number of times that a broker refused its number
     encoded: bytes = b""
     identity: tuple[int, int, int] | None = None
 
@@ -91,12 +91,12 @@ class Pipeline:
 
     @property
     def must_settle(self) -> bool:
-        """Whether a batch failed and none is in flight: ``settle`` comes next."""
+        """True if a batch has failed and none is in flight: the next call must be ``settle``."""
         return self._has_failed and not self._in_air
 
     @property
     def is_idle(self) -> bool:
-        """Whether every batch has its outcome."""
+        """True if every batch has its outcome."""
         return not self._in_flight
 
     def forget_proof(self) -> None:
@@ -181,7 +181,7 @@ class Pipeline:
             self._in_flight.popleft()
 
     def _must_be_given_up(self, first: InFlightBatch, now: float) -> bool:
-        """Whether a retry of the first batch cannot help, or is not allowed."""
+        """True if a retry of the first batch cannot help, or is not allowed."""
         error = first.failure
         assert error is not None  # called only after a failure
         if now >= first.batch.deadline or not self._retries:
@@ -228,7 +228,7 @@ def _last_word(in_flight: InFlightBatch) -> RaftlogError:
     failure = in_flight.failure
     if failure is not None and not (failure.is_definite and in_flight.may_be_written):
         return failure
-    why = "a batch before it was given up" if failure is None else str(failure)
-    unknown = CommitUnknown(f"an attempt to send this was not answered, and then: {why}")
+    why = "an earlier batch has failed" if failure is None else str(failure)
+    unknown = CommitUnknown(f"an attempt to send this got no response, and then: {why}")
     unknown.__cause__ = failure
     return unknown

@@ -31,14 +31,14 @@ class Portal:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are accepted."""
+        """True if calls are accepted."""
         return self._is_open
 
     def call(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Run ``work`` on the loop and wait for it. Ctrl-C cancels it and is raised here."""
         if threading.current_thread() is self._thread:
             raise RuntimeError(
-                "a blocking call on the client's own thread would wait for itself; hand it to another"
+                "a blocking call on the client's own thread would wait for itself; call it on another thread"
             )
 
         async def run() -> Result:

@@ -22,7 +22,7 @@ from raftlog.client.options import Duration, ProducerOptions, seconds
 from raftlog.client.partitioners import Router
 from raftlog.client.receipts import Batch, OnAck, PendingReceipt, Stored
 from raftlog.client.retries import pause_s
-from raftlog.client.sender import PartitionSender, ProducerIds
+from raftlog.client.sender import PartitionSender, ProducerIdRequests
 from raftlog.client.session import Session
 from raftlog.errors import NotSent, Overloaded, RaftlogError
 from raftlog.records.builder import Record
@@ -45,7 +45,7 @@ class AsyncProducer:
         self._metadata = metadata
         self._topic = topic
         self._options = options
-        self._producer_ids = ProducerIds(session)
+        self._producer_ids = ProducerIdRequests(session)
         self._buffer = Buffer(options, session.clock)
         self._routers: dict[str, Router] = {}
         self._senders: list[PartitionSender] = []
@@ -143,7 +143,7 @@ class AsyncProducer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether no more records are accepted."""
+        """True if the producer accepts no more records."""
         return self._is_closed
 
     def raise_errors(self, error: BaseException | None) -> None:
@@ -223,7 +223,7 @@ class AsyncProducer:
                 async with asyncio.timeout(deadline - clock.monotonic()):
                     return (await self._metadata.topic(topic)).partition_count
             except TimeoutError:
-                late = f"no broker told the partitions of {topic} in time"
+                late = f"no broker returned the partitions of {topic} in time"
                 raise self._session.no_answer(late) from None
             except RaftlogError as error:
                 attempts += 1

@@ -35,7 +35,7 @@ class Durability:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Where a record is stored. With ``acks=0`` that is unknown: ``offset`` and ``timestamp_ms`` are -1."""
+    """The position of a stored record. With ``acks=0`` ``offset`` and ``timestamp_ms`` are unknown: -1."""
 
     topic: str
     partition: int
@@ -91,8 +91,8 @@ class Batch:
         self.topic = topic
         self.partition = partition
         self.timestamp_ms = timestamp_ms  # of records without one
-        self.due = due  # when it is sent although it is not full
-        self.deadline = deadline  # when its records fail
+        self.due = due  # time at which the batch is sent even if it is not full
+        self.deadline = deadline  # time at which its records fail
         self.records: list[Record] = []
         self.size_bytes = 0
         self.outcome: Stored | RaftlogError | None = None
@@ -127,7 +127,7 @@ class Batch:
                 else:
                     on_ack(self.receipt(index), None)
             except Exception:
-                _logger.exception("on_ack raised; the record's fate is not changed by that")
+                _logger.exception("on_ack raised an exception; the outcome of the record is unchanged")
 
     async def wait(self) -> None:
         """Wait for the outcome. On the loop's thread."""
@@ -148,7 +148,7 @@ class Batch:
             waiting = self._thread_event
         if not waiting.wait(timeout_s):
             raise TimeoutError(
-                f"{self.topic}/{self.partition}: no answer within {timeout_s:g} s; it may still come"
+                f"{self.topic}/{self.partition}: no outcome within {timeout_s:g} s; it may still arrive"
             )
 
     def receipt(self, index: int) -> Receipt:
@@ -182,7 +182,7 @@ class PendingReceipt:
         return self._batch.receipt(self._index)
 
     def done(self) -> bool:
-        """Whether the outcome is known."""
+        """True if the outcome is known."""
         return self._batch.outcome is not None
 
     def result(self) -> Receipt:
@@ -211,7 +211,7 @@ class BlockingPendingReceipt:
         self._index = index
 
     def done(self) -> bool:
-        """Whether the outcome is known."""
+        """True if the outcome is known."""
         return self._batch.outcome is not None
 
     def result(self, timeout: float | None = None) -> Receipt:

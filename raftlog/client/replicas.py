@@ -1,8 +1,7 @@
 """Operations on partitions: leadership, replicas, and unsafe recovery.
 
 Results are the bodies of the HTTP contract. No change is retried: after an unknown outcome, check before
-trying
-again.
+trying again.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.leader_watch import ask_leader
-from raftlog.client.metadata import Metadata
+from raftlog.client.metadata import ATTEMPT_TIMEOUT_S, Metadata
 from raftlog.client.options import ProducerOptions
 from raftlog.client.pipeline import InFlightBatch, Pipeline
 from raftlog.client.receipts import NO_OFFSET, Batch, Durability, Stored
@@ -31,29 +31,32 @@ _PATIENCE_S = 1.0  # of silence before other brokers are asked for the leader
 _ANSWER_MARGIN_S = 1.0  # the broker's timeout is shorter than the client's by this
 
 
-class ProducerIds:
-    """Producer ids of a producer: one, and another each time its epochs are used up."""
+class ProducerIdRequests:
+    """Requests the ids of a producer: the first one, and another each time its epochs are used up."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._lives: list[asyncio.Task[int]] = []
+        self._requests: list[asyncio.Task[int]] = []
 
-    async def get(self, life: int) -> int:
+    async def get(self, generation: int) -> int:
         """The producer id of a generation; requested once, and again only after an error."""
-        if len(self._lives) > life and self._lives[life].done() and _has_failed(self._lives[life]):
-            del self._lives[life:]
-        while len(self._lives) <= life:
-            self._lives.append(asyncio.create_task(self._ask()))
-        return await asyncio.shield(self._lives[life])
+        requests = self._requests
+        if len(requests) > generation and requests[generation].done() and _has_failed(requests[generation]):
+            del requests[generation:]
+        while len(requests) <= generation:
+            requests.append(asyncio.create_task(self._ask()))
+        return await asyncio.shield(requests[generation])
 
     async def close(self) -> None:
         """End requests in progress."""
-        for task in self._lives:
+        for task in self._requests:
             task.cancel()
-        await asyncio.gather(*self._lives, return_exceptions=True)
+        await asyncio.gather(*self._requests, return_exceptions=True)
 
     async def _ask(self) -> int:
-        reply = await self._session.ask_any("POST", paths.PRODUCERS, body=bodies.CreateProducer())
+        reply = await self._session.ask_any(
+            "POST", paths.PRODUCERS, body=bodies.CreateProducer(), attempt_timeout_s=ATTEMPT_TIMEOUT_S
+        )
         return reply.read(bodies.ProducerBody).producer_id
 
 
@@ -68,7 +71,7 @@ class PartitionSender:
         options: ProducerOptions,
         session: Session,
         metadata: Metadata,
-        producer_ids: ProducerIds,
+        producer_ids: ProducerIdRequests,
         finish: Callable[[Batch, Stored | RaftlogError], None],
     ) -> None:
         self.queue = queue
@@ -141,7 +144,7 @@ class PartitionSender:
         ) is not None and batch.deadline <= now:
             limit_s = self._options.delivery_timeout_s
             self._finish(
-                batch, NotSent(f"its turn did not come within {limit_s:g} s; the partition was too busy")
+                batch, NotSent(f"the batch was not sent within {limit_s:g} s; the partition was too busy")
             )
         return batch
 
@@ -156,7 +159,7 @@ class PartitionSender:
             _logger.exception(
                 "an attempt to send to %s/%s failed unexpectedly", self.queue.topic, self.queue.partition
             )
-            broken = RaftlogError(f"an attempt to send this broke: {error!r}")
+            broken = RaftlogError(f"an attempt to send this failed unexpectedly: {error!r}")
             self._pipeline.failed(in_flight, broken)  # fails, as unknown
         else:
             self._last_answer_at = self._clock.monotonic()
@@ -177,7 +180,7 @@ class PartitionSender:
             raise in_flight.earlier_failure or late from None
         except ConnectionLost as error:
             raise NotSent(
-                f"no broker told who leads {self.queue.topic}/{self.queue.partition}: {error}"
+                f"no broker named the leader of {self.queue.topic}/{self.queue.partition}: {error}"
             ) from error
         self._encode(in_flight, identity)
         left_s = max(deadline - self._clock.monotonic(), 0.01)

@@ -21,7 +21,15 @@ from yarl import URL
 from raftlog.client.environment import Environment
 from raftlog.client.retries import pause_s
 from raftlog.client.values import encode_json
-from raftlog.errors import ConnectionLost, Draining, InvalidRequest, NotSent, RaftlogError, Unknown
+from raftlog.errors import (
+    ConnectionLost,
+    Draining,
+    InvalidRequest,
+    NoLeader,
+    NotSent,
+    RaftlogError,
+    Unknown,
+)
 from raftlog.wire import headers, media_types
 from raftlog.wire.problems import Problem, read_problem
 
@@ -46,7 +54,7 @@ class Reply:
         try:
             return msgspec.json.decode(self.body, type=kind)
         except msgspec.MsgspecError as error:
-            raise ConnectionLost(f"the answer cannot be read: {error}") from error
+            raise ConnectionLost(f"the response cannot be read: {error}") from error
 
     def number(self, header: str, default: int = -1) -> int:
         """A header that holds a number."""
@@ -73,14 +81,19 @@ class Session:
         self.request_timeout_s = request_timeout_s
         self.retry_timeout_s = retry_timeout_s
         self.metadata_version = -1  # the newest reported by any broker
-        self.was_reached = False  # whether a broker has ever answered
+        self.was_reached = False  # a broker has responded at least once
         self._unreached: dict[str, aiohttp.ClientError] = {}  # by address, since the last response
         self._http: aiohttp.ClientSession | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether requests can be made."""
+        """True if requests can be made."""
         return self._http is not None
+
+    @property
+    def preferred(self) -> str:
+        """The broker that is asked next."""
+        return self._urls[0]
 
     async def open(self) -> None:
         """Create the connection pool; connections are made on demand."""
@@ -146,7 +159,7 @@ class Session:
             raise NotSent(_unreached(base, error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._unreached.pop(base, None)
-            why = str(error) or f"no answer within {limit_s:g} s"
+            why = str(error) or f"no response within {limit_s:g} s"
             raise ConnectionLost(f"{method} {url.split('?')[0]}: {why}") from error
         self.was_reached = True
         self._unreached.clear()
@@ -213,7 +226,7 @@ class Session:
         return NotSent("; ".join([what, *(_unreached(*one) for one in self._unreached.items())]))
 
     def gives_up(self, error: RaftlogError) -> bool:
-        """Whether a retry cannot help, or no broker has ever answered."""
+        """True if a retry cannot help, or no broker has responded so far."""
         return not error.retryable or not self.is_open or self._is_refused_everywhere()
 
     def _is_refused_everywhere(self) -> bool:
@@ -222,8 +235,11 @@ class Session:
         )
 
     def turn_away(self, base: str, error: RaftlogError) -> None:
-        """Use another broker first from now on, if this error is about the broker."""
-        if isinstance(error, NotSent | ConnectionLost | Draining) and self._urls[0] == base:
+        """Use another broker first from now on, if this error may be about the broker.
+
+        One that knows no leader may be cut off from the others.
+        """
+        if isinstance(error, NotSent | ConnectionLost | Draining | NoLeader) and self._urls[0] == base:
             self._urls.rotate(-1)
 
 
@@ -256,7 +272,7 @@ async def _read_body(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
     if left < 0:
         response.close()
         raise aiohttp.ClientPayloadError(
-            f"the answer has more than {bytes_max} bytes; the connection was ended"
+            f"the response has more than {bytes_max} bytes; the connection was closed"
         )
     return b"".join(parts)
 

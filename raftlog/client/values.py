@@ -30,7 +30,7 @@ __all__ = [
 
 Key = bytes | str | int | None
 Value = object
-"""Bytes and text as they are, ``None`` as no value, everything else that is JSON as JSON."""
+"""Bytes and text are stored unchanged, ``None`` as no value, and all other values as JSON."""
 Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
 
 _TIMESTAMP_MS_MAX = (1 << 63) - 1
@@ -72,7 +72,7 @@ def _refuse_non_finite(value: object, path: str) -> None:
 
 
 def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[str, bytes | None], ...]:
-    """Headers in their order, and one more for each tag."""
+    """The headers in order, followed by one header for each tag."""
     if isinstance(tags, str):
         raise InvalidRecord("tags: give a list of tags, not one string", errors=["/tags"])
     pairs = [*(headers.items() if isinstance(headers, Mapping) else headers or ())]

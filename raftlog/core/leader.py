@@ -266,7 +266,6 @@ class Leader(RoleState):
         self._work_is_due = False
         if self._reads.needs_round:
             self._broadcast(quiesces=False)
-            self._confirm_reads()
         self._appends.send(self._now, self._round)
 
     def _call_for_work(self) -> None:
@@ -308,6 +307,8 @@ class Leader(RoleState):
             else:
                 behind = Heartbeat(term=member.term, commit_index=progress.match_index, round=self._round)
                 member.send(peer, behind)
+        if self._reads:  # a leader that is a quorum by itself waits for no echo
+            self._confirm_reads()
 
     def _may_quiesce(self) -> bool:
         """Whether every peer holds everything, and has echoed a round that began since: it knows the commit.

@@ -22,6 +22,7 @@ class CallClass(Enum):
     PRODUCE = "produce"
     READ = "read"
     FETCH = "fetch"
+    GROUPS = "groups"
 
 
 CALLS_MAX: Final[Mapping[CallClass, int]] = {
@@ -31,6 +32,7 @@ CALLS_MAX: Final[Mapping[CallClass, int]] = {
     CallClass.PRODUCE: 4096,  # waits for commits
     CallClass.READ: 1024,  # answered at once
     CallClass.FETCH: 4096,  # mostly long polls, which wait for records
+    CallClass.GROUPS: 4096,  # joins and heartbeats, which wait for other members
 }
 """How many calls of a class one broker has open with its peers, and how many of theirs it works on."""
 

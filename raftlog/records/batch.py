@@ -4,8 +4,7 @@ Decides: whether bytes are a batch, whether a producer may send it, and how a le
 Leaves to others: the records inside (``reader``, ``builder``) and the order of sequences.
 
 Bytes are checked before they are used: ``parse_header``, ``split_batches`` and ``check_batch`` accept any
-bytes
-from a network or a disk, and raise ``CorruptBatch`` and nothing else.
+bytes from a network or a disk, and raise ``CorruptBatch`` and nothing else.
 """
 
 from __future__ import annotations
@@ -134,7 +133,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def stamped_ms(self) -> int | None:
-        """When the leader appended the batch; None where producers set the times."""
+        """The time when the leader appended the batch; None if producers set the times."""
         return self.max_timestamp if self.attributes & _STAMPED_BITS else None
 
     @property
@@ -146,7 +145,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_producer(self) -> bool:
-        """Whether the sender requested deduplication."""
+        """True if the batch has a producer id, with which duplicates are detected."""
         return self.producer_id >= 0
 
 
@@ -228,7 +227,7 @@ def check_batch(batch: Batch) -> None:
 
 
 def find_damage(data: Buffer, first: int, last: int, terms: Sequence[EntryId]) -> int | None:
-    """Where the first damaged batch begins, of contiguous batches that should be ``first..last``.
+    """The position of the first damaged batch, of contiguous batches that should be ``first..last``.
 
     Every byte is checked: the body and most of the header by the batch's checksum, the base offset and the
     leader epoch, which that does not cover, by the data of the log. ``terms`` are the first entries of the
@@ -270,9 +269,8 @@ def validate_produced(batch: Batch, *, bytes_max: int, allow_append_time: bool) 
     """Raise unless a producer may send this batch; only its header and checksum are checked.
 
     Raises ``RecordTooLarge``, ``CorruptBatch``, or ``InvalidRecord`` for an intact batch with fields that
-    brokers
-    set. A fetched batch may be produced again once bytes 0-7 and 12-15
-    are reset; ``allow_append_time`` accepts the append-time bit, which the leader then sets again.
+    brokers set. A fetched batch may be produced again once bytes 0-7 and 12-15 are reset;
+    ``allow_append_time`` accepts the append-time bit, which the leader then sets again.
     """
     header = batch.header
     if len(batch.data) > bytes_max:

@@ -160,7 +160,7 @@ def encoded_records(header: BatchHeader, opened: bytes) -> Iterator[memoryview]:
 
 
 def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
-    """Whether opening these batches takes few milliseconds; a compressed one may turn out to be large."""
+    """True if opening these batches takes few milliseconds. A compressed batch may be large."""
     return (
         not any(batch.header.attributes & CODEC_MASK for batch in batches)
         and sum(batch.header.record_count for batch in batches) <= records_max

@@ -44,7 +44,7 @@ class FakeFile:
         self._filesystem = filesystem
         self._path = path
         self._node = node
-        self._life = filesystem.lives
+        self._incarnation = filesystem.incarnation
         self._closed = False
         self._size = len(node.seen)
 
@@ -115,7 +115,7 @@ class FakeFile:
     def _check_open(self) -> None:
         if self._closed:
             raise ValueError(f"{self._path} is closed")
-        if self._life != self._filesystem.lives:
+        if self._incarnation != self._filesystem.incarnation:
             raise OSError(errno.EIO, "the power went while this was open", self._path)
 
 
@@ -132,7 +132,7 @@ class FakeFilesystem:
     """See the module. All randomness comes from the generator given to ``lose_power``."""
 
     def __init__(self) -> None:
-        self.lives = 0
+        self.incarnation = 0
         self.held = HeldFiles(HELD_FILES_MAX)
         self.syncs = 0
         self.changes = 0
@@ -315,7 +315,7 @@ class FakeFilesystem:
 
     def restart(self) -> None:
         """The process died and the machine did not: open files are dead, no byte is lost."""
-        self.lives += 1
+        self.incarnation += 1
         self.crash_after_changes = None
 
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:

@@ -1,8 +1,7 @@
 """The bodies of requests and responses, one struct for each.
 
 Requests refuse unknown fields, so that misspelt options are not ignored. Responses allow them, since fields
-may
-be added. Offsets are JSON numbers; times are milliseconds since 1970.
+may be added. Offsets are JSON numbers; times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from msgspec import UNSET, UnsetType
 from raftlog.wire import limits
 
 Encoding = Literal["utf8", "json", "base64"]
-"""How a value stands in JSON: as a string of its text, as the JSON it is, or in base64."""
+"""The form of a value in JSON: a string with its text, JSON, or base64."""
 
 Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=limits.TAG_CHARACTERS_MAX, pattern="^[^,]*$")]
-"""One tag; raw bodies send theirs with commas between them."""
+"""One tag. Raw bodies send tags in a header, separated by commas."""
 
 BrokerId = Annotated[int, msgspec.Meta(ge=1, le=limits.BROKER_ID_MAX)]
 
@@ -140,7 +139,7 @@ class UnsafeRecoveryBody(Answer):
 
 
 class OfflineReplicaBody(Answer):
-    """A replica that does not serve, and why."""
+    """A replica that does not serve, and the reason."""
 
     broker: int
     reason: str
@@ -150,9 +149,9 @@ class PartitionBody(Answer):
     """One partition; ``leader`` is a broker id, ``None`` without a leader.
 
     ``rejoining`` are voters that have lost files: they count towards no majority until the brokers in
-    ``awaited`` have answered and they hold the log that the leader held then. Without a leader ``offline``
-    lists
-    all replicas that do not serve, and ``awaited`` their brokers: an election needs some of them.
+    ``awaited`` have answered and their logs contain the index that the leader then names. Without a leader
+    ``offline`` lists all replicas that do not serve, and ``awaited`` their brokers: an election needs some of
+    them.
     """
 
     partition: int

@@ -25,4 +25,4 @@ PRODUCER_EPOCH = "Producer-Epoch"
 PRODUCER_SEQUENCE = "Producer-Seq"
 
 TAG_RECORD_HEADER = "raftlog.tag"
-"""The record header that holds one tag; a record has one of them for each of its tags."""
+"""The record header that holds one tag. A record has one such header for each of its tags."""

@@ -13,7 +13,7 @@ OPENMETRICS = "application/openmetrics-text"
 TEXT = "text/plain"
 
 PRODUCE = (JSON, NDJSON, BATCH, OCTET_STREAM)
-"""What a produce may send."""
+"""Media types of a produce request."""
 
 FETCH = (JSON, BATCH, EVENT_STREAM)
-"""What a fetch may ask for; the first is the default."""
+"""Media types of a fetch response; the first is the default."""

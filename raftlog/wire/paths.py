@@ -18,6 +18,18 @@ REMOVE_REPLICA = "/v1/topics/{topic}/partitions/{partition}:remove-replica"
 SET_REPLICAS = "/v1/topics/{topic}/partitions/{partition}:set-replicas"
 UNSAFE_RECOVER = "/v1/partitions/{topic}/{partition}:unsafe-recover"
 MESSAGE = "/v1/topics/{topic}/messages/{partition}/{offset}"
+GROUPS = "/v1/groups"
+GROUP = "/v1/groups/{group}"
+GROUP_COORDINATOR = "/v1/groups/{group}/coordinator"
+GROUP_REBALANCES = "/v1/groups/{group}/rebalances"
+GROUP_OFFSETS = "/v1/groups/{group}/offsets"
+GROUP_OFFSETS_RESET = "/v1/groups/{group}/offsets:reset"
+GROUP_OFFSETS_DELETE = "/v1/groups/{group}/offsets:delete"
+GROUP_MEMBERS = "/v1/groups/{group}/members"
+GROUP_MEMBER = "/v1/groups/{group}/members/{member}"
+GROUP_SYNC = "/v1/groups/{group}/members/{member}:sync"
+GROUP_HEARTBEAT = "/v1/groups/{group}/members/{member}:heartbeat"
+GROUP_POLL = "/v1/groups/{group}/members/{member}:poll"
 PRODUCERS = "/v1/producers"
 BROKERS = "/v1/brokers"
 BROKER = "/v1/brokers/{broker}"
@@ -46,7 +58,7 @@ def topic_config(name: str) -> str:
 
 
 def topic_records(name: str) -> str:
-    """Where records go if the broker chooses their partitions."""
+    """The path to produce to a topic; the broker chooses the partitions."""
     return TOPIC_RECORDS.format(topic=quote(name, safe=""))
 
 
@@ -78,6 +90,16 @@ def partition_offsets(name: str, number: int) -> str:
 def message(name: str, number: int, offset: int) -> str:
     """The permalink of one message."""
     return MESSAGE.format(topic=quote(name, safe=""), partition=number, offset=offset)
+
+
+def of_group(template: str, group: str) -> str:
+    """The path of something of one group, such as ``GROUP_OFFSETS``."""
+    return template.format(group=quote(group, safe=""))
+
+
+def of_member(template: str, group: str, member: str) -> str:
+    """The path of one member, such as ``GROUP_SYNC``."""
+    return template.format(group=quote(group, safe=""), member=quote(member, safe=""))
 
 
 def broker(number: int) -> str:

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from chaos.disk_calls.judged import JudgedDisk, judged_disk
+from chaos.disk_calls.checked import CheckedDisk, checked_disk
 from partitions.values import QUORUM
 from raftlog.core.ready import HardState
 from raftlog.storage.log_storage import LogStorage
@@ -31,13 +31,13 @@ SHORT = 0.4
 
 
 @pytest.fixture
-def disk() -> Iterator[JudgedDisk]:
+def disk() -> Iterator[CheckedDisk]:
     """Nothing may be broken or left open in the end."""
-    with judged_disk(1, SHORT) as judged:
-        yield judged
+    with checked_disk(1, SHORT) as checked:
+        yield checked
         gc.collect()  # files that nobody holds close themselves
-        assert judged.posix.violations == []
-        assert judged.open_files() == []
+        assert checked.posix.violations == []
+        assert checked.open_files() == []
 
 
 # requirement: L9
@@ -45,7 +45,7 @@ class TestOperations(FilesystemSuite):
     """Every operation of the suite is made of calls that keep its promise."""
 
     @pytest.fixture
-    def place(self, disk: JudgedDisk, tmp_path: Path) -> Place:
+    def place(self, disk: CheckedDisk, tmp_path: Path) -> Place:
         return disk.filesystem, str(tmp_path)
 
 
@@ -54,7 +54,7 @@ class TestLog(LogSuite):
     """So is everything that a log does."""
 
     @pytest.fixture
-    def log(self, disk: JudgedDisk, tmp_path: Path) -> Iterator[LogStorage]:
+    def log(self, disk: CheckedDisk, tmp_path: Path) -> Iterator[LogStorage]:
         opened = SegmentedLog.open(disk.filesystem, f"{tmp_path}/log", LOG_SETTINGS, ManualWallClock())
         opened.save_hard_state(HardState(Term(9), None))
         yield opened
@@ -62,14 +62,14 @@ class TestLog(LogSuite):
 
 
 @pytest.mark.parametrize("size", [0, 1, 5000])
-def test_a_replacement_is_durable_when_it_returns(size: int, disk: JudgedDisk, tmp_path: Path) -> None:
+def test_a_replacement_is_durable_when_it_returns(size: int, disk: CheckedDisk, tmp_path: Path) -> None:
     for number in range(3):
         disk.filesystem.replace_file(f"{tmp_path}/a", bytes([number]) * size)
     assert disk.posix.durable_files()[f"{tmp_path}/a"] == bytes([2]) * size
 
 
 def test_what_a_dead_process_left_of_a_replacement_is_no_part_of_the_next(
-    disk: JudgedDisk, tmp_path: Path
+    disk: CheckedDisk, tmp_path: Path
 ) -> None:
     (tmp_path / "a.tmp").write_bytes(b"half of what was to be there")
     disk.filesystem.replace_file(f"{tmp_path}/a", b"new")
@@ -77,7 +77,7 @@ def test_what_a_dead_process_left_of_a_replacement_is_no_part_of_the_next(
 
 @pytest.mark.parametrize("call", ["open", "pwrite", "fdatasync", "replace", "fsync"])
 def test_a_replacement_that_fails_anywhere_leaves_the_old_file_or_the_new_one(
-    call: str, disk: JudgedDisk, tmp_path: Path
+    call: str, disk: CheckedDisk, tmp_path: Path
 ) -> None:
     disk.filesystem.replace_file(f"{tmp_path}/a", b"old")
     disk.interference.failing[call] = [errno.EIO]
@@ -91,7 +91,7 @@ def test_a_replacement_that_fails_anywhere_leaves_the_old_file_or_the_new_one(
 
 @pytest.mark.parametrize("succeeding", [0, 1, 2])
 def test_an_append_that_meets_a_full_disk_leaves_the_file_as_it_was(
-    succeeding: int, disk: JudgedDisk, tmp_path: Path
+    succeeding: int, disk: CheckedDisk, tmp_path: Path
 ) -> None:
     file = disk.filesystem.open(f"{tmp_path}/a", create=True)
     failed = 0
@@ -109,7 +109,7 @@ def test_an_append_that_meets_a_full_disk_leaves_the_file_as_it_was(
 
 # requirement: L9
 def test_a_directory_whose_maker_died_before_its_sync_is_named_durably(
-    disk: JudgedDisk, tmp_path: Path
+    disk: CheckedDisk, tmp_path: Path
 ) -> None:
     disk.system.mkdir(f"{tmp_path}/topic")
     disk.filesystem.make_directories(f"{tmp_path}/topic/partition")
@@ -117,14 +117,14 @@ def test_a_directory_whose_maker_died_before_its_sync_is_named_durably(
     disk.filesystem.make_directories(f"{tmp_path}/other")
 
 
-def test_a_directory_is_made_again_after_its_removal(disk: JudgedDisk, tmp_path: Path) -> None:
+def test_a_directory_is_made_again_after_its_removal(disk: CheckedDisk, tmp_path: Path) -> None:
     for _ in range(2):
         disk.filesystem.make_directories(f"{tmp_path}/topic/partition")
         disk.filesystem.remove_tree(f"{tmp_path}/topic")
     disk.filesystem.make_directories(f"{tmp_path}/topic/partition")
 
 
-def test_a_failed_sync_is_told_and_not_tried_again(disk: JudgedDisk, tmp_path: Path) -> None:
+def test_a_failed_sync_is_told_and_not_tried_again(disk: CheckedDisk, tmp_path: Path) -> None:
     file = disk.filesystem.open(f"{tmp_path}/a", create=True)
     file.append([b"bytes"])
     disk.interference.failing["fdatasync"] = [errno.EIO]
@@ -139,7 +139,7 @@ def test_a_failed_sync_is_told_and_not_tried_again(disk: JudgedDisk, tmp_path: P
 # requirement: L9
 @pytest.mark.parametrize("seed", range(3))
 def test_what_a_log_calls_durable_is_there_after_a_power_loss(
-    seed: int, disk: JudgedDisk, tmp_path: Path
+    seed: int, disk: CheckedDisk, tmp_path: Path
 ) -> None:
     """The calls' own minimum, at every sync: what they have made durable opens, and has all of it."""
     rng, directory = Random(seed), f"{tmp_path}/log"
@@ -163,7 +163,7 @@ def test_what_a_log_calls_durable_is_there_after_a_power_loss(
     log.close()
 
 
-def assert_survives(disk: JudgedDisk, directory: str, durable: int, term: int) -> None:
+def assert_survives(disk: CheckedDisk, directory: str, durable: int, term: int) -> None:
     files = FakeFilesystem()
     files.load(disk.posix.durable_files())
     after = SegmentedLog.open(files, directory, SETTINGS, ManualWallClock())
@@ -174,7 +174,7 @@ def assert_survives(disk: JudgedDisk, directory: str, durable: int, term: int) -
 
 # requirement: L9
 @in_real_time
-async def test_so_is_everything_that_brokers_do_under_load(disk: JudgedDisk, tmp_path: Path) -> None:
+async def test_so_is_everything_that_brokers_do_under_load(disk: CheckedDisk, tmp_path: Path) -> None:
     cluster = ControlledCluster(str(tmp_path))
     for node in cluster.nodes:
         await cluster.start(node, disk.filesystem)
@@ -190,7 +190,7 @@ async def test_so_is_everything_that_brokers_do_under_load(disk: JudgedDisk, tmp
     assert disk.posix.calls > 500
 
 
-def test_a_call_that_the_model_does_not_know_is_refused(disk: JudgedDisk) -> None:
+def test_a_call_that_the_model_does_not_know_is_refused(disk: CheckedDisk) -> None:
     from raftlog.storage import os_filesystem
 
     with pytest.raises(AttributeError, match=r"os\.sendfile is unknown to the trace"):

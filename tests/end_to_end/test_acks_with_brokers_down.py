@@ -4,90 +4,81 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.cluster import Cluster
-from tests.helpers.real_cluster import (
-    RETRYABLE,
-    call,
-    create_topic,
-    eventually,
-    partitions_of,
-    produce,
-    produce_surely,
-    read_all,
-    records_path,
-)
+from raftlog.testing.kit import RaftlogCluster
+from tests.helpers.real_cluster import RETRYABLE, Answer, call, partitions_of, produce, records_path
 
 pytestmark = pytest.mark.e2e
 
 
-def durability(answer_json: dict[str, object]) -> dict[str, object]:
+def durability(answer: Answer) -> dict[str, object]:
     """That part of a produce's answer."""
-    found = answer_json["durability"]
+    found = answer.json["durability"]
     assert isinstance(found, dict)
     return found
 
 
-def test_one_of_three_brokers_down(cluster: Cluster) -> None:
+def values_in(cluster: RaftlogCluster, topic: str) -> list[bytes | None]:
+    return [message.value for message in cluster.read_all(topic)]
+
+
+def test_one_of_three_brokers_down(raftlog_cluster: RaftlogCluster) -> None:
     # requirement: RP3, RP5, RP8
-    create_topic(cluster.urls[0], "orders", 1, replica_lag_max_ms=1000)
-    leader = cluster.leader("orders", 0)
-    url = cluster.url(leader)
-    assert durability(produce(url, "orders", ["all"], query="?acks=every").json)["replicas"] == 3
-    down = next(broker for broker in cluster.brokers if broker != leader)
-    cluster.kill(down)
+    topic = raftlog_cluster.topic(replica_lag_max_ms=1000)
+    leader = raftlog_cluster.leader(topic)
+    url = raftlog_cluster.url_of(leader)
+    assert durability(produce(url, topic, ["all"], query="?acks=every"))["replicas"] == 3
+    down = next(broker for broker in raftlog_cluster.brokers if broker != leader)
+    raftlog_cluster.kill(down)
 
-    quorum = produce(url, "orders", ["quorum"])
+    quorum = produce(url, topic, ["quorum"])
     assert quorum.status == 200, quorum
-    assert durability(quorum.json)["committed"] is True
+    assert durability(quorum)["committed"] is True
 
-    three = produce(url, "orders", ["three"], query="?acks=3&timeout=1s")
+    three = produce(url, topic, ["three"], query="?acks=3&timeout=1s")
     assert (three.status, three.code) == (504, "replication_timeout")
     assert three.json["committed"] is True
 
     def in_sync_without_it() -> bool:
-        found = partitions_of(url, "orders")[0]["in_sync"]
+        found = partitions_of(url, topic)[0]["in_sync"]
         return isinstance(found, list) and down not in found
 
-    eventually(in_sync_without_it, within_s=20, what="a replica that is down leaves in_sync")
-    every = produce(url, "orders", ["every"], query="?acks=every")
+    raftlog_cluster.wait_until(in_sync_without_it, "20s", what="a replica that is down leaves in_sync")
+    every = produce(url, topic, ["every"], query="?acks=every")
     assert every.status == 200, every
-    assert durability(every.json)["replicas"] == 2
+    assert durability(every)["replicas"] == 2
 
-    cluster.start(down)
-    eventually(
-        lambda: (
-            durability(produce(url, "orders", ["again"], query="?acks=3&timeout=1s").json)["replicas"] == 3
-            if cluster.leader("orders", 0) == leader
-            else True
-        ),
-        within_s=30,
-        what="three replicas again",
-    )
-    values = [value for _, value in read_all(url, "orders")]
-    assert values[:4] == ["all", "quorum", "three", "every"]
+    raftlog_cluster.start(down)
+
+    def has_three_replicas() -> bool:
+        again = produce(url, topic, ["again"], query="?acks=3&timeout=1s")
+        is_stored = again.status == 200 and durability(again)["replicas"] == 3
+        return is_stored or raftlog_cluster.leader(topic) != leader
+
+    raftlog_cluster.wait_until(has_three_replicas, "30s", what="three replicas again")
+    assert values_in(raftlog_cluster, topic)[:4] == [b"all", b"quorum", b"three", b"every"]
 
 
-def test_two_of_three_brokers_down(cluster: Cluster) -> None:
+def test_two_of_three_brokers_down(raftlog_cluster: RaftlogCluster) -> None:
     # requirement: F6, N4
-    create_topic(cluster.urls[0], "orders", 1)
-    produce_surely(cluster.urls, "orders", ["a", "b"])
-    survivor = cluster.leader("orders", 0)
-    url = cluster.url(survivor)
-    down = [broker for broker in cluster.brokers if broker != survivor]
-    for broker in down:
-        cluster.kill(broker)
-    outcomes = [produce(url, "orders", [f"lost-{n}"], query="?timeout=1s") for n in range(3)]
+    topic = raftlog_cluster.topic()
+    raftlog_cluster.client.send(topic, "a")
+    raftlog_cluster.client.send(topic, "b")
+    survivor = raftlog_cluster.leader(topic)
+    url = raftlog_cluster.url_of(survivor)
+    for broker in set(raftlog_cluster.brokers) - {survivor}:
+        raftlog_cluster.kill(broker)
+    outcomes = [produce(url, topic, [f"lost-{n}"], query="?timeout=1s") for n in range(3)]
     for outcome in outcomes:
         assert outcome.status in (503, 504), outcome
         assert outcome.json["retryable"] is True
-    read = call(url, "GET", records_path("orders") + "?offset=0")
+    read = call(url, "GET", records_path(topic) + "?offset=0")
     assert read.status == 200 or read.status in RETRYABLE, read
     if read.status == 200:
         assert [row["value"] for row in read.rows()] == ["a", "b"]
     assert call(url, "GET", "/healthz/live").status == 200
-    cluster.start(*down, wait_s=60)
-    produce_surely(cluster.urls, "orders", ["c"])
-    values = [value for _, value in read_all(url, "orders")]
-    assert values[:2] == ["a", "b"]
-    assert values[-1] == "c"
-    assert values.count("c") == 1
+    raftlog_cluster.start()
+    raftlog_cluster.client.send(topic, "c")
+    values = values_in(raftlog_cluster, topic)
+    assert values[:2] == [b"a", b"b"]
+    assert values[-1] == b"c"
+    assert values.count(b"c") == 1

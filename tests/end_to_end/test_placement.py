@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
 from chaos.cluster import Cluster
-from tests.helpers.real_cluster import call, create_topic, eventually, has_leaders, partitions_of, produce
+from raftlog.testing.kit import RaftlogCluster
+from tests.helpers.real_cluster import call, eventually, has_leaders, partitions_of, produce
 
 pytestmark = pytest.mark.e2e
 
 
-def spread(counts: Counter[object], brokers: list[int]) -> int:
+def spread(counts: Counter[object], brokers: Sequence[int]) -> int:
     """The most minus the fewest over all brokers."""
     return max(counts[broker] for broker in brokers) - min(counts[broker] for broker in brokers)
 
 
-def test_replicas_and_leaders_are_spread_evenly_and_survive_a_kill_of_all(cluster: Cluster) -> None:
+def test_replicas_and_leaders_are_spread_evenly_and_survive_a_kill_of_all(
+    raftlog_cluster: RaftlogCluster,
+) -> None:
     # requirement: T3, RP1
-    url = cluster.urls[0]
-    topics = {"one": (1, 1), "two": (2, 1), "five": (5, 1), "four": (4, 3), "seven": (7, 3)}
-    for name, (partitions, factor) in topics.items():
-        create_topic(url, name, partitions, replication_factor=factor)
+    url, brokers = raftlog_cluster.url, raftlog_cluster.brokers
+    shapes = ((1, 1), (2, 1), (5, 1), (4, 3), (7, 3))
+    topics = {raftlog_cluster.topic(count, replication=factor): count for count, factor in shapes}
     items = [item for name in topics for item in partitions_of(url, name)]
     replicas: Counter[object] = Counter()
     preferred: Counter[object] = Counter()
@@ -33,19 +36,16 @@ def test_replicas_and_leaders_are_spread_evenly_and_survive_a_kill_of_all(cluste
         assert len(set(all_replicas)) == len(all_replicas)
         replicas.update(all_replicas)
         preferred[all_replicas[0]] += 1
-    assert spread(replicas, cluster.brokers) <= 1, replicas
+    assert spread(replicas, brokers) <= 1, replicas
     # Each preferred replica calls for votes first; on a busy machine another one may overtake a few.
-    assert spread(preferred, cluster.brokers) <= 1, preferred
-    assert spread(Counter(item["leader"] for item in items), cluster.brokers) <= 6
-    for broker in cluster.brokers:
-        cluster.kill(broker)
-    cluster.start(wait_s=60)
-    for name, (partitions, _) in topics.items():
-        eventually(
-            lambda name=name, partitions=partitions: has_leaders(url, name, partitions),
-            within_s=20,
-            what=f"leaders of {name}",
-        )
+    assert spread(preferred, brokers) <= 1, preferred
+    assert spread(Counter(item["leader"] for item in items), brokers) <= 6
+    for broker in brokers:
+        raftlog_cluster.kill(broker)
+    raftlog_cluster.start()
+    for name, count in topics.items():
+        for partition in range(count):
+            raftlog_cluster.leader(name, partition)
 
 
 def test_three_hundred_partitions_get_leaders_and_then_sleep(cluster: Cluster) -> None:

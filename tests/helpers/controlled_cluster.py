@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from partitions.hosting.hosted_metadata import HostedMetadata
-from partitions.hosting.replica_manager import PartitionManager
+from partitions.hosting.replica_manager import ReplicaManager
 from partitions.metadata.active import ControllerSettings
 from partitions.metadata.commands import RegisterBroker
 from partitions.metadata.image import TopicInfo
@@ -28,11 +28,11 @@ from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.testing.shifted_clock import ShiftedClock
+from raftlog.testing.unsynced_filesystem import UnsyncedFilesystem
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.loop_network import LoopNetwork
-from tests.helpers.manual_wall_clock import ShiftedClock
 from tests.helpers.partition_cluster import SETTINGS, eventually
-from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
 
 PRODUCER_IDS = ProducerIds(b"of a cluster for tests")
 CONTROLLER = ControllerSettings(
@@ -46,12 +46,12 @@ def hosting(
     filesystem: Filesystem,
     directory: str,
     registry: ReplicaRegistry,
-) -> tuple[Supervisor, PartitionManager]:
+) -> tuple[Supervisor, ReplicaManager]:
     """The part that opens and closes the replicas of one broker, in ``directory``."""
     broken = BrokenGroups(filesystem, directory, host.clock)
     logs = LogOpener(filesystem, directory, host.clock, registry)
     supervisor = Supervisor(host, registry, broken)
-    return supervisor, PartitionManager(host, metadata, supervisor, logs, broken, producer_ids=PRODUCER_IDS)
+    return supervisor, ReplicaManager(host, metadata, supervisor, logs, broken, producer_ids=PRODUCER_IDS)
 
 
 class ControlledBroker:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from api.http.services import HealthProbes, Limits, Services
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.topic_config import complete
 from partitions.replica.topic_rules import TopicRules
 from partitions.values import (
@@ -38,6 +38,7 @@ from raftlog.records.reader import read_records
 from raftlog.types import NodeId, Offset, Term, TopicPartition
 from tests.helpers.fake_admin import FakeAdmin
 from tests.helpers.fake_controller import FakeController
+from tests.helpers.instant_groups import instant_groups
 
 TERM = Term(7)
 
@@ -288,14 +289,17 @@ def fake_cluster(
     controller = FakeController(MetadataImage(cluster_id="test", brokers=brokers, version=1), NodeId(1))
     clock = clock or SystemClock()
     gateway = FakeGateway(controller, clock)
+    groups, group_offsets = instant_groups(controller, gateway, clock)
     checks = {"controller_quorum": True}
     services = Services(
         broker_id=NodeId(1),
         controller=controller,
         gateway=gateway,
         admin=FakeAdmin(controller, gateway),
+        groups=groups,
+        group_offsets=group_offsets,
         clock=clock,
-        producer_ids=ProducerIds(b"of a cluster for tests"),
+        producer_ids=ProducerIdCipher(b"of a cluster for tests"),
         rng=random.Random(7),
         version="0.1.0",
         health=HealthProbes(ready=lambda: checks),

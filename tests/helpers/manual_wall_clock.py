@@ -1,8 +1,6 @@
-"""Clocks that a test moves."""
+"""A clock that a test moves."""
 
 from __future__ import annotations
-
-from raftlog.clock import SystemClock
 
 
 class ManualWallClock:
@@ -19,14 +17,3 @@ class ManualWallClock:
 
     def wall_ms(self) -> int:
         return self.now_ms
-
-
-class ShiftedClock(SystemClock):
-    """The machine's own clock, with a wall clock that a test moves by ``shift_ms``."""
-
-    def __init__(self) -> None:
-        self.shift_ms = 0
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970, and the shift."""
-        return super().wall_ms() + self.shift_ms

@@ -65,7 +65,7 @@ class Story:
         self.settings = {name: int(value) for name, value in named.items()}
         self.voters = frozenset(NodeId(number) for number in range(1, int(plain[0]) + 1))
         for node in sorted(self.voters):
-            self.nodes[node] = self._opened(node, Disk(birth=Membership(self.voters)))
+            self.nodes[node] = self._opened(node, Disk(initial_membership=Membership(self.voters)))
 
     def do_spare(self, plain: list[str], named: Arguments) -> None:
         """``spare 4``: a node with an empty log that nobody has made a member."""
@@ -74,7 +74,7 @@ class Story:
 
     def do_log(self, plain: list[str], named: Arguments) -> None:
         """``log 1 runs=1x3,4x2 term=4 commit=2``: what node 1 finds on its disk; three of term 1 ..."""
-        disk = Disk(birth=Membership(self.voters))
+        disk = Disk(initial_membership=Membership(self.voters))
         for run in filter(None, named.get("runs", "").split(",")):
             term, count = run.split("x")
             disk.log.extend([Entry(Term(int(term)), EntryKind.DATA)] * int(count))
@@ -159,7 +159,7 @@ class Story:
         else:
             node.log = self.nodes[request.leader].log.copy(snapshot.index + 1)
             node.disk.log, node.disk.snapshot = node.log.copy(), snapshot
-            node.disk.birth = request.membership
+            node.disk.initial_membership = request.membership
         for _ in range(2 if "twice" in plain else 1):
             self._feed(node, inputs.SnapshotInstalled(snapshot, request.membership))
 

@@ -413,3 +413,13 @@ def test_a_group_of_one_elects_commits_and_reads_alone() -> None:
     member.feed(Propose(Token(1), 2), ConfirmRead(Token(2)))
     assert member.core.commit_index == 1
     assert member.settled == [Appended(Token(1), entry(1, 0)), ReadConfirmed(Token(2), Index(1))]
+
+
+def test_a_group_of_one_answers_a_read_that_comes_just_before_a_heartbeat() -> None:
+    member = MemberUnderTest(voters=1)
+    member.tick(2 * ELECTION_TICKS)
+    tokens = [Token(number) for number in range(10)]
+    for token in tokens:
+        member.core.step(ConfirmRead(token))
+        member.tick()
+    assert [settled.token for settled in member.settled] == tokens

@@ -2,9 +2,9 @@
 
 import pytest
 
+from chaos.simulator.raft_level.core_run import run_core
 from chaos.simulator.raft_level.faults import CoreFaults
 from chaos.simulator.raft_level.group import Group
-from chaos.simulator.raft_level.life import run_core
 from chaos.simulator.raft_level.odds import CALM, CoreOdds
 from chaos.simulator.raft_level.requests import Requests
 

@@ -7,7 +7,7 @@ from inspect import isfunction
 
 import pytest
 
-from chaos.simulator.storage_level.life import run_log
+from chaos.simulator.storage_level.log_run import run_log
 from raftlog.storage import durable_state
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.filesystem import Buffer, File, Filesystem

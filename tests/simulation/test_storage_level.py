@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.simulator.storage_level.life import run_log
+from chaos.simulator.storage_level.log_run import run_log
 from chaos.simulator.storage_level.odds import LogOdds
 
 

@@ -89,7 +89,7 @@ def _check_receipt(
 
 
 def _check_durability(known: KnownPartitions, exchange: Exchange, acks: Acks, told: dict[str, Any]) -> None:
-    """It repeats the client's word, and states no less than that requires."""
+    """The reported durability repeats the requested ``acks`` and satisfies it."""
     odds = known.cluster.odds
     least = {AcksKind.LEADER: 1, AcksKind.COUNT: acks.count}.get(acks.kind, 1)
     if acks == QUORUM and "reassign" not in odds.timed:

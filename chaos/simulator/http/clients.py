@@ -9,13 +9,13 @@ from functools import partial
 from typing import Final
 
 from api.broker import Broker
-from chaos.simulator.http.guest import Guest
 from chaos.simulator.http.probes import Prober
 from chaos.simulator.http.producers import ShippedProducer
 from chaos.simulator.http.raw_producers import BurstProducer, JsonProducer
 from chaos.simulator.http.raw_readers import EventReader, JsonReader
 from chaos.simulator.http.readers import ShippedReader
 from chaos.simulator.http.side import HttpSide
+from chaos.simulator.http.simulated_client import SimulatedClient
 from raftlog.errors import RaftlogError
 from raftlog.types import TopicPartition
 
@@ -30,28 +30,30 @@ class HttpClients:
         self._side = side
         self._rng = side.cluster.rng("trouble of streams")
 
-    def guests(self) -> list[Guest]:
+    def clients(self) -> list[SimulatedClient]:
         """The clients of this run."""
         partitions = self._side.cluster.odds.partitions
         odds = self._side.odds
-        guests: list[Guest] = [ShippedProducer(self._side, f"h{number}") for number in range(odds.producers)]
-        guests += [
+        clients: list[SimulatedClient] = [
+            ShippedProducer(self._side, f"h{number}") for number in range(odds.producers)
+        ]
+        clients += [
             ShippedReader(self._side, f"r{number}", number % partitions) for number in range(odds.readers)
         ]
-        kinds: dict[str, Callable[[HttpSide, str], Guest]] = {
+        kinds: dict[str, Callable[[HttpSide, str], SimulatedClient]] = {
             "json producer": JsonProducer,
             "burst producer": BurstProducer,
             "json reader": partial(JsonReader, partition=partitions - 1),
             "event reader": partial(EventReader, partition=0),
         }
-        guests += [kinds[kind](self._side, f"{kind[0]}{number}") for number, kind in enumerate(odds.raw)]
-        return guests
+        clients += [kinds[kind](self._side, f"{kind[0]}{number}") for number, kind in enumerate(odds.raw)]
+        return clients
 
     def begin(self) -> list[asyncio.Task[None]]:
         """Start all clients; the tasks end when all producers have ended."""
         loop = self._side.cluster.loop
-        loop.start_in(Guest(self._side, "trouble").process, self._trouble())
-        return [loop.start_in(guest.process, guest.live()) for guest in self.guests()]
+        loop.start_in(SimulatedClient(self._side, "trouble").process, self._trouble())
+        return [loop.start_in(client.process, client.live()) for client in self.clients()]
 
     async def _trouble(self) -> None:
         """Hosts become silent for their clients, or break all their connections."""

@@ -94,7 +94,7 @@ def _names(batch: Batch) -> Entry:
 
 
 def _position_of(content: bytearray, position: int, end: int, base: int) -> int | None:
-    """Where the batch of an offset begins, from a position on at which a batch may begin."""
+    """The position of the batch of an offset; the search begins at a position where a batch may begin."""
     while position < end:
         try:
             header = parse_header(content, position)

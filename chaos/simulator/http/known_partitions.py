@@ -31,7 +31,7 @@ class KnownPartitions:
         return None if group_id is None else self.cluster.checker.groups.get(group_id)
 
     def committed_of(self, group: GroupRecord) -> Committed:
-        """Its records, up to now."""
+        """The records of a group that are committed so far."""
         committed = self.committed.setdefault(group.group_id, Committed())
         committed.extend(group)
         return committed

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from chaos.history import Outcome
-from chaos.simulator.http.guest import Guest
 from chaos.simulator.http.raw import RawAnswer, RawConnection, request_bytes
 from chaos.simulator.http.side import HttpSide
+from chaos.simulator.http.simulated_client import SimulatedClient
 from chaos.simulator.machine import Machine
 from raftlog.errors import ConnectionLost, RaftlogError
 
@@ -27,7 +27,7 @@ JSON: Final = {"Content-Type": "application/json"}
 RAW: Final = {"Content-Type": "application/octet-stream"}
 
 
-class Prober(Guest):
+class Prober(SimulatedClient):
     """Checks every broker."""
 
     def __init__(self, side: HttpSide) -> None:
@@ -64,7 +64,7 @@ class Prober(Guest):
                 self._failed(machine, f"a poll at {end} was told {answer}, and not {value}")
         except ConnectionLost:
             self._failed(machine, f"a poll at {end} was not told of {value}")
-        poller.hang_up(rudely=False)
+        poller.disconnect(by_reset=False)
 
     async def _streams(self, machine: Machine) -> None:
         """A stream has heartbeats while nothing is written, and records at once."""
@@ -86,7 +86,7 @@ class Prober(Guest):
             except TimeoutError:
                 self._failed(machine, f"a stream brought {seen}, and no {expected}")
                 break
-        stream.hang_up()
+        stream.disconnect()
 
     async def _forgets(self, machine: Machine) -> None:
         """A waiting request ends when its client disconnects, with both parsers."""
@@ -94,9 +94,9 @@ class Prober(Guest):
             poller = await RawConnection.dial(self, f"b{machine.node}")
             poller.send("GET", f"{self._path}?offset=latest&wait=50s", headers)
             await asyncio.sleep(0.1)
-            poller.hang_up(rudely=self.rng.random() < 0.5)
+            poller.disconnect(by_reset=self.rng.random() < 0.5)
         await asyncio.sleep(1.2 + self.side.odds.heartbeat_ms / 1000)
-        for what, count in self.side.leftovers(machine):
+        for what, count in self.side.held_resources(machine):
             if count and "connections" not in what:
                 self.cluster.violated(_LEFT, f"{machine.name}: {count} {what}, and all have hung up")
 
@@ -107,7 +107,7 @@ class Prober(Guest):
         body = msgspec.json.encode({"records": [{"value": value}]})
         assert connection.transport is not None
         connection.transport.write(request_bytes("POST", self._path, JSON, body))
-        connection.hang_up(rudely=False)
+        connection.disconnect(by_reset=False)
         await self._breaks_off(machine)
         self.sent(self.cluster.next_process(), 0, value, invoked, Outcome.UNKNOWN, None)
         for _ in range(30):
@@ -124,7 +124,7 @@ class Prober(Guest):
         assert connection.transport is not None
         connection.transport.write(data[:-8])
         await asyncio.sleep(0.05)
-        connection.hang_up()
+        connection.disconnect()
 
     async def _looks_back(self, machine: Machine) -> None:
         """The newest records, with the records of a new leader among them: checked on the wire."""
@@ -148,7 +148,7 @@ class Prober(Guest):
         for row in () if committed is None else committed.rows[-2:]:
             for time_ms in (row.timestamp_ms, row.timestamp_ms + 1):
                 await connection.ask("GET", f"{offsets}?at=timestamp:{time_ms}")
-        connection.hang_up(rudely=False)
+        connection.disconnect(by_reset=False)
 
     async def _offset(self, connection: RawConnection, at: str) -> int:
         """Raises the broker's error."""
@@ -179,7 +179,7 @@ class Prober(Guest):
             connection.transport.write(piece)
             await asyncio.sleep(0.002)
         answer = await connection.answer()
-        connection.hang_up(rudely=False)
+        connection.disconnect(by_reset=False)
         offset = answer.json["records"][0]["offset"] if answer.status == 200 else None
         outcome = Outcome.UNKNOWN if offset is None else Outcome.ACKNOWLEDGED
         self.sent(self.cluster.next_process(), 0, value, invoked, outcome, offset)

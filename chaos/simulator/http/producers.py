@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from chaos.history import Outcome
-from chaos.simulator.http.guest import LOOK_S, PATIENCE_S, Guest
 from chaos.simulator.http.side import HttpSide
+from chaos.simulator.http.simulated_client import LOOK_S, PATIENCE_S, SimulatedClient
 from raftlog import aio
 from raftlog.client.receipts import Batch, PendingReceipt, Receipt
 from raftlog.errors import InvalidRequest, RaftlogError
@@ -26,7 +26,7 @@ _LEAK: Final = "C5 a closed client leaks nothing"
 SENDS_OF_ONE_PRODUCER: Final = 150
 SLOW_S: Final = 0.2  # the jitter of links on which a round trip may take 0.4 s
 _UNDESERVED: Final = ("internal", "sequence_gap", "producer_fenced", "corrupt_batch", "invalid_request")
-"""Errors that a user with one producer and valid records never gets."""
+"""Errors that a client with one producer and valid records must never get."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +44,7 @@ class Sent:
     times: int = 0
 
 
-class ShippedProducer(Guest):
+class ShippedProducer(SimulatedClient):
     """One client, and one producer after another."""
 
     def __init__(self, side: HttpSide, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from chaos.simulator.http.guest import Guest
+from chaos.simulator.http.simulated_client import SimulatedClient
 from chaos.simulator.http.transport import StreamTransport
 from chaos.simulator.http.wire import Malformed, Reader
 from raftlog.errors import ConnectionLost, Detail, RaftlogError, from_code
@@ -61,12 +61,12 @@ class RawConnection(asyncio.Protocol):
     _reader: Reader = field(init=False, repr=False)
 
     @classmethod
-    async def dial(cls, guest: Guest, host: str) -> RawConnection:
+    async def dial(cls, client: SimulatedClient, host: str) -> RawConnection:
         """Raises ``ConnectionLost``."""
         made = cls()
         try:
             async with asyncio.timeout(2.0):
-                made.transport, _ = await guest.side.streams.connect(guest.process, host, lambda: made)
+                made.transport, _ = await client.side.streams.connect(client.process, host, lambda: made)
         except (OSError, TimeoutError) as error:
             raise ConnectionLost(f"{host}: {error}", sent=False) from error
         return made
@@ -84,7 +84,7 @@ class RawConnection(asyncio.Protocol):
             async with asyncio.timeout(timeout_s):
                 answer = await self.answers.get()
         except TimeoutError:
-            self.hang_up()
+            self.disconnect()
             answer = None
         if answer is None:
             raise ConnectionLost("no answer came", sent=True)
@@ -99,10 +99,10 @@ class RawConnection(asyncio.Protocol):
         self.send(method, target, headers, body)
         return await self.answer()
 
-    def hang_up(self, *, rudely: bool = True) -> None:
+    def disconnect(self, *, by_reset: bool = True) -> None:
         """Close the connection by a reset, or cleanly."""
         if self.transport is not None:
-            self.transport.abort() if rudely else self.transport.close()
+            self.transport.abort() if by_reset else self.transport.close()
 
     # What the transport tells.
 
@@ -111,7 +111,7 @@ class RawConnection(asyncio.Protocol):
         try:
             self._reader.feed(data)
         except (Malformed, ValueError):
-            self.hang_up()
+            self.disconnect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """No more bytes come."""

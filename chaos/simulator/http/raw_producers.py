@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from chaos.history import Outcome
-from chaos.simulator.http.guest import Guest
 from chaos.simulator.http.raw import RawAnswer, RawConnection, request_bytes
+from chaos.simulator.http.simulated_client import SimulatedClient
 from raftlog.errors import ConnectionLost, RaftlogError, from_code
 
 HANG_UP_ODDS: Final = 0.1
@@ -17,7 +17,7 @@ JSON: Final = {"Content-Type": "application/json"}
 LINES: Final = {"Content-Type": "application/x-ndjson"}
 
 
-class JsonProducer(Guest):
+class JsonProducer(SimulatedClient):
     """One request after another, of every kind; no retries, so that each value is sent once."""
 
     async def run(self) -> None:
@@ -27,7 +27,7 @@ class JsonProducer(Guest):
             await self.think()
             if connection is None or connection.is_lost or self.rng.random() < 0.1:
                 if connection is not None:
-                    connection.hang_up(rudely=self.rng.random() < 0.5)
+                    connection.disconnect(by_reset=self.rng.random() < 0.5)
                 connection = None
                 try:
                     connection = await RawConnection.dial(self, self.host())
@@ -35,7 +35,7 @@ class JsonProducer(Guest):
                     continue
             await self._produce(connection)
         if connection is not None:
-            connection.hang_up(rudely=False)
+            connection.disconnect(by_reset=False)
         await self.check_nothing_is_left()
 
     async def _produce(self, connection: RawConnection) -> None:
@@ -49,7 +49,7 @@ class JsonProducer(Guest):
             cut = self.rng.randint(1, len(data))
             connection.transport.write(data[:cut])
             await asyncio.sleep(self.rng.choice((0.0, 0.001, 0.05)))
-            connection.hang_up(rudely=self.rng.random() < 0.5)
+            connection.disconnect(by_reset=self.rng.random() < 0.5)
             outcome = Outcome.UNKNOWN if cut == len(data) else Outcome.FAILED
             self._write_down(process, invoked, records, outcome)
             return
@@ -166,7 +166,7 @@ class BurstProducer(JsonProducer):
                     break
             await self._burst([one for one in connections if not one.is_lost])
         for connection in connections:
-            connection.hang_up(rudely=False)
+            connection.disconnect(by_reset=False)
         await self.check_nothing_is_left()
 
     async def _burst(self, connections: list[RawConnection]) -> None:
@@ -193,7 +193,7 @@ class BurstProducer(JsonProducer):
             assert connection.transport is not None
             connection.transport.write(data)
             if self.rng.random() < HANG_UP_ODDS / 3:
-                connection.hang_up(rudely=False)
+                connection.disconnect(by_reset=False)
                 for process, invoked, records in sent:
                     self._write_down(process, invoked, records, Outcome.UNKNOWN)
             else:
@@ -222,4 +222,4 @@ _USUAL: Final = frozenset(
         "partition_not_found",
     )
 )
-"""What a request that is right may meet while things go wrong."""
+"""Errors that a valid request may get during faults."""

@@ -8,16 +8,16 @@ from typing import Final
 import msgspec
 
 from chaos.history import Look
-from chaos.simulator.http.guest import Guest
 from chaos.simulator.http.raw import RawAnswer, RawConnection
 from chaos.simulator.http.side import HttpSide
+from chaos.simulator.http.simulated_client import SimulatedClient
 from raftlog.errors import ConnectionLost, OffsetOutOfRange
 
 _GOES_ON: Final = "A5 an event stream resumes where it was"
 BATCH: Final = "application/vnd.raftlog.batch.v1"
 
 
-class JsonReader(Guest):
+class JsonReader(SimulatedClient):
     """Reads a partition from its start on in JSON, with every other kind of read in between."""
 
     def __init__(self, side: HttpSide, name: str, partition: int) -> None:
@@ -43,14 +43,14 @@ class JsonReader(Guest):
                 try:
                     if connection is None or connection.is_lost or self.rng.random() < 0.05:
                         if connection is not None:
-                            connection.hang_up()
+                            connection.disconnect()
                         connection = await RawConnection.dial(self, self.host())
                     await (self._look_around if self.rng.random() < 0.5 else self._read)(connection)
                 except ConnectionLost:
                     continue
         finally:
             if connection is not None:
-                connection.hang_up()
+                connection.disconnect()
 
     async def _read(self, connection: RawConnection) -> None:
         rng = self.rng
@@ -105,7 +105,7 @@ class JsonReader(Guest):
         self.cluster.history.looks.append(look)
 
 
-class EventReader(Guest):
+class EventReader(SimulatedClient):
     """Follows an event stream, and reconnects with ``Last-Event-ID`` after interruptions."""
 
     def __init__(self, side: HttpSide, name: str, partition: int) -> None:
@@ -134,7 +134,7 @@ class EventReader(Guest):
                 pass
             finally:
                 if connection is not None:
-                    connection.hang_up(rudely=self.rng.random() < 0.5)
+                    connection.disconnect(by_reset=self.rng.random() < 0.5)
             await self.think()
 
     async def _follow(self, connection: RawConnection) -> None:

@@ -6,8 +6,8 @@ import asyncio
 from typing import Final
 
 from chaos.history import Look
-from chaos.simulator.http.guest import Guest
 from chaos.simulator.http.side import HttpSide
+from chaos.simulator.http.simulated_client import SimulatedClient
 from raftlog import aio
 from raftlog.client.messages import Chunk, Message
 from raftlog.errors import OffsetOutOfRange, RaftlogError
@@ -16,7 +16,7 @@ _ONCE: Final = "C4 a reader gets every record once"
 _ENDS: Final = "C6 the offsets of a chunk are correct"
 
 
-class ShippedReader(Guest):
+class ShippedReader(SimulatedClient):
     """Follows one partition, in one of several ways."""
 
     def __init__(self, side: HttpSide, name: str, partition: int) -> None:

@@ -51,7 +51,7 @@ class HttpSide:
 
     async def serve(self, machine: Machine, broker: Broker) -> HttpListener:
         """Listen, as ``api.server`` does once a broker has started."""
-        rng = random.Random(f"{self.cluster.seed} http {machine.node} life {machine.lives}")
+        rng = random.Random(f"{self.cluster.seed} http {machine.node} life {machine.incarnation}")
         services = services_of(broker, rng)
         limits = replace(services.limits, heartbeat_ms=self.odds.heartbeat_ms)
         services = replace(services, limits=limits, allowed_hosts=frozenset({ALL}))
@@ -71,7 +71,7 @@ class HttpSide:
     def _accept(self, host: str, process: Process) -> Tap:
         return self.checker.wire(self._machines[host], process)
 
-    def leftovers(self, machine: Machine) -> Iterator[tuple[str, int]]:
+    def held_resources(self, machine: Machine) -> Iterator[tuple[str, int]]:
         """Resources that a broker's HTTP side holds without clients."""
         pipeline = self._pipelines.get(machine)
         if pipeline is not None:

@@ -2,8 +2,7 @@
 
 Decides: when bytes arrive, where they are split, how much fits between two programs, and the effect of a dead
 process or machine on its connections. Leaves to others: the listening side (``api.connections.listener``) and
-the
-dialling side (``connector``), both as on a real event loop.
+the dialling side (``connector``), both as on a real event loop.
 
 - A killed process resets its connections, and dials are refused until a process listens again.
 - A machine without power is silent: its clients wait. Once it listens again, it resets old connections.
@@ -97,7 +96,7 @@ class StreamNetwork:
         self._silent_until.clear()
 
     def has_power(self, host: str) -> bool:
-        """Whether a machine answers at all, if only with a reset."""
+        """True if a machine responds at all, even with a reset."""
         return host not in self._without_power
 
     def delay(self, host: str) -> float:

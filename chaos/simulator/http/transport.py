@@ -41,7 +41,7 @@ class Network(Protocol):
     on_piece: Callable[[int], None]
 
     def has_power(self, host: str) -> bool:
-        """Whether a machine answers at all, if only with a reset."""
+        """True if a machine responds at all, even with a reset."""
 
     def delay(self, host: str) -> float:
         """The latency of a piece from or to a host."""
@@ -109,11 +109,11 @@ class StreamTransport(asyncio.Transport):
         return self._protocol
 
     def is_closing(self) -> bool:
-        """Whether it is closed, or will be after sending all written bytes."""
+        """True if the connection is closed, or will be after sending all written bytes."""
         return self._is_closing
 
     def is_reading(self) -> bool:
-        """Whether the program reads."""
+        """True if the program reads."""
         return not self._is_paused and not self._is_closing
 
     def pause_reading(self) -> None:
@@ -152,7 +152,7 @@ class StreamTransport(asyncio.Transport):
         self.write(b"".join(cast("list[bytes]", list_of_data)))
 
     def can_write_eof(self) -> bool:
-        """Whether one direction can be closed alone."""
+        """True if one direction can be closed alone."""
         return True
 
     def write_eof(self) -> None:

@@ -17,7 +17,7 @@ _STREAM: Final = "text/event-stream"
 
 
 class Malformed(Exception):
-    """These bytes are not HTTP/1.1."""
+    """Bytes that are not HTTP/1.1."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,6 +1,6 @@
 """The checker of one group: checks the guarantees of Raft from outside, after every step.
 
-It sees all disks at once and stores all committed entries. Quorums are counted by the membership
+The checker sees all disks at once and stores all committed entries. Quorums are counted by the membership
 of the committing leader, on the disks. The numbers are those of ``docs/invariants.md``;
 ``log.Lineage`` checks every append for I3, which makes each check here a comparison of two terms.
 """
@@ -23,20 +23,22 @@ from raftlog.types import Index, NodeId, Term
 class Checker:
     """The history of one group. Every method raises ``Broken`` for a violation."""
 
-    def __init__(self, nodes: Mapping[NodeId, Node], birth: Membership, lineage: Lineage) -> None:
-        """``nodes`` are checked repeatedly; ``birth`` is the membership before the first entry."""
+    def __init__(
+        self, nodes: Mapping[NodeId, Node], initial_membership: Membership, lineage: Lineage
+    ) -> None:
+        """``nodes`` are checked repeatedly; ``initial_membership`` precedes the first entry."""
         self.nodes = nodes
-        self.birth = birth
+        self.initial_membership = initial_membership
         self.leaders: dict[Term, NodeId] = {}
         self._votes: dict[tuple[Term, NodeId], NodeId] = {}
         self.committed = Log((), lineage)
-        self.deciders = birth  # the membership that committed the newest entry
+        self.deciders = initial_membership  # the membership that committed the newest entry
         self._commit_terms: list[int] = []  # of the committing leader, for every entry
 
     @property
     def membership(self) -> Membership:
         """The newest that is committed."""
-        return self.committed.membership_at(len(self.committed) - 1, self.birth)
+        return self.committed.membership_at(len(self.committed) - 1, self.initial_membership)
 
     def role(self, node: Node, change: RoleChange) -> None:
         """One leader per term (I2), with its term on disk (I7) and all entries committed before it (I4)."""
@@ -69,7 +71,7 @@ class Checker:
             return
         self.committed.extend(node.log.entries[known : commit_index + 1])
         self._commit_terms += [node.core.term] * (commit_index + 1 - known)
-        self.deciders = node.log.membership_at(len(node.log), self.birth)
+        self.deciders = node.log.membership_at(len(node.log), self.initial_membership)
         if node.core.role is Role.LEADER and node.log.entries[commit_index].term != node.core.term:
             raise Broken("I8 commits by counting its own term only", where)
         self.held(f"as {where}")
@@ -83,7 +85,7 @@ class Checker:
             raise Broken("I6 durable quorum", detail)
 
     def _holds(self, node: Node, newest: int) -> bool:
-        """Whether it has all committed entries. While it rejoins it may lack those it has lost."""
+        """True if the node has all committed entries; while rejoining, except those that it has lost."""
         disk = node.disk
         lost = disk.lost if disk.hard_state.is_rejoining else ()
         return any(log.is_equal_up_to(newest, self.committed) for log in (disk.log, *lost))
@@ -106,12 +108,13 @@ class Checker:
             if is_said:
                 candidate = to if isinstance(message, VoteReply) else node.id
                 known = self._votes.setdefault((message.term, node.id), candidate)
-                # Once it leads, one more vote elects nobody: a member that has lost its own may give it.
+                # Once the candidate leads, another vote has no effect.
+                # A member that has lost its vote may give it again.
                 if candidate not in (known, self.leaders.get(message.term)):
                     raise Broken("I28 one vote a term", f"node {node.id} says {message}; voted for {known}")
 
     def forgot(self, node: NodeId) -> None:
-        """Its disk is another one. An unsuccessful candidacy of its own has ended with its incarnation
+        """The node has another disk. An unsuccessful candidacy of the node has ended with its incarnation
         (I28).
         """
         for (term, voter), candidate in list(self._votes.items()):
@@ -119,7 +122,7 @@ class Checker:
                 del self._votes[term, voter]
 
     def deleted(self, node: NodeId) -> None:
-        """A replica was removed, and its removal committed: its votes since then elect nobody (I28)."""
+        """A replica was removed, and its removal committed: its votes since then have no effect (I28)."""
         for key in [key for key in self._votes if key[1] == node]:
             del self._votes[key]
 
@@ -163,13 +166,13 @@ class Checker:
 
     def write(self, node: Node, write: Write) -> None:
         """A leader changes the membership one safe step at a time (I16)."""
-        log, birth = node.log, node.disk.birth
+        log, initial_membership = node.log, node.disk.initial_membership
         changes = [span for span in write.spans if span.membership is not None]
         if node.core.role is not Role.LEADER:
             return
         for span in changes:
             assert span.membership is not None
-            before = log.membership_at(span.first - 1, birth)
+            before = log.membership_at(span.first - 1, initial_membership)
             if not intersect(before, span.membership):
                 raise Broken("I16 quorums intersect", f"node {node.id}: {before}, then {span.membership}")
             earlier = [index for index in log.changes if index < span.first]
@@ -184,7 +187,7 @@ class Checker:
             raise Broken(
                 "I5 order of pointers", f"node {node.id}: last is {core.last}, its log ends at {last}"
             )
-        in_force = log.membership_at(last, node.disk.birth)
+        in_force = log.membership_at(last, node.disk.initial_membership)
         if core.membership is not in_force and core.membership != in_force:
             raise Broken("I16 the newest membership counts", f"node {node.id}: {in_force} is in its log")
         if not (node.disk.snapshot.index <= commit_index <= last and durable_index <= last):
@@ -216,7 +219,7 @@ class Checker:
 
 @cache
 def intersect(one: Membership, other: Membership) -> bool:
-    """Whether every quorum of one shares a voter with every quorum of the other, by enumeration."""
+    """True if every quorum of one shares a voter with every quorum of the other, by enumeration."""
     return all(first & second for first, second in product(_quorums(one), _quorums(other)))
 
 

@@ -29,10 +29,10 @@ from raftlog.core.ready import Role
 from raftlog.types import EntryId, Index, NodeId, Token
 
 NO_FAULTS: Final = frozenset({"change membership", "cut prefix"})
-"""Requests that come in the same way and are not counted."""
+"""Requests that are injected like faults and are not counted."""
 
 Strike = Callable[[random.Random, Node], bool]
-"""Whether anything came of it: only that counts."""
+"""Result of a fault: true if it had an effect. Only such faults are counted."""
 
 
 class CoreFaults(FaultPoints):
@@ -250,7 +250,7 @@ class CoreFaults(FaultPoints):
             if other.id != node.id and any(member and node.id in member.members for member in coming):
                 return False
         earlier = [committed.entries[index].membership for index in committed.changes]
-        was_member = node.id in group.birth.members or any(
+        was_member = node.id in group.initial_membership.members or any(
             member and node.id in member.members for member in earlier
         )
         if was_member:
@@ -263,8 +263,7 @@ class CoreFaults(FaultPoints):
         """A disk is replaced by an empty one, whatever its replica has voted for and acknowledged.
 
         At most as many at a time as a group must survive: a minority of any membership that may be in force,
-        and
-        of the next one: a learner may have caught up, and be about to vote.
+        and of the next one: a learner may have caught up, and be about to vote.
         """
         group = self._group
         memberships = {group.checker.membership, group.checker.deciders}
@@ -275,9 +274,9 @@ class CoreFaults(FaultPoints):
             voting = [half | (membership.learners & {node.id}) for half in membership.halves]
             if any(node.id in half and 2 * len(half & gone) >= len(half) for half in voting):
                 return False
-        birth = NOBODY if group.checker.committed.changes else node.disk.birth
+        initial_membership = NOBODY if group.checker.committed.changes else node.disk.initial_membership
         lost = [*(node.disk.lost if node.disk.hard_state.is_rejoining else ()), node.disk.log]
-        disk = Disk(REJOINING, group.empty_log(), birth=birth, lost=lost)
+        disk = Disk(REJOINING, group.empty_log(), initial_membership=initial_membership, lost=lost)
         group.checker.forgot(node.id)
         group.restart_from(node.id, disk, is_new=True)
         for other in [other for other in group.nodes.values() if other.is_up and other.id != node.id]:

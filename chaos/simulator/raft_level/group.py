@@ -78,15 +78,15 @@ class Group:
         )
         self.now = 0
         self.trace = Trace(lambda: self.now * STEP_S, keeps_lines=keeps_lines)
-        self.birth = Membership(frozenset(NodeId(number) for number in range(1, size + 1)))
+        self.initial_membership = Membership(frozenset(NodeId(number) for number in range(1, size + 1)))
         self.nodes: dict[NodeId, Node] = {}
         self._lineage = Lineage()
-        self._lives = 0
-        for node in sorted(self.birth.voters):
-            self._open(node, Disk(log=self.empty_log(), birth=self.birth))
+        self._incarnations = 0
+        for node in sorted(self.initial_membership.voters):
+            self._open(node, Disk(log=self.empty_log(), initial_membership=self.initial_membership))
         for spare in range(size + 1, size + 1 + spares):
             self._open(NodeId(spare), Disk(REJOINING, self.empty_log()))
-        self.checker = Checker(self.nodes, self.birth, self._lineage)
+        self.checker = Checker(self.nodes, self.initial_membership, self._lineage)
         self.faults = FaultPoints()
         self.ask: Callable[[], None] = lambda: None  # the clients' requests of each step
         self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose all messages
@@ -230,7 +230,7 @@ class Group:
 
     def check_membership(self, node: Node, index: Index) -> None:
         """A core knows the membership in force at an index."""
-        expected = node.log.membership_at(index, node.disk.birth)
+        expected = node.log.membership_at(index, node.disk.initial_membership)
         if node.core.membership_at(index) != expected:
             found = node.core.membership_at(index)
             raise Broken(
@@ -240,9 +240,9 @@ class Group:
     # Inside
 
     def _open(self, node_id: NodeId, disk: Disk) -> None:
-        self._lives += 1
+        self._incarnations += 1
         settings = RaftSettings(node_id, **self.settings)
-        rng = random.Random((self._seed << 16) + self._lives)
+        rng = random.Random((self._seed << 16) + self._incarnations)
         core = Raft(settings, disk.restored(), rng)
         self.nodes[node_id] = Node(node_id, disk, core, disk.log.copy())
 
@@ -272,8 +272,8 @@ class Group:
             if node.writes or len(prefix) <= snapshot.index or prefix.entries[-1].term != snapshot.term:
                 raise Broken("I1 committed prefix", f"node {node.id} is offered {snapshot}, never committed")
             if not prefix.changes:
-                node.disk.birth = request.membership
-            if request.membership != prefix.membership_at(snapshot.index, node.disk.birth):
+                node.disk.initial_membership = request.membership
+            if request.membership != prefix.membership_at(snapshot.index, node.disk.initial_membership):
                 raise Broken("I16 the newest membership counts", f"node {node.id} is offered {request}")
             node.disk.log, node.log, node.disk.snapshot = prefix, prefix.copy(), snapshot
             node.commit_told = snapshot.index
@@ -414,10 +414,10 @@ class Group:
             self._send_all(node, saved[1])
             self.feed(node, HardStateSaved(saved[0]))
 
-    def _send_all(self, node: Node, promises: Iterable[Envelope]) -> None:
+    def _send_all(self, node: Node, messages: Iterable[Envelope]) -> None:
         """Messages of an earlier term are dropped: a vote may have been sent for a log without their
         entries.
         """
-        for envelope in promises:
+        for envelope in messages:
             if envelope.message.term == node.core.term:
                 self._send(node, envelope)

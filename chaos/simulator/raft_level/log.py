@@ -96,18 +96,18 @@ class Log:
         return log
 
     def is_equal_up_to(self, index: int, other: Log) -> bool:
-        """Whether both hold the same entries up to an index; see ``Lineage``."""
+        """True if both logs hold the same entries up to an index; see ``Lineage``."""
         if index < 0:
             return True
         mine, theirs = self.entries, other.entries
         return index < len(mine) and index < len(theirs) and mine[index].term == theirs[index].term
 
-    def membership_at(self, index: int, birth: Membership) -> Membership:
+    def membership_at(self, index: int, initial_membership: Membership) -> Membership:
         """The membership in force once everything up to an index counts."""
         for change in reversed(self.changes):
             if change <= index:
-                return self.entries[change].membership or birth
-        return birth
+                return self.entries[change].membership or initial_membership
+        return initial_membership
 
     def spans(self, first: Index, last: Index) -> list[EntrySpan]:
         """The entries ``first..last`` as spans."""
@@ -128,7 +128,7 @@ class Disk:
     hard_state: HardState = field(default_factory=lambda: HardState(Term(0), None))
     log: Log = field(default_factory=Log)
     commit_hint: Index = NOTHING
-    birth: Membership = NOBODY  # the membership before the first entry
+    initial_membership: Membership = NOBODY  # the membership before the first entry
     snapshot: EntryId = BEFORE_LOG
     lost: list[Log] = field(default_factory=list)  # entries of former incarnations that this one may lack
 
@@ -166,7 +166,7 @@ class Disk:
         last = EntryId(entries[-1].term, Index(len(entries) - 1)) if entries else BEFORE_LOG
         return Restored(
             hard_state=self.hard_state,
-            membership=self.log.membership_at(self.snapshot.index, self.birth),
+            membership=self.log.membership_at(self.snapshot.index, self.initial_membership),
             terms=tuple(terms),
             snapshot=self.snapshot,
             last=last,
@@ -205,7 +205,7 @@ class Node:
     term_seen: int = 0
     fetch: Fetch | None = None
     heard: dict[NodeId, int] = field(default_factory=dict)  # the step in which each peer was last heard
-    leads_by: Membership | None = None  # awake
+    leads_by: Membership | None = None  # the membership in force since ``leads_since``
     leads_since: int = 0
     transfer_asked: int = 0
     reads: dict[Token, Index] = field(default_factory=dict)  # and the commit index at the request
@@ -217,10 +217,10 @@ class Node:
         if newest is None or newest.hard_state is None:
             return None
         self.disk.hard_state = newest.hard_state
-        promises: list[Envelope] = []
+        messages: list[Envelope] = []
         for at, write in enumerate(self.writes):
             if not write.spans:
-                promises += write.send_after
+                messages += write.send_after
             kept = write.send_after if write.spans else ()
             self.writes[at] = replace(write, hard_state=None, send_after=kept)
-        return newest.write_id, promises
+        return newest.write_id, messages

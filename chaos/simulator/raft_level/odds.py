@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 AIMED: Final = ("after a vote", "after winning", "after a commit", "after a sync", "change after winning")
-"""Those that wait for the worst moment."""
+"""Faults at critical moments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,4 +65,4 @@ class CoreOdds:
 
 
 CALM: Final = CoreOdds()
-"""Nothing goes wrong and nobody asks for anything."""
+"""No faults and no requests."""

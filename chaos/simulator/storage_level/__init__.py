@@ -4,5 +4,5 @@ Decides: the operations of a replica on its log, the crashes, and the checks
 afterwards. Leaves to others: the tested code, ``raftlog.storage``, and the other levels
 (``chaos.simulator``, ``raft_level``).
 
-Read ``life`` first, then ``checker``; ``line`` is their common model.
+Read ``log_run`` first, then ``checker``; ``line`` is their common model.
 """

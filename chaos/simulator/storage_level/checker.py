@@ -56,7 +56,7 @@ def check_restart(log: SegmentedLog, model: Model) -> Model:
     restored = log.restored(NOBODY)
     _check_restored(restored, model)
     base, inside = line.membership_before(first), line.memberships(first, last)
-    is_young = not model.birth_is_durable and first == 0
+    is_young = not model.is_created_durably and first == 0
     require(restored.membership == base or is_young, D4, f"{restored.membership} at {first}, not {base}")
     require(list(restored.memberships) == inside, D4, f"{restored.memberships} in the log, not {inside}")
     return Model(
@@ -67,7 +67,7 @@ def check_restart(log: SegmentedLog, model: Model) -> Model:
         hard_states=[restored.hard_state],
         first=first,
         firsts_possible={first},
-        birth_is_durable=model.birth_is_durable or first > 0,
+        is_created_durably=model.is_created_durably or first > 0,
         offered=None if model.offered is None or line.origin == model.offered[0] else model.offered,
     )
 

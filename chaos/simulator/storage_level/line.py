@@ -12,9 +12,9 @@ from raftlog.records.compaction import KeyedRecord, keyed_records
 from raftlog.storage.members import membership_in
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
-BIRTH = Membership(frozenset({NodeId(1), NodeId(2), NodeId(3)}))
-NEWBORN = HardState(Term(0), None)
-AT_BIRTH = MembershipEntry(Index(-1), BIRTH)
+INITIAL_MEMBERSHIP = Membership(frozenset({NodeId(1), NodeId(2), NodeId(3)}))
+INITIAL_HARD_STATE = HardState(Term(0), None)
+INITIAL_ENTRY = MembershipEntry(Index(-1), INITIAL_MEMBERSHIP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,12 @@ class Line:
     """An expected log: its start, the membership there, and all later entries, including deleted ones."""
 
     origin: EntryId = BEFORE_LOG
-    membership: MembershipEntry = AT_BIRTH
+    membership: MembershipEntry = INITIAL_ENTRY
     batches: tuple[Batch, ...] = ()
 
     @property
     def last(self) -> int:
-        """Its newest entry."""
+        """The newest entry of the line."""
         return self.batches[-1].last_offset if self.batches else self.origin.index
 
     @property
@@ -94,10 +94,12 @@ class Model:
     applied: int = -1
     committed: int = -1  # never truncated, even if this log has lost it
     allowed: list[Line] = field(default_factory=list)  # logs that a crash may leave, in whole or as a prefix
-    hard_states: list[HardState] = field(default_factory=lambda: [NEWBORN])  # the durable one and later ones
+    hard_states: list[HardState] = field(
+        default_factory=lambda: [INITIAL_HARD_STATE]
+    )  # the durable one and later ones
     first: int = 0
     firsts_possible: set[int] = field(default_factory=lambda: {0})
-    birth_is_durable: bool = False
+    is_created_durably: bool = False
     offered: tuple[EntryId, Membership] | None = None  # a snapshot, which is committed
 
     def begin(self, first: int) -> None:

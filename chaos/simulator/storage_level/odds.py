@@ -18,7 +18,7 @@ USUAL = {
     "look": 2.0,
     "wait": 1.0,
 }
-"""How often each work comes among all, by its name."""
+"""The frequency of each operation, by its name."""
 
 NEEDED = ("append", "take sync", "finish sync", "vote")
 
@@ -27,7 +27,7 @@ NEEDED = ("append", "take sync", "finish sync", "vote")
 class LogOdds:
     """One run's parameters. Some operations are often absent, or come all the time."""
 
-    lives: int = 6
+    incarnations: int = 6
     steps: int = 60  # of the longest incarnation
     works: dict[str, float] = field(default_factory=lambda: dict(USUAL))
     members: float = 0.1  # of a batch
@@ -45,7 +45,7 @@ class LogOdds:
             for kind, usual in USUAL.items()
         }
         return cls(
-            lives=rng.choice((2, 4, 6, 10)),
+            incarnations=rng.choice((2, 4, 6, 10)),
             steps=rng.choice((10, 30, 60, 100)),
             works=works,
             members=rng.choice((0.0, 0.1, 0.3)),

@@ -18,13 +18,13 @@ from raftlog.storage import twin_file
 from raftlog.storage.filesystem import File
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import REPLICAS_FILE
+from raftlog.testing.unsynced_filesystem import UnsyncedFilesystem
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.metadata_images import applied, create
 from tests.helpers.metadata_images import cluster as image_of_cluster
 from tests.helpers.partition_cluster import batch_of, eventually
-from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
 
 
 def replicas(cluster: ControlledCluster, topic: str, partition: int) -> list[PartitionReplica]:

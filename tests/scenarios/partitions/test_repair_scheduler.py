@@ -16,12 +16,12 @@ from raftlog.repair.repairer import Repairer
 from raftlog.repair.scheduler import FailedReplica, RepairScheduler
 from raftlog.repair.service import SERVICE, Ask, RepairService, Told
 from raftlog.repair.target import RepairTarget
+from raftlog.testing.unsynced_filesystem import UnsyncedFilesystem
 from raftlog.types import GroupId, Index
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import create, holds, leader, move, produce, values
 from tests.helpers.partition_cluster import eventually
-from tests.helpers.unsynced_filesystem import UnsyncedFilesystem
 
 
 class BlockedFiles(UnsyncedFilesystem):

@@ -11,6 +11,7 @@ from tests.simulation.mutants.clocks import CLOCKS
 from tests.simulation.mutants.compaction import COMPACTION
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.driver import DRIVER
+from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.http import HTTP
 from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
@@ -43,4 +44,5 @@ MUTANTS = (
     *GIVEN_UP,
     *CLIENTS,
     *HTTP,
+    *GROUPS,
 )

@@ -248,7 +248,7 @@ GIVEN_UP = (
     ),
     Mutant(
         "another group of the same topic id opens an existing log",
-        "partitions.hosting.replica_manager:PartitionManager._release_gone",
+        "partitions.hosting.replica_manager:ReplicaManager._release_gone",
         "elif not (partition := topic.partitions[hosted.key[1]]).continues(hosted.partition):",
         "elif not (partition := topic.partitions[hosted.key[1]]):",
         script=SWEEP,
@@ -262,7 +262,7 @@ GIVEN_UP = (
     ),
     Mutant(
         "a deleted topic's name opens the old log",
-        "partitions.hosting.replica_manager:PartitionManager._release_gone",
+        "partitions.hosting.replica_manager:ReplicaManager._release_gone",
         "topic is None or topic.topic_id != hosted.topic.topic_id",
         "topic is None",
         script=INCARNATIONS,

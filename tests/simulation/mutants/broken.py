@@ -18,7 +18,7 @@ BROKEN = (
     ),
     Mutant(
         "the note of a broken replica stays after its files",
-        "partitions.hosting.replica_manager:PartitionManager._delete_permitted",
+        "partitions.hosting.replica_manager:ReplicaManager._delete_permitted",
         "partial(self._broken.forget, hosted.group_id)",
         "int",
         script=MANAGER,

@@ -211,8 +211,8 @@ SENDING = (
     ),
     Mutant(
         "a failed request for a producer id is never repeated",
-        "raftlog.client.sender:ProducerIds.get",
-        "del self._lives[life:]",
+        "raftlog.client.sender:ProducerIdRequests.get",
+        "del requests[generation:]",
         "pass",
         script="tests/unit/client/test_timing.py",
     ),
@@ -325,9 +325,9 @@ SENDING = (
     ),
     Mutant(
         "the deadline of a batch ends the producer id request of all",
-        "raftlog.client.sender:ProducerIds.get",
-        "return await asyncio.shield(self._lives[life])",
-        "return await self._lives[life]",
+        "raftlog.client.sender:ProducerIdRequests.get",
+        "return await asyncio.shield(requests[generation])",
+        "return await requests[generation]",
         script="tests/unit/client/test_timing.py",
     ),
     Mutant(

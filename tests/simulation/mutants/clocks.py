@@ -112,7 +112,7 @@ CLOCKS = (
     ),
     Mutant(
         "an id is the producer's number",
-        "partitions.metadata.producer_ids:ProducerIds._mixed",
+        "partitions.metadata.producer_ids:ProducerIdCipher._mixed",
         'return int.from_bytes(digest, "big") & _HALF_MASK',
         "return 0",
         script="tests/unit/partitions/test_producer_ids.py",

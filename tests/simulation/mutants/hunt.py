@@ -25,7 +25,7 @@ from statistics import median
 
 import pytest
 
-from chaos.simulator.levels import BROKERS, HTTP, LOG, Seed, seeds
+from chaos.simulator.levels import BROKERS, GROUPS, HTTP, LOG, Seed, seeds
 from chaos.simulator.odds import Odds
 from tests.helpers.planted_bugs import Mutant, planted
 from tests.simulation.mutants import MUTANTS
@@ -83,11 +83,14 @@ def _tests(script: str, before: Catch | None) -> Iterator[str]:
 
 def _seeds(mutant: Mutant, before: Catch | None) -> Iterator[str]:
     """The stored seed; then for the core all levels, mixed as in a sweep, for the storage logs
-    alone and whole brokers in turns, for others whole brokers, of which some draw nothing that it ``needs``.
+    alone and whole brokers in turns, for groups those, for others whole brokers, of which some draw nothing
+    that it ``needs``.
     """
     area = mutant.area
     if before is not None and before.seed != SCRIPT:
         yield before.seed
+    if area.startswith("groups."):
+        yield from (f"{GROUPS}:{number}" for number in count())
     if area.startswith("raftlog.core"):
         yield from map(str, seeds(0, sys.maxsize))
     logs = LOGS_A_TURN if area.startswith("raftlog.storage") else 0

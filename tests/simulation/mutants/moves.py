@@ -23,7 +23,7 @@ MOVES = (
     ),
     Mutant(
         "a broker whose metadata is not confirmed says that it has no replica",
-        "partitions.hosting.replica_manager:PartitionManager.directory_of",
+        "partitions.hosting.replica_manager:ReplicaManager.directory_of",
         "if directory is None and not self._may_begin:",
         "if False:",
         script=DEPARTURES,
@@ -42,7 +42,7 @@ MOVES = (
         "return True",
         more=(
             Edit(
-                "partitions.hosting.replica_manager:PartitionManager._host_missing",
+                "partitions.hosting.replica_manager:ReplicaManager._host_missing",
                 "wanted = me in partition.all_replicas",
                 "wanted = me in partition.target_replicas",
             ),
@@ -92,7 +92,7 @@ MOVES = (
     ),
     Mutant(
         "the files of an interrupted deletion stay",
-        "partitions.hosting.replica_manager:PartitionManager._host_missing",
+        "partitions.hosting.replica_manager:ReplicaManager._host_missing",
         "elif partition.partition in left:",
         "elif False:",
         script=f"{MOVING}::test_a_replica_that_went_while_its_broker_was_down_is_removed_at_the_next_start",
@@ -172,28 +172,28 @@ STALE = (
     ),
     Mutant(
         "a broker is prepared by metadata older than the leader's",
-        "partitions.hosting.replica_manager:PartitionManager._serve_prepared",
+        "partitions.hosting.replica_manager:ReplicaManager._serve_prepared",
         "self._seen_version >= ask.version",
         "True",
         script=DEPARTURES,
     ),
     Mutant(
         "a broker is prepared while its replica leaves",
-        "partitions.hosting.replica_manager:PartitionManager._serve_prepared",
+        "partitions.hosting.replica_manager:ReplicaManager._serve_prepared",
         "and not hosted.is_leaving",
         "",
         script=DEPARTURES,
     ),
     Mutant(
         "a broker is prepared whose replica has stopped",
-        "partitions.hosting.replica_manager:PartitionManager._serve_prepared",
+        "partitions.hosting.replica_manager:ReplicaManager._serve_prepared",
         "and self._supervisor.state_of(group_id) is HostedState.SERVING",
         "",
         script=DEPARTURES,
     ),
     Mutant(
         "a permit that was asked for by older metadata counts",
-        "partitions.hosting.replica_manager:PartitionManager._ask_for_permits",
+        "partitions.hosting.replica_manager:ReplicaManager._ask_for_permits",
         "if is_permitted and hosted.partition is asked:",
         "if is_permitted:",
         script=MOVING,
@@ -286,7 +286,7 @@ STALE = (
     ),
     Mutant(
         "a broker is prepared by metadata that it has not acted on",
-        "partitions.hosting.replica_manager:PartitionManager._catch_up",
+        "partitions.hosting.replica_manager:ReplicaManager._catch_up",
         "self._seen_version = image.version",
         "self._seen_version = self._metadata.image.version",
         equivalent="a replica that is still to go is leaving by what was acted on, or is of another group",

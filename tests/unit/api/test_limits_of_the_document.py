@@ -23,6 +23,8 @@ LIMITS = Limits(fetch_bytes_max=4 << 20, produce_timeout_ms_default=7_000)
 DOCUMENT: Schema = openapi(ROUTES, "0", LIMITS)
 RECORDS = "/v1/topics/{topic}/partitions/{partition}/records"
 PRODUCER = {headers.PRODUCER_ID: "1", headers.PRODUCER_EPOCH: "0", headers.PRODUCER_SEQUENCE: "0"}
+PLACE = {"topic": "orders", "partition": 0, "offset": 0}
+SOME = {"topic": "orders", "partitions": [0]}
 NOT_THERE = ("partition", "broker")  # a path with a number beyond is 404, as with many others below
 BODIES: dict[str, Schema] = {
     "CreateTopic": {"name": "new"},
@@ -33,6 +35,13 @@ BODIES: dict[str, Schema] = {
     "SetReplicas": {"replicas": [1]},
     "UnsafeRecover": {},
     "CreateProducer": {},
+    "JoinGroup": {"topics": ["orders"], "strategies": ["range"], "owned": [SOME]},
+    "SyncGroup": {"generation": 1, "plan": None},
+    "HeartbeatGroup": {"generation": 1},
+    "PollGroup": {"topics": ["orders"], "wait": "0ms", "ack": [PLACE], "positions": [PLACE]},
+    "CommitOffsets": {"offsets": [PLACE]},
+    "ResetOffsets": {"to": "earliest", "topics": ["orders"], "partitions": [SOME]},
+    "DeleteGroupOffsets": {"partitions": [SOME]},
 }
 
 
@@ -54,17 +63,20 @@ def limited_parameters() -> Iterator[tuple[str, str, Schema, int, int]]:
 
 
 def limited(
-    schema: Schema, place: tuple[str | int, ...] = ()
+    schema: Schema,
+    sample: Any,  # noqa: ANN401
+    place: tuple[str | int, ...] = (),
 ) -> Iterator[tuple[tuple[str | int, ...], Any, Any]]:
     """Where in a body there is a limit, with a value at it and one beyond."""
     if "$ref" in schema:
         schema = DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     for one in schema.get("anyOf", ()):
-        yield from limited(one, place)
+        yield from limited(one, sample, place)
     for name, of_field in schema.get("properties", {}).items():
-        yield from limited(of_field, (*place, name))
+        yield from limited(of_field, sample.get(name) if sample else None, (*place, name))
+    item = sample[0] if isinstance(sample, list) and sample else None
     if "items" in schema and place[-1] != "headers_raw":
-        yield from limited(schema["items"], (*place, 0))
+        yield from limited(schema["items"], item, (*place, 0))
     if "minimum" in schema:
         yield place, schema["minimum"], schema["minimum"] - 1
     if "maximum" in schema:
@@ -73,13 +85,19 @@ def limited(
         yield place, "a" * schema["maxLength"], "a" * (schema["maxLength"] + 1)
     if "minLength" in schema:
         yield place, "a" * schema["minLength"], "a" * (schema["minLength"] - 1)
-    item = BODIES["Produce"]["records"][0] if place == ("records",) else None
     if "maxItems" in schema:
-        items = [item or number for number in range(1, schema["maxItems"] + 2)]
+        items = [numbered(item, number) for number in range(1, schema["maxItems"] + 2)]
         yield place, items[:-1], items
     if "minItems" in schema:
-        items = [item or number for number in range(1, schema["minItems"] + 1)]
+        items = [numbered(item, number) for number in range(1, schema["minItems"] + 1)]
         yield place, items, items[1:]
+
+
+def numbered(sample: Any, number: int) -> Any:  # noqa: ANN401
+    """An item of a list like the sample; texts and numbers all differ."""
+    if isinstance(sample, dict):
+        return sample
+    return f"{sample}{number}" if isinstance(sample, str) else number
 
 
 def limited_bodies() -> Iterator[tuple[str, str, tuple[str | int, ...], Schema, Schema]]:
@@ -88,7 +106,7 @@ def limited_bodies() -> Iterator[tuple[str, str, tuple[str | int, ...], Schema, 
         if content is None:
             continue
         name = content["schema"]["$ref"].rpartition("/")[2]
-        for place, good, bad in limited(content["schema"]):
+        for place, good, bad in limited(content["schema"], BODIES[name]):
             yield (
                 path,
                 method,
@@ -113,7 +131,16 @@ def with_value(body: Any, place: tuple[str | int, ...], value: Any) -> Any:  # n
 
 def filled(path: str, **numbers: int) -> str:
     return path.format(
-        **{"topic": "orders", "partition": 0, "broker": 1, "offset": 0, "code": "x", **numbers}
+        **{
+            "topic": "orders",
+            "partition": 0,
+            "broker": 1,
+            "offset": 0,
+            "code": "x",
+            "group": "g",
+            "member": "m",
+            **numbers,
+        }
     )
 
 

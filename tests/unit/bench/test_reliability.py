@@ -139,5 +139,5 @@ def test_a_violation_in_any_piece_stays_in_the_figures() -> None:
 
 def test_a_piece_is_asked_for_by_level_and_number() -> None:
     assert wanted("brokers-long:40") == (BROKERS_LONG, 40)
-    with pytest.raises(ValueError, match="say how many seeds of which level"):
+    with pytest.raises(ValueError, match="give a level and a number of seeds"):
         wanted("40")

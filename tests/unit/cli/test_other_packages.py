@@ -1,18 +1,18 @@
-"""Beside other code: packages of somebody else's that have the names of ours."""
+"""The command line beside other code: packages of somebody else's that have the names of ours."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
-
-import pytest
 
 from raftlog.__main__ import OURS
 from tests.helpers.command_line import packages_of_our_names
 
-HOME = Path(__file__).parents[3]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def run(*options: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -32,10 +32,31 @@ def test_the_current_directory_hides_nothing(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_a_hidden_package_is_named_with_what_hides_it(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "__init__.py").write_text("")
-    done = run("-P", "-m", cwd=HOME, PYTHONPATH=str(tmp_path))
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {tmp_path / name} hides the package {name!r} of raftlog in ")
+def test_the_first_folder_of_the_path_hides_nothing(tmp_path: Path) -> None:
+    others = packages_of_our_names(tmp_path)
+    path = os.pathsep.join((str(others), os.environ.get("PYTHONPATH", "")))
+    done = run("-m", cwd=others, PYTHONPATH=path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_installed_wheel_hides_no_package_of_another_project(tmp_path: Path) -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["packages"] == ["raftlog", "spark_io"]
+    assert sorted(wheel["force-include"]) == sorted(OURS)
+    for source, target in {"raftlog": "raftlog", **wheel["force-include"]}.items():
+        shutil.copytree(
+            ROOT / source, tmp_path / "site" / target, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    others = packages_of_our_names(tmp_path / "project")
+    path = os.pathsep.join((str(tmp_path / "site"), str(others)))
+    done = run("-P", "-m", cwd=others, PYTHONPATH=path)
+    assert (done.returncode, done.stderr) == (0, "")
+    imported = subprocess.run(
+        [sys.executable, "-P", "-c", "import raftlog, api"],
+        cwd=others,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert imported.stderr.endswith("ImportError: this is another project\n")

@@ -88,7 +88,7 @@ def test_presets_are_small_and_quick_or_large_and_patient_and_yield_to_what_is_s
         ("batch_bytes", 0, "from 1"),
         ("batch_bytes", "1MB", "from 1"),
         ("buffer_bytes", 1.5, "from 1"),
-        ("delivery_timeout", 0, "longer"),
+        ("delivery_timeout", 0, "greater than 0"),
     ],
 )
 def test_an_unknown_value_is_refused_with_the_choices(option: str, value: object, choices: str) -> None:

@@ -154,7 +154,7 @@ async def test_a_chunk_ends_before_an_undecodable_batch(at: int, readable: int, 
         chunk = await partition.read(0, limit=limit)
         assert [message.offset for message in chunk] == list(range(readable))
         assert (chunk.next_offset, chunk.skipped) == (readable, [])
-        with pytest.raises(UndecodableBatch, match="go on at 4") as caught:
+        with pytest.raises(UndecodableBatch, match="continue at 4") as caught:
             await partition.read(chunk.next_offset, limit=limit)
         wanted = {"topic": "orders", "partition": 0, "offset": readable, "next_offset": 4}
         assert caught.value.details == wanted

@@ -8,8 +8,10 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import msgspec
 import pytest
 from aiohttp import web
+from msgspec import structs
 
 from raftlog.aio import Client
 from raftlog.client.retries import FIRST_S, MAX_S, pause_s
@@ -23,6 +25,7 @@ from raftlog.errors import (
     TopicExists,
     UnknownTopic,
 )
+from raftlog.wire import bodies
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.fake_broker import FakeBroker, fake_cluster
 
@@ -66,6 +69,29 @@ async def test_brokers_that_were_not_named_are_found_and_used() -> None:
         cluster.leader = 2
         assert (await client.cluster.info()).brokers == 3
         assert (await client.send("orders", "y")).offset == 1
+
+
+class IsolatedBroker(FakeBroker):
+    """It reaches no other broker: it knows neither the active controller nor any leader."""
+
+    async def _producer(self, request: web.Request) -> web.Response:
+        raise NoLeader("no active controller was found in time", retry_after_ms=500)
+
+    async def _partitions(self, request: web.Request) -> web.Response:
+        known = await super()._partitions(request)
+        found = msgspec.json.decode(known.body or b"", type=bodies.PartitionList)
+        items = [structs.replace(one, leader=None) for one in found.items]
+        return web.Response(body=msgspec.json.encode(structs.replace(found, items=items)))
+
+
+@in_real_time
+async def test_a_client_leaves_a_broker_that_finds_no_leader() -> None:
+    async with fake_cluster() as cluster:
+        isolated = cluster.brokers[2] = IsolatedBroker(cluster, 2)
+        await isolated.start()
+        async with asyncio.timeout(10), Client(isolated.url, retry_timeout="5s") as client:
+            await client.cluster.brokers()
+            assert (await client.send("orders", "x")).offset == 0
 
 
 @in_real_time
@@ -239,7 +265,7 @@ async def test_the_time_of_a_request_holds_for_a_body_that_trickles() -> None:
         writing(b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n", b" ", pause_s=0.01) as (url, _),
         Client(url, request_timeout="100ms") as client,
     ):
-        with pytest.raises(ConnectionLost, match=r"no answer within 0\.1 s"):
+        with pytest.raises(ConnectionLost, match=r"no response within 0\.1 s"):
             await client.topics.create("x")
 
 

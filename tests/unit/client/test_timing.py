@@ -10,13 +10,14 @@ from contextlib import asynccontextmanager
 from copy import copy
 
 import pytest
+from aiohttp import web
 
 from raftlog.aio import Client
 from raftlog.client.environment import Environment
 from raftlog.clock import Clock
 from raftlog.errors import CommitUnknown, ConnectionLost, NotLeader, NotSent, Overloaded, RaftlogError
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
+from tests.helpers.fake_broker import FakeBroker, FakeCluster, Trouble, fake_cluster
 from tests.helpers.memory_http import MemoryHttp
 from tests.helpers.virtual_time import VirtualClock
 
@@ -101,6 +102,25 @@ async def test_at_the_deadline_the_outcome_is_unknown_and_what_follows_is_neithe
         assert cluster.partition().values() == [b"%d" % number for number in range(6)]  # and only once
         assert cluster.partition().batches[-1].header.producer_epoch == 1
         await producer.close()
+
+
+class SilentController(FakeBroker):
+    """It is cut off from the active controller, and waits for it."""
+
+    async def _producer(self, request: web.Request) -> web.Response:
+        await self.cluster.release.wait()
+        return await super()._producer(request)
+
+
+@in_virtual_time
+async def test_a_producer_id_comes_from_another_broker_where_the_first_is_silent() -> None:
+    async with connected(brokers=2) as (cluster, client):
+        silent = SilentController(cluster, 1)
+        await cluster.brokers[1].stop()
+        cluster.brokers[1], cluster.leader = silent, 2
+        await silent.start()
+        assert (await client.send("orders", "x")).offset == 0
+        assert now() < 3.0
 
 
 @in_virtual_time

@@ -7,9 +7,9 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 
-IDS = ProducerIds(b"secret")
+IDS = ProducerIdCipher(b"secret")
 NUMBERS = st.integers(0, (1 << 62) - 1)
 
 
@@ -26,7 +26,7 @@ def test_ids_tell_nothing_of_one_another() -> None:
     for bit in range(62):
         ones = sum(found >> bit & 1 for found in ids)
         assert 850 < ones < 1150, f"bit {bit} is set in {ones} of 2000 ids"
-    assert not {ProducerIds(b"another").id_of(number) for number in range(2000)} & set(ids)
+    assert not {ProducerIdCipher(b"another").id_of(number) for number in range(2000)} & set(ids)
 
 
 def test_who_guesses_finds_none() -> None:

@@ -23,7 +23,7 @@ PATIENCE_S: Final = 12.0  # in a calm network: a silent leader is noticed after 
 LOOK_S: Final = 0.05
 
 
-class GuestClock:
+class ClientClock:
     """A client's clocks."""
 
     is_known = True
@@ -40,7 +40,7 @@ class GuestClock:
         return WALL_MS_AT_START + int(self._now() * 1000)
 
 
-class Guest:
+class SimulatedClient:
     """One client process."""
 
     def __init__(self, side: HttpSide, name: str) -> None:
@@ -69,7 +69,7 @@ class Guest:
         urls = [f"http://b{machine.node}" for machine in self.cluster.machines]
         self.rng.shuffle(urls)
         environment = Environment(
-            clock=GuestClock(lambda: self.cluster.loop.now),
+            clock=ClientClock(lambda: self.cluster.loop.now),
             rng=random.Random(self.rng.getrandbits(64)),
             connector=lambda: SimulatedConnector(self.side.streams, self.process),
         )

@@ -36,7 +36,7 @@ def run_core(
     with gc_off():
         try:
             group.run(group.odds.trouble_steps)
-            find_peace(group)
+            check_recovery(group)
         except Broken as broken:
             violations = (Violation(group.now * STEP_S, broken.invariant, broken.detail),)
         except (Exception, InvariantViolated) as error:
@@ -56,7 +56,7 @@ def run_core(
     )
 
 
-def find_peace(group: Group) -> None:
+def check_recovery(group: Group) -> None:
     """After healing the group must commit again, agree, quiesce, and survive its leader."""
     before = len(group.checker.committed)
     group.heal()

@@ -1,6 +1,6 @@
 """The filesystem port, with every operation's contract checked against its system calls.
 
-``judged_disk`` puts the traced ``os`` into the adapter and returns a filesystem for any test: the
+``checked_disk`` puts the traced ``os`` into the adapter and returns a filesystem for any test: the
 conformance suite, a log, whole brokers. ``Posix.violations`` has the violations.
 """
 
@@ -19,7 +19,7 @@ from raftlog.storage import os_filesystem
 from raftlog.storage.filesystem import Buffer, File, Filesystem
 
 
-class JudgedFile:
+class CheckedFile:
     """An open file whose operations are checked."""
 
     def __init__(self, file: File, posix: Posix) -> None:
@@ -56,11 +56,13 @@ class JudgedFile:
     def read_at(self, position: int, length: int) -> bytes:
         """All bytes in the range, also after short reads."""
         data = self._file.read_at(position, length)
-        self._expect(data == self._node.content[position : position + length], "a read returns all there is")
+        self._expect(
+            data == self._node.content[position : position + length], "a read returns all bytes of the range"
+        )
         return data
 
     def write_at(self, position: int, data: Buffer) -> None:
-        """These bytes are written, and no others changed."""
+        """Exactly these bytes are changed."""
         expected = bytearray(self._node.content)
         expected[position : position + len(data)] = data
         self._file.write_at(position, data)
@@ -96,12 +98,12 @@ class JudgedFile:
     def _check_size(self, what: str) -> None:
         self._expect(self.size == len(self._node.content), f"{what} leaves the size as it is in the system")
 
-    def _expect(self, holds: bool, promise: str) -> None:
+    def _expect(self, holds: bool, rule: str) -> None:
         if not holds:
-            self._posix.violated(f"{self.path}: {promise}")
+            self._posix.violated(f"{self.path}: {rule}")
 
 
-class JudgedFilesystem:
+class CheckedFilesystem:
     """A filesystem whose operations are checked."""
 
     def __init__(self, filesystem: Filesystem, posix: Posix) -> None:
@@ -111,7 +113,7 @@ class JudgedFilesystem:
     def open(self, path: str, *, create: bool = False) -> File:
         """An existing file keeps its bytes."""
         before = bytes(self._posix.node(path).content) if os.path.exists(path) else b""
-        file = JudgedFile(self._filesystem.open(path, create=create), self._posix)
+        file = CheckedFile(self._filesystem.open(path, create=create), self._posix)
         self._expect(bytes(file._node.content) == before, path, "opening changes no byte")
         return file
 
@@ -137,7 +139,7 @@ class JudgedFilesystem:
             self._expect(
                 is_new or self._content(path) == before, path, "a failed replacement leaves the old file"
             )
-            self._check_no_leftovers(path)
+            self._check_no_temporary_file(path)
             raise
         new = self._posix.node(path)
         self._expect(
@@ -146,10 +148,10 @@ class JudgedFilesystem:
         self._expect(bytes(new.content) == data, path, "a replacement has all its bytes")
         self._expect(new.is_durable, path, "a replacement's bytes are on the disk")
         self._expect(self._posix.is_named_durably(path), path, "a replacement's name is on the disk")
-        self._check_no_leftovers(path)
+        self._check_no_temporary_file(path)
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory is there."""
+        """True if a file or directory is there."""
         return self._filesystem.exists(path)
 
     def list_directory(self, path: str) -> list[str]:
@@ -202,16 +204,16 @@ class JudgedFilesystem:
     def _content(self, path: str) -> bytes | None:
         return bytes(self._posix.node(path).content) if os.path.exists(path) else None
 
-    def _check_no_leftovers(self, path: str) -> None:
+    def _check_no_temporary_file(self, path: str) -> None:
         name = os.path.basename(path)
         beside = [
             other for other in os.listdir(os.path.dirname(path) or ".") if other.startswith(name + ".tmp")
         ]
         self._expect(not beside, path, f"a replacement leaves nothing behind: {beside}")
 
-    def _expect(self, holds: bool, path: str, promise: str) -> None:
+    def _expect(self, holds: bool, path: str, rule: str) -> None:
         if not holds:
-            self._posix.violated(f"{path}: {promise}")
+            self._posix.violated(f"{path}: {rule}")
 
 
 def _with_parents(path: str) -> Iterator[str]:
@@ -222,7 +224,7 @@ def _with_parents(path: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedDisk:
+class CheckedDisk:
     """Parts of a checked run: a filesystem, the interference, and the model with its violations.
 
     ``system`` makes calls without the adapter, like a process that has crashed since.
@@ -239,7 +241,7 @@ class JudgedDisk:
 
 
 @contextlib.contextmanager
-def judged_disk(seed: int, short: float = 0.0) -> Iterator[JudgedDisk]:
+def checked_disk(seed: int, short: float = 0.0) -> Iterator[CheckedDisk]:
     """The real filesystem with checks. ``short``: how many reads and writes are shortened."""
     posix, interference = Posix(), Interference(Random(seed), short)
     traced = TracedOs(posix, interference)
@@ -247,6 +249,9 @@ def judged_disk(seed: int, short: float = 0.0) -> Iterator[JudgedDisk]:
     with contextlib.ExitStack() as stack:
         for name, value in instead.items():
             stack.enter_context(mock.patch.object(os_filesystem, name, value))
-        yield JudgedDisk(
-            JudgedFilesystem(os_filesystem.OsFilesystem(held_files_max=1), posix), traced, interference, posix
+        yield CheckedDisk(
+            CheckedFilesystem(os_filesystem.OsFilesystem(held_files_max=1), posix),
+            traced,
+            interference,
+            posix,
         )

@@ -15,7 +15,7 @@ from typing import Final
 from chaos.simulator.gc_off import gc_off
 from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.storage_level import checker
-from chaos.simulator.storage_level.line import BIRTH, Line, Model, state_below
+from chaos.simulator.storage_level.line import INITIAL_MEMBERSHIP, Line, Model, state_below
 from chaos.simulator.storage_level.odds import LogOdds
 from chaos.simulator.trace import Trace
 from raftlog.core.membership import Membership, MembershipEntry
@@ -64,7 +64,7 @@ class Clock:
         return self.now_ms
 
 
-class LogLife:
+class LogRun:
     """A log, its model, and the power switch. ``run`` it once."""
 
     def __init__(self, seed: int, odds: LogOdds | None = None, *, keeps_lines: bool = False) -> None:
@@ -86,7 +86,7 @@ class LogLife:
         self.term = 0
         self._ahead = BEFORE_LOG  # the newest entry whose state was stored before it was durable
         self.log = self._open()
-        self.log.keep_birth(BIRTH)
+        self.log.keep_birth(INITIAL_MEMBERSHIP)
 
     def now_s(self) -> float:
         """Simulated seconds since the beginning."""
@@ -108,7 +108,7 @@ class LogLife:
             "wait": self.wait,
         }
         kinds, weights = list(works), [self.odds.works[kind] for kind in works]
-        for _ in range(self.odds.lives):
+        for _ in range(self.odds.incarnations):
             self.filesystem.fails_sync = self._fails_sync
             if self.rng.random() < self.odds.midst:
                 self.filesystem.crash_after_changes = self.rng.randint(0, 3 * self.odds.steps)
@@ -170,7 +170,7 @@ class LogLife:
         model.allowed.clear()
 
     def take_sync(self) -> None:
-        """It covers everything written until now."""
+        """Take a sync, which covers all entries written before."""
         self.log.note_commit_index(Index(self.model.committed))
         sync = self.log.take_sync()
         if sync is not None:
@@ -187,7 +187,7 @@ class LogLife:
         self.written += max(0, durable - model.durable)
         model.durable = durable
         # operations that need space wait for it
-        model.birth_is_durable |= self.filesystem.capacity_bytes is None
+        model.is_created_durably |= self.filesystem.capacity_bytes is None
         if hard_state in model.hard_states:
             del model.hard_states[: model.hard_states.index(hard_state)]
         self.trace.note(None, f"durable up to {durable}")
@@ -299,7 +299,7 @@ class LogLife:
         else:
             model.offered = None
             model.durable = model.applied = model.committed = index
-            model.birth_is_durable = True
+            model.is_created_durably = True
             model.begin(index + 1)
         model.allowed.clear()
 
@@ -375,7 +375,7 @@ class LogLife:
         self._clean_end = 0
         self.model = checker.check_restart(self.log, self.model)
         self.term = self.model.hard_states[0].term
-        self.log.keep_birth(BIRTH)
+        self.log.keep_birth(INITIAL_MEMBERSHIP)
         term, ahead = self._ahead.term, self._ahead.index
         if self.model.first <= ahead <= self.model.line.last and self.log.term_at(ahead) == term:
             self.model.committed = max(self.model.committed, ahead)  # a majority holds it
@@ -396,23 +396,23 @@ class LogLife:
 
 def run_log(seed: int, odds: LogOdds | None = None, *, keeps_lines: bool = False) -> Result:
     """One seed, from the first opening to the result."""
-    life = LogLife(seed, odds, keeps_lines=keeps_lines)
+    run = LogRun(seed, odds, keeps_lines=keeps_lines)
     violations: tuple[Violation, ...] = ()
     with gc_off():
         try:
-            life.run()
+            run.run()
         except Broken as broken:
-            violations = (Violation(life.now_s(), broken.invariant, broken.detail),)
+            violations = (Violation(run.now_s(), broken.invariant, broken.detail),)
         except (Exception, InvariantViolated) as error:
-            violations = (Violation(life.now_s(), checker.D6, f"{type(error).__name__}: {error}"),)
+            violations = (Violation(run.now_s(), checker.D6, f"{type(error).__name__}: {error}"),)
     for violation in violations:
-        life.trace.note(None, f"VIOLATION {violation.invariant}: {violation.detail}")
+        run.trace.note(None, f"VIOLATION {violation.invariant}: {violation.detail}")
     return Result(
         name=f"log:{seed}",
-        faults=life.faults,
-        acknowledged=life.written,
+        faults=run.faults,
+        acknowledged=run.written,
         violations=violations,
-        simulated_s=life.now_s(),
-        trace=life.trace.hash,
-        timeline=life.trace.timeline(),
+        simulated_s=run.now_s(),
+        trace=run.trace.hash,
+        timeline=run.trace.timeline(),
     )

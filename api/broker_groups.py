@@ -1,0 +1,159 @@
+"""Gives consumer groups the parts of a broker: the topic ``__offsets``, the topics that they consume.
+
+Decides: how ``__offsets`` is created. Leaves to others: groups and offsets (``groups``), serving the
+partitions (``partitions``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from api.http.services import ControllerPort, GatewayPort
+from api.settings import BrokerSettings
+from groups.coordinator import Coordinator
+from groups.offsets import GroupOffsets
+from groups.records import TOPIC
+from groups.service import GroupService
+from partitions.metadata.image import MetadataImage
+from partitions.metadata.service import Controller
+from partitions.replica.derived import DerivedState
+from partitions.routing.gateway import Gateway
+from partitions.values import FetchRequest, Start
+from raftlog.clock import Clock
+from raftlog.errors import CommitUnknown, RaftlogError, TopicExists
+from raftlog.node.rpc import Calls
+from raftlog.records.batch import split_batches
+from raftlog.records.reader import read_records
+from raftlog.types import NodeId, Offset, TopicPartition
+
+CONFIG: Final[dict[str, int | str]] = {
+    "cleanup.policy": "compact",
+    "segment.bytes": 32 << 20,
+    "max.message.bytes": 16 << 20,
+}
+REPLICAS: Final = 3  # where the cluster has so many brokers
+
+
+class BrokerGroups:
+    """The groups of one broker."""
+
+    def __init__(
+        self, settings: BrokerSettings, controller: Controller, gateway: Gateway, calls: Calls, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._coordinators: dict[int, Coordinator] = {}
+        self._topics = ConsumedTopics(controller, gateway)
+        node_id = NodeId(settings.broker_id)
+        offsets_topic = OffsetsTopic(settings, controller, gateway)
+        self.service = GroupService(node_id, offsets_topic, self._coordinators, calls)
+        self.offsets = GroupOffsets(self.service, self._topics, clock)
+        controller.subscribe(self._image_changed)
+
+    def derive(self, target: TopicPartition) -> DerivedState | None:
+        """The coordinator of a partition of ``__offsets`` whose replica is being opened here."""
+        if target.topic != TOPIC:
+            return None
+        coordinator = Coordinator(
+            str(target),
+            self._clock,
+            self._topics.counts,
+            offsets_retention_ms=self._settings.groups.offsets_retention_ms,
+        )
+        self._coordinators[target.partition] = coordinator
+        return coordinator
+
+    def _image_changed(self, image: MetadataImage) -> None:
+        if self._topics.take(image):
+            for coordinator in self._coordinators.values():
+                coordinator.partitions_changed()
+
+
+class OffsetsTopic:
+    """See ``groups.ports``."""
+
+    def __init__(self, settings: BrokerSettings, controller: Controller, gateway: Gateway) -> None:
+        self._settings = settings
+        self._controller = controller
+        self._gateway = gateway
+
+    @property
+    def partition_count(self) -> int | None:
+        """None until the topic exists."""
+        topic = self._controller.image.topics.get(TOPIC)
+        return None if topic is None else len(topic.partitions)
+
+    async def create(self, timeout_ms: int) -> int:
+        """Several brokers may be the first at once."""
+        brokers = len(self._settings.peers)
+        try:
+            topic = await self._controller.create_topic(
+                TOPIC,
+                partitions=self._settings.groups.offsets_partitions,
+                replication_factor=REPLICAS if brokers >= REPLICAS else 1,
+                config=CONFIG,
+                timeout_ms=timeout_ms,
+                internal=True,
+            )
+        except (TopicExists, CommitUnknown):
+            image = await self._controller.current_image(timeout_ms)
+            if TOPIC not in image.topics:
+                raise
+            topic = image.topics[TOPIC]
+        return len(topic.partitions)
+
+    def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
+        """The leader as known here, then all replicas."""
+        topic = self._controller.image.topics.get(TOPIC)
+        if topic is None:
+            return ()
+        return self._gateway.leader_of(TopicPartition(TOPIC, partition)), *topic.partitions[
+            partition
+        ].replicas
+
+
+class ConsumedTopics:
+    """See ``groups.ports``."""
+
+    def __init__(self, controller: ControllerPort, gateway: GatewayPort) -> None:
+        self._controller = controller
+        self._gateway = gateway
+        self._seen: object = None
+        self.counts: dict[str, int] = {}
+        self.take(controller.image)
+
+    def take(self, image: MetadataImage) -> bool:
+        """Whether a topic is new, gone, or has other partitions."""
+        if image.topics is self._seen:
+            return False
+        self._seen = image.topics
+        counts = {topic.name: len(topic.partitions) for topic in image.topics.values()}
+        if counts == self.counts:
+            return False
+        self.counts.clear()
+        self.counts.update(counts)
+        return True
+
+    def topic_id(self, topic: str) -> str | None:
+        """None for a topic that does not exist."""
+        found = self._controller.image.topics.get(topic)
+        return None if found is None else found.topic_id
+
+    async def end(self, topic: str, partition: int) -> int:
+        """The high watermark."""
+        offset, _ = await self._gateway.offset_at(TopicPartition(topic, partition), Start.LATEST)
+        return offset
+
+    async def time_of(self, topic: str, partition: int, offset: int) -> int | None:
+        """The timestamp of the first record at or after an offset; None where it was deleted."""
+        request = FetchRequest(position=Offset(offset), bytes_max=1)
+        try:
+            result = await self._gateway.fetch(TopicPartition(topic, partition), request)
+        except RaftlogError:
+            return None
+        for batch in split_batches(result.data):
+            if not batch.header.is_control:
+                for record in read_records(batch):
+                    if record.offset >= offset:
+                        return record.timestamp_ms
+        return None

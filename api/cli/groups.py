@@ -1,0 +1,199 @@
+"""Commands about consumer groups: ``group list``, ``describe``, ``rebalances``, ``reset`` and ``delete``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from api.cli.connection import connected
+from api.cli.output import (
+    DEFAULT_SERVER,
+    Format,
+    OutputOption,
+    Row,
+    ServerOption,
+    errors_reported,
+    note,
+    show,
+    write_json,
+    write_table,
+    wrong_usage,
+)
+from api.cli.positions import parse_position
+
+if TYPE_CHECKING:
+    from raftlog.wire.groups import GroupBody, GroupOffsetBody, TopicPartitions
+
+GroupArgument = Annotated[str, typer.Argument(help="The group's name.")]
+
+
+def list_all(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:
+    """List the consumer groups.
+
+    \b
+    Example:
+      raftlog group list
+    """
+    with errors_reported(), connected(server) as client:
+        import msgspec
+
+        rows = [msgspec.structs.asdict(group) for group in client.groups.list()]
+        if not rows:
+            note("there are no groups")
+        if rows or output is Format.JSON:
+            show(rows, output)
+
+
+def describe(
+    group: GroupArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
+) -> None:
+    """Show a group's members, their partitions, and how far it is behind.
+
+    \b
+    Example:
+      raftlog group describe billing
+    """
+    with errors_reported(), connected(server) as client:
+        import msgspec
+
+        found, offsets = client.groups.describe(group), client.groups.offsets(group)
+        if output is Format.JSON:
+            write_json(
+                {
+                    "group": msgspec.to_builtins(found),
+                    "offsets": [msgspec.structs.asdict(offset) for offset in offsets],
+                }
+            )
+            return
+        write_table([_summary(found)])
+        if found.members:
+            typer.echo()
+            write_table(_members(found))
+        if offsets:
+            typer.echo()
+            write_table([_offset(offset) for offset in offsets])
+
+
+def rebalances(
+    group: GroupArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
+) -> None:
+    """Show a group's newest rebalances: when, why and how long.
+
+    \b
+    Example:
+      raftlog group rebalances billing
+    """
+    with errors_reported(), connected(server) as client:
+        import msgspec
+
+        rows = [msgspec.structs.asdict(each) for each in client.groups.rebalances(group)]
+        if output is Format.TABLE:
+            rows = [{**row, "began": _time(row["began"])} for row in rows]
+        if rows or output is Format.JSON:
+            show(rows, output)
+        else:
+            note("there was no rebalance")
+
+
+def reset(
+    group: GroupArgument,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", help="earliest, latest, an offset, -N for the last N, 10m for ten minutes ago, or a time."
+        ),
+    ] = None,
+    shift: Annotated[
+        int | None, typer.Option("--shift", help="Move by so many records; negative for back.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", "-t", help="A topic; repeatable.  [default: all committed ones]"),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Although the group has members.")] = False,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Move the committed offsets of a group; --dry-run only shows what would change.
+
+    \b
+    Examples:
+      raftlog group reset billing --to earliest --dry-run
+      raftlog group reset billing --topic orders --to 2026-01-31T12:00:00Z
+      raftlog group reset billing --shift -100
+    """
+    if (to is None) == (shift is None):
+        wrong_usage("say where: either --to or --shift")
+    position = None if to is None else parse_position("--to", to)
+    with errors_reported(changing=not dry_run), connected(server) as client:
+        import msgspec
+
+        changes = client.groups.reset(
+            group, position, shift=shift, topics=topic or None, force=force, dry_run=dry_run
+        )
+        show([msgspec.structs.asdict(change) for change in changes], output)
+        if dry_run:
+            note("nothing was changed")
+
+
+def delete(group: GroupArgument, server: ServerOption = DEFAULT_SERVER) -> None:
+    """Delete a group without members, and its committed offsets.
+
+    \b
+    Example:
+      raftlog group delete billing
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        client.groups.delete(group)
+        note(f"deleted {group}")
+
+
+def _summary(group: GroupBody) -> Row:
+    return {
+        "group": group.group,
+        "state": group.state,
+        "generation": group.generation,
+        "strategy": group.strategy,
+        "coordinator": group.coordinator,
+        "members": len(group.members),
+        "lag": group.lag,
+        "lag_seconds": group.lag_seconds,
+    }
+
+
+def _members(group: GroupBody) -> Sequence[Row]:
+    return [
+        {
+            "member": member.member_id,
+            "leader": "yes" if member.member_id == group.leader else "",
+            "client": member.client,
+            "instance": member.instance_id,
+            "topics": ", ".join(member.topics),
+            "partitions": _partitions(member.assignment),
+        }
+        for member in group.members
+    ]
+
+
+def _partitions(assignment: Sequence[TopicPartitions]) -> str:
+    return " ".join(f"{each.topic}/{number}" for each in assignment for number in each.partitions)
+
+
+def _offset(offset: GroupOffsetBody) -> Row:
+    return {
+        "topic": offset.topic,
+        "partition": offset.partition,
+        "committed": offset.committed_offset,
+        "end": offset.high_watermark,
+        "lag": offset.lag,
+        "lag_seconds": offset.lag_seconds,
+        "committed_at": _time(offset.timestamp),
+    }
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")

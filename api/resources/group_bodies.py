@@ -1,0 +1,137 @@
+"""Groups in JSON, and the parts that requests about them have in common."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from api.http import parameters
+from api.http.routes import Call, Parameter
+from groups.offsets import OffsetLag
+from groups.records import by_topic
+from groups.requests import GroupView
+from raftlog import units
+from raftlog.errors import InvalidRequest
+from raftlog.wire import groups as wire
+from raftlog.wire.limits import NAME_CHARACTERS_MAX, NAME_PATTERN
+
+SESSION_MS = (100, 1_800_000)  # the shortest, the longest
+REBALANCE_MS = (100, 3_600_000)
+HEARTBEATS_PER_SESSION = 3
+_NAME = re.compile(NAME_PATTERN)
+
+GROUP = Parameter("group", "name of a group", {"type": "string", "maxLength": NAME_CHARACTERS_MAX}, "path")
+MEMBER = Parameter(
+    "member", "id of a member", {"type": "string", "maxLength": wire.MEMBER_ID_CHARACTERS_MAX}, "path"
+)
+
+
+def name_of(call: Call, field: str) -> str:
+    """A name in the path: ``group`` or ``member``."""
+    name = call.match_info[field]
+    if not _NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"{field} is {name[:64]!r}; send 1 to {NAME_CHARACTERS_MAX} of A-Z a-z 0-9 . _ -", field=field
+        )
+    return name
+
+
+def new_member_id() -> str:
+    """The id of a member that has not chosen one."""
+    return f"m-{secrets.token_hex(8)}"
+
+
+def milliseconds(value: wire.Duration, field: str, bounds: tuple[int, int]) -> int:
+    """A time in a body: milliseconds, or a text such as ``10s``."""
+    found = units.duration_ms(value) if isinstance(value, str) else value
+    low, high = bounds
+    if found is None or not low <= found <= high:
+        raise InvalidRequest(
+            f"{field} is {str(value)[:64]!r}; send a time from {parameters.duration_text(low)} to "
+            f"{parameters.duration_text(high)}",
+            field=field,
+        )
+    return found
+
+
+def metadata_of(raw: msgspec.Raw | msgspec.UnsetType) -> bytes:
+    """The metadata of a member, as it came."""
+    metadata = b"" if isinstance(raw, msgspec.UnsetType) else bytes(raw)
+    if len(metadata) > wire.METADATA_BYTES_MAX:
+        raise InvalidRequest(
+            f"metadata: {len(metadata)} bytes; send at most {wire.METADATA_BYTES_MAX}", field="metadata"
+        )
+    return metadata
+
+
+def partitions_of(given: Iterable[wire.TopicPartitions]) -> dict[str, tuple[int, ...]]:
+    """Partitions by topic. One that is named twice stays twice."""
+    return by_topic((each.topic, number) for each in given for number in each.partitions)
+
+
+def listed(partitions: Mapping[str, tuple[int, ...]]) -> list[wire.TopicPartitions]:
+    """Partitions as JSON."""
+    return [wire.TopicPartitions(topic, list(numbers)) for topic, numbers in sorted(partitions.items())]
+
+
+def group_body(
+    name: str, view: GroupView, lags: Iterable[OffsetLag], coordinator: int | None
+) -> wire.GroupBody:
+    """A whole group."""
+    lag, lag_s = sums(lags)
+    group = view.group
+    members = [
+        wire.GroupMemberBody(
+            member_id=member_id,
+            topics=list(member.topics),
+            assignment=listed(member.assignment),
+            strategies=list(member.strategies),
+            session_timeout_ms=member.session_timeout_ms,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            metadata=msgspec.Raw(member.metadata or b"null"),
+            client=member.client,
+            instance_id=member.instance_id,
+        )
+        for member_id, member in sorted(group.members.items())
+    ]
+    return wire.GroupBody(
+        group=name,
+        state=view.state,
+        generation=group.generation,
+        leader=group.leader,
+        strategy=group.strategy,
+        coordinator=coordinator,
+        members=members,
+        lag=lag,
+        lag_seconds=lag_s,
+    )
+
+
+def sums(lags: Iterable[OffsetLag]) -> tuple[int | None, float | None]:
+    """The lag of all partitions, and the longest in seconds."""
+    known = list(lags)
+    if any(each.lag is None for each in known):
+        return None, None
+    return sum(each.lag or 0 for each in known), max((each.lag_s or 0.0 for each in known), default=0.0)
+
+
+def offset_body(lag: OffsetLag) -> wire.GroupOffsetBody:
+    """One committed offset."""
+    committed = lag.committed
+    return wire.GroupOffsetBody(
+        topic=lag.topic,
+        partition=lag.partition,
+        committed_offset=committed.offset,
+        last_consumed_offset=committed.offset - 1,
+        high_watermark=lag.high_watermark,
+        lag=lag.lag,
+        lag_seconds=lag.lag_s,
+        leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        timestamp=committed.committed_ms,
+        generation=committed.generation,
+        member_id=committed.member_id,
+    )

@@ -1,0 +1,182 @@
+"""Members of a group: join, sync, heartbeat, leave. Every request may be repeated, at any broker.
+
+Leaves to others: generations and plans (``groups``).
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from aiohttp import web
+from msgspec import Raw
+
+from api.http.bodies import read_json
+from api.http.routes import Answer, Call, Route, duration, json_answer, json_response
+from api.resources.group_bodies import (
+    GROUP,
+    HEARTBEATS_PER_SESSION,
+    MEMBER,
+    REBALANCE_MS,
+    SESSION_MS,
+    listed,
+    metadata_of,
+    milliseconds,
+    name_of,
+    new_member_id,
+    partitions_of,
+)
+from groups.requests import Beat, Heartbeat, Join, Joined, Leave, MemberInfo, Request, Sync, Synced
+from raftlog import errors
+from raftlog.wire import groups as wire
+from raftlog.wire import media_types, paths
+
+Expected = TypeVar("Expected")
+
+
+async def join(call: Call) -> web.StreamResponse:
+    """A member joins, or joins again."""
+    wanted = await read_json(call, wire.JoinGroup)
+    session_ms = milliseconds(wanted.session_timeout, "session_timeout", SESSION_MS)
+    request = Join(
+        group=name_of(call, "group"),
+        member_id=wanted.member_id or new_member_id(),
+        topics=tuple(dict.fromkeys(wanted.topics)),
+        strategies=tuple(dict.fromkeys(wanted.strategies)),
+        session_timeout_ms=session_ms,
+        rebalance_timeout_ms=milliseconds(wanted.rebalance_timeout, "rebalance_timeout", REBALANCE_MS),
+        metadata=metadata_of(wanted.metadata),
+        instance_id=wanted.instance_id or "",
+        client=call.request.remote or "",
+        generation=wanted.generation,
+        owned=None if wanted.owned is None else partitions_of(wanted.owned),
+    )
+    joined = await asked(call, request, Joined, call.services.limits.wait_ms_max)
+    return json_response(
+        wire.JoinedBody(
+            member_id=joined.member_id,
+            generation=joined.generation,
+            role="leader" if joined.leader == joined.member_id else "follower",
+            leader=joined.leader,
+            strategy=joined.strategy,
+            heartbeat_interval_ms=session_ms // HEARTBEATS_PER_SESSION,
+            members=[_member(info) for info in joined.members],
+            partition_counts=joined.partition_counts,
+        )
+    )
+
+
+async def sync(call: Call) -> web.StreamResponse:
+    """The member's partitions, once the leader has sent its plan."""
+    wanted = await read_json(call, wire.SyncGroup)
+    plan = wanted.plan if isinstance(wanted.plan, dict) else None
+    request = Sync(
+        group=name_of(call, "group"),
+        member_id=name_of(call, "member"),
+        generation=wanted.generation,
+        plan=None if plan is None else {member: partitions_of(given) for member, given in plan.items()},
+        is_auto=wanted.plan == "auto",
+    )
+    synced = await asked(call, request, Synced, call.services.limits.wait_ms_max)
+    return json_response(wire.SyncedBody(synced.generation, listed(synced.assignment)))
+
+
+async def heartbeat(call: Call) -> web.StreamResponse:
+    """Whether the member must join again."""
+    wanted = await read_json(call, wire.HeartbeatGroup)
+    wait_ms = call.wait_ms()
+    request = Heartbeat(
+        group=name_of(call, "group"),
+        member_id=name_of(call, "member"),
+        generation=wanted.generation,
+        wait_ms=wait_ms,
+    )
+    beat = await asked(call, request, Beat, wait_ms + call.services.limits.control_timeout_ms)
+    return json_response(wire.HeartbeatBody("rejoin" if beat.must_rejoin else "continue"))
+
+
+async def leave(call: Call) -> web.StreamResponse:
+    """The member leaves. One that has left already is no error."""
+    request = Leave(group=name_of(call, "group"), member_id=name_of(call, "member"))
+    await call.services.groups.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
+    return web.Response(status=204)
+
+
+async def asked(call: Call, request: Request, kind: type[Expected], timeout_ms: int) -> Expected:
+    """A request that may wait for other members; it counts, and is cancelled when its client disconnects."""
+    with call.admission.parked.hold(call.request.remote or "", 1):
+        asking = call.services.groups.ask(request, timeout_ms=timeout_ms, creates=isinstance(request, Join))
+        reply = await call.disconnect_watcher.park(call.request, asking)
+    assert isinstance(reply, kind), reply
+    return reply
+
+
+def _member(info: MemberInfo) -> wire.GroupMemberInfo:
+    return wire.GroupMemberInfo(
+        member_id=info.member_id,
+        topics=list(info.topics),
+        metadata=Raw(info.metadata or b"null"),
+        owned=listed(info.owned),
+        owned_generation=info.owned_generation,
+        instance_id=info.instance_id,
+    )
+
+
+_ERRORS = (
+    errors.InvalidRequest,
+    errors.UnsupportedMediaType,
+    errors.RecordTooLarge,
+    errors.RebalanceInProgress,
+    errors.NoLeader,
+    errors.Overloaded,
+    errors.QuotaExceeded,
+    errors.CommitUnknown,
+)
+_OF_MEMBER = (errors.UnknownGroup, errors.UnknownMember, errors.StaleGeneration)
+
+ROUTES = (
+    Route(
+        "POST",
+        paths.GROUP_MEMBERS,
+        join,
+        "Join a group",
+        "Waits until all members have joined. Repeat a join whose response was lost with the same "
+        "`member_id`. A member that sends the current `generation` asks for a rebalance.",
+        (GROUP,),
+        {media_types.JSON: wire.JoinGroup},
+        {200: json_answer("the generation; the leader also gets all members", wire.JoinedBody)},
+        (errors.Conflict, *_ERRORS),
+    ),
+    Route(
+        "POST",
+        paths.GROUP_SYNC,
+        sync,
+        "Send the plan, or get one's partitions",
+        "The leader sends the plan; followers wait for it.",
+        (GROUP, MEMBER),
+        {media_types.JSON: wire.SyncGroup},
+        {200: json_answer("the member's partitions", wire.SyncedBody)},
+        (*_OF_MEMBER, *_ERRORS),
+    ),
+    Route(
+        "POST",
+        paths.GROUP_HEARTBEAT,
+        heartbeat,
+        "Keep a membership alive",
+        "With `wait` the response comes as soon as a rebalance begins.",
+        (GROUP, MEMBER, duration("wait", "how long to wait for a rebalance, such as `3s`", lambda _: 0)),
+        {media_types.JSON: wire.HeartbeatGroup},
+        {200: json_answer("`continue`, or `rejoin`: join again", wire.HeartbeatBody)},
+        (*_OF_MEMBER, *_ERRORS),
+    ),
+    Route(
+        "DELETE",
+        paths.GROUP_MEMBER,
+        leave,
+        "Leave a group",
+        "The other members hear of it at their next heartbeat.",
+        (GROUP, MEMBER),
+        {},
+        {204: Answer("it is no member any more")},
+        (errors.UnknownGroup, errors.InvalidRequest, errors.NoLeader, errors.CommitUnknown),
+    ),
+)

@@ -1,0 +1,326 @@
+"""Poll: heartbeat, acknowledgement and fetch in one request, for clients that keep no state of the protocol.
+
+Decides: when a poll joins by itself, and where it reads. A position comes from the request or from what is
+committed, so a poll whose response was lost can be repeated: nothing is skipped. Leaves to others: members
+and offsets (``groups``), records (``fetch``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import msgspec
+from aiohttp import web
+
+from api.http.bodies import read_json
+from api.http.disconnects import has_client
+from api.http.routes import Call, Route, json_answer, json_response
+from api.resources import json_answers
+from api.resources.group_bodies import GROUP, MEMBER, SESSION_MS, listed, milliseconds, name_of
+from api.resources.group_members import asked
+from api.resources.json_answers import View
+from api.resources.reading import read_at_once, read_in_turn
+from groups.requests import (
+    Beat,
+    Commit,
+    GroupView,
+    Heartbeat,
+    Join,
+    Joined,
+    ReadGroup,
+    Reply,
+    Sync,
+    Synced,
+)
+from partitions.values import FetchRequest, FetchResult, Start
+from raftlog import errors
+from raftlog.errors import InvalidRequest, OffsetOutOfRange
+from raftlog.types import Offset, TopicPartition
+from raftlog.wire import bodies, media_types, paths
+from raftlog.wire import groups as wire
+
+Partitions = Mapping[str, tuple[int, ...]]
+MUST_JOIN = (errors.UnknownGroup, errors.UnknownMember, errors.StaleGeneration, errors.RebalanceInProgress)
+FENCED = (*MUST_JOIN, errors.InvalidRequest)
+BYTES_PER_PARTITION = 1 << 20
+BYTES_MAX = 4 << 20  # of one response; one more partition may exceed it
+JOIN_MS_MIN = 1_000  # also for a poll that does not wait
+
+
+@dataclass(slots=True)
+class _Poll:
+    """One poll. ``ends_at`` is a time of the event loop."""
+
+    call: Call
+    group: str
+    member: str
+    wanted: wire.PollGroup
+    ends_at: float
+    generation: int
+    assignment: Partitions = field(default_factory=dict)
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def left_ms(self) -> int:
+        """The time that is left."""
+        return max(0, round((self.ends_at - asyncio.get_running_loop().time()) * 1000))
+
+
+async def poll(call: Call) -> web.StreamResponse:
+    """Commit what is acknowledged, join if that is needed, and read."""
+    wanted = await read_json(call, wire.PollGroup)
+    limits = call.services.limits
+    wait_ms = min(milliseconds(wanted.wait, "wait", (0, limits.wait_ms_max)), limits.wait_ms_max)
+    ends_at = asyncio.get_running_loop().time() + wait_ms / 1000
+    state = _Poll(call, name_of(call, "group"), name_of(call, "member"), wanted, ends_at, wanted.generation)
+    ack_error = await _acknowledge(state)
+    records: list[bodies.Message] = []
+    is_member = await _synced(state) or await _joined(state)
+    while is_member:
+        await _place(state)
+        records = await _records(state)
+        if records or not state.left_ms():
+            break
+        is_member = not await _waited(state) or await _joined(state)
+    return json_response(
+        wire.PolledBody(
+            action="continue" if is_member else "rejoin",
+            generation=state.generation,
+            assignment=listed(state.assignment) if is_member else [],
+            records=records,
+            positions=[
+                wire.Place(target.topic, target.partition, offset)
+                for target, offset in sorted(state.positions.items())
+            ],
+            ack_error=ack_error,
+        )
+    )
+
+
+# Membership.
+
+
+async def _acknowledge(state: _Poll) -> str:
+    """Commit what the client has processed; the code of the error where the member is fenced."""
+    if not state.wanted.ack:
+        return ""
+    offsets = state.call.services.group_offsets
+    request = Commit(
+        group=state.group,
+        offsets=tuple(
+            offsets.placed(each.topic, each.partition, each.offset, -1, "") for each in state.wanted.ack
+        ),
+        member_id=state.member,
+        generation=state.generation,
+    )
+    try:
+        await offsets.commit(request, timeout_ms=state.call.services.limits.control_timeout_ms)
+    except FENCED as refusal:
+        return refusal.code
+    return ""
+
+
+async def _synced(state: _Poll) -> bool:
+    """Whether the member has its partitions in this generation; the broker makes the plan."""
+    request = Sync(group=state.group, member_id=state.member, generation=state.generation, is_auto=True)
+    try:
+        synced = await asked(state.call, request, Synced, max(state.left_ms(), JOIN_MS_MIN))
+    except MUST_JOIN:
+        return False
+    state.assignment = synced.assignment
+    state.positions.clear()
+    return True
+
+
+async def _joined(state: _Poll) -> bool:
+    """Whether the member joined and has its partitions; otherwise the rebalance is not over yet."""
+    request = await _join_request(state)
+    try:
+        joined = await asked(state.call, request, Joined, max(state.left_ms(), JOIN_MS_MIN))
+    except errors.RebalanceInProgress:
+        return False
+    state.generation = joined.generation
+    return await _synced(state)
+
+
+async def _join_request(state: _Poll) -> Join:
+    """With the subscription of the request, or that of the member as it is known."""
+    wanted = state.wanted
+    request = Join(
+        group=state.group,
+        member_id=state.member,
+        topics=tuple(dict.fromkeys(wanted.topics or ())),
+        session_timeout_ms=milliseconds(wanted.session_timeout, "session_timeout", SESSION_MS),
+        client=state.call.request.remote or "",
+        generation=state.generation,
+    )
+    if wanted.topics is not None:
+        return request
+    limits = state.call.services.limits
+    with contextlib.suppress(errors.UnknownGroup):
+        view = await state.call.services.groups.ask(
+            ReadGroup(group=state.group), timeout_ms=limits.control_timeout_ms
+        )
+        assert isinstance(view, GroupView)
+        known = view.group.members.get(state.member)
+        if known is not None:
+            return msgspec.structs.replace(
+                request,
+                topics=known.topics,
+                strategies=known.strategies,
+                session_timeout_ms=known.session_timeout_ms,
+                rebalance_timeout_ms=known.rebalance_timeout_ms,
+                metadata=known.metadata,
+                instance_id=known.instance_id,
+            )
+    raise InvalidRequest(
+        f"topics: {state.member!r} is no member of group {state.group}; name the topics to join with",
+        field="topics",
+    )
+
+
+# Records.
+
+
+async def _place(state: _Poll) -> None:
+    """Find where to read in partitions whose position is not known yet."""
+    targets = [TopicPartition(topic, n) for topic, some in state.assignment.items() for n in some]
+    places = (*state.wanted.ack, *state.wanted.positions)  # the latter count more
+    given = {TopicPartition(each.topic, each.partition): each.offset for each in places}
+    missing = [target for target in targets if target not in state.positions]
+    state.positions.update({target: given[target] for target in missing if target in given})
+    missing = [target for target in missing if target not in given]
+    if not missing:
+        return
+    offsets = state.call.services.group_offsets
+    limits = state.call.services.limits
+    committed = await offsets.positions(
+        state.group,
+        [(target.topic, target.partition) for target in missing],
+        timeout_ms=limits.control_timeout_ms,
+    )
+    for target in missing:
+        known = committed.get((target.topic, target.partition))
+        state.positions[target] = await _reset(state, target) if known is None else known
+
+
+async def _reset(state: _Poll, target: TopicPartition) -> int:
+    """Where a partition without a committed offset begins. The end of now is committed: it would move."""
+    position = Start.EARLIEST if state.wanted.reset == "earliest" else Start.LATEST
+    offset, _ = await state.call.services.gateway.offset_at(target, position)
+    if position is Start.LATEST:
+        offsets = state.call.services.group_offsets
+        request = Commit(
+            group=state.group,
+            offsets=(offsets.placed(target.topic, target.partition, offset, -1, ""),),
+            member_id=state.member,
+            generation=state.generation,
+        )
+        with contextlib.suppress(*FENCED):
+            await offsets.commit(request, timeout_ms=state.call.services.limits.control_timeout_ms)
+    return offset
+
+
+async def _records(state: _Poll) -> list[bodies.Message]:
+    """Records of all partitions in turn, beginning with another one each time."""
+    call, found = state.call, list[bodies.Message]()
+    size_bytes = 0
+    targets = sorted(state.positions)
+    first = call.services.rng.randrange(len(targets)) if targets else 0
+    with call.admission.answers.turn(partial(has_client, call.request)) as turn:
+        for target in targets[first:] + targets[:first]:
+            limit = state.wanted.max_records - len(found)
+            if limit <= 0 or size_bytes >= BYTES_MAX:
+                break
+            request = FetchRequest(position=Offset(state.positions[target]), bytes_max=BYTES_PER_PARTITION)
+            try:
+                result = await read_in_turn(partial(read_at_once, call, target), request, turn)
+            except OffsetOutOfRange as error:
+                state.positions[target] = _nearest(state.positions[target], error)
+                continue
+            view = View(target=target, format=json_answers.FORMATS[0], limit=limit)
+            page = await view.page(result, turn)
+            state.positions[target] = page.next_offset
+            size_bytes += sum(record.size for record in page.records)
+            found += [_message(target, record) for record in page.records]
+    return found
+
+
+def _nearest(offset: int, error: OffsetOutOfRange) -> int:
+    """Retention deleted the records at a position, or a recovery those before it."""
+    start, end = int(str(error.details.get("start", 0))), int(str(error.details.get("end", offset)))
+    return min(max(offset, start), end)
+
+
+def _message(target: TopicPartition, record: bodies.FetchedRecord) -> bodies.Message:
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    return bodies.Message(**fields, topic=target.topic, partition=target.partition)
+
+
+async def _waited(state: _Poll) -> bool:
+    """Wait for records, a rebalance or the end of the time; whether the member must join again."""
+    call, wait_ms = state.call, state.left_ms()
+    fetches = [
+        call.services.gateway.fetch(
+            target, FetchRequest(position=Offset(offset), bytes_max=1, wait_ms=wait_ms)
+        )
+        for target, offset in state.positions.items()
+    ]
+    request = Heartbeat(
+        group=state.group, member_id=state.member, generation=state.generation, wait_ms=wait_ms
+    )
+    beating = call.services.groups.ask(request, timeout_ms=wait_ms + call.services.limits.control_timeout_ms)
+    with call.admission.parked.hold(call.request.remote or "", 1 + len(fetches)):
+        beat = await call.disconnect_watcher.park(call.request, _first(beating, fetches))
+    return isinstance(beat, Beat) and beat.must_rejoin
+
+
+async def _first(
+    beating: Coroutine[None, None, Reply], fetches: Sequence[Coroutine[None, None, FetchResult]]
+) -> Reply | None:
+    """The answer to the heartbeat if it comes first; otherwise None."""
+    heartbeat = asyncio.ensure_future(beating)
+    tasks: set[asyncio.Task[Reply] | asyncio.Task[FetchResult]] = {heartbeat}
+    tasks |= {asyncio.ensure_future(fetch) for fetch in fetches}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return await heartbeat if heartbeat.done() else None
+    except MUST_JOIN:
+        return Beat(must_rejoin=True)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+ROUTES = (
+    Route(
+        "POST",
+        paths.GROUP_POLL,
+        poll,
+        "Heartbeat, acknowledge and fetch in one request",
+        "Joins by itself where that is needed; the broker makes the plan. Send the `positions` of the "
+        "response as `ack` of the next request, once the records are processed.",
+        (GROUP, MEMBER),
+        {media_types.JSON: wire.PollGroup},
+        {200: json_answer("records of the member's partitions", wire.PolledBody)},
+        (
+            errors.InvalidRequest,
+            errors.UnknownTopic,
+            errors.UnknownPartition,
+            errors.OffsetOutOfRange,
+            errors.UndecodableBatch,
+            errors.UnsupportedMediaType,
+            errors.RecordTooLarge,
+            errors.Conflict,
+            errors.NoLeader,
+            errors.Overloaded,
+            errors.QuotaExceeded,
+            errors.ConnectionLost,
+            errors.CommitUnknown,
+        ),
+    ),
+)

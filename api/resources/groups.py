@@ -1,0 +1,318 @@
+"""Groups and their committed offsets: list, describe, commit, reset, delete.
+
+Leaves to others: who may commit (``groups``), members (``group_members``, ``group_poll``).
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from api.http import pagination, parameters
+from api.http.bodies import read_json
+from api.http.routes import (
+    LIMIT,
+    PAGE_TOKEN,
+    Answer,
+    Call,
+    Parameter,
+    Route,
+    json_answer,
+    json_response,
+)
+from api.resources.group_bodies import GROUP, group_body, name_of, offset_body, partitions_of
+from groups.requests import Commit, DeleteGroup, DeleteOffsets, GroupView
+from raftlog import errors
+from raftlog.errors import InvalidRequest
+from raftlog.types import TopicPartition
+from raftlog.wire import groups as wire
+from raftlog.wire import media_types, paths
+
+Target = tuple[str, int]
+
+
+async def list_groups(call: Call) -> web.StreamResponse:
+    """All groups, by name."""
+    service = call.services.groups
+    found = [(each.group, each) for each in await service.list_groups()]
+    shown, token = pagination.page(found, call.query, pagination.NAMES)
+    rows = [
+        wire.GroupSummaryBody(each.group, each.state, each.members, _coordinator(call, each.group))
+        for each in shown
+    ]
+    return json_response(wire.GroupList(rows, token))
+
+
+async def get_group(call: Call) -> web.StreamResponse:
+    """One group with its members and its lag."""
+    name = name_of(call, "group")
+    view = await _view(call, name)
+    lags = await call.services.group_offsets.lags(view)
+    return json_response(group_body(name, view, lags, _coordinator(call, name)))
+
+
+async def delete_group(call: Call) -> web.StreamResponse:
+    """Delete a group without members, and its offsets."""
+    request = DeleteGroup(group=name_of(call, "group"))
+    await call.services.groups.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
+    return web.Response(status=204)
+
+
+async def get_coordinator(call: Call) -> web.StreamResponse:
+    """The broker that coordinates a group, which need not exist yet."""
+    found = call.services.groups.coordinator_of(name_of(call, "group"))
+    if found is None:
+        raise errors.UnknownGroup("there are no groups yet; join one, or commit an offset")
+    partition, broker = found
+    address = call.services.http_address(broker)
+    return json_response(
+        wire.CoordinatorBody(partition, broker, None if address is None else f"http://{address}")
+    )
+
+
+async def list_rebalances(call: Call) -> web.StreamResponse:
+    """The newest rebalances."""
+    view = await _view(call, name_of(call, "group"))
+    rows = [
+        wire.RebalanceBody(
+            generation=each.generation,
+            reason=each.reason,
+            began=each.began_ms,
+            duration_ms=each.duration_ms,
+            members_before=each.members_before,
+            members_after=each.members_after,
+        )
+        for each in reversed(view.group.rebalances)
+    ]
+    return json_response(wire.RebalanceList(rows))
+
+
+async def get_offsets(call: Call) -> web.StreamResponse:
+    """The committed offsets and the lag behind each."""
+    view = await _view(call, name_of(call, "group"))
+    lags = await call.services.group_offsets.lags(view)
+    return json_response(wire.GroupOffsetList([offset_body(lag) for lag in lags]))
+
+
+async def commit_offsets(call: Call) -> web.StreamResponse:
+    """Commit offsets, as a member or for a group without members; returns them."""
+    wanted = await read_json(call, wire.CommitOffsets)
+    name = name_of(call, "group")
+    offsets = call.services.group_offsets
+    if wanted.generation >= 0 and wanted.member_id is None:
+        raise InvalidRequest("member_id: a commit with a generation needs it, too", field="member_id")
+    request = Commit(
+        group=name,
+        offsets=tuple(
+            offsets.placed(each.topic, each.partition, each.offset, each.leader_epoch, each.metadata)
+            for each in wanted.offsets
+        ),
+        member_id=wanted.member_id or "",
+        generation=wanted.generation,
+        may_rewind=wanted.allow_rewind,
+    )
+    await offsets.commit(request, timeout_ms=call.services.limits.control_timeout_ms)
+    return web.Response(status=204)
+
+
+async def reset_offsets(call: Call) -> web.StreamResponse:
+    """Move committed offsets; with ``dry_run`` only show what would change."""
+    wanted = await read_json(call, wire.ResetOffsets)
+    name = name_of(call, "group")
+    if (wanted.to is None) == (wanted.shift is None):
+        raise InvalidRequest("to: send either to or shift", field="to")
+    is_dry = parameters.one_of(call.query, "dry_run", ("false", "true")) == "true"
+    before = await _committed(call, name)
+    changes = [
+        wire.OffsetChangeBody(topic, partition, before.get((topic, partition)), after)
+        for (topic, partition), after in sorted((await _wanted(call, wanted, before)).items())
+    ]
+    if not is_dry and changes:
+        offsets = call.services.group_offsets
+        commits = tuple(offsets.placed(each.topic, each.partition, each.after, -1, "") for each in changes)
+        request = Commit(group=name, offsets=commits, may_rewind=True, is_forced=wanted.force)
+        await offsets.commit(request, timeout_ms=call.services.limits.control_timeout_ms)
+    return json_response(wire.OffsetsReset(is_dry, changes))
+
+
+async def delete_offsets(call: Call) -> web.StreamResponse:
+    """Delete committed offsets in some partitions."""
+    wanted = await read_json(call, wire.DeleteGroupOffsets)
+    targets = tuple((each.topic, number) for each in wanted.partitions for number in each.partitions)
+    request = DeleteOffsets(group=name_of(call, "group"), targets=targets)
+    await call.services.groups.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
+    return web.Response(status=204)
+
+
+async def _view(call: Call, name: str) -> GroupView:
+    limits = call.services.limits
+    return await call.services.group_offsets.view(name, timeout_ms=limits.control_timeout_ms)
+
+
+async def _committed(call: Call, name: str) -> dict[Target, int]:
+    """A group that does not exist yet has none."""
+    try:
+        view = await _view(call, name)
+    except errors.UnknownGroup:
+        return {}
+    return {(topic, partition): committed.offset for topic, partition, committed in view.offsets}
+
+
+async def _wanted(call: Call, wanted: wire.ResetOffsets, before: dict[Target, int]) -> dict[Target, int]:
+    """The offsets after a reset, within the partitions' bounds."""
+    found: dict[Target, int] = {}
+    for topic, number in _targets(call, wanted, before):
+        target = TopicPartition(topic, number)
+        call.services.group_offsets.placed(topic, number, 0, -1, "")  # it exists
+        gateway = call.services.gateway
+        start, _ = await gateway.offset_at(target, parameters.position("earliest", "to"))
+        end, _ = await gateway.offset_at(target, parameters.position("latest", "to"))
+        if wanted.shift is not None:
+            after = before.get((topic, number), start) + wanted.shift
+        else:
+            position = parameters.position_or_time(wanted.to or "", "to")
+            after = position if isinstance(position, int) else (await gateway.offset_at(target, position))[0]
+        found[topic, number] = min(max(after, start), end)
+    return found
+
+
+def _targets(call: Call, wanted: wire.ResetOffsets, before: dict[Target, int]) -> list[Target]:
+    if wanted.partitions is not None:
+        return [(topic, n) for topic, some in partitions_of(wanted.partitions).items() for n in some]
+    if wanted.topics is not None:
+        topics = call.services.controller.image.topics
+        counts = {name: len(topics[name].partitions) if name in topics else 1 for name in wanted.topics}
+        return [(name, number) for name, count in counts.items() for number in range(count)]
+    if not before:
+        raise InvalidRequest(
+            "topics: the group has no committed offsets; name topics or partitions", field="topics"
+        )
+    return list(before)
+
+
+def _coordinator(call: Call, name: str) -> int | None:
+    found = call.services.groups.coordinator_of(name)
+    return None if found is None else found[1]
+
+
+_ERRORS = (errors.InvalidRequest, errors.UnknownGroup, errors.NoLeader, errors.CommitUnknown)
+_BODY_ERRORS = (
+    *_ERRORS,
+    errors.UnknownTopic,
+    errors.UnknownPartition,
+    errors.OffsetOutOfRange,
+    errors.Conflict,
+    errors.UnsupportedMediaType,
+    errors.RecordTooLarge,
+    errors.Overloaded,
+)
+_FENCED = (errors.UnknownMember, errors.StaleGeneration, errors.RebalanceInProgress)
+
+ROUTES = (
+    Route(
+        "GET",
+        paths.GROUPS,
+        list_groups,
+        "List consumer groups",
+        "By name.",
+        (LIMIT, PAGE_TOKEN),
+        {},
+        {200: json_answer("a page", wire.GroupList)},
+        (errors.InvalidRequest, errors.NoLeader),
+    ),
+    Route(
+        "GET",
+        paths.GROUP,
+        get_group,
+        "Describe a group",
+        "With its members, their partitions, and the lag in records and seconds.",
+        (GROUP,),
+        {},
+        {200: json_answer("the group", wire.GroupBody)},
+        _ERRORS,
+    ),
+    Route(
+        "DELETE",
+        paths.GROUP,
+        delete_group,
+        "Delete a group",
+        "It must have no members; its offsets are deleted, too.",
+        (GROUP,),
+        {},
+        {204: Answer("it is deleted")},
+        (errors.Conflict, *_ERRORS),
+    ),
+    Route(
+        "GET",
+        paths.GROUP_COORDINATOR,
+        get_coordinator,
+        "Find a group's coordinator",
+        "The leader of partition `murmur2(group) % N` of `__offsets`. Every broker forwards requests to it.",
+        (GROUP,),
+        {},
+        {200: json_answer("the partition and its leader", wire.CoordinatorBody)},
+        (errors.InvalidRequest, errors.UnknownGroup),
+    ),
+    Route(
+        "GET",
+        paths.GROUP_REBALANCES,
+        list_rebalances,
+        "List a group's rebalances",
+        "The newest first: why, when, how long.",
+        (GROUP,),
+        {},
+        {200: json_answer("the journal", wire.RebalanceList)},
+        _ERRORS,
+    ),
+    Route(
+        "GET",
+        paths.GROUP_OFFSETS,
+        get_offsets,
+        "Read committed offsets",
+        "With the lag behind each, in records and in seconds.",
+        (GROUP,),
+        {},
+        {200: json_answer("by topic and partition", wire.GroupOffsetList)},
+        _ERRORS,
+    ),
+    Route(
+        "PUT",
+        paths.GROUP_OFFSETS,
+        commit_offsets,
+        "Commit offsets",
+        "All of them, or none. An offset is the next one to read.",
+        (GROUP,),
+        {media_types.JSON: wire.CommitOffsets},
+        {204: Answer("they are committed")},
+        (*_FENCED, *_BODY_ERRORS),
+    ),
+    Route(
+        "POST",
+        paths.GROUP_OFFSETS_RESET,
+        reset_offsets,
+        "Move committed offsets",
+        "`to` is a number, `earliest`, `latest`, a time or `-100`; `shift` a difference. The group must have "
+        "no members, unless `force`.",
+        (
+            GROUP,
+            Parameter(
+                "dry_run",
+                "`true`: only show what would change",
+                {"type": "string", "enum": ["false", "true"], "default": "false"},
+            ),
+        ),
+        {media_types.JSON: wire.ResetOffsets},
+        {200: json_answer("the changes", wire.OffsetsReset)},
+        _BODY_ERRORS,
+    ),
+    Route(
+        "POST",
+        paths.GROUP_OFFSETS_DELETE,
+        delete_offsets,
+        "Delete committed offsets",
+        "In partitions of topics that no member consumes.",
+        (GROUP,),
+        {media_types.JSON: wire.DeleteGroupOffsets},
+        {204: Answer("they are deleted")},
+        _BODY_ERRORS,
+    ),
+)

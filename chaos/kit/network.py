@@ -1,0 +1,82 @@
+"""A transport whose links can be cut in silence, as by a firewall that drops packets.
+
+The connections stay open and nothing passes. When a link is restored, its connections are broken first:
+frames that were lost while it was cut are then followed by no other frame of the same connection.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from raftlog.node.network.transport import FrameReceiver, Transport
+from raftlog.storage.filesystem import Buffer
+from raftlog.types import NodeId
+
+
+class CuttableTransport:
+    """One broker's links; all calls on the event loop's thread."""
+
+    def __init__(self, links: Transport) -> None:
+        self._links = links
+        self._cut_at: dict[NodeId, float] = {}
+
+    def cut(self, peers: frozenset[NodeId]) -> None:
+        """From now on the links to exactly these peers are cut."""
+        restored = self._cut_at.keys() - peers
+        now = time.monotonic()
+        self._cut_at = {peer: self._cut_at.get(peer, now) for peer in peers}
+        for peer in restored:
+            self._links.disconnect(peer)
+
+    def is_cut(self, peer: NodeId) -> bool:
+        """Whether nothing passes."""
+        return peer in self._cut_at
+
+    async def start(self, receiver: FrameReceiver) -> None:
+        """Listen, and keep dialling every peer until ``stop``."""
+        await self._links.start(_Behind(receiver, self))
+
+    def set_peer(self, peer: NodeId, host: str, port: int) -> None:
+        """Learn or change a peer's address."""
+        self._links.set_peer(peer, host, port)
+
+    def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
+        """Queue one frame; on a cut link it is lost, and the sender does not know."""
+        return True if peer in self._cut_at else self._links.send(peer, buffers)
+
+    def queued_bytes(self, peer: NodeId) -> int:
+        """Bytes queued for this peer."""
+        return self._links.queued_bytes(peer)
+
+    def seconds_since_heard(self, peer: NodeId) -> float:
+        """How long nothing has come from this peer, or nothing could come."""
+        heard_s = self._links.seconds_since_heard(peer)
+        return max(heard_s, time.monotonic() - self._cut_at[peer]) if peer in self._cut_at else heard_s
+
+    def disconnect(self, peer: NodeId) -> None:
+        """Break the connections to and from this peer."""
+        self._links.disconnect(peer)
+
+    async def stop(self) -> None:
+        """Close all connections and the listener."""
+        await self._links.stop()
+
+
+class _Behind:
+    """A receiver that gets nothing from links that are cut."""
+
+    def __init__(self, receiver: FrameReceiver, transport: CuttableTransport) -> None:
+        self._receiver = receiver
+        self._transport = transport
+
+    def frame_received(self, sender: NodeId, frame: memoryview) -> None:
+        if not self._transport.is_cut(sender):
+            self._receiver.frame_received(sender, frame)
+
+    def peer_connected(self, peer: NodeId) -> None:
+        if not self._transport.is_cut(peer):
+            self._receiver.peer_connected(peer)
+
+    def peer_lost(self, peer: NodeId) -> None:
+        self._receiver.peer_lost(peer)

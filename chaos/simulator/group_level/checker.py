@@ -1,0 +1,114 @@
+"""What must hold of one group: over its committed records, and over what members were told."""
+
+from __future__ import annotations
+
+from chaos.simulator.result import Broken
+from groups.records import CommittedOffset, Group, GroupKey, Key, OffsetKey, Value
+from groups.requests import Joined, Synced
+from groups.state import GroupsState
+
+ONE_OWNER = "C1 one owner of a partition in a generation"
+RISES = "C2 generations rise by one"
+FENCED = "C3 only the owner commits, in the current generation"
+NEVER_FALLS = "C4 an offset never falls within a generation"
+KEPT = "C5 acknowledged offsets are kept"
+TOLD = "C6 members are told what is committed"
+SETTLES = "C7 a group without faults settles"
+
+Target = tuple[str, int]
+
+
+class GroupChecker:
+    """Sees every committed record in order, and every answer."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self.state = GroupsState()
+        self._told: dict[int, dict[str, dict[Target, None]]] = {}  # by generation and member
+        self._members: dict[int, set[str]] = {}  # of each generation that was committed
+        self._plans: dict[tuple[int, str], dict[str, tuple[int, ...]]] = {}
+
+    @property
+    def group(self) -> Group:
+        """As it is committed."""
+        return self.state.groups.get(self._group) or Group()
+
+    def committed(self, key: Key, value: Value | None) -> None:
+        """One record, as every replica applies it."""
+        before = self.group
+        if isinstance(key, GroupKey) and isinstance(value, Group):
+            self._check_group(before, value)
+        elif isinstance(key, OffsetKey) and isinstance(value, CommittedOffset):
+            self._check_offset(before, key, value)
+        self.state.put(key, value)
+
+    def joined(self, member: str, reply: Joined) -> None:
+        """A member was told its generation."""
+        if member not in self._members.get(reply.generation, ()):
+            raise Broken(TOLD, f"{member} is told generation {reply.generation}, which it is no member of")
+
+    def synced(self, member: str, reply: Synced) -> None:
+        """A member was told its partitions."""
+        plan = self._plans.get((reply.generation, member))
+        if plan is None or dict(reply.assignment) != plan:
+            raise Broken(TOLD, f"{member} gets {reply}, its plan is {plan}")
+
+    def acknowledged(self, member: str, generation: int, target: Target, offset: int) -> None:
+        """A commit was acknowledged."""
+        found = self.state.offsets.get(self._group, {}).get(target)
+        if found is None or (found.generation == generation and found.offset < offset):
+            raise Broken(KEPT, f"{member} committed {offset} in {generation}; there is {found}")
+
+    def _check_group(self, before: Group, after: Group) -> None:
+        if after.generation not in (before.generation, before.generation + 1):
+            raise Broken(RISES, f"{before.generation} is followed by {after.generation}")
+        if after.generation == before.generation and not set(after.members) <= set(before.members) | {
+            member_id
+            for member_id, member in after.members.items()
+            if any(old.instance_id == member.instance_id != "" for old in before.members.values())
+        }:
+            raise Broken(RISES, f"generation {after.generation} has new members: {sorted(after.members)}")
+        self._members.setdefault(after.generation, set()).update(after.members)
+        if not after.has_plan:
+            return
+        owners: dict[Target, str] = {}
+        for member_id, member in after.members.items():
+            for topic, numbers in member.assignment.items():
+                for number in numbers:
+                    if (topic, number) in owners:
+                        raise Broken(ONE_OWNER, f"{topic}/{number}: {owners[topic, number]} and {member_id}")
+                    owners[topic, number] = member_id
+            self._plans[after.generation, member_id] = dict(member.assignment)
+        if before.has_plan and before.generation == after.generation:
+            self._check_same_owners(before, after)
+
+    def _check_same_owners(self, before: Group, after: Group) -> None:
+        """A plan stays as it is, but for members that leave, and static ones that are replaced."""
+        plans = [sorted(member.assignment.items()) for member in before.members.values()]
+        for member_id, member in after.members.items():
+            if sorted(member.assignment.items()) not in plans:
+                raise Broken(ONE_OWNER, f"the plan of {after.generation} changes for {member_id}")
+
+    def _check_offset(self, group: Group, key: OffsetKey, value: CommittedOffset) -> None:
+        target = key.topic, key.partition
+        member = group.members.get(value.member_id)
+        is_owner = member is not None and key.partition in member.assignment.get(key.topic, ())
+        if value.generation != group.generation or not group.has_plan or not is_owner:
+            raise Broken(FENCED, f"{target} is committed by {value.member_id} in {value.generation}: {group}")
+        known = self.state.offsets.get(self._group, {}).get(target)
+        if known is not None and known.generation == value.generation and known.offset > value.offset:
+            raise Broken(NEVER_FALLS, f"{target}: {known.offset}, then {value.offset}")
+
+    def settled(self, living: set[str], targets: set[Target]) -> None:
+        """At the end: all that live are members, and together own all partitions."""
+        group = self.group
+        owned = {
+            (topic, number)
+            for member in group.members.values()
+            for topic, numbers in member.assignment.items()
+            for number in numbers
+        }
+        if set(group.members) != living or (living and owned != targets):
+            raise Broken(
+                SETTLES, f"members {sorted(group.members)} own {sorted(owned)}; {sorted(living)} live"
+            )

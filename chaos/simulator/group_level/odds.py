@@ -1,0 +1,45 @@
+"""The random parameters of one run of the group level."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOdds:
+    """Probabilities are per request, times in milliseconds."""
+
+    members: int
+    partitions: int
+    faulty_ms: int  # how long faults last
+    fault_every_ms: int
+    delay_ms: int  # the mean of a request's way, and of an answer's
+    commit_ms: int  # the mean of an append
+    lost: float  # answers
+    doubled: float  # requests
+    late: float  # a second copy comes a session later
+    zombie_ms: int  # how long a deposed coordinator goes on
+    strategies: tuple[str, ...]
+    are_static: float  # members with an instance id
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        """For one seed."""
+        return cls(
+            members=rng.choice((1, 2, 3, 3, 5)),
+            partitions=rng.choice((1, 3, 4, 7)),
+            faulty_ms=rng.choice((20_000, 60_000)),
+            fault_every_ms=rng.choice((300, 1_000, 3_000)),
+            delay_ms=rng.choice((1, 20, 200)),
+            commit_ms=rng.choice((1, 10, 300)),
+            lost=rng.choice((0.0, 0.05, 0.3)),
+            doubled=rng.choice((0.0, 0.1, 0.3)),
+            late=rng.choice((0.0, 0.0, 0.1)),
+            zombie_ms=rng.choice((0, 500, 5_000)),
+            strategies=rng.choice(
+                (("range",), ("roundrobin",), ("sticky", "range"), ("cooperative-sticky",))
+            ),
+            are_static=rng.choice((0.0, 0.0, 0.5, 1.0)),
+        )

@@ -1,0 +1,280 @@
+"""The coordinator of all groups of one partition of ``__offsets``, without IO.
+
+Requests, time and partition counts go in; records to append and answers come out, in order: an answer leaves
+once all records before it are committed. So a coordinator that loses its partition has promised nothing that
+its successor does not know. Decides: which offsets are committed, which groups are deleted or expire. Leaves
+to others: members (``membership``), appending and answering (``coordinator``).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import Final, Literal, assert_never
+
+from groups.membership import Membership
+from groups.outputs import Answer, Outputs, RequestId, Write
+from groups.records import CommittedOffset, Group, GroupKey, OffsetKey
+from groups.requests import (
+    Commit,
+    DeleteGroup,
+    DeleteOffsets,
+    Done,
+    GroupView,
+    Heartbeat,
+    Join,
+    Leave,
+    OffsetCommit,
+    ReadGroup,
+    Request,
+    Sync,
+)
+from groups.state import GroupsState
+from raftlog.errors import Conflict, InvalidRequest, RaftlogError, UnknownGroup
+
+SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
+GROUP_BYTES_MAX: Final = 4 << 20  # of one record
+
+
+class Coordination:
+    """``state`` is what the partition's records add up to when this broker begins to lead it."""
+
+    def __init__(
+        self,
+        state: GroupsState,
+        counts: Mapping[str, int],
+        *,
+        now_ms: int,
+        offsets_retention_ms: int,
+    ) -> None:
+        """``counts`` are the partitions by topic; the caller keeps them up to date."""
+        self._outputs = Outputs(state.copy())
+        self._counts = counts
+        self._offsets_retention_ms = offsets_retention_ms
+        self._memberships: dict[str, Membership] = {}
+        self._deadlines: list[tuple[int, str]] = []
+        self._next: dict[str, int] = {}  # the deadline of a group that counts; others in the heap are stale
+        self._sweep_ms = now_ms + SWEEP_MS
+        for name, group in self._outputs.state.groups.items():
+            if group.members:
+                self._membership(name).take_over(now_ms)
+                self._schedule(name)
+
+    @property
+    def state(self) -> GroupsState:
+        """What holds once all records are committed."""
+        return self._outputs.state
+
+    def take(self) -> list[Answer | Write]:
+        """What has been wanted since the last call."""
+        return self._outputs.take()
+
+    def next_deadline_ms(self) -> int:
+        """When ``tick`` has something to do, at the latest."""
+        return min(self._sweep_ms, self._deadlines[0][0] if self._deadlines else self._sweep_ms)
+
+    def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
+        """Answered now, or later. A refusal is an answer, too."""
+        try:
+            self._receive(request_id, request, now_ms, wall_ms)
+        except RaftlogError as refusal:
+            self._outputs.answer(request_id, refusal)
+        self._after(request.group)
+
+    def forget(self, request_id: RequestId, group: str) -> None:
+        """The caller has gone."""
+        if group in self._memberships:
+            self._memberships[group].forget(request_id)
+
+    def tick(self, now_ms: int, wall_ms: int) -> None:
+        """End what is due."""
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            due_ms, name = heapq.heappop(self._deadlines)
+            if self._next.get(name) == due_ms:
+                del self._next[name]
+                self._memberships[name].tick(now_ms, wall_ms)
+                self._after(name)
+        if now_ms >= self._sweep_ms:
+            self._sweep_ms = now_ms + SWEEP_MS
+            self._expire(wall_ms)
+
+    def partitions_changed(self, now_ms: int) -> None:
+        """``counts`` has other values than before."""
+        for name, membership in list(self._memberships.items()):
+            membership.look_at_partitions(now_ms)
+            self._after(name)
+
+    # Requests.
+
+    def _receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
+        name = request.group
+        match request:
+            case Join():
+                self._check_size(request)
+                self._membership(name).join(request_id, request, now_ms, wall_ms)
+            case Sync():
+                self._existing(name).sync(request_id, request, now_ms, wall_ms)
+            case Heartbeat():
+                self._existing(name).heartbeat(request_id, request, now_ms)
+            case Leave():
+                self._existing(name).leave(request_id, request, now_ms, wall_ms)
+            case Commit():
+                self._commit(request_id, request, now_ms, wall_ms)
+            case ReadGroup():
+                self._outputs.answer(request_id, self._view(name))
+            case DeleteOffsets():
+                self._delete_offsets(request_id, request)
+            case DeleteGroup():
+                self._check_unused(name, "delete it")
+                self._delete(name)
+                self._outputs.answer(request_id, Done())
+            case _:
+                assert_never(request)
+
+    def _commit(self, request_id: RequestId, ask: Commit, now_ms: int, wall_ms: int) -> None:
+        """All offsets or none."""
+        if ask.generation >= 0 or ask.member_id:
+            member = self._existing(ask.group).committer(ask.member_id, ask.generation, now_ms)
+            for commit in ask.offsets:
+                if commit.partition not in member.assignment.get(commit.topic, ()):
+                    raise InvalidRequest(
+                        f"offsets: {commit.topic}/{commit.partition} is not assigned to member "
+                        f"{ask.member_id!r} in generation {ask.generation}",
+                        field="offsets",
+                    )
+        elif not ask.is_forced:
+            self._check_unused(ask.group, "commit as one of them, with member_id and generation", known=False)
+        rows: list[tuple[GroupKey | OffsetKey, CommittedOffset | Group]] = []
+        if ask.group not in self.state.groups:
+            rows.append((GroupKey(ask.group), Group(changed_ms=wall_ms)))
+        known = self.state.offsets.get(ask.group, {})
+        for commit in ask.offsets:
+            before = known.get((commit.topic, commit.partition))
+            if before is None or not _is_outdated(ask, commit, before):
+                rows.append(
+                    (OffsetKey(ask.group, commit.topic, commit.partition), _committed(ask, commit, wall_ms))
+                )
+        if rows:
+            self._outputs.write(*rows)
+        self._outputs.answer(request_id, Done())
+
+    def _delete_offsets(self, request_id: RequestId, ask: DeleteOffsets) -> None:
+        group = self._group(ask.group)
+        subscribed = {topic for member in group.members.values() for topic in member.topics}
+        for topic, _ in ask.targets:
+            if topic in subscribed:
+                raise Conflict(f"group {ask.group} has members that consume topic {topic}; stop them first")
+        known = self.state.offsets.get(ask.group, {})
+        rows = [(OffsetKey(ask.group, *target), None) for target in ask.targets if target in known]
+        if rows:
+            self._outputs.write(*rows)
+        self._outputs.answer(request_id, Done())
+
+    def state_of(self, name: str) -> Literal["empty", "rebalancing", "stable"]:
+        """``empty``, ``rebalancing`` or ``stable``."""
+        membership = self._memberships.get(name)
+        if membership is not None and membership.is_rebalancing:
+            return "rebalancing"
+        return "stable" if self._group(name).members else "empty"
+
+    def _view(self, name: str) -> GroupView:
+        return GroupView(
+            group=self._group(name),
+            state=self.state_of(name),
+            offsets=tuple(
+                (topic, partition, committed)
+                for (topic, partition), committed in sorted(self.state.offsets.get(name, {}).items())
+            ),
+        )
+
+    def _expire(self, wall_ms: int) -> None:
+        """Delete groups that have had neither members nor commits for the whole retention."""
+        oldest_ms = wall_ms - self._offsets_retention_ms
+        for name, group in list(self.state.groups.items()):
+            offsets = self.state.offsets.get(name, {}).values()
+            newest_ms = max((committed.committed_ms for committed in offsets), default=0)
+            is_used = group.members or name in self._memberships
+            if not is_used and max(newest_ms, group.changed_ms) < oldest_ms:
+                self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        offsets = self.state.offsets.get(name, {})
+        self._outputs.write(*((OffsetKey(name, *target), None) for target in offsets), (GroupKey(name), None))
+
+    # Parts.
+
+    def _membership(self, name: str) -> Membership:
+        found = self._memberships.get(name)
+        if found is None:
+            found = self._memberships[name] = Membership(name, self._outputs, self._counts)
+        return found
+
+    def _existing(self, name: str) -> Membership:
+        """Raises ``UnknownGroup``."""
+        self._group(name)
+        return self._membership(name)
+
+    def _group(self, name: str) -> Group:
+        group = self.state.groups.get(name)
+        if group is None:
+            membership = self._memberships.get(name)
+            if membership is None:
+                raise UnknownGroup(f"there is no group {name!r}", group=name)
+            group = membership.group
+        return group
+
+    def _check_unused(self, name: str, remedy: str, *, known: bool = True) -> None:
+        """Raises ``Conflict`` for a group with members."""
+        group = self._group(name) if known else self.state.groups.get(name, Group())
+        membership = self._memberships.get(name)
+        if group.members or (membership is not None and membership.is_rebalancing):
+            raise Conflict(f"group {name} has members; stop them first, or {remedy}")
+
+    def _check_size(self, ask: Join) -> None:
+        group = self.state.groups.get(ask.group)
+        if group is not None and ask.member_id not in group.members:
+            size = sum(len(member.metadata) + 200 for member in group.members.values()) + len(ask.metadata)
+            if size > GROUP_BYTES_MAX:
+                raise Conflict(f"the members of group {ask.group} have too much metadata: {size} bytes")
+
+    def _after(self, name: str) -> None:
+        """Schedule the group's next deadline; forget a group without members."""
+        membership = self._memberships.get(name)
+        if membership is None:
+            return
+        if membership.next_deadline_ms() is None:
+            del self._memberships[name]
+            self._next.pop(name, None)
+        else:
+            self._schedule(name)
+
+    def _schedule(self, name: str) -> None:
+        """Sessions are prolonged all the time: only an earlier deadline needs an entry of its own."""
+        wanted_ms = self._memberships[name].next_deadline_ms()
+        known_ms = self._next.get(name)
+        if wanted_ms is not None and (known_ms is None or wanted_ms < known_ms):
+            self._next[name] = wanted_ms
+            heapq.heappush(self._deadlines, (wanted_ms, name))
+
+
+def _is_outdated(ask: Commit, commit: OffsetCommit, before: CommittedOffset) -> bool:
+    """A commit of this very generation that arrives late, after a higher one."""
+    return (
+        ask.generation >= 0
+        and not ask.may_rewind
+        and before.generation == ask.generation
+        and before.topic_id == commit.topic_id
+        and commit.offset < before.offset
+    )
+
+
+def _committed(ask: Commit, commit: OffsetCommit, wall_ms: int) -> CommittedOffset:
+    return CommittedOffset(
+        offset=commit.offset,
+        topic_id=commit.topic_id,
+        leader_epoch=commit.leader_epoch,
+        metadata=commit.metadata,
+        committed_ms=wall_ms,
+        generation=ask.generation,
+        member_id=ask.member_id,
+    )

@@ -1,0 +1,164 @@
+"""Values of one generation of a group: who is in it, which strategy it has, and what a member is told.
+
+Pure functions of the written state; when a generation begins and ends is decided in ``membership``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from groups.records import Group, Member, by_topic
+from groups.requests import Join, Joined, MemberInfo, Plan, Synced
+from raftlog.assignors import ASSIGNORS, Subscription, problem_of
+from raftlog.types import TopicPartition
+
+COOPERATIVE: Final = "cooperative-sticky"
+SERVER_STRATEGY: Final = "range"  # of a plan of the server where the group's strategy is the clients' own
+
+
+def topics_of(group: Group) -> set[str]:
+    """What its members subscribe to."""
+    return {topic for member in group.members.values() for topic in member.topics}
+
+
+def is_same(member: Member, ask: Join) -> bool:
+    """Whether a member asks for the subscription that it has."""
+    return member.topics == ask.topics and member.strategies == ask.strategies
+
+
+def why_joined(member: Member | None, ask: Join) -> str:
+    """The reason in the journal."""
+    if member is None:
+        return f"member {ask.member_id} joined"
+    if not is_same(member, ask):
+        return f"member {ask.member_id} changed its subscription"
+    return f"member {ask.member_id} asked for a rebalance"
+
+
+def strategies_in_common(offered: Sequence[Sequence[str]]) -> set[str]:
+    """Those that all of them support."""
+    return set(offered[0]).intersection(*offered) if offered else set()
+
+
+def next_generation(before: Group, joined: dict[str, Join], counts: dict[str, int], wall_ms: int) -> Group:
+    """The next generation: those that have joined, members of the one before first. It has no plan yet."""
+    order = [member_id for member_id in before.members if member_id in joined]
+    order += [member_id for member_id in joined if member_id not in before.members]
+    members = {member_id: _member(before, member_id, joined[member_id]) for member_id in order}
+    generation = before.generation + 1
+    return Group(
+        generation=generation,
+        leader=order[generation % len(order)] if order else "",
+        strategy=_voted(members.values()),
+        members=members,
+        partition_counts=counts,
+        changed_ms=wall_ms,
+        rebalances=before.rebalances,
+    )
+
+
+def _member(before: Group, member_id: str, ask: Join) -> Member:
+    known = before.members.get(member_id)
+    owned, owned_generation = ask.owned or {}, ask.generation
+    if ask.owned is None and known is not None:
+        owned = known.assignment if before.has_plan else known.owned
+        owned_generation = before.generation if before.has_plan else known.owned_generation
+    return Member(
+        topics=ask.topics,
+        strategies=ask.strategies,
+        session_timeout_ms=ask.session_timeout_ms,
+        rebalance_timeout_ms=ask.rebalance_timeout_ms,
+        metadata=ask.metadata,
+        instance_id=ask.instance_id,
+        client=ask.client,
+        owned=owned,
+        owned_generation=owned_generation,
+    )
+
+
+def _voted(members: Iterable[Member]) -> str:
+    """The strategy that all support and most prefer; of equals the first by name."""
+    offered = [member.strategies for member in members]
+    common = strategies_in_common(offered)
+    votes = Counter(next(name for name in names if name in common) for names in offered)
+    return min(votes, key=lambda name: (-votes[name], name), default="")
+
+
+def server_plan(group: Group) -> Plan:
+    """A plan by the group's strategy."""
+    assignor = ASSIGNORS.get(group.strategy) or ASSIGNORS[SERVER_STRATEGY]
+    plan = assignor.assign(_subscriptions(group), group.partition_counts)
+    return {
+        member_id: by_topic((target.topic, target.partition) for target in targets)
+        for member_id, targets in plan.items()
+    }
+
+
+def problem_of_plan(group: Group, plan: Plan) -> str | None:
+    """What is wrong with a plan. The rules of a strategy of the clients' own are not known here."""
+    given = {
+        member_id: [TopicPartition(topic, number) for topic, numbers in targets.items() for number in numbers]
+        for member_id, targets in plan.items()
+    }
+    may_withhold = group.strategy not in ASSIGNORS or group.strategy == COOPERATIVE
+    return problem_of(given, _subscriptions(group), group.partition_counts, may_withhold=may_withhold)
+
+
+def with_plan(group: Group, plan: Plan) -> dict[str, Member]:
+    """The members with their partitions."""
+    return {
+        member_id: msgspec.structs.replace(
+            member,
+            assignment=by_topic(
+                (topic, number) for topic, numbers in plan.get(member_id, {}).items() for number in numbers
+            ),
+        )
+        for member_id, member in group.members.items()
+    }
+
+
+def _subscriptions(group: Group) -> dict[str, Subscription]:
+    return {
+        member_id: Subscription(
+            topics=frozenset(member.topics),
+            owned=frozenset(
+                TopicPartition(topic, number) for topic, numbers in member.owned.items() for number in numbers
+            ),
+            owned_generation=member.owned_generation,
+            instance_id=member.instance_id,
+        )
+        for member_id, member in group.members.items()
+    }
+
+
+def joined(group: Group, member_id: str) -> Joined:
+    """What a member is told of its generation."""
+    is_leader = member_id == group.leader
+    infos = tuple(
+        MemberInfo(
+            member_id=each,
+            topics=member.topics,
+            metadata=member.metadata,
+            instance_id=member.instance_id,
+            owned=member.owned,
+            owned_generation=member.owned_generation,
+        )
+        for each, member in (group.members.items() if is_leader else ())
+    )
+    return Joined(
+        member_id=member_id,
+        generation=group.generation,
+        leader=group.leader,
+        strategy=group.strategy,
+        members=infos,
+        partition_counts=group.partition_counts if is_leader else {},
+    )
+
+
+def synced(group: Group, member_id: str) -> Synced:
+    """The partitions of a member."""
+    return Synced(generation=group.generation, assignment=group.members[member_id].assignment)

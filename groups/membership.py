@@ -1,0 +1,395 @@
+"""One group at its coordinator: who is a member, of which generation, with which partitions.
+
+Decides: when a rebalance begins and ends, and who is fenced. Leaves to others: the content of a generation
+(``generations``), committed offsets (``coordination``), records and time (it gets both).
+
+    stable --join, leave, expiry, other partition counts--> joining --all joined or deadline--> planning
+    planning --plan--> stable        planning --join, leave, expiry, deadline--> joining
+
+Members hear of a rebalance as the answer to their next heartbeat, or to one that is waiting. A generation is
+written before anybody is told of it, and so is its plan. Sessions, and requests that wait, are known here
+only: after a fail-over every member has a whole session, and requests that waited are repeated.
+
+Source: Kafka's group protocol (KIP-62; KIP-345 for static members; KIP-429 for cooperative rebalances).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from groups import generations
+from groups.outputs import Outputs, RequestId
+from groups.records import Group, GroupKey, Member, Rebalance
+from groups.requests import Beat, Done, Heartbeat, Join, Leave, Plan, Reply, Sync
+from raftlog.errors import (
+    Conflict,
+    InvalidRequest,
+    RaftlogError,
+    RebalanceInProgress,
+    StaleGeneration,
+    UnknownMember,
+)
+
+MEMBERS_MAX: Final = 1_000
+REBALANCES_KEPT: Final = 20
+RETRY_AFTER_MS: Final = 100
+
+
+class _Kind(enum.Enum):
+    JOIN = "join"
+    SYNC = "sync"
+    HEARTBEAT = "heartbeat"
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A request that is answered later; a heartbeat at ``until_ms`` at the latest."""
+
+    kind: _Kind
+    member_id: str
+    until_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rebalance:
+    """One rebalance, from its begin to its plan."""
+
+    reason: str
+    began_ms: int
+    members_before: int
+
+
+@dataclass(slots=True)
+class _Joining:
+    """The phase in which members join again."""
+
+    rebalance: _Rebalance
+    deadline_ms: int
+    joined: dict[str, Join] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planning:
+    """The phase in which the leader makes the plan."""
+
+    rebalance: _Rebalance
+    deadline_ms: int
+
+
+class Membership:
+    """One group. Times are milliseconds of the coordinator's monotonic clock; ``wall_ms`` is for people."""
+
+    def __init__(self, name: str, outputs: Outputs, counts: Mapping[str, int]) -> None:
+        self.name = name
+        self._outputs = outputs
+        self._counts = counts  # partitions by topic, which others keep up to date
+        self._sessions: dict[str, int] = {}  # when they end
+        self._waiting: dict[RequestId, _Waiting] = {}
+        self._phase: _Joining | _Planning | None = None  # None: stable, or without members
+
+    @property
+    def group(self) -> Group:
+        """Its state, as written."""
+        return self._outputs.state.groups.get(self.name) or Group()
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether members join, or wait for a plan."""
+        return self._phase is not None
+
+    @property
+    def _joining(self) -> _Joining | None:
+        return self._phase if isinstance(self._phase, _Joining) else None
+
+    def take_over(self, now_ms: int) -> None:
+        """This broker coordinates the group from now on."""
+        group = self.group
+        for member_id, member in group.members.items():
+            self._touch(member_id, member, now_ms)
+        if group.rebalance_due:
+            self._begin(group.rebalance_due, now_ms, len(group.members))
+        elif group.members and not group.has_plan:
+            self._await_plan(_Rebalance("the coordinator changed", now_ms, len(group.members)), now_ms)
+        else:
+            self.look_at_partitions(now_ms)
+
+    # What members ask.
+
+    def join(self, request_id: RequestId, ask: Join, now_ms: int, wall_ms: int) -> None:
+        """Answered at the end of the phase in which all members join."""
+        self._check_join(ask)
+        self._replace_instance(ask, now_ms, wall_ms)
+        group = self.group
+        member = group.members.get(ask.member_id)
+        if self._joining is None:
+            is_repeated = member is not None and ask.generation != group.generation
+            if member is not None and is_repeated and generations.is_same(member, ask):
+                self._touch(ask.member_id, member, now_ms)
+                self._outputs.answer(request_id, generations.joined(group, ask.member_id))
+                return
+            self._begin(generations.why_joined(member, ask), now_ms, len(group.members))
+        assert self._joining is not None
+        self._joining.joined[ask.member_id] = ask
+        self._waiting[request_id] = _Waiting(_Kind.JOIN, ask.member_id)
+        self._sessions.pop(ask.member_id, None)  # it waits for the others
+        self._end_joining_if_all_have(now_ms, wall_ms)
+
+    def sync(self, request_id: RequestId, ask: Sync, now_ms: int, wall_ms: int) -> None:
+        """Answered as soon as there is a plan."""
+        group = self.group
+        member = self._member(group, ask.member_id, ask.generation)
+        if self._joining is not None:
+            raise self._rebalancing()
+        self._touch(ask.member_id, member, now_ms)
+        if not group.has_plan:
+            if ask.member_id != group.leader or (ask.plan is None and not ask.is_auto):
+                self._waiting[request_id] = _Waiting(_Kind.SYNC, ask.member_id)
+                return
+            plan = generations.server_plan(group) if ask.plan is None else ask.plan
+            group = self._set_plan(group, plan, now_ms, wall_ms)
+        self._outputs.answer(request_id, generations.synced(group, ask.member_id))
+
+    def heartbeat(self, request_id: RequestId, ask: Heartbeat, now_ms: int) -> None:
+        """Answered at once, or within ``wait_ms``."""
+        if self._joining is not None and ask.member_id in self._joining.joined:
+            self._outputs.answer(request_id, Beat(must_rejoin=False))
+            return
+        member = self._member(self.group, ask.member_id, ask.generation)
+        self._touch(ask.member_id, member, now_ms)
+        if self._joining is not None or ask.wait_ms <= 0:
+            self._outputs.answer(request_id, Beat(must_rejoin=self._joining is not None))
+        else:
+            until_ms = now_ms + min(ask.wait_ms, member.session_timeout_ms)
+            self._waiting[request_id] = _Waiting(_Kind.HEARTBEAT, ask.member_id, until_ms)
+
+    def leave(self, request_id: RequestId, ask: Leave, now_ms: int, wall_ms: int) -> None:
+        """Answered once it is written. Somebody who is no member has left already."""
+        is_joining = self._joining is not None and ask.member_id in self._joining.joined
+        if is_joining or ask.member_id in self.group.members:
+            self._remove((ask.member_id,), f"member {ask.member_id} left", now_ms, wall_ms)
+        self._outputs.answer(request_id, Done())
+
+    def committer(self, member_id: str, generation: int, now_ms: int) -> Member:
+        """The member, which may commit in this generation. Raises what fences it."""
+        member = self._member(self.group, member_id, generation)
+        if isinstance(self._phase, _Planning):
+            raise self._rebalancing()
+        self._touch(member_id, member, now_ms)
+        return member
+
+    def forget(self, request_id: RequestId) -> None:
+        """The caller has gone: nobody waits for the answer. A member that has joined stays one."""
+        self._waiting.pop(request_id, None)
+
+    # What time and the metadata bring.
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``tick`` has something to do, at the latest."""
+        times = [*self._sessions.values()]
+        times += [each.until_ms for each in self._waiting.values() if each.kind is _Kind.HEARTBEAT]
+        if self._phase is not None:
+            times.append(self._phase.deadline_ms)
+        return min(times, default=None)
+
+    def tick(self, now_ms: int, wall_ms: int) -> None:
+        """End what is due: waits of heartbeats, sessions, phases."""
+        for request_id, waiting in list(self._waiting.items()):
+            if waiting.kind is _Kind.HEARTBEAT and waiting.until_ms <= now_ms:
+                del self._waiting[request_id]
+                self._touch(waiting.member_id, self.group.members[waiting.member_id], now_ms)
+                self._outputs.answer(request_id, Beat(must_rejoin=False))
+        dead = [member_id for member_id, end_ms in self._sessions.items() if end_ms <= now_ms]
+        if dead:
+            self._remove(dead, f"the session of member {dead[0]} expired", now_ms, wall_ms)
+        phase = self._phase
+        if isinstance(phase, _Joining) and phase.deadline_ms <= now_ms:
+            self._end_joining(phase, now_ms, wall_ms)
+        elif isinstance(phase, _Planning) and phase.deadline_ms <= now_ms:
+            leader = self.group.leader
+            self._remove((leader,), f"leader {leader} sent no plan", now_ms, wall_ms)
+
+    def look_at_partitions(self, now_ms: int) -> None:
+        """A topic may have been created or deleted, or have other partitions."""
+        group = self.group
+        if self._phase is not None or not group.members:
+            return
+        before, now = group.partition_counts, self._counts_of(generations.topics_of(group))
+        changed = sorted(topic for topic in before.keys() | now.keys() if before.get(topic) != now.get(topic))
+        if changed:
+            self._begin(f"the partitions of topic {changed[0]} changed", now_ms, len(group.members))
+
+    # The phase in which members join.
+
+    def _begin(self, reason: str, now_ms: int, members_before: int) -> None:
+        members = self.group.members.values()
+        timeout_ms = max((member.rebalance_timeout_ms for member in members), default=0)
+        self._phase = _Joining(_Rebalance(reason, now_ms, members_before), now_ms + timeout_ms)
+        self._answer_waiting(lambda each: Beat(must_rejoin=True), kind=_Kind.HEARTBEAT)
+        self._answer_waiting(lambda each: self._rebalancing(), kind=_Kind.SYNC)
+
+    def _end_joining_if_all_have(self, now_ms: int, wall_ms: int) -> None:
+        joining = self._joining
+        if joining is not None and self.group.members.keys() <= joining.joined.keys():
+            self._end_joining(joining, now_ms, wall_ms)
+
+    def _end_joining(self, joining: _Joining, now_ms: int, wall_ms: int) -> None:
+        """Write the next generation, of those that have joined."""
+        self._phase = None
+        topics = (topic for ask in joining.joined.values() for topic in ask.topics)
+        group = generations.next_generation(self.group, joining.joined, self._counts_of(topics), wall_ms)
+        self._outputs.write((GroupKey(self.name), group))
+        self._sessions.clear()
+        for member_id, member in group.members.items():
+            self._touch(member_id, member, now_ms)
+        self._answer_waiting(lambda member_id: generations.joined(group, member_id), kind=_Kind.JOIN)
+        if group.members:
+            self._await_plan(joining.rebalance, now_ms)
+
+    def _remove(self, gone: Collection[str], reason: str, now_ms: int, wall_ms: int) -> None:
+        """Those are no members from now on; the others join again."""
+        group = self.group
+        for member_id in gone:
+            self._sessions.pop(member_id, None)
+            if self._joining is not None:
+                self._joining.joined.pop(member_id, None)
+        self._answer_waiting(self._unknown, members=gone)
+        left = {each: member for each, member in group.members.items() if each not in gone}
+        if len(left) != len(group.members):
+            due = reason if left else ""
+            smaller = msgspec.structs.replace(group, members=left, rebalance_due=due, changed_ms=wall_ms)
+            self._outputs.write((GroupKey(self.name), smaller))
+        if self._joining is None:
+            self._begin(reason, now_ms, len(group.members))
+        self._end_joining_if_all_have(now_ms, wall_ms)
+
+    # The phase in which the leader makes the plan.
+
+    def _await_plan(self, rebalance: _Rebalance, now_ms: int) -> None:
+        timeout_ms = max(member.rebalance_timeout_ms for member in self.group.members.values())
+        self._phase = _Planning(rebalance, now_ms + timeout_ms)
+
+    def _set_plan(self, group: Group, plan: Plan, now_ms: int, wall_ms: int) -> Group:
+        """Write the plan and answer all that wait. Raises ``InvalidRequest`` for one that does not fit."""
+        problem = generations.problem_of_plan(group, plan)
+        if problem is not None:
+            raise InvalidRequest(f"plan: {problem}", field="plan")
+        assert isinstance(self._phase, _Planning)
+        rebalance, self._phase = self._phase.rebalance, None
+        took_ms = now_ms - rebalance.began_ms
+        done = Rebalance(
+            generation=group.generation,
+            reason=rebalance.reason,
+            began_ms=wall_ms - took_ms,
+            duration_ms=took_ms,
+            members_before=rebalance.members_before,
+            members_after=len(group.members),
+        )
+        planned = msgspec.structs.replace(
+            group,
+            members=generations.with_plan(group, plan),
+            has_plan=True,
+            changed_ms=wall_ms,
+            rebalances=(*group.rebalances, done)[-REBALANCES_KEPT:],
+        )
+        self._outputs.write((GroupKey(self.name), planned))
+        self._answer_waiting(lambda member_id: generations.synced(planned, member_id), kind=_Kind.SYNC)
+        self.look_at_partitions(now_ms)
+        return planned
+
+    # Parts.
+
+    def _check_join(self, ask: Join) -> None:
+        """Raises ``Conflict`` for one member too many, ``InvalidRequest`` for no strategy in common."""
+        offered = {
+            member_id: member.strategies
+            for member_id, member in self.group.members.items()
+            if not ask.instance_id or member.instance_id != ask.instance_id
+        }
+        if self._joining is not None:
+            offered |= {member_id: other.strategies for member_id, other in self._joining.joined.items()}
+        offered.pop(ask.member_id, None)
+        if len(offered) >= MEMBERS_MAX:
+            raise Conflict(f"group {self.name} has {MEMBERS_MAX} members, more are not allowed")
+        common = generations.strategies_in_common(list(offered.values()))
+        if offered and not common.intersection(ask.strategies):
+            raise InvalidRequest(
+                f"strategies: the other members of group {self.name} have in common: "
+                f"{', '.join(sorted(common))}; send one of these",
+                field="strategies",
+            )
+
+    def _replace_instance(self, ask: Join, now_ms: int, wall_ms: int) -> None:
+        """A static member that restarts with another member id takes its place; the old one is fenced."""
+        for old_id in self._same_instance(ask):
+            group = self.group
+            if old_id not in group.members or ask.member_id in group.members:
+                reason = f"member {ask.member_id} took the place of {old_id}"
+                self._remove((old_id,), reason, now_ms, wall_ms)
+                continue
+            member = group.members[old_id]
+            members = {ask.member_id if each == old_id else each: m for each, m in group.members.items()}
+            leader = ask.member_id if group.leader == old_id else group.leader
+            renamed = msgspec.structs.replace(group, members=members, leader=leader)
+            self._outputs.write((GroupKey(self.name), renamed))
+            self._answer_waiting(self._unknown, members=(old_id,))
+            self._sessions.pop(old_id, None)
+            if self._joining is not None:
+                self._joining.joined.pop(old_id, None)
+            self._touch(ask.member_id, member, now_ms)
+
+    def _same_instance(self, ask: Join) -> list[str]:
+        """Other member ids of the same static member, of those that wait to join, too."""
+        if not ask.instance_id:
+            return []
+        found = [each for each, member in self.group.members.items() if member.instance_id == ask.instance_id]
+        if self._joining is not None:
+            found += [
+                each for each, other in self._joining.joined.items() if other.instance_id == ask.instance_id
+            ]
+        return [each for each in dict.fromkeys(found) if each != ask.member_id]
+
+    def _answer_waiting(
+        self,
+        reply: Callable[[str], Reply | RaftlogError],
+        *,
+        kind: _Kind | None = None,
+        members: Collection[str] | None = None,
+    ) -> None:
+        for request_id, waiting in list(self._waiting.items()):
+            if (kind is None or waiting.kind is kind) and (members is None or waiting.member_id in members):
+                del self._waiting[request_id]
+                self._outputs.answer(request_id, reply(waiting.member_id))
+
+    def _member(self, group: Group, member_id: str, generation: int) -> Member:
+        member = group.members.get(member_id)
+        if member is None:
+            raise self._unknown(member_id)
+        if generation != group.generation:
+            raise StaleGeneration(
+                f"group {self.name} has generation {group.generation}, not {generation}; join again",
+                current=group.generation,
+            )
+        return member
+
+    def _touch(self, member_id: str, member: Member, now_ms: int) -> None:
+        """The member is heard from. One whose join waits has no session."""
+        if self._joining is None or member_id not in self._joining.joined:
+            self._sessions[member_id] = now_ms + member.session_timeout_ms
+
+    def _counts_of(self, topics: Iterable[str]) -> dict[str, int]:
+        return {topic: self._counts[topic] for topic in sorted(set(topics)) if topic in self._counts}
+
+    def _rebalancing(self) -> RaftlogError:
+        return RebalanceInProgress(
+            f"the members of group {self.name} join again; join too", retry_after_ms=RETRY_AFTER_MS
+        )
+
+    def _unknown(self, member_id: str) -> UnknownMember:
+        return UnknownMember(
+            f"group {self.name} has no member {member_id!r}; join again", member_id=member_id
+        )

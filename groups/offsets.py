@@ -1,0 +1,157 @@
+"""Committed offsets beside the partitions that they point into: checks, lag and resets.
+
+Decides: which offsets may be committed, what a reset changes, and how far a group is behind. Leaves to
+others: who may commit (``coordination``), the ends of partitions (``ports.Topics``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from groups.ports import Topics
+from groups.records import CommittedOffset
+from groups.requests import Commit, GroupView, OffsetCommit, ReadGroup
+from groups.service import GroupService
+from raftlog.clock import Clock
+from raftlog.errors import InvalidRequest, OffsetOutOfRange, RaftlogError, UnknownPartition, UnknownTopic
+
+METADATA_CHARACTERS_MAX: Final = 4_096
+OFFSETS_MAX: Final = 10_000  # of one request
+ASKED_AT_ONCE: Final = 64  # partitions
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetLag:
+    """One committed offset. ``None`` is not known: the partition has no leader now."""
+
+    topic: str
+    partition: int
+    committed: CommittedOffset
+    high_watermark: int | None
+    lag: int | None  # records
+    lag_s: float | None  # age of the first record that is not consumed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetChange:
+    """One row of a reset."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+class GroupOffsets:
+    """Committed offsets of all groups, as one broker reaches them."""
+
+    def __init__(self, service: GroupService, topics: Topics, clock: Clock) -> None:
+        self._service = service
+        self._topics = topics
+        self._clock = clock
+        self._ends: dict[tuple[str, str, int], int] = {}  # newest known, by topic, its id and partition
+
+    async def commit(self, request: Commit, *, timeout_ms: int) -> None:
+        """Commit all of them, or none.
+
+        Raises ``UnknownTopic``, ``UnknownPartition``, ``OffsetOutOfRange`` for one above the end,
+        ``InvalidRequest``, and what the coordinator refuses.
+        """
+        if not request.offsets:
+            raise InvalidRequest("offsets: send at least one", field="offsets")
+        await _gathered(self._check(commit) for commit in request.offsets)
+        await self._service.ask(request, timeout_ms=timeout_ms, creates=True)
+
+    def placed(
+        self, topic: str, partition: int, offset: int, leader_epoch: int, metadata: str
+    ) -> OffsetCommit:
+        """An offset to commit, for the topic that has the name now. Raises as ``commit``."""
+        topic_id, count = self._topics.topic_id(topic), self._topics.counts.get(topic, 0)
+        if topic_id is None:
+            raise UnknownTopic(f"there is no topic {topic[:250]!r}", topic=topic[:250])
+        if not 0 <= partition < count:
+            raise UnknownPartition(
+                f"topic {topic} has the partitions 0 to {count - 1}, not {partition}",
+                topic=topic,
+                partition=partition,
+            )
+        if len(metadata) > METADATA_CHARACTERS_MAX:
+            raise InvalidRequest(
+                f"metadata: {len(metadata)} characters; send at most {METADATA_CHARACTERS_MAX}",
+                field="metadata",
+            )
+        return OffsetCommit(
+            topic=topic,
+            topic_id=topic_id,
+            partition=partition,
+            offset=offset,
+            leader_epoch=leader_epoch,
+            metadata=metadata,
+        )
+
+    async def view(self, group: str, *, timeout_ms: int) -> GroupView:
+        """A group, without offsets of topics that were deleted. Raises ``UnknownGroup``."""
+        view = await self._service.ask(ReadGroup(group=group), timeout_ms=timeout_ms)
+        assert isinstance(view, GroupView)
+        known = tuple(row for row in view.offsets if self._topics.topic_id(row[0]) == row[2].topic_id)
+        return GroupView(group=view.group, state=view.state, offsets=known)
+
+    async def lags(self, view: GroupView) -> list[OffsetLag]:
+        """How far a group is behind, by partition."""
+        return await _gathered(self._lag(*row) for row in view.offsets)
+
+    async def positions(
+        self, group: str, targets: Sequence[tuple[str, int]], *, timeout_ms: int
+    ) -> dict[tuple[str, int], int]:
+        """The committed offsets in these partitions."""
+        view = await self.view(group, timeout_ms=timeout_ms)
+        wanted = set(targets)
+        return {
+            (topic, partition): committed.offset
+            for topic, partition, committed in view.offsets
+            if (topic, partition) in wanted
+        }
+
+    async def _check(self, commit: OffsetCommit) -> None:
+        """The end of a partition rises only, so one that was seen need not be asked for again."""
+        key = commit.topic, commit.topic_id, commit.partition
+        if commit.offset <= self._ends.get(key, -1):
+            return
+        end = self._ends[key] = await self._topics.end(commit.topic, commit.partition)
+        if commit.offset > end:
+            raise OffsetOutOfRange(
+                f"offsets: {commit.topic}/{commit.partition} ends at {end}, {commit.offset} is above it",
+                end=end,
+            )
+
+    async def _lag(self, topic: str, partition: int, committed: CommittedOffset) -> OffsetLag:
+        end: int | None = None
+        lag: int | None = None
+        lag_s: float | None = None
+        try:
+            end = await self._topics.end(topic, partition)
+            lag, lag_s = max(0, end - committed.offset), 0.0
+            if lag:
+                time_ms = await self._topics.time_of(topic, partition, committed.offset)
+                lag_s = 0.0 if time_ms is None else max(0, self._clock.wall_ms() - time_ms) / 1000
+        except RaftlogError:
+            lag = lag_s = None  # without a leader nobody knows
+        return OffsetLag(
+            topic=topic, partition=partition, committed=committed, high_watermark=end, lag=lag, lag_s=lag_s
+        )
+
+
+async def _gathered(work: Iterable[Coroutine[None, None, Result]]) -> list[Result]:
+    """All results, in order; so many at a time."""
+    room = asyncio.Semaphore(ASKED_AT_ONCE)
+
+    async def one(each: Coroutine[None, None, Result]) -> Result:
+        async with room:
+            return await each
+
+    return list(await asyncio.gather(*(one(each) for each in work)))

@@ -1,0 +1,50 @@
+"""What the coordinator wants done after a step: answers and records, in order. Nothing is decided here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from groups.records import Key, Value
+from groups.requests import Reply
+from groups.state import GroupsState
+from raftlog.errors import RaftlogError
+
+RequestId = int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Send this to the caller once all records before it are committed."""
+
+    request_id: RequestId
+    reply: Reply | RaftlogError
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Append these to the partition."""
+
+    rows: tuple[tuple[Key, Value | None], ...]
+
+
+@dataclass(slots=True)
+class Outputs:
+    """Collects them. ``state`` is what the partition's records add up to once all are committed."""
+
+    state: GroupsState
+    wanted: list[Answer | Write] = field(default_factory=list)
+
+    def answer(self, request_id: RequestId, reply: Reply | RaftlogError) -> None:
+        """Answer one request."""
+        self.wanted.append(Answer(request_id, reply))
+
+    def write(self, *rows: tuple[Key, Value | None]) -> None:
+        """Write records; the state has them at once."""
+        self.wanted.append(Write(rows))
+        for key, value in rows:
+            self.state.put(key, value)
+
+    def take(self) -> list[Answer | Write]:
+        """All since the last call."""
+        taken, self.wanted = self.wanted, []
+        return taken

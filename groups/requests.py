@@ -1,0 +1,153 @@
+"""Requests to the coordinator of a group and its replies. Nothing is decided here.
+
+They travel between brokers as msgpack; a field that is added has a default. Every request may be repeated.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from groups.records import CommittedOffset, Group
+
+Plan = dict[str, dict[str, tuple[int, ...]]]
+"""Partitions by topic, by member."""
+
+
+class _Request(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    group: str
+
+
+class Join(_Request, tag="join", frozen=True, kw_only=True):
+    """Become a member, or join again. ``generation`` is the newest that the member knows.
+
+    A member that joins again with an older one gets the answer that it has missed; with the current one it
+    asks for a rebalance.
+    """
+
+    member_id: str
+    topics: tuple[str, ...]
+    strategies: tuple[str, ...] = ("range",)
+    session_timeout_ms: int = 10_000
+    rebalance_timeout_ms: int = 60_000
+    metadata: bytes = b""
+    instance_id: str = ""
+    client: str = ""
+    generation: int = -1
+    owned: dict[str, tuple[int, ...]] | None = None  # since ``generation``; None: as the coordinator knows
+
+
+class Sync(_Request, tag="sync", frozen=True, kw_only=True):
+    """Get the assignment; the leader brings the plan, or has the coordinator make it."""
+
+    member_id: str
+    generation: int
+    plan: Plan | None = None
+    is_auto: bool = False
+
+
+class Heartbeat(_Request, tag="heartbeat", frozen=True, kw_only=True):
+    """Still alive. The answer waits for a rebalance for up to ``wait_ms``."""
+
+    member_id: str
+    generation: int
+    wait_ms: int = 0
+
+
+class Leave(_Request, tag="leave", frozen=True, kw_only=True):
+    """No member any more."""
+
+    member_id: str
+
+
+class OffsetCommit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """The next offset to read in one partition."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class Commit(_Request, tag="commit", frozen=True, kw_only=True):
+    """Commit offsets: as a member of a generation, or, for a group without members, as anybody.
+
+    Within a generation a lower offset than the committed one changes nothing unless ``may_rewind``.
+    ``is_forced`` is an operator's: it does not ask for members.
+    """
+
+    offsets: tuple[OffsetCommit, ...]
+    member_id: str = ""
+    generation: int = -1
+    may_rewind: bool = False
+    is_forced: bool = False
+
+
+class ReadGroup(_Request, tag="read", frozen=True, kw_only=True):
+    """The members and committed offsets of a group, as of now."""
+
+
+class DeleteOffsets(_Request, tag="delete_offsets", frozen=True, kw_only=True):
+    """Delete the committed offsets in these partitions; those of members' assignments are in use."""
+
+    targets: tuple[tuple[str, int], ...]
+
+
+class DeleteGroup(_Request, tag="delete", frozen=True, kw_only=True):
+    """Delete a group without members, with its offsets."""
+
+
+Request = Join | Sync | Heartbeat | Leave | Commit | ReadGroup | DeleteOffsets | DeleteGroup
+
+
+class MemberInfo(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """One member, as the leader sees it when it makes the plan."""
+
+    member_id: str
+    topics: tuple[str, ...]
+    metadata: bytes
+    instance_id: str
+    owned: dict[str, tuple[int, ...]]
+    owned_generation: int
+
+
+class Joined(msgspec.Struct, frozen=True, array_like=True, tag="joined", kw_only=True):
+    """A member of this generation. ``members`` is for the leader alone."""
+
+    member_id: str
+    generation: int
+    leader: str
+    strategy: str
+    members: tuple[MemberInfo, ...] = ()
+    partition_counts: dict[str, int] = {}
+
+
+class Synced(msgspec.Struct, frozen=True, array_like=True, tag="synced", kw_only=True):
+    """The partitions of the member in this generation."""
+
+    generation: int
+    assignment: dict[str, tuple[int, ...]]
+
+
+class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat", kw_only=True):
+    """What a member does next: join again, or continue."""
+
+    must_rejoin: bool
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
+    """It holds."""
+
+
+class GroupView(msgspec.Struct, frozen=True, array_like=True, tag="view", kw_only=True):
+    """A group. ``offsets`` has topic, partition and what is committed there."""
+
+    group: Group
+    state: Literal["empty", "rebalancing", "stable"]
+    offsets: tuple[tuple[str, int, CommittedOffset], ...]
+
+
+Reply = Joined | Synced | Beat | Done | GroupView

@@ -1,0 +1,163 @@
+"""Any group from any broker: the coordinator here, or one hop to the broker that coordinates the group.
+
+Decides: which partition of ``__offsets`` has a group, and that every request may be repeated. Leaves to
+others: the replies (``coordinator``), how a leader is found (``raftlog.node.leader_search``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from groups.coordinator import Coordinator
+from groups.ports import OffsetsTopic
+from groups.records import TOPIC
+from groups.requests import Reply, Request
+from raftlog.errors import CommitUnknown, NoLeader, NotLeader, RaftlogError, UnknownGroup
+from raftlog.node.leader_search import InDoubt, LeaderNotFound, LeaderSearch
+from raftlog.node.rpc import Calls, decode_body, encode_body
+from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.records.batch import Buffer
+from raftlog.records.keys import partition_for_key
+from raftlog.types import NodeId
+
+ASK: Final = Service("groups.ask", CallClass.GROUPS)
+LIST: Final = Service("groups.list", CallClass.READ)
+GRACE_MS: Final = 500  # the coordinator's own time-out says more than one here
+LIST_MS: Final = 5_000
+RETRY_AFTER_MS: Final = 200
+
+
+class _Ask(Struct, frozen=True, array_like=True):
+    partition: int
+    timeout_ms: int
+    request: Request
+
+
+class _Answer(Struct, frozen=True, array_like=True):
+    reply: Reply
+
+
+class _List(Struct, frozen=True, array_like=True):
+    partition: int
+
+
+class GroupSummary(Struct, frozen=True, array_like=True):
+    """One group in a list."""
+
+    group: str
+    state: str
+    members: int
+    partition: int
+
+
+class GroupService:
+    """All groups, as one broker reaches them. It offers its own coordinators to the other brokers."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        topic: OffsetsTopic,
+        coordinators: Mapping[int, Coordinator],
+        calls: Calls,
+    ) -> None:
+        """``coordinators`` has those of this broker's replicas, by partition."""
+        self._node_id = node_id
+        self._topic = topic
+        self._coordinators = coordinators
+        self._calls = calls
+        calls.serve(ASK, self._serve_ask)
+        calls.serve(LIST, self._serve_list)
+
+    async def ask(self, request: Request, *, timeout_ms: int, creates: bool = False) -> Reply:
+        """The reply of the group's coordinator.
+
+        Raises what it refuses, ``NoLeader`` when none is found in time, ``CommitUnknown`` when its answer was
+        lost, and ``UnknownGroup`` without a topic, unless the request ``creates`` the group.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        count = self._topic.partition_count
+        if count is None and not creates:
+            raise UnknownGroup(f"there is no group {request.group!r}", group=request.group)
+        if count is None:
+            count = await self._topic.create(timeout_ms)
+        partition = partition_for_key(request.group.encode(), count)
+
+        async def ask_node(node: NodeId) -> Reply:
+            left_ms = max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))
+            if node == self._node_id:
+                return await self._here(partition).ask(request, left_ms)
+            head = encode_body(_Ask(partition, left_ms, request))
+            answer, _ = await self._calls.call(node, ASK, head, timeout_ms=left_ms + GRACE_MS)
+            return decode_body(answer, _Answer).reply
+
+        try:
+            return await LeaderSearch(deadline).ask(
+                lambda: self._topic.candidates(partition), ask_node, is_repeatable=lambda: True
+            )
+        except LeaderNotFound as failure:
+            raise self._no_leader(partition, failure.last) from failure.last
+        except InDoubt as failure:
+            if failure.last is not None and failure.last.is_definite:
+                raise failure.last from None  # what the coordinator says now
+            raise CommitUnknown(f"group {request.group}: its coordinator did not answer; repeat") from failure
+
+    async def list_groups(self) -> list[GroupSummary]:
+        """All groups, by name. Raises ``NoLeader`` when a partition has no leader."""
+        count = self._topic.partition_count or 0
+        found = await asyncio.gather(*(self._list_one(partition) for partition in range(count)))
+        return sorted((summary for some in found for summary in some), key=lambda each: each.group)
+
+    def coordinator_of(self, group: str) -> tuple[int, NodeId | None] | None:
+        """The partition of a group and its leader, as known here; None while there is no topic."""
+        count = self._topic.partition_count
+        if count is None:
+            return None
+        partition = partition_for_key(group.encode(), count)
+        return partition, self._topic.candidates(partition)[0]
+
+    async def _list_one(self, partition: int) -> list[GroupSummary]:
+        async def ask_node(node: NodeId) -> list[GroupSummary]:
+            if node == self._node_id:
+                return await self._summaries(partition)
+            answer, _ = await self._calls.call(node, LIST, encode_body(_List(partition)), timeout_ms=LIST_MS)
+            return decode_body(answer, list[GroupSummary])
+
+        deadline = asyncio.get_running_loop().time() + LIST_MS / 1000
+        try:
+            return await LeaderSearch(deadline).ask(
+                lambda: self._topic.candidates(partition), ask_node, is_repeatable=None
+            )
+        except LeaderNotFound as failure:
+            raise self._no_leader(partition, failure.last) from failure.last
+
+    async def _summaries(self, partition: int) -> list[GroupSummary]:
+        return [
+            GroupSummary(name, state, members, partition)
+            for name, state, members in await self._here(partition).summaries()
+        ]
+
+    def _here(self, partition: int) -> Coordinator:
+        found = self._coordinators.get(partition)
+        if found is None:
+            raise NotLeader(f"this broker has no replica of {TOPIC}/{partition}", leader=None)
+        return found
+
+    def _no_leader(self, partition: int, last: RaftlogError | None) -> NoLeader:
+        why = "" if last is None else f": {last}"
+        return NoLeader(f"{TOPIC}/{partition} has no leader now{why}; retry", retry_after_ms=RETRY_AFTER_MS)
+
+    async def _serve_ask(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        asked = decode_body(head, _Ask)
+        reply = await self._here(asked.partition).ask(asked.request, asked.timeout_ms)
+        return encode_body(_Answer(reply)), ()
+
+    async def _serve_list(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        return encode_body(await self._summaries(decode_body(head, _List).partition)), ()

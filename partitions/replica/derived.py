@@ -1,0 +1,48 @@
+"""State that the records of a partition add up to, such as the consumer groups in ``__offsets``.
+
+Every replica derives it from committed batches; it is part of the replica's snapshots. The leader alone is
+given the log to write to. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from raftlog.records.batch import Batch
+from raftlog.types import TopicPartition
+
+
+class DerivedLog(Protocol):
+    """A partition's log in one epoch of its leader, which has applied all that earlier ones committed."""
+
+    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+        """Append; done once the batches are committed and applied here.
+
+        Raises, with nothing written: ``NotLeader``, ``NotEnoughReplicas``, ``Overloaded``, ``StorageFull``.
+        The future raises ``CommitUnknown``.
+        """
+
+    async def confirm(self) -> None:
+        """Return once it is proved that no other broker leads. Raises ``NotLeader`` and ``NoLeader``."""
+
+
+class DerivedState(Protocol):
+    """A state machine of a partition's records; deterministic as any."""
+
+    def apply(self, entry: Batch) -> None:
+        """Take in one committed batch, control batches too."""
+
+    def snapshot(self) -> bytes:
+        """The whole state, versioned, in the same bytes on every replica."""
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become this state; an empty snapshot is the state at birth."""
+
+    def leads(self, log: DerivedLog | None) -> None:
+        """This replica leads from now on, or no longer."""
+
+
+Derive = Callable[[TopicPartition], DerivedState | None]
+"""The derived state of a partition's replica that is being opened; None for most."""

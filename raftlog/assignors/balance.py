@@ -1,0 +1,179 @@
+"""How many partitions each member gets: even first, then with as few moves as possible.
+
+Partitions that the same members may have are equal here: they form a ``Pool``, and the answer is how many of
+a pool each member gets. Two rules, the first one before the second:
+
+1. *Even.* No chain of moves (one partition from a member to a second one, another partition from there to a
+   third one, and so on) ends at a member that has two partitions less than the first one. This is the least
+   sum of squares, and stronger than Kafka's rule, which looks at chains of one move.
+2. *Sticky.* Among all even answers, the most partitions stay with the members that owned them.
+
+This is a flow of least cost from the pools to the members. A partition costs 1 at a member that has already
+as many of its pool as it owned; the n-th partition of a member costs n, which counts before those ones.
+Partitions are added along cheapest paths of the residual network: one for a member may make that member give
+back one of another pool, which goes on to the next member. All paths of one cost are used in one round:
+distances by relaxation, then paths by depth-first search, as in Dinic's algorithm.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from sys import maxsize
+from typing import Final
+
+_MOVE: Final = 1 << 32  # more than the length of any path
+_FAR: Final = maxsize
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A member of the group, and what it has got until now."""
+
+    name: str
+    load: int = 0
+    pools: dict[Pool, None] = field(default_factory=dict)  # of which it has partitions; a set with an order
+
+
+@dataclass(slots=True, eq=False)
+class Pool:
+    """Partitions that the same members may have."""
+
+    left: int  # partitions that no member has got yet
+    members: Sequence[Member]
+    owned: Mapping[Member, int]  # how many of the partitions each owner had, if it had any
+    given: dict[Member, int] = field(init=False)
+    homes: dict[Member, None] = field(
+        init=False
+    )  # members that have less than they owned; a set with an order
+
+    def __post_init__(self) -> None:
+        self.given = dict.fromkeys(self.members, 0)
+        self.homes = dict.fromkeys(self.owned)
+
+    def moved(self, member: Member) -> bool:
+        """Whether this member has more than it owned."""
+        return self.given[member] > self.owned.get(member, 0)
+
+    def give(self, member: Member, change: int) -> None:
+        """One partition to a member (1) or back from it (-1)."""
+        given = self.given[member] = self.given[member] + change
+        if given:
+            member.pools[self] = None
+        else:
+            del member.pools[self]
+        if given < self.owned.get(member, 0):
+            self.homes[member] = None
+        else:
+            self.homes.pop(member, None)
+
+
+def share(pools: Sequence[Pool]) -> None:
+    """Give all partitions of the pools to their members. Each pool has a member.
+
+    Equal arguments give equal results: pools and members are visited in their order.
+    """
+    while sources := [pool for pool in pools if pool.left]:
+        one_round = _Round(sources)
+        for source in sources:
+            while source.left and (path := one_round.path(source)):
+                _add_one(path)
+
+
+Step = tuple[Pool, Member]
+"""One partition more of a pool for a member. Each member of a path but the last one gives one of the next
+step's pool back."""
+
+
+def _add_one(path: Sequence[Step]) -> None:
+    path[0][0].left -= 1
+    path[-1][1].load += 1
+    for pool, member in path:
+        pool.give(member, 1)
+    for (_, member), (pool, _) in pairwise(path):
+        pool.give(member, -1)
+
+
+class _Round:
+    """All paths of the least cost from pools with partitions left.
+
+    The distance of a pool or member is the cost of the cheapest path to it, in ``_MOVE``, plus the length of
+    that path: with equal costs the shorter one is nearer, and no path comes to the same place twice.
+    """
+
+    def __init__(self, sources: Sequence[Pool]) -> None:
+        self._pools = dict.fromkeys(sources, 0)  # distances of what is reached
+        self._members: dict[Member, int] = {}
+        self._pool_exits: dict[Pool, list[Member]] = {}  # where paths may go on, the next one last
+        self._member_exits: dict[Member, list[Pool]] = {}
+        self._find_distances()
+        costs = {member: (member.load, distance // _MOVE) for member, distance in self._members.items()}
+        least = min(costs.values())
+        self._ends = {member for member, cost in costs.items() if cost == least}
+
+    def _find_distances(self) -> None:
+        members = self._members
+        waiting = deque(self._pools)
+        while waiting:
+            pool = waiting.popleft()
+            here = self._pools[pool] + 1
+            for nearby, distance in ((pool.homes, here), (pool.members, here + _MOVE)):
+                for member in nearby:
+                    if members.get(member, _FAR) > distance:
+                        members[member] = distance
+                        waiting.extend(self._nearer_pools(member, distance))
+
+    def _nearer_pools(self, member: Member, distance: int) -> list[Pool]:
+        """The pools that are nearer now that this member is."""
+        found = []
+        for pool in member.pools:
+            beyond = distance + 1 - _MOVE * pool.moved(member)
+            if self._pools.get(pool, _FAR) > beyond:
+                self._pools[pool] = beyond
+                found.append(pool)
+        return found
+
+    def path(self, source: Pool) -> list[Step]:
+        """One more path from a pool; empty if this round has no more. Exits that lead nowhere are removed."""
+        steps: list[Step] = []
+        pool = source
+        while True:
+            exits = self._exits_of_pool(pool)
+            if not exits:
+                if not steps:
+                    return []
+                pool, member = steps.pop()
+                self._member_exits[member].pop()
+            elif (member := exits[-1]) in self._ends:
+                self._ends.remove(member)
+                return [*steps, (pool, member)]
+            elif ways := self._exits_of_member(member):
+                steps.append((pool, member))
+                pool = ways[-1]
+            else:
+                exits.pop()
+
+    def _exits_of_pool(self, pool: Pool) -> list[Member]:
+        """Members on a cheapest path through this pool; the last one is so now, too."""
+        exits = self._pool_exits.get(pool)
+        if exits is None:
+            exits = self._pool_exits[pool] = [*reversed(pool.members)]
+        here = self._pools[pool] + 1
+        while exits and self._members[exits[-1]] != here + _MOVE * (exits[-1] not in pool.homes):
+            exits.pop()
+        return exits
+
+    def _exits_of_member(self, member: Member) -> list[Pool]:
+        """Pools on a cheapest path by which this member may give a partition back; the last one is so now."""
+        exits = self._member_exits.get(member)
+        if exits is None:
+            exits = self._member_exits[member] = [*reversed(member.pools)]
+        here = self._members[member] + 1
+        while exits:
+            pool = exits[-1]
+            if pool.given[member] and self._pools[pool] == here - _MOVE * pool.moved(member):
+                break
+            exits.pop()
+        return exits

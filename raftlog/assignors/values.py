@@ -1,0 +1,61 @@
+"""Subscriptions, plans, and what an assignor is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from raftlog.types import TopicPartition
+
+Plan: TypeAlias = Mapping[str, frozenset[TopicPartition]]
+"""Member id to partitions. Every member has a row, which may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What one member of a group brings to a rebalance."""
+
+    topics: frozenset[str]
+    owned: frozenset[TopicPartition] = frozenset()  # in the last generation that the member knows
+    owned_generation: int = -1  # that generation; -1 before the first one
+    instance_id: str = ""  # of a static member, whose member id is another one after each restart
+
+
+class Assignor(Protocol):
+    """A rule that gives each partition to one member. A user may write one.
+
+    Equal arguments give equal plans, whatever the order of the mappings.
+    """
+
+    name: str
+    """``range``, ``roundrobin``, ``sticky``, ``cooperative-sticky``, or a name of the user's."""
+
+    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
+        """A plan for these members. Topics without a partition count do not exist and are left out."""
+        ...
+
+
+def in_order(members: Mapping[str, Subscription]) -> list[str]:
+    """The member ids in the order of Kafka: static members by instance id, then the others by member id.
+
+    A static member keeps its place when it restarts with another member id.
+    """
+
+    def place(member: str) -> tuple[bool, str, str]:
+        instance_id = members[member].instance_id
+        return (not instance_id, instance_id or member, member)
+
+    return sorted(members, key=place)
+
+
+def subscribers(
+    members: Mapping[str, Subscription], partition_counts: Mapping[str, int]
+) -> dict[str, tuple[str, ...]]:
+    """The members of each topic that exists and has one, both in order."""
+    found: dict[str, list[str]] = {}
+    for member in in_order(members):
+        for topic in members[member].topics:
+            if topic in partition_counts:
+                found.setdefault(topic, []).append(member)
+    return {topic: tuple(found[topic]) for topic in sorted(found)}

@@ -1,0 +1,94 @@
+"""Consumer groups as operators see them. Results are the bodies of the HTTP contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+from raftlog.client.partition import Position, written_position
+from raftlog.client.session import Session
+from raftlog.wire import groups as wire
+from raftlog.wire import paths
+
+
+class AsyncGroups:
+    """The consumer groups of the cluster."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def list(self) -> list[wire.GroupSummaryBody]:
+        """All groups, by name."""
+        found: list[wire.GroupSummaryBody] = []
+        path = paths.GROUPS
+        while True:
+            page = (await self._session.ask_any("GET", path)).read(wire.GroupList)
+            found += page.items
+            if page.next_page_token is None:
+                return found
+            path = f"{paths.GROUPS}?page_token={quote(page.next_page_token, safe='')}"
+
+    async def describe(self, group: str) -> wire.GroupBody:
+        """One group: its members, their partitions, and its lag. Raises ``UnknownGroup``."""
+        return (await self._session.ask_any("GET", paths.of_group(paths.GROUP, group))).read(wire.GroupBody)
+
+    async def offsets(self, group: str) -> Sequence[wire.GroupOffsetBody]:
+        """The committed offsets and the lag behind each. Raises ``UnknownGroup``."""
+        path = paths.of_group(paths.GROUP_OFFSETS, group)
+        return (await self._session.ask_any("GET", path)).read(wire.GroupOffsetList).items
+
+    async def rebalances(self, group: str) -> Sequence[wire.RebalanceBody]:
+        """The newest rebalances, the newest first. Raises ``UnknownGroup``."""
+        path = paths.of_group(paths.GROUP_REBALANCES, group)
+        return (await self._session.ask_any("GET", path)).read(wire.RebalanceList).items
+
+    async def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit the next offsets to read, by topic and partition, for a group without members.
+
+        Raises ``Conflict`` for a group in use, ``OffsetOutOfRange`` above the end of a partition.
+        """
+        body = wire.CommitOffsets(
+            [wire.OffsetCommitBody(topic, number, offset) for (topic, number), offset in offsets.items()]
+        )
+        await self._session.ask_any("PUT", paths.of_group(paths.GROUP_OFFSETS, group), body=body)
+
+    async def reset(
+        self,
+        group: str,
+        to: Position | None = None,
+        *,
+        shift: int | None = None,
+        topics: Sequence[str] | None = None,
+        partitions: Mapping[str, Sequence[int]] | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> Sequence[wire.OffsetChangeBody]:
+        """Move the committed offsets to a position, or by ``shift``; returns what changes.
+
+        All committed partitions, or those of ``topics``, or ``partitions``. Raises ``Conflict`` for a group
+        with members, unless ``force``.
+        """
+        body = wire.ResetOffsets(
+            to=None if to is None else written_position(to),
+            shift=shift,
+            topics=None if topics is None else [*topics],
+            partitions=None if partitions is None else _listed(partitions),
+            force=force,
+        )
+        path = paths.of_group(paths.GROUP_OFFSETS_RESET, group)
+        query = "?dry_run=true" if dry_run else ""
+        reply = await self._session.ask_any("POST", path + query, body=body, may_repeat=shift is None)
+        return reply.read(wire.OffsetsReset).items
+
+    async def delete_offsets(self, group: str, partitions: Mapping[str, Sequence[int]]) -> None:
+        """Delete committed offsets, in topics that no member consumes. Raises ``Conflict``."""
+        body = wire.DeleteGroupOffsets(_listed(partitions))
+        await self._session.ask_any("POST", paths.of_group(paths.GROUP_OFFSETS_DELETE, group), body=body)
+
+    async def delete(self, group: str) -> None:
+        """Delete a group without members, and its offsets. Raises ``Conflict``, ``UnknownGroup``."""
+        await self._session.ask_any("DELETE", paths.of_group(paths.GROUP, group), may_repeat=False)
+
+
+def _listed(partitions: Mapping[str, Sequence[int]]) -> list[wire.TopicPartitions]:
+    return [wire.TopicPartitions(topic, [*numbers]) for topic, numbers in partitions.items()]

@@ -1,0 +1,24 @@
+"""The process that runs the brokers of the testing kit: ``python -P -m raftlog.testing``."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from importlib import import_module
+
+from raftlog.__main__ import use_our_packages
+
+
+def main() -> None:
+    """Run until standard input ends."""
+    gc.disable()  # until everything is imported
+    use_our_packages()
+    try:
+        supervisor = import_module("chaos.kit.supervisor")
+    except ModuleNotFoundError as error:
+        sys.exit(f"the testing kit needs more packages ({error.name}): pip install 'raftlog[testing]'")
+    supervisor.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""What a test calls: a broker, or three of them, with a clock that the test moves and faults that it chooses.
+
+Tests get these objects from the pytest fixtures ``raftlog`` and ``raftlog_cluster``. Decides: the vocabulary.
+Leaves to others: the brokers, which are processes of their own (``raftlog.testing.supervisor``).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Final, TypeVar
+
+from raftlog.client.blocking import Client
+from raftlog.client.messages import Message
+from raftlog.client.options import Duration, milliseconds, seconds
+from raftlog.errors import OffsetOutOfRange
+from raftlog.testing import orders
+from raftlog.testing.supervisor import KitFailed, Supervisor
+
+Found = TypeVar("Found")
+
+POLL_S: Final = 0.01
+NAME_LENGTH_MAX: Final = 100  # of a topic, without its number
+_topics = count(1)
+
+
+class BrokerClock:
+    """The wall clock of all brokers of one cluster. What expires goes by it; time-outs of requests do not."""
+
+    def __init__(self, supervisor: Supervisor, cluster: int) -> None:
+        self._supervisor = supervisor
+        self._cluster = cluster
+        self._shift_ms = 0
+
+    def advance(self, by: Duration) -> None:
+        """Let this much time pass for the brokers: ``"30m"``. What is due then happens in the background."""
+        self._shift_to(self._shift_ms + milliseconds("by", by))
+
+    def reset(self) -> None:
+        """The time of this machine again."""
+        if self._shift_ms:
+            self._shift_to(0)
+
+    def time_ms(self) -> int:
+        """The time of the brokers, in milliseconds since 1970."""
+        return time.time_ns() // 1_000_000 + self._shift_ms
+
+    def _shift_to(self, shift_ms: int) -> None:
+        self._supervisor.ask(orders.SetClock(self._cluster, shift_ms))
+        self._shift_ms = shift_ms
+
+
+class Raftlog:
+    """A cluster for tests, by default of one broker. Everything is gone after ``close``."""
+
+    def __init__(self, supervisor: Supervisor, brokers: int = 1) -> None:
+        made = supervisor.ask(orders.Create(brokers))
+        self._supervisor = supervisor
+        self._cluster = made.cluster
+        self._client: Client | None = None
+        self._test = "topic"
+        self.urls = list(made.urls)
+        self.clock = BrokerClock(supervisor, made.cluster)
+
+    @property
+    def url(self) -> str:
+        """The address of the first broker, for any client."""
+        return self.urls[0]
+
+    @property
+    def client(self) -> Client:
+        """A blocking client of this cluster, the same at every call."""
+        if self._client is None:
+            self._client = Client(self.urls)
+        return self._client
+
+    def begin_test(self, name: str) -> None:
+        """Topics are named after this test from now on."""
+        self._test = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:NAME_LENGTH_MAX].strip("-") or "topic"
+
+    def topic(self, partitions: int = 1, *, replication: int | None = None, **config: int | str) -> str:
+        """Make a topic that no other test has; return its name. ``retention_ms="7d"`` is ``retention.ms``."""
+        name = f"{self._test}-{next(_topics)}"
+        named = {key.replace("_", "."): value for key, value in config.items()}
+        copies = replication or len(self.urls)
+        self.client.topics.create(name, partitions=partitions, replication=copies, config=named)
+        self.wait_until(lambda: self._is_led(name, partitions), what=f"leaders for the partitions of {name}")
+        return name
+
+    def read_all(self, topic: str) -> list[Message]:
+        """All messages of a topic, partition after partition."""
+        numbers = range(len(self.client.topics.partitions(topic)))
+        return [message for number in numbers for message in self._read_partition(topic, number)]
+
+    def _read_partition(self, topic: str, number: int) -> list[Message]:
+        partition = self.client.partition(topic, number)
+        found: list[Message] = []
+        offset, end = partition.offsets("earliest"), partition.offsets("latest")
+        while offset < end:
+            try:
+                chunk = partition.read(offset)
+            except OffsetOutOfRange:  # deleted meanwhile
+                found.clear()
+                offset = partition.offsets("earliest")
+                continue
+            found += chunk.messages
+            offset = chunk.next_offset
+        return found
+
+    def wait_until(
+        self, holds: Callable[[], Found], within: Duration = "10s", *, what: str = "the condition"
+    ) -> Found:
+        """Call ``holds`` until it returns something true, and return that. Raises ``AssertionError``."""
+        deadline = time.monotonic() + seconds("within", within)
+        while not (found := holds()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{what}: not within {within}; last seen: {found!r}")
+            time.sleep(POLL_S)
+        return found
+
+    def close(self) -> None:
+        """End the brokers. Raises ``KitFailed`` when one of them has failed by itself."""
+        if self._client is not None:
+            self._client.close(0)
+        self._supervisor.ask(orders.Destroy(self._cluster))
+
+    def _is_led(self, topic: str, partitions: int) -> bool:
+        found = self.client.topics.partitions(topic)
+        return len(found) == partitions and all(partition.leader for partition in found)
+
+
+class RaftlogCluster(Raftlog):
+    """Three brokers, numbered from 1, and their failures."""
+
+    def __init__(self, supervisor: Supervisor, brokers: int = 3) -> None:
+        super().__init__(supervisor, brokers)
+        self.brokers = tuple(range(1, brokers + 1))
+
+    def url_of(self, broker: int) -> str:
+        """The address of one broker."""
+        return self.urls[self._checked(broker) - 1]
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The broker that leads a partition; waits for an election."""
+
+        def found() -> int:
+            return self.client.topics.partitions(topic)[partition].leader or 0
+
+        return self.wait_until(found, what=f"a leader of {topic}/{partition}")
+
+    def kill(self, broker: int) -> None:
+        """``kill -9``: its process is gone, what it has written is not."""
+        self._supervisor.ask(orders.Kill(self._cluster, self._checked(broker)))
+
+    def kill_leader(self, topic: str, partition: int = 0) -> int:
+        """Kill the broker that leads a partition; return its number."""
+        return self._supervisor.ask(orders.KillLeader(self._cluster, topic, partition)).broker
+
+    def lose_power(self, broker: int, *, seed: int = 0) -> None:
+        """Its process is gone, and of what it had not synced, its disk keeps a part that ``seed`` decides."""
+        self._supervisor.ask(orders.LosePower(self._cluster, self._checked(broker), seed))
+
+    def start(self, *brokers: int) -> None:
+        """Start brokers again, by default all that do not run, and wait until they are ready."""
+        self._supervisor.ask(orders.Start(self._cluster, tuple(map(self._checked, brokers))))
+
+    def slow_disk(self, broker: int, delay: Duration) -> None:
+        """Each operation that waits for the broker's disk takes this much longer; ``0``: as before."""
+        delay_ms = milliseconds("delay", delay)
+        self._supervisor.ask(orders.SlowDisk(self._cluster, self._checked(broker), delay_ms))
+
+    @contextmanager
+    def partition_network(self, *sides: Collection[int]) -> Iterator[None]:
+        """In this block, brokers of different sides cannot reach each other. Clients reach all of them."""
+        checked = tuple(tuple(map(self._checked, side)) for side in sides)
+        self._supervisor.ask(orders.Partition(self._cluster, checked))
+        try:
+            yield
+        finally:
+            self._supervisor.ask(orders.Partition(self._cluster, ()))
+
+    def _checked(self, broker: int) -> int:
+        if broker not in self.brokers:
+            raise KitFailed(f"there is no broker {broker!r}; the brokers are {list(self.brokers)}")
+        return broker

@@ -1,0 +1,294 @@
+"""The bodies of requests about consumer groups and of their responses.
+
+An offset in an acknowledgement or a commit is the next one to read: the last consumed one plus 1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from raftlog.wire import limits
+from raftlog.wire.bodies import Answer, Message, Request
+
+MEMBER_ID_CHARACTERS_MAX = 249
+TOPICS_MAX = 1_000  # of one member
+STRATEGIES_MAX = 16
+METADATA_BYTES_MAX = 4_096
+
+Name = Annotated[str, msgspec.Meta(pattern=limits.NAME_PATTERN)]
+Duration = int | str
+"""Milliseconds, or a text such as ``10s``."""
+
+Topics = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
+Strategies = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=STRATEGIES_MAX)]
+Generation = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 53) - 1)]
+OffsetNumber = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]
+
+
+class TopicPartitions(msgspec.Struct, forbid_unknown_fields=True):
+    """Some partitions of one topic."""
+
+    topic: Name
+    partitions: list[PartitionNumber]
+
+
+class JoinGroup(Request):
+    """Body of ``POST /v1/groups/{group}/members``. Without ``member_id`` the broker chooses one.
+
+    ``generation`` is the newest one that the member knows, and ``owned`` its partitions in that.
+    """
+
+    topics: Topics
+    strategies: Strategies = msgspec.field(default_factory=lambda: ["range"])
+    session_timeout: Duration = "10s"
+    rebalance_timeout: Duration = "60s"
+    metadata: Raw | UnsetType = UNSET
+    member_id: Name | None = None
+    instance_id: Name | None = None
+    generation: Generation = -1
+    owned: list[TopicPartitions] | None = None
+
+
+class GroupMemberInfo(Answer, omit_defaults=True):
+    """One member, for the leader's plan."""
+
+    member_id: str
+    topics: list[str]
+    metadata: Raw
+    owned: list[TopicPartitions]
+    owned_generation: int
+    instance_id: str = ""
+
+
+class JoinedBody(Answer, omit_defaults=True):
+    """The member's generation. Only the leader gets ``members`` and ``partition_counts``."""
+
+    member_id: str
+    generation: int
+    role: Literal["leader", "follower"]
+    leader: str
+    strategy: str
+    heartbeat_interval_ms: int
+    members: list[GroupMemberInfo] = msgspec.field(default_factory=list)
+    partition_counts: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class SyncGroup(Request):
+    """Body of ``:sync``. The leader sends a plan, or ``auto`` for one of the broker; followers send none."""
+
+    generation: Generation
+    plan: dict[str, list[TopicPartitions]] | Literal["auto"] | None = None
+
+
+class SyncedBody(Answer):
+    """The member's partitions."""
+
+    generation: int
+    assignment: list[TopicPartitions]
+
+
+class HeartbeatGroup(Request):
+    """Body of ``:heartbeat``."""
+
+    generation: Generation
+
+
+class HeartbeatBody(Answer):
+    """What the member does next."""
+
+    action: Literal["continue", "rejoin"]
+
+
+class Place(Request):
+    """The next offset to read in one partition."""
+
+    topic: Name
+    partition: PartitionNumber
+    offset: OffsetNumber
+
+
+class PollGroup(Request):
+    """Body of ``:poll``. ``positions`` say where to read from instead of the committed offsets.
+
+    ``topics`` and the time-outs count when the poll joins the group. ``reset`` is for partitions without a
+    committed offset.
+    """
+
+    generation: Generation = -1
+    ack: list[Place] = msgspec.field(default_factory=list)
+    positions: list[Place] = msgspec.field(default_factory=list)
+    topics: Topics | None = None
+    max_records: Annotated[int, msgspec.Meta(ge=1, le=limits.RECORDS_MAX)] = 500
+    wait: Duration = "5s"
+    session_timeout: Duration = "30s"
+    reset: Literal["earliest", "latest"] = "earliest"
+
+
+class PolledBody(Answer, omit_defaults=True):
+    """Records of the member's partitions. With ``rejoin`` a rebalance is not over yet: poll again.
+
+    Acknowledge by sending ``positions`` as ``ack`` of the next poll. ``ack_error`` is the code of the problem
+    for which ``ack`` was not committed: those records come again, perhaps to another member.
+    """
+
+    action: Literal["continue", "rejoin"]
+    generation: int
+    assignment: list[TopicPartitions]
+    records: list[Message]
+    positions: list[Place]
+    ack_error: str = ""
+
+
+class OffsetCommitBody(Request):
+    """One offset to commit."""
+
+    topic: Name
+    partition: PartitionNumber
+    offset: OffsetNumber
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class CommitOffsets(Request):
+    """Body of ``PUT /v1/groups/{group}/offsets``. Members name themselves and their generation.
+
+    Without them the group must have no members. Within a generation a lower offset than the committed one
+    changes nothing, unless ``allow_rewind``.
+    """
+
+    offsets: Annotated[list[OffsetCommitBody], msgspec.Meta(min_length=1, max_length=10_000)]
+    member_id: Name | None = None
+    generation: Generation = -1
+    allow_rewind: bool = False
+
+
+class GroupOffsetBody(Answer):
+    """One committed offset and the lag behind it. Null is not known: the partition has no leader now."""
+
+    topic: str
+    partition: int
+    committed_offset: int
+    last_consumed_offset: int
+    high_watermark: int | None
+    lag: int | None
+    lag_seconds: float | None
+    leader_epoch: int
+    metadata: str
+    timestamp: int
+    generation: int
+    member_id: str
+
+
+class GroupOffsetList(Answer):
+    """Committed offsets, by topic and partition."""
+
+    items: list[GroupOffsetBody]
+
+
+class ResetOffsets(Request):
+    """Body of ``:reset``. ``to`` is a position; ``shift`` moves the committed offsets by so many.
+
+    All committed partitions, or those of ``topics``, or ``partitions``. ``force``: although the group has
+    members.
+    """
+
+    to: str | None = None
+    shift: int | None = None
+    topics: Topics | None = None
+    partitions: list[TopicPartitions] | None = None
+    force: bool = False
+
+
+class OffsetChangeBody(Answer):
+    """One row of a reset."""
+
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+class OffsetsReset(Answer):
+    """What was changed, or with ``dry_run`` would be."""
+
+    dry_run: bool
+    items: list[OffsetChangeBody]
+
+
+class GroupMemberBody(Answer, omit_defaults=True):
+    """One member of a group."""
+
+    member_id: str
+    topics: list[str]
+    assignment: list[TopicPartitions]
+    strategies: list[str]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    metadata: Raw
+    client: str
+    instance_id: str = ""
+
+
+class GroupBody(Answer):
+    """One group. The lag is the sum, and the longest, over all partitions; null where one is not known."""
+
+    group: str
+    state: Literal["empty", "rebalancing", "stable"]
+    generation: int
+    leader: str
+    strategy: str
+    coordinator: int | None
+    members: list[GroupMemberBody]
+    lag: int | None
+    lag_seconds: float | None
+
+
+class GroupSummaryBody(Answer):
+    """One group in a list."""
+
+    group: str
+    state: str
+    members: int
+    coordinator: int | None
+
+
+class GroupList(Answer):
+    """A page of groups, by name."""
+
+    items: list[GroupSummaryBody]
+    next_page_token: str | None = None
+
+
+class CoordinatorBody(Answer):
+    """The partition of ``__offsets`` with the group, and the broker that leads it."""
+
+    partition: int
+    broker_id: int | None
+    http: str | None
+
+
+class RebalanceBody(Answer):
+    """One rebalance."""
+
+    generation: int
+    reason: str
+    began: int
+    duration_ms: int
+    members_before: int
+    members_after: int
+
+
+class RebalanceList(Answer):
+    """The newest rebalances of a group, the newest first."""
+
+    items: list[RebalanceBody]
+
+
+class DeleteGroupOffsets(Request):
+    """Body of ``POST /v1/groups/{group}/offsets:delete``."""
+
+    partitions: Annotated[list[TopicPartitions], msgspec.Meta(min_length=1)]

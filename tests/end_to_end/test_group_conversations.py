@@ -1,0 +1,52 @@
+"""The conversations of ``docs/consumer-groups.md``: three brokers answer what the page shows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster import Cluster
+from tests.helpers.real_cluster import Answer, call, create_topic
+
+pytestmark = pytest.mark.e2e
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "consumer-groups.md"
+LINE = re.compile(r"^([A-Z])([<>]) (.*)$")
+
+
+def lines() -> Iterator[tuple[str, str, str]]:
+    """Member, direction and the rest of each line."""
+    for block in re.findall(r"^```text\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            found = LINE.match(line)
+            assert found is not None, line
+            yield found[1], found[2], found[3]
+
+
+# requirement: G8 G9 G10 G13
+def test_the_documented_conversations_are_what_brokers_say(cluster: Cluster) -> None:
+    create_topic(cluster.urls[0], "orders", 3)
+    create_topic(cluster.urls[0], "letters", 1)
+    urls = itertools.cycle(cluster.urls)
+    waiting: dict[str, Future[Answer]] = {}
+    with ThreadPoolExecutor(4) as pool:
+        for member, direction, rest in lines():
+            if direction == ">":
+                method, path, *body = rest.split(" ", 2)
+                sent = json.loads(body[0]) if body else None
+                waiting[member] = pool.submit(call, next(urls), method, path, sent)
+                continue
+            status, _, shown = rest.partition(" ")
+            answer = waiting.pop(member).result(timeout=30)
+            assert answer.status == int(status), (member, rest, answer)
+            if shown.startswith("{"):
+                assert answer.json == json.loads(shown), (member, rest)
+            elif shown:
+                assert answer.json["code"] == shown
+    assert not waiting

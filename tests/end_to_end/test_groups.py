@@ -1,0 +1,167 @@
+"""Consumer groups on real brokers: nothing is skipped and nothing acknowledged is lost, whoever is killed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from chaos.cluster import Cluster
+from raftlog import Client
+from tests.helpers.real_cluster import Answer, call, create_topic, eventually, has_leaders, produce_surely
+
+pytestmark = pytest.mark.e2e
+
+PARTITIONS = 6
+RECORDS = 600
+
+
+@dataclass(slots=True)
+class Worker:
+    """A process without state of its own, such as a script with curl: polls, processes, acknowledges.
+
+    Every tenth response is lost: the worker repeats that poll as it was.
+    """
+
+    name: str
+    urls: list[str]
+    seen: Counter[tuple[int, int]]
+    owners: dict[tuple[int, int], set[str]]
+    failures: list[str]
+    stop: threading.Event = field(default_factory=threading.Event)
+    rng: random.Random = field(default_factory=random.Random)
+
+    def run(self) -> None:
+        """Poll until it is stopped, then leave."""
+        generation, ack = -1, list[dict[str, object]]()
+        urls = itertools.cycle(self.rng.sample(self.urls, len(self.urls)))
+        while not self.stop.is_set():
+            body = {"topics": ["jobs"], "generation": generation, "ack": ack, "wait": "1s", "max_records": 20}
+            answer = self._ask(next(urls), "POST", f"/v1/groups/crew/members/{self.name}:poll", body)
+            if answer is None or self.rng.random() < 0.1:
+                continue
+            if answer.status != 200:
+                if answer.status not in (429, 503, 504):
+                    self.failures.append(f"{self.name}: {answer}")
+                    return
+                continue
+            generation = answer.number("generation")
+            for record in answer.rows():
+                self.seen[int(str(record["partition"])), int(str(record["offset"]))] += 1
+            for assigned in answer.rows("assignment"):
+                partitions = assigned["partitions"]
+                assert isinstance(partitions, list)
+                for number in partitions:
+                    self.owners.setdefault((generation, number), set()).add(self.name)
+            ack = answer.rows("positions") if answer.json["action"] == "continue" else []
+        while self._ask(next(urls), "DELETE", f"/v1/groups/crew/members/{self.name}") is None:
+            pass
+
+    def _ask(self, url: str, method: str, path: str, body: object = None) -> Answer | None:
+        try:
+            return call(url, method, path, body, timeout_s=20)
+        except OSError:
+            time.sleep(0.05)  # the broker is down; another one is asked
+            return None
+
+
+@contextmanager
+def working(workers: list[Worker]) -> Iterator[None]:
+    """They poll inside the block."""
+    threads = [threading.Thread(target=worker.run) for worker in workers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.stop.set()
+        for thread in threads:
+            thread.join(timeout=60)
+
+
+# requirement: G3 G4 ST2 D2
+def test_workers_get_every_record_while_brokers_are_killed(cluster: Cluster) -> None:
+    create_topic(cluster.urls[0], "jobs", PARTITIONS)
+    seen, owners, failures = Counter[tuple[int, int]](), dict[tuple[int, int], set[str]](), list[str]()
+    workers = [
+        Worker(f"w{number}", list(cluster.urls), seen, owners, failures, rng=random.Random(number))
+        for number in range(3)
+    ]
+    wanted: set[tuple[int, int]] = set()
+    with working(workers):
+        for number in range(RECORDS // 10):
+            partition = number % PARTITIONS
+            values = [f"{number}-{n}" for n in range(10)]
+            first = produce_surely(cluster.urls, "jobs", values, partition=partition)
+            wanted |= {(partition, first + n) for n in range(10)}
+            if number in (15, 30, 45):
+                killed = cluster.brokers[number % 3]
+                cluster.kill(killed)
+                cluster.start(killed)
+
+        def is_done() -> bool:
+            assert not failures, failures
+            found = call(cluster.urls[0], "GET", "/v1/groups/crew/offsets")
+            return found.status == 200 and _lag(found) == 0 and len(found.rows("items")) == PARTITIONS
+
+        eventually(is_done, within_s=90, what="all records are acknowledged")
+    assert not wanted - seen.keys(), sorted(wanted - seen.keys())[:20]
+    assert all(len(names) == 1 for names in owners.values()), owners
+
+
+def _lag(found: Answer) -> int:
+    return sum(int(str(item["lag"] if item["lag"] is not None else 1)) for item in found.rows("items"))
+
+
+# requirement: ST2 C5
+def test_committed_offsets_survive_the_death_of_their_coordinator(cluster: Cluster) -> None:
+    create_topic(cluster.urls[0], "jobs", 3)
+    produce_surely(cluster.urls, "jobs", [str(number) for number in range(50)], partition=0)
+    with Client(",".join(cluster.urls)) as client:
+        for offset in range(1, 41):
+            client.groups.commit("crew", {("jobs", 0): offset})
+            if offset in (10, 25):
+                coordinator = client.groups.describe("crew").coordinator
+                assert coordinator is not None
+                cluster.kill(coordinator)
+                cluster.start(coordinator)
+            (found,) = client.groups.offsets("crew")
+            assert found.committed_offset == offset
+        (change,) = client.groups.reset("crew", shift=-10, dry_run=True)
+        assert (change.before, change.after) == (40, 30)
+        (found,) = client.groups.offsets("crew")
+        assert found.committed_offset == 40
+    for broker in cluster.brokers:
+        cluster.kill(broker)
+    cluster.start(wait_s=60)
+    eventually(lambda: has_leaders(cluster.urls[0], "__offsets", 16), within_s=30, what="a coordinator")
+    assert call(cluster.urls[1], "GET", "/v1/groups/crew/offsets").rows("items")[0]["committed_offset"] == 40
+
+
+# requirement: ST2
+def test_a_group_in_use_outlives_its_coordinator(cluster: Cluster) -> None:
+    create_topic(cluster.urls[0], "jobs", 3)
+    member = "/v1/groups/crew/members/a"
+    url = cluster.urls[0]
+    joined = call(url, "POST", "/v1/groups/crew/members", {"topics": ["jobs"], "member_id": "a"})
+    assert joined.number("generation") == 1
+    assert call(url, "POST", f"{member}:sync", {"generation": 1, "plan": "auto"}).status == 200
+    coordinator = call(url, "GET", "/v1/groups/crew/coordinator").number("broker_id")
+    cluster.kill(coordinator)
+    other = cluster.url(next(broker for broker in cluster.brokers if broker != coordinator))
+
+    def beats() -> bool:
+        answer = call(other, "POST", f"{member}:heartbeat", {"generation": 1})
+        assert answer.status in (200, 503), answer
+        return answer.json == {"action": "continue"}
+
+    eventually(beats, within_s=30, what="the next coordinator knows the member")
+    cluster.start(coordinator)

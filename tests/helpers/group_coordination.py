@@ -1,0 +1,198 @@
+"""A coordinator of groups without IO, on a clock that the test sets. Its records are committed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from groups.coordination import Coordination
+from groups.outputs import Answer, RequestId, Write
+from groups.requests import (
+    Beat,
+    Commit,
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    OffsetCommit,
+    Plan,
+    Reply,
+    Request,
+    Sync,
+    Synced,
+)
+from groups.state import GroupsState
+from raftlog.errors import RaftlogError
+
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+WALL_MS = 1_700_000_000_000
+Expected = TypeVar("Expected")
+
+
+class CoordinatedGroups:
+    """``answers`` has what was answered. ``committed`` is the state that the written records add up to."""
+
+    def __init__(self, counts: Mapping[str, int], *, offsets_retention_ms: int = 1 << 40) -> None:
+        self.counts = dict(counts)
+        self.now_ms = 0
+        self.answers: dict[RequestId, Reply | RaftlogError] = {}
+        self.committed = GroupsState()
+        self._retention_ms = offsets_retention_ms
+        self._last_id = 0
+        self.coordination = self._begin()
+
+    def _begin(self) -> Coordination:
+        return Coordination(
+            self.committed, self.counts, now_ms=self.now_ms, offsets_retention_ms=self._retention_ms
+        )
+
+    @property
+    def wall_ms(self) -> int:
+        """The time of day."""
+        return WALL_MS + self.now_ms
+
+    def send(self, request: Request) -> RequestId:
+        """A request, which may be answered later."""
+        self._last_id += 1
+        self.coordination.receive(self._last_id, request, self.now_ms, self.wall_ms)
+        self._carry_out()
+        return self._last_id
+
+    def ask(self, request: Request, kind: type[Expected]) -> Expected:
+        """A request that is answered at once, with a reply of this kind."""
+        answer = self.answers[self.send(request)]
+        assert isinstance(answer, kind), answer
+        return answer
+
+    def answered(self, request_id: RequestId, kind: type[Expected]) -> Expected:
+        """The answer to a request, of this kind."""
+        answer = self.answers[request_id]
+        assert isinstance(answer, kind), answer
+        return answer
+
+    def after(self, milliseconds: int) -> None:
+        """Let time pass, deadline by deadline."""
+        end_ms = self.now_ms + milliseconds
+        while (due_ms := self.coordination.next_deadline_ms()) <= end_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            self.coordination.tick(self.now_ms, self.wall_ms)
+            self._carry_out()
+        self.now_ms = end_ms
+
+    def set_partitions(self, topic: str, count: int) -> None:
+        """The topic has so many partitions from now on."""
+        self.counts[topic] = count
+        self.coordination.partitions_changed(self.now_ms)
+        self._carry_out()
+
+    def fail_over(self) -> None:
+        """Another broker coordinates from now on: it knows the records, and nothing else."""
+        restored = GroupsState()
+        restored.restore(self.committed.snapshot())
+        self.committed = restored
+        self.coordination = self._begin()
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        for wanted in self.coordination.take():
+            match wanted:
+                case Answer(request_id, reply):
+                    assert request_id not in self.answers, "answered twice"
+                    self.answers[request_id] = reply
+                case Write(rows):
+                    for key, value in rows:
+                        self.committed.put(key, value)
+
+    # Requests in short.
+
+    def join(
+        self,
+        member: str,
+        *topics: str,
+        group: str = "g",
+        generation: int = -1,
+        strategies: tuple[str, ...] = ("range",),
+        instance: str = "",
+    ) -> RequestId:
+        """Join, or join again."""
+        return self.send(
+            Join(
+                group=group,
+                member_id=member,
+                topics=topics or ("orders",),
+                strategies=strategies,
+                session_timeout_ms=SESSION_MS,
+                rebalance_timeout_ms=REBALANCE_MS,
+                generation=generation,
+                instance_id=instance,
+            )
+        )
+
+    def beat(self, member: str, generation: int, kind: type[Expected], *, group: str = "g") -> Expected:
+        """A heartbeat."""
+        return self.ask(Heartbeat(group=group, member_id=member, generation=generation), kind)
+
+    def beat_quietly(self, member: str, generation: int, *, group: str) -> None:
+        """A heartbeat that finds nothing new, without keeping its answer."""
+        self.beat(member, generation, Beat, group=group)
+        del self.answers[self._last_id]
+
+    def must_rejoin(self, member: str, generation: int) -> bool:
+        """What a heartbeat says."""
+        return self.beat(member, generation, Beat).must_rejoin
+
+    def sync(
+        self, member: str, generation: int, plan: Plan | None = None, *, is_auto: bool = False
+    ) -> RequestId:
+        """Bring or fetch the plan."""
+        return self.send(Sync(group="g", member_id=member, generation=generation, plan=plan, is_auto=is_auto))
+
+    def leave(self, member: str) -> RequestId:
+        """Leave."""
+        return self.send(Leave(group="g", member_id=member))
+
+    def commit(
+        self,
+        kind: type[Expected],
+        offset: int,
+        *,
+        partition: int = 0,
+        topic: str = "orders",
+        topic_id: str = "t1",
+        member: str = "",
+        generation: int = -1,
+        group: str = "g",
+        may_rewind: bool = False,
+        is_forced: bool = False,
+    ) -> Expected:
+        """Commit one offset."""
+        commit = OffsetCommit(topic=topic, topic_id=topic_id, partition=partition, offset=offset)
+        request = Commit(
+            group=group,
+            offsets=(commit,),
+            member_id=member,
+            generation=generation,
+            may_rewind=may_rewind,
+            is_forced=is_forced,
+        )
+        return self.ask(request, kind)
+
+    def offset(self, partition: int = 0, *, topic: str = "orders", group: str = "g") -> int | None:
+        """What is committed."""
+        found = self.committed.offsets.get(group, {}).get((topic, partition))
+        return None if found is None else found.offset
+
+    def stable(self, *members: str, group: str = "g") -> int:
+        """Members join an empty group and get their partitions; gives the generation."""
+        waiting = {member: self.join(member, group=group) for member in members[:1]}
+        generation = self.answered(waiting[members[0]], Joined).generation
+        waiting |= {member: self.join(member, group=group) for member in members[1:]}
+        if len(members) > 1:
+            waiting[members[0]] = self.join(members[0], group=group, generation=generation)
+        joined = {member: self.answered(request, Joined) for member, request in waiting.items()}
+        leader = joined[members[0]].leader
+        generation = joined[members[0]].generation
+        for member in (leader, *(each for each in members if each != leader)):
+            self.ask(Sync(group=group, member_id=member, generation=generation, is_auto=True), Synced)
+        return generation

@@ -1,0 +1,68 @@
+"""Consumer groups of one broker, whose ``__offsets`` is one log in memory that commits at once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from api.broker_groups import ConsumedTopics
+from api.http.services import ControllerPort, GatewayPort
+from groups.coordinator import Coordinator
+from groups.offsets import GroupOffsets
+from groups.service import GroupService
+from raftlog.clock import Clock
+from raftlog.node.rpc import Calls
+from raftlog.records.batch import Batch, stamp
+from raftlog.types import NodeId, Offset
+from tests.helpers.loop_network import LoopNetwork
+
+
+class InstantLog:
+    """A log that is committed as soon as it is written."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._end = 0
+
+    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+        """Append and apply."""
+        for batch in batches:
+            stamped = stamp(batch.data, base_offset=Offset(self._end), leader_epoch=1, append_time_ms=None)
+            self._end = stamped.last_offset + 1
+            self._coordinator.apply(stamped)
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def confirm(self) -> None:
+        """It is the only one."""
+
+
+class _OneTopic:
+    """Created on first use; the coordinator needs a running event loop."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self.partition_count: int | None = None
+
+    async def create(self, timeout_ms: int) -> int:
+        """Lead it from now on."""
+        self._coordinator.leads(InstantLog(self._coordinator))
+        self.partition_count = 1
+        return 1
+
+    def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
+        """This broker."""
+        return (NodeId(1),)
+
+
+def instant_groups(
+    controller: ControllerPort, gateway: GatewayPort, clock: Clock
+) -> tuple[GroupService, GroupOffsets]:
+    """The groups of broker 1."""
+    topics = ConsumedTopics(controller, gateway)
+    coordinator = Coordinator("__offsets/0", clock, topics.counts, offsets_retention_ms=1 << 40)
+    calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
+    service = GroupService(NodeId(1), _OneTopic(coordinator), {0: coordinator}, calls)
+    return service, GroupOffsets(service, topics, clock)

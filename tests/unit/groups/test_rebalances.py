@@ -1,0 +1,347 @@
+"""Join, leave, crash and change of partitions, in the order that the protocol promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from groups.membership import MEMBERS_MAX
+from groups.requests import Beat, Done, Heartbeat, Joined, Sync, Synced
+from raftlog.errors import (
+    Conflict,
+    InvalidRequest,
+    RebalanceInProgress,
+    StaleGeneration,
+    UnknownGroup,
+    UnknownMember,
+)
+from tests.helpers.group_coordination import REBALANCE_MS, SESSION_MS, CoordinatedGroups
+
+
+@pytest.fixture
+def groups() -> CoordinatedGroups:
+    return CoordinatedGroups({"orders": 4, "payments": 2})
+
+
+# requirement: G8 G13
+def test_join_in_the_exact_order(groups: CoordinatedGroups) -> None:
+    alone = groups.answered(groups.join("a"), Joined)  # (1) A alone, has all partitions, heartbeats
+    assert (alone.generation, alone.leader) == (1, "a")
+    everything = groups.answered(groups.sync("a", 1, {"a": {"orders": (0, 1, 2, 3)}}), Synced)
+    assert everything.assignment == {"orders": (0, 1, 2, 3)}
+    assert not groups.must_rejoin("a", 1)
+    joining_b = groups.join("b")  # (2) B sends join
+    assert joining_b not in groups.answers
+    assert groups.must_rejoin("a", 1)  # (3) the answer to A's next heartbeat
+    joining_a = groups.join("a", generation=1)
+    a, b = groups.answered(joining_a, Joined), groups.answered(joining_b, Joined)  # (4) all have rejoined
+    assert a.generation == b.generation == 2
+    assert a.leader == b.leader
+    leader, follower = (a, b) if a.leader == "a" else (b, a)
+    assert {info.member_id for info in leader.members} == {"a", "b"}
+    assert not follower.members
+    asking = groups.sync(follower.member_id, 2)  # (5) followers ask; the leader has not brought the plan
+    assert asking not in groups.answers
+    plan = {leader.member_id: {"orders": (0, 1)}, follower.member_id: {"orders": (2, 3)}}
+    own = groups.answered(groups.sync(leader.member_id, 2, plan), Synced)
+    assert own.assignment == {"orders": (0, 1)}
+    assert groups.answered(asking, Synced).assignment == {"orders": (2, 3)}  # (6) all start
+    assert not groups.must_rejoin("a", 2)
+    assert not groups.must_rejoin("b", 2)
+
+
+# requirement: G9
+def test_after_a_leave_the_others_are_told_at_their_next_heartbeat(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a", "b")
+    groups.answered(groups.leave("a"), Done)
+    assert groups.must_rejoin("b", generation)
+    joined = groups.answered(groups.join("b", generation=generation), Joined)
+    assert (joined.generation, joined.leader) == (generation + 1, "b")
+    assigned = groups.answered(groups.sync("b", generation + 1, is_auto=True), Synced)
+    assert assigned.assignment == {"orders": (0, 1, 2, 3)}
+
+
+# requirement: G10
+def test_a_member_that_is_silent_for_its_session_is_dead(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a", "b")
+    for _ in range(4):
+        groups.after(SESSION_MS // 4)
+        if groups.now_ms < SESSION_MS:
+            assert not groups.must_rejoin("b", generation)
+    assert groups.must_rejoin("b", generation), "the session of a has ended"
+    groups.beat("a", generation, UnknownMember)
+    assert groups.answered(groups.join("b", generation=generation), Joined).generation == generation + 1
+
+
+# requirement: G11
+def test_other_partitions_cause_a_rebalance(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a")
+    groups.set_partitions("payments", 7)
+    assert not groups.must_rejoin("a", generation), "nobody has subscribed to it"
+    groups.set_partitions("orders", 6)
+    assert groups.must_rejoin("a", generation)
+    groups.answered(groups.join("a", generation=generation), Joined)
+    plan = groups.answered(groups.sync("a", generation + 1, is_auto=True), Synced)
+    assert plan.assignment == {"orders": (0, 1, 2, 3, 4, 5)}
+    (*_, newest) = groups.committed.groups["g"].rebalances
+    assert "orders" in newest.reason
+
+
+def test_partitions_that_change_during_a_rebalance_cause_the_next_one(groups: CoordinatedGroups) -> None:
+    groups.answered(groups.join("a"), Joined)
+    groups.set_partitions("orders", 5)
+    groups.answered(groups.sync("a", 1, {"a": {"orders": (0, 1, 2, 3)}}), Synced)
+    assert groups.must_rejoin("a", 1)
+
+
+# requirement: G12
+def test_a_leader_is_chosen_whenever_the_members_change(groups: CoordinatedGroups) -> None:
+    leaders = []
+    generation = groups.stable("a", "b", "c")
+    for member in ("d", "e", "f"):
+        groups.join(member)
+        for known in list(groups.committed.groups["g"].members):
+            groups.join(known, generation=generation)
+        group = groups.committed.groups["g"]
+        assert group.leader in group.members
+        leaders.append(group.leader)
+        generation = group.generation
+        groups.ask(Sync(group="g", member_id=group.leader, generation=generation, is_auto=True), Synced)
+    assert len(set(leaders)) > 1
+
+
+# requirement: G5
+def test_more_members_than_partitions_leave_some_idle(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a", "b", "c", "d", "e", "f")
+    assigned = [member.assignment for member in groups.committed.groups["g"].members.values()]
+    assert sorted(len(each.get("orders", ())) for each in assigned) == [0, 0, 1, 1, 1, 1]
+    assert not groups.must_rejoin("f", generation)
+
+
+# requirement: G15
+def test_a_rebalance_of_one_group_is_unknown_to_another(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a", "b")
+    other = groups.stable("x", group="other")
+    groups.leave("a")
+    assert groups.must_rejoin("b", generation)
+    assert not groups.beat("x", other, Beat, group="other").must_rejoin
+    assert groups.committed.groups["other"].generation == other
+
+
+def test_a_waiting_heartbeat_is_answered_when_a_rebalance_begins(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a")
+    waiting = groups.send(Heartbeat(group="g", member_id="a", generation=generation, wait_ms=3_000))
+    groups.after(1_000)
+    assert waiting not in groups.answers
+    groups.join("b")
+    assert groups.answered(waiting, Beat).must_rejoin
+
+
+def test_a_waiting_heartbeat_prolongs_the_session_at_its_end(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a")
+    for _ in range(4):
+        waiting = groups.send(
+            Heartbeat(group="g", member_id="a", generation=generation, wait_ms=10 * SESSION_MS)
+        )
+        groups.after(SESSION_MS)
+        assert not groups.answered(waiting, Beat).must_rejoin
+
+
+def test_a_repeated_join_gets_the_lost_answer(groups: CoordinatedGroups) -> None:
+    first = groups.answered(groups.join("a"), Joined)
+    assert groups.answered(groups.join("a"), Joined) == first
+    groups.sync("a", 1, is_auto=True)
+    assert groups.answered(groups.join("a"), Joined) == first
+    assert not groups.must_rejoin("a", 1), "no rebalance came of it"
+
+
+def test_a_join_that_knows_the_generation_asks_for_the_next(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a", "b")
+    groups.join("a", generation=generation)
+    assert groups.must_rejoin("b", generation)
+
+
+def test_another_subscription_causes_a_rebalance(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a", "b")
+    groups.join("a", "orders", "payments")
+    assert groups.must_rejoin("b", generation)
+
+
+def test_a_join_repeated_while_it_waits_is_answered_both_times(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a")
+    first, second = groups.join("b"), groups.join("b")
+    groups.join("a", generation=generation)
+    assert groups.answered(first, Joined) == groups.answered(second, Joined)
+    assert set(groups.committed.groups["g"].members) == {"a", "b"}
+
+
+def test_members_that_do_not_join_again_in_time_are_left_behind(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a", "b")
+    joining = groups.join("c")
+    for _ in range(REBALANCE_MS // 5_000):
+        assert joining not in groups.answers
+        groups.beat("a", generation, Beat)  # alive, and too busy to join
+        groups.beat("b", generation, Beat)
+        groups.after(5_000)
+    assert groups.answered(joining, Joined).generation == generation + 1
+    assert set(groups.committed.groups["g"].members) == {"c"}
+    groups.beat("a", generation, UnknownMember)
+
+
+def test_a_leader_without_a_plan_is_removed(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a")
+    waiting = groups.join("b")
+    groups.join("a", generation=generation)
+    joined = groups.answered(waiting, Joined)
+    other = "b" if joined.leader == "a" else "a"
+    asking = groups.sync(other, joined.generation)
+    for _ in range(REBALANCE_MS // 5_000):
+        groups.beat("a", joined.generation, Beat)
+        groups.beat("b", joined.generation, Beat)
+        groups.after(5_000)
+    groups.answered(asking, RebalanceInProgress)
+    again = groups.answered(groups.join(other, generation=joined.generation), Joined)
+    assert again.leader == other
+
+
+def test_followers_that_wait_for_a_plan_join_again_when_another_joins(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a")
+    waiting = groups.join("b")
+    groups.join("a", generation=generation)
+    joined = groups.answered(waiting, Joined)
+    other = "b" if joined.leader == "a" else "a"
+    asking = groups.sync(other, joined.generation)
+    groups.join("c")
+    groups.answered(asking, RebalanceInProgress)
+
+
+def test_requests_of_an_earlier_generation_are_fenced(groups: CoordinatedGroups) -> None:
+    before = groups.stable("a")
+    waiting = groups.join("b")
+    groups.join("a", generation=before)
+    groups.answered(waiting, Joined)
+    stale = groups.beat("a", before, StaleGeneration)
+    assert stale.details["current"] == before + 1
+    groups.answered(groups.sync("a", before), StaleGeneration)
+
+
+def test_unknown_groups_and_members_are_refused(groups: CoordinatedGroups) -> None:
+    groups.beat("a", 1, UnknownGroup)
+    groups.stable("a")
+    groups.beat("nobody", 1, UnknownMember)
+    groups.answered(groups.leave("nobody"), Done)
+
+
+@pytest.mark.parametrize(
+    ("plan", "named"),
+    [
+        ({"a": {"orders": (0, 1, 2, 3, 3)}}, "orders/3"),
+        ({"a": {"orders": (0, 1, 2)}}, "orders/3"),
+        ({"a": {"orders": (0, 1, 2, 3, 4)}}, "orders/4"),
+        ({"a": {"orders": (0, 1, 2, 3), "payments": (0,)}}, "payments/0"),
+        ({"a": {"orders": (0, 1, 2)}, "gone": {"orders": (3,)}}, "gone"),
+    ],
+)
+def test_plans_that_do_not_fit_are_refused(
+    groups: CoordinatedGroups, plan: dict[str, dict[str, tuple[int, ...]]], named: str
+) -> None:
+    groups.join("a")
+    refused = groups.answered(groups.sync("a", 1, plan), InvalidRequest)
+    assert named in str(refused)
+    assert not groups.committed.groups["g"].has_plan
+    groups.answered(groups.sync("a", 1, {"a": {"orders": (0, 1, 2, 3)}}), Synced)
+
+
+def test_members_need_a_strategy_in_common(groups: CoordinatedGroups) -> None:
+    groups.answered(groups.join("a", strategies=("range", "mine")), Joined)
+    refused = groups.answered(groups.join("b", strategies=("sticky",)), InvalidRequest)
+    assert "mine, range" in str(refused)
+    assert groups.join("b", strategies=("sticky", "mine")) not in groups.answers
+    joined = groups.answered(groups.join("a", strategies=("range", "mine"), generation=1), Joined)
+    assert joined.strategy == "mine"
+
+
+def test_a_static_member_that_restarts_causes_no_rebalance(groups: CoordinatedGroups) -> None:
+    groups.answered(groups.join("a-1", instance="a"), Joined)
+    before = groups.answered(groups.sync("a-1", 1, is_auto=True), Synced)
+    again = groups.answered(groups.join("a-2", instance="a"), Joined)
+    assert (again.generation, again.leader) == (1, "a-2")
+    assert groups.answered(groups.sync("a-2", 1), Synced) == before
+    groups.beat("a-1", 1, UnknownMember)
+    assert not groups.must_rejoin("a-2", 1)
+
+
+def test_a_static_member_that_restarts_twice_in_one_rebalance_is_one_member(
+    groups: CoordinatedGroups,
+) -> None:
+    generation = groups.stable("b")
+    first = groups.join("a-1", instance="a")
+    second = groups.join("a-2", instance="a")
+    groups.answered(first, UnknownMember)
+    groups.join("b", generation=generation)
+    groups.answered(second, Joined)
+    assert set(groups.committed.groups["g"].members) == {"a-2", "b"}
+
+
+def test_members_are_bounded(groups: CoordinatedGroups) -> None:
+    groups.join("m0")
+    for number in range(1, MEMBERS_MAX):
+        groups.join(f"m{number}")
+    refused = groups.answered(groups.join("one-more"), Conflict)
+    assert str(MEMBERS_MAX) in str(refused)
+
+
+# requirement: ST2
+def test_a_fail_over_gives_every_member_a_whole_session(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a", "b")
+    groups.after(SESSION_MS - 1)
+    groups.fail_over()
+    groups.after(SESSION_MS - 1)
+    assert not groups.must_rejoin("a", generation)
+    groups.after(1)
+    assert groups.must_rejoin("a", generation), "the session of b has ended"
+
+
+def test_a_fail_over_after_a_leave_continues_the_rebalance(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a", "b")
+    groups.leave("a")
+    groups.fail_over()
+    assert groups.must_rejoin("b", generation)
+
+
+def test_a_fail_over_before_the_plan_waits_for_it(groups: CoordinatedGroups) -> None:
+    groups.join("a")
+    groups.fail_over()
+    assigned = groups.answered(groups.sync("a", 1, is_auto=True), Synced)
+    assert assigned.assignment == {"orders": (0, 1, 2, 3)}
+
+
+def test_partitions_that_change_during_a_fail_over_cause_a_rebalance(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a")
+    groups.counts["orders"] = 5
+    groups.fail_over()
+    assert groups.must_rejoin("a", generation)
+
+
+def test_a_join_that_a_fail_over_lost_is_repeated(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a")
+    lost = groups.join("b")
+    groups.fail_over()
+    assert not groups.must_rejoin("a", generation)
+    repeated = groups.join("b")
+    assert groups.must_rejoin("a", generation)
+    groups.join("a", generation=generation)
+    assert lost not in groups.answers
+    assert groups.answered(repeated, Joined).generation == generation + 1
+
+
+def test_the_journal_says_who_why_and_how_long(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a")
+    groups.after(2_000)
+    groups.join("b")
+    groups.after(3_000)
+    groups.join("a", generation=generation)
+    leader = groups.committed.groups["g"].leader
+    groups.sync(leader, generation + 1, is_auto=True)
+    (*_, newest) = groups.committed.groups["g"].rebalances
+    assert newest.reason == "member b joined"
+    assert (newest.duration_ms, newest.members_before, newest.members_after) == (3_000, 1, 2)
