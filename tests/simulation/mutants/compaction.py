@@ -170,8 +170,8 @@ COMPACTION = (
     Mutant(
         "a compacted topic takes records without a key",
         "raftlog.records.reader:check_records",
-        "if requires_keys and",
-        "if False and",
+        "if requires_keys:",
+        "if False:",
         script="tests/scenarios/partitions/test_compaction.py",
     ),
     Mutant(
@@ -229,5 +229,12 @@ COMPACTION = (
         "return has_log and",
         "return False and has_log and",
         script=_SCENARIO,
+    ),
+    Mutant(
+        "an index that is replaced during a scrub counts as damage",
+        "raftlog.repair.scrubber:Scrubber._segment",
+        "if replica.log.removals == removals and not replica.log.is_changing:",
+        "if True:",
+        script="tests/corruption/test_damage_in_use.py",
     ),
 )
