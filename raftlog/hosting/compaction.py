@@ -49,10 +49,11 @@ class _Ask(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(slots=True)
 class CompactionCounts:
-    """For metrics."""
+    """For metrics, and for tests."""
 
     bytes_read: int = 0
     records_removed: int = 0
+    questions: int = 0  # to members, about tombstones
 
 
 @dataclass(slots=True)
@@ -67,6 +68,7 @@ class _Compacted:
         default_factory=lambda: (Term(-1), Agreement())
     )  # of the term in which this replica leads
     tombstones_end: int = 0  # no tombstone below it is needed any more
+    tombstones_told: int = 0  # up to there all members know it from this replica
     oldest_tombstone: int = NO_TOMBSTONE  # below ``clean_end``
 
     def compactable(self) -> list[ClosedSegment]:
@@ -165,23 +167,31 @@ class CompactionManager:
     # Tombstones.
 
     async def _agree(self, known: _Compacted, rules: CompactionRules) -> None:
-        """Ask the members how far their logs are clean, and tell them which tombstones may go."""
-        group = known.group
+        """Ask the members how far their logs are clean, and tell them which tombstones may go.
+
+        Only while there are old ones: an idle group costs no messages.
+        """
+        group, now_ms = known.group, self.host.clock.trusted_ms()
+        old_end = old_enough(known.log.closed_segments, now_ms, rules.delete_retention_ms)
+        if known.oldest_tombstone >= old_end and known.tombstones_told >= known.tombstones_end:
+            return
         if known.agreement[0] != group.term:
             known.agreement = group.term, Agreement()
-        head = msgspec.msgpack.encode(_Ask(group.group_id, known.tombstones_end))
+        told = known.tombstones_end
+        head = msgspec.msgpack.encode(_Ask(group.group_id, told))
         members = sorted(group.membership.members)
         answers = await asyncio.gather(*(self._clean_end_of(node, head, known) for node in members))
         if sorted(group.membership.members) != members:
             return  # the next look asks the members of then
+        if None not in answers:
+            known.tombstones_told = told
         end = known.agreement[1].heard(dict(zip(members, answers, strict=True)))
-        now_ms = self.host.clock.trusted_ms()
-        old_end = old_enough(known.log.closed_segments, now_ms, rules.delete_retention_ms)
         known.tombstones_end = max(known.tombstones_end, min(end, old_end))
 
     async def _clean_end_of(self, node: NodeId, head: bytes, known: _Compacted) -> Clean | None:
         if node == self.host.node_id:
             return Clean(known.opening, known.clean_end)
+        self.counts.questions += 1
         try:
             answer, _ = await self.host.calls.call(node, SERVICE, head, timeout_ms=ASK_TIMEOUT_MS)
         except RaftlogError:

@@ -209,6 +209,10 @@ async def test_a_tombstone_goes_once_all_replicas_are_clean(tmp_path: Path) -> N
             await look(cluster)
         assert [tombstones(broker) for broker in cluster] == [[]] * 3
         assert {one.key for one in await read_all(await leader_of(cluster))} == {b"other"}
+        asked = [broker.compaction.counts.questions for broker in cluster]
+        for _ in range(3):
+            await look(cluster)
+        assert asked == [broker.compaction.counts.questions for broker in cluster]
 
 
 @in_real_time
