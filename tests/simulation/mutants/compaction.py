@@ -67,7 +67,7 @@ COMPACTION = (
     Mutant(
         "the gap at the end of a segment is not written",
         "raftlog.storage.compactor:Compactor._rewrite",
-        "rewriter.add(work.flush())",
+        "self._rewriter.add(work.flush())",
         "pass",
     ),
     Mutant(
