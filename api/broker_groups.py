@@ -20,7 +20,7 @@ from partitions.replica.derived import DerivedState
 from partitions.routing.gateway import Gateway
 from partitions.values import FetchRequest, Start
 from raftlog.clock import Clock
-from raftlog.errors import CommitUnknown, RaftlogError, TopicExists
+from raftlog.errors import CommitUnknown, InvalidRequest, NoLeader, RaftlogError, TopicExists
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
@@ -95,6 +95,10 @@ class OffsetsTopic:
                 timeout_ms=timeout_ms,
                 internal=True,
             )
+        except InvalidRequest as refusal:
+            raise NoLeader(
+                f"the topic {TOPIC} of consumer groups cannot be created yet: {refusal}", retry_after_ms=1_000
+            ) from refusal
         except (TopicExists, CommitUnknown):
             image = await self._controller.current_image(timeout_ms)
             if TOPIC not in image.topics:

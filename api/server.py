@@ -126,9 +126,9 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
 
 async def _started(broker: Broker, stop: asyncio.Event) -> bool:
     """Start the broker; False when a signal comes first: a start may wait for other brokers without end."""
-    starting, told = asyncio.create_task(broker.start()), asyncio.create_task(stop.wait())
-    await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    starting, stopped = asyncio.create_task(broker.start()), asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
     if starting.done():
         starting.result()
         return True

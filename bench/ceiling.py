@@ -91,8 +91,8 @@ class Node:
             self._sizes[stream] = 0
         self._sizes[stream] += os.write(file, payload)
 
-    def _wait(self, kind: int, stream: int, whom: Frames) -> None:
-        self._waiting.append((kind, stream, whom))
+    def _wait(self, kind: int, stream: int, receiver: Frames) -> None:
+        self._waiting.append((kind, stream, receiver))
         if not self._is_syncing:
             self._is_syncing = True
             self._loop.call_soon(self._begin_round)
@@ -113,9 +113,9 @@ class Node:
             self._begin_round()
         else:
             self._is_syncing = False
-        for kind, stream, whom in waiting:
+        for kind, stream, receiver in waiting:
             if kind == APPENDED:
-                whom.write(APPENDED, stream)
+                receiver.write(APPENDED, stream)
             else:
                 self.count(stream, self._node)
 

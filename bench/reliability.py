@@ -189,7 +189,7 @@ def abuse(is_quick: bool) -> tuple[Figures, bool]:
     attacks = found.results[1:]
     figures: Figures = {
         "attacks": len(attacks),
-        "requests and connections": sum(result.told.total() for result in attacks),
+        "requests and connections": sum(result.responses.total() for result in attacks),
         "acknowledged to the bystander": found.acknowledged,
         "failures": "; ".join(found.failures)[:500] or 0,
         "loops held for 50 ms": sum(result.held for result in attacks),
@@ -261,7 +261,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a slice of each row; nothing is written")
     options = parser.parse_args()
     if not options.quick and (changes := uncommitted(ROOT)):
-        print("the figures of a row stand for a commit, and this is none: commit or stash first")
+        print("figures belong to a commit, and the checkout has changes: commit or stash them first")
         print("\n".join(changes))
         return 2
     known = msgspec.json.decode(FIGURES.read_bytes(), type=dict[str, Row]) if FIGURES.exists() else {}

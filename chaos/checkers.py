@@ -103,7 +103,7 @@ def disordered_polls(history: History) -> Iterator[Anomaly]:
 def skipped_records(history: History) -> Iterator[Anomaly]:
     """Inside one poll, or from one poll of a process to its next, a record was omitted that others saw.
 
-    The process was not told that it is deleted.
+    The record was not reported to the process as deleted.
     """
     offsets: dict[int, set[int]] = defaultdict(set)
     for poll in history.all_polls():

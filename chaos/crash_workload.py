@@ -208,7 +208,7 @@ class Workload(Simulation):
         await self._move(MOVING, 1, 2, 3)
         await self._send(MOVING)
 
-    # How it is done.
+    # Helpers of the steps.
 
     async def _move(self, topic: str, *nodes: int) -> None:
         """Until the replicas are on these brokers and nowhere else."""

@@ -42,7 +42,7 @@ class Send:
 class Poll:
     """Consecutive records that one process read from one partition, in order.
 
-    ``log_start``: the process was told that all records below are deleted, and continued there.
+    ``log_start``: the response reported that all records below are deleted, and the process continued there.
     """
 
     process: int

@@ -1,6 +1,10 @@
-"""Consumer groups: who reads which partition, and where each group has come to.
+"""Consumer groups: which member reads which partition, and which offsets a group has committed.
 
-Will decide: membership of groups, generations, assignments, committed offsets, all kept in the
-compacted topic ``__offsets``. Will leave to others: replication (``raftlog``) and HTTP (``api``).
-Nothing of it is in this release.
+Decides: membership, generations, assignments and committed offsets, which are the records of the compacted
+topic ``__offsets``. Leaves to others: replication (``raftlog``), serving the topic (``partitions``), plans
+(``raftlog.assignors``) and HTTP (``api``).
+
+Read ``records`` first: what is stored. ``membership`` and ``generations`` decide about one group, and
+``coordination`` about all groups of a partition, without IO. ``coordinator`` appends and answers, ``service``
+finds the coordinator from any broker, and ``offsets`` compares committed offsets with partitions.
 """

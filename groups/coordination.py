@@ -33,7 +33,6 @@ from groups.state import GroupsState
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError, UnknownGroup
 
 SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
-GROUP_BYTES_MAX: Final = 4 << 20  # of one record
 
 
 class Coordination:
@@ -110,7 +109,6 @@ class Coordination:
         name = request.group
         match request:
             case Join():
-                self._check_size(request)
                 self._membership(name).join(request_id, request, now_ms, wall_ms)
             case Sync():
                 self._existing(name).sync(request_id, request, now_ms, wall_ms)
@@ -229,13 +227,6 @@ class Coordination:
         membership = self._memberships.get(name)
         if group.members or (membership is not None and membership.is_rebalancing):
             raise Conflict(f"group {name} has members; stop them first, or {remedy}")
-
-    def _check_size(self, ask: Join) -> None:
-        group = self.state.groups.get(ask.group)
-        if group is not None and ask.member_id not in group.members:
-            size = sum(len(member.metadata) + 200 for member in group.members.values()) + len(ask.metadata)
-            if size > GROUP_BYTES_MAX:
-                raise Conflict(f"the members of group {ask.group} have too much metadata: {size} bytes")
 
     def _after(self, name: str) -> None:
         """Schedule the group's next deadline; forget a group without members."""

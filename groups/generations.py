@@ -14,6 +14,7 @@ import msgspec
 from groups.records import Group, Member, by_topic
 from groups.requests import Join, Joined, MemberInfo, Plan, Synced
 from raftlog.assignors import ASSIGNORS, Subscription, problem_of
+from raftlog.assignors.ownership import owners
 from raftlog.types import TopicPartition
 
 COOPERATIVE: Final = "cooperative-sticky"
@@ -28,6 +29,13 @@ def topics_of(group: Group) -> set[str]:
 def is_same(member: Member, ask: Join) -> bool:
     """Whether a member asks for the subscription that it has."""
     return member.topics == ask.topics and member.strategies == ask.strategies
+
+
+def size_of(member: Member | Join) -> int:
+    """Bytes of a member in the record of its group, at most, without its assignment."""
+    names = sum(len(name) + 5 for name in (*member.topics, *member.strategies))
+    owned = sum(len(topic) + 10 * len(numbers) for topic, numbers in (member.owned or {}).items())
+    return len(member.metadata) + len(member.instance_id) + names + owned + 500
 
 
 def why_joined(member: Member | None, ask: Join) -> str:
@@ -104,8 +112,20 @@ def problem_of_plan(group: Group, plan: Plan) -> str | None:
         member_id: [TopicPartition(topic, number) for topic, numbers in targets.items() for number in numbers]
         for member_id, targets in plan.items()
     }
+    members = _subscriptions(group)
     may_withhold = group.strategy not in ASSIGNORS or group.strategy == COOPERATIVE
-    return problem_of(given, _subscriptions(group), group.partition_counts, may_withhold=may_withhold)
+    problem = problem_of(given, members, group.partition_counts, may_withhold=may_withhold)
+    if problem is not None or group.strategy != COOPERATIVE:
+        return problem
+    owner_of = owners(members)
+    for member_id, targets in given.items():
+        for target in targets:
+            if owner_of.get(target, member_id) != member_id:
+                return (
+                    f"the plan gives {target} to member {member_id!r}, but {owner_of[target]!r} may still "
+                    "read it; withhold it until the next generation"
+                )
+    return None
 
 
 def with_plan(group: Group, plan: Plan) -> dict[str, Member]:

@@ -36,6 +36,7 @@ from raftlog.errors import (
 )
 
 MEMBERS_MAX: Final = 1_000
+GROUP_BYTES_MAX: Final = 4 << 20  # of one record, without the assignments
 REBALANCES_KEPT: Final = 20
 RETRY_AFTER_MS: Final = 100
 
@@ -304,7 +305,7 @@ class Membership:
     # Parts.
 
     def _check_join(self, ask: Join) -> None:
-        """Raises ``Conflict`` for one member too many, ``InvalidRequest`` for no strategy in common."""
+        """Raises ``Conflict`` for a group that is too large, ``InvalidRequest`` for no strategy in common."""
         offered = {
             member_id: member.strategies
             for member_id, member in self.group.members.items()
@@ -315,6 +316,13 @@ class Membership:
         offered.pop(ask.member_id, None)
         if len(offered) >= MEMBERS_MAX:
             raise Conflict(f"group {self.name} has {MEMBERS_MAX} members, more are not allowed")
+        joined = {} if self._joining is None else self._joining.joined
+        known = {**self.group.members, **joined, ask.member_id: ask}
+        if sum(map(generations.size_of, known.values())) > GROUP_BYTES_MAX:
+            raise Conflict(
+                f"group {self.name} takes more than {GROUP_BYTES_MAX} bytes with member {ask.member_id!r}; "
+                "subscribe to fewer topics, or send less metadata"
+            )
         common = generations.strategies_in_common(list(offered.values()))
         if offered and not common.intersection(ask.strategies):
             raise InvalidRequest(

@@ -105,6 +105,15 @@ class GroupOffsets:
         """How far a group is behind, by partition."""
         return await _gathered(self._lag(*row) for row in view.offsets)
 
+    def without_lag(self, view: GroupView) -> list[OffsetLag]:
+        """The committed offsets alone."""
+        return [
+            OffsetLag(
+                topic=topic, partition=number, committed=committed, high_watermark=None, lag=None, lag_s=None
+            )
+            for topic, number, committed in view.offsets
+        ]
+
     async def positions(
         self, group: str, targets: Sequence[tuple[str, int]], *, timeout_ms: int
     ) -> dict[tuple[str, int], int]:

@@ -31,19 +31,24 @@ from raftlog.errors import (
     ProducerFenced,
     QuotaExceeded,
     RaftlogError,
+    RebalanceInProgress,
     RecordTooLarge,
     Rejected,
+    StaleGeneration,
     StorageFull,
     TopicExists,
     UndecodableBatch,
     Unknown,
+    UnknownGroup,
+    UnknownMember,
     UnknownPartition,
     UnknownTopic,
     UnsupportedMediaType,
 )
 
 if TYPE_CHECKING:
-    from raftlog.client.blocking import Client, Cluster, Partition, Producer, Replicas, Topics
+    from raftlog.client.blocking import Client, Cluster, Groups, Partition, Producer, Replicas, Topics
+    from raftlog.client.consumer.faces import Consumer
     from raftlog.client.messages import Chunk, Message
     from raftlog.client.receipts import BlockingPendingReceipt as PendingReceipt
     from raftlog.client.receipts import Durability, Receipt
@@ -55,9 +60,11 @@ __all__ = [
     "CommitUnknown",
     "Conflict",
     "ConnectionLost",
+    "Consumer",
     "CorruptBatch",
     "Draining",
     "Durability",
+    "Groups",
     "InvalidRecord",
     "InvalidRequest",
     "LeadershipNotMoved",
@@ -76,15 +83,19 @@ __all__ = [
     "ProducerFenced",
     "QuotaExceeded",
     "RaftlogError",
+    "RebalanceInProgress",
     "Receipt",
     "RecordTooLarge",
     "Rejected",
     "Replicas",
+    "StaleGeneration",
     "StorageFull",
     "TopicExists",
     "Topics",
     "UndecodableBatch",
     "Unknown",
+    "UnknownGroup",
+    "UnknownMember",
     "UnknownPartition",
     "UnknownTopic",
     "UnsupportedMediaType",
@@ -94,7 +105,9 @@ _OF_THE_CLIENT = {
     "Chunk": ("messages", "Chunk"),
     "Client": ("blocking", "Client"),
     "Cluster": ("blocking", "Cluster"),
+    "Consumer": ("consumer.faces", "Consumer"),
     "Durability": ("receipts", "Durability"),
+    "Groups": ("blocking", "Groups"),
     "Message": ("messages", "Message"),
     "Partition": ("blocking", "Partition"),
     "PendingReceipt": ("receipts", "BlockingPendingReceipt"),

@@ -3,9 +3,21 @@
 from raftlog.client.admin import AsyncCluster as Cluster
 from raftlog.client.admin import AsyncTopics as Topics
 from raftlog.client.client import AsyncClient as Client
+from raftlog.client.consumer.faces import AsyncConsumer as Consumer
+from raftlog.client.groups import AsyncGroups as Groups
 from raftlog.client.partition import AsyncPartition as Partition
 from raftlog.client.producer import AsyncProducer as Producer
 from raftlog.client.receipts import PendingReceipt
 from raftlog.client.replicas import AsyncReplicas as Replicas
 
-__all__ = ["Client", "Cluster", "Partition", "PendingReceipt", "Producer", "Replicas", "Topics"]
+__all__ = [
+    "Client",
+    "Cluster",
+    "Consumer",
+    "Groups",
+    "Partition",
+    "PendingReceipt",
+    "Producer",
+    "Replicas",
+    "Topics",
+]

@@ -155,7 +155,6 @@ class RebalanceInProgress(Rejected):
     """The group waits for its members to join again, or for its leader's plan."""
 
     code = "rebalance_in_progress"
-    retryable = True
 
 
 class PreconditionFailed(Rejected):

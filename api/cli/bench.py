@@ -13,21 +13,20 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from api.cli.connection import connected
 from api.cli.output import DEFAULT_SERVER, Format, OutputOption, ServerOption, errors_reported, show
+from api.cli.parameters import Option
 
 if TYPE_CHECKING:
     from api.cli.closed_loop import Measured
 
-TopicOption = Annotated[str, typer.Option(help="The topic; created if it does not exist.")]
-PartitionsOption = Annotated[int, typer.Option(min=1, help="Partitions of a created topic.")]
-RecordsOption = Annotated[int | None, typer.Option(min=1, help="Stop after this number of records.")]
-RecordBytesOption = Annotated[int, typer.Option(min=0, help="Size of a record's value.")]
-BatchOption = Annotated[int, typer.Option(min=1, help="Records in a batch.")]
-SecondsOption = Annotated[float, typer.Option(min=0.1, help="Stop after this time.")]
-InFlightOption = Annotated[int, typer.Option(min=1, help="Requests in flight for each partition.")]
+TopicOption = Annotated[str, Option(help="The topic; created if it does not exist.")]
+PartitionsOption = Annotated[int, Option(min=1, help="Partitions of a created topic.")]
+RecordsOption = Annotated[int | None, Option(min=1, help="Stop after this number of records.")]
+RecordBytesOption = Annotated[int, Option(min=0, help="Size of a record's value.")]
+BatchOption = Annotated[int, Option(min=1, help="Records in a batch.")]
+SecondsOption = Annotated[float, Option(min=0.1, help="Stop after this time.")]
+InFlightOption = Annotated[int, Option(min=1, help="Requests in flight for each partition.")]
 
 
 def produce(
@@ -70,7 +69,7 @@ def latency(
 
 
 def consume(
-    topic: Annotated[str, typer.Option(help="The topic, from its beginning.")] = "bench",
+    topic: Annotated[str, Option(help="The topic, from its beginning.")] = "bench",
     records: RecordsOption = None,
     seconds: SecondsOption = 10,
     server: ServerOption = DEFAULT_SERVER,

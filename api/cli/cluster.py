@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
 from api.cli.connection import connected
 from api.cli.output import (
@@ -66,4 +66,4 @@ def health(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.
                 note(problem)
             note("healthy" if found.is_healthy else f"unhealthy: {len(found.problems)} problems")
     if not found.is_healthy:
-        raise typer.Exit(REFUSED)
+        raise click.exceptions.Exit(REFUSED)

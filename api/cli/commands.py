@@ -9,15 +9,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Final
 
-import typer
-from typer.core import TyperGroup
-from typer.main import get_command
+import click
 
-if TYPE_CHECKING:
-    from typer._click import Command, Context
-
+from api.cli.parameters import command_of
 
 _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and the first line of its help
     "dev": (
@@ -148,45 +144,54 @@ _GROUPS = {
 }
 
 
-class _Group(TyperGroup):
+class _Group(click.Group):
     """Commands that are known by name and imported when called."""
 
-    def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of ``_COMMANDS``."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """The called command."""
         name, command, rest = super().resolve_command(ctx, args)
         full_name = f"{self.name} {name}".strip()
         return name, _imported(full_name) if full_name in _COMMANDS else command, rest
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the called command. Ctrl-C ends it with the exit code of a shell."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            from api.cli.output import INTERRUPTED
 
-def _imported(full_name: str) -> Command:
+            raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def _imported(full_name: str) -> click.Command:
     module, function, _ = _COMMANDS[full_name]
-    single = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-    single.command(full_name.split()[-1])(getattr(import_module(module), function))
-    return get_command(single)
+    return command_of(full_name.split()[-1], getattr(import_module(module), function))
 
 
-app = typer.Typer(
-    cls=_Group,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(ctx: click.Context, _option: click.Parameter, is_wanted: bool) -> None:
+    if is_wanted:
         from importlib.metadata import version
 
-        typer.echo(f"raftlog {version('raftlog')}")
-        raise typer.Exit
+        click.echo(f"raftlog {version('raftlog')}")
+        ctx.exit()
 
 
-@app.callback()
-def raftlog(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
+@click.group("", cls=_Group)
+@click.option(
+    "--version",
+    is_flag=True,
+    callback=_show_version,
+    is_eager=True,
+    expose_value=False,
+    help="Show the version.",
+)
+def app() -> None:
     """raftlog: a distributed log.
 
     \b
@@ -200,14 +205,15 @@ def raftlog(
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a command was given, which runs itself
 
 
-def _stub() -> None:
-    """A placeholder for a command until it is called."""
+def _all_commands() -> None:
+    """Stand-ins with a name and a line of help, until one is called."""
+    groups: dict[str, click.Group] = {"": app}
+    for name, (_, _, summary) in _COMMANDS.items():
+        group, _, last = name.rpartition(" ")
+        if group not in groups:
+            groups[group] = _Group(group, help=_GROUPS[group])
+            app.add_command(groups[group])
+        groups[group].add_command(click.Command(last, help=summary))
 
 
-_groups = {"": app}
-for _name, _help in _GROUPS.items():
-    _groups[_name] = typer.Typer(cls=_Group, no_args_is_help=True, help=_help)
-    app.add_typer(_groups[_name], name=_name)
-for _full_name, (_, _, _summary) in _COMMANDS.items():
-    _group, _, _name = _full_name.rpartition(" ")
-    _groups[_group].command(_name, help=_summary)(_stub)
+_all_commands()

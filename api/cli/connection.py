@@ -1,8 +1,7 @@
 """The client of a command.
 
-Decides: how long a command tries to reach a broker, and how long it waits for an election. Leaves to others:
-all
-requests (the client).
+Decides: how long a command tries to reach a broker, and how long it waits for an election. Leaves to
+others: all requests (the client).
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from api.cli.imports import tls_only_for
 from api.cli.output import options_checked
 from raftlog.errors import ConnectionLost, NotSent, UnknownTopic
 
@@ -31,7 +31,8 @@ def connected(server: str) -> Iterator[Client]:
     has
     no leader at the moment (worth waiting for).
     """
-    from raftlog.client import Client
+    with tls_only_for(server):
+        from raftlog.client import Client
 
     with options_checked():
         probe = Client(server, request_timeout=PROBE_TIMEOUT, retry_timeout=PROBE_TIMEOUT)

@@ -13,10 +13,10 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Self
 
-import typer
-
 from api.cli.connection import RETRY_TIMEOUT, connected
+from api.cli.imports import import_decoder
 from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, note, wrong_usage
+from api.cli.parameters import Argument, Option
 from api.cli.positions import parse_position
 from raftlog.errors import UndecodableBatch
 from raftlog.units import counted
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from raftlog.wire.bodies import SkippedRange
 
 PartitionOption = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.  [default: all]")
+    int | None, Option("--partition", "-p", min=0, help="Only this partition.  [default: all]")
 ]
 FromOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "--from",
         "-o",
         metavar="POSITION",
@@ -39,15 +39,11 @@ FromOption = Annotated[
         "a time such as 2026-01-31T12:00:00Z.",
     ),
 ]
-ToOption = Annotated[
-    str | None, typer.Option("--to", metavar="POSITION", help="End before this offset or time.")
-]
-MaxOption = Annotated[
-    int | None, typer.Option("--max", "-n", min=1, help="End after this number of messages.")
-]
+ToOption = Annotated[str | None, Option("--to", metavar="POSITION", help="End before this offset or time.")]
+MaxOption = Annotated[int | None, Option("--max", "-n", min=1, help="End after this number of messages.")]
 FormOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "--format",
         metavar="FORMAT",
         help="value, json, or a text with %t (time) %T (topic) %p (partition) %o (offset) %k (key) "
@@ -56,7 +52,7 @@ FormOption = Annotated[
 ]
 SkipOption = Annotated[
     bool,
-    typer.Option("--skip-undecodable", help="Skip stored batches that cannot be decoded, and count them."),
+    Option("--skip-undecodable", help="Skip stored batches that cannot be decoded, and count them."),
 ]
 
 
@@ -73,12 +69,12 @@ class _Wanted:
 
 
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
+    topics: Annotated[list[str], Argument(metavar="TOPIC...", help="The topics' names.")],
     partition: PartitionOption = None,
     start: FromOption = "earliest",
     end: ToOption = None,
     max_count: MaxOption = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new messages.")] = False,
+    follow: Annotated[bool, Option("--follow", "-f", help="Continue with new messages.")] = False,
     form: FormOption = "value",
     skip_undecodable: SkipOption = False,
     server: ServerOption = DEFAULT_SERVER,
@@ -98,13 +94,14 @@ def consume(
     if follow and last is not None:
         wrong_usage("--to and --follow exclude each other; leave one out")
     with errors_reported():
-        import asyncio
-
         from api.cli.message_format import renderer
 
         render = renderer(form)
         with connected(server) as client:
             found = {topic: [item.partition for item in client.topics.partitions(topic)] for topic in topics}
+        import_decoder()
+        import asyncio  # not before the client: it would import TLS
+
         wanted = _Wanted(
             partitions=_chosen(found, partition, {"--from": first, "--to": last}),
             start=first,

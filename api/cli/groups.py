@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from api.cli.connection import connected
 from api.cli.output import (
@@ -22,12 +22,13 @@ from api.cli.output import (
     write_table,
     wrong_usage,
 )
+from api.cli.parameters import Argument, Option
 from api.cli.positions import parse_position
 
 if TYPE_CHECKING:
     from raftlog.wire.groups import GroupBody, GroupOffsetBody, TopicPartitions
 
-GroupArgument = Annotated[str, typer.Argument(help="The group's name.")]
+GroupArgument = Annotated[str, Argument(help="The group's name.")]
 
 
 def list_all(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:
@@ -70,10 +71,10 @@ def describe(
             return
         write_table([_summary(found)])
         if found.members:
-            typer.echo()
+            click.echo()
             write_table(_members(found))
         if offsets:
-            typer.echo()
+            click.echo()
             write_table([_offset(offset) for offset in offsets])
 
 
@@ -102,19 +103,19 @@ def reset(
     group: GroupArgument,
     to: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--to", help="earliest, latest, an offset, -N for the last N, 10m for ten minutes ago, or a time."
         ),
     ] = None,
     shift: Annotated[
-        int | None, typer.Option("--shift", help="Move by so many records; negative for back.")
+        int | None, Option("--shift", help="Move by so many records; negative for back.")
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", "-t", help="A topic; repeatable.  [default: all committed ones]"),
+        Option("--topic", "-t", help="A topic; repeatable.  [default: all committed ones]"),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Although the group has members.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would change.")] = False,
+    force: Annotated[bool, Option("--force", help="Although the group has members.")] = False,
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
 ) -> None:

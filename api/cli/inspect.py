@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from api.cli.output import (
     REFUSED,
@@ -18,24 +18,28 @@ from api.cli.output import (
     write_table,
     wrong_usage,
 )
+from api.cli.parameters import Argument, Option
 
 if TYPE_CHECKING:
     from raftlog.storage.filesystem import Filesystem
     from raftlog.storage.inspect import BatchRow
 
 FileArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A segment file, *.log.")
+    Path,
+    Argument(
+        metavar="FILE",
+        path=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A segment file, *.log.",
+    ),
 ]
-OffsetOption = Annotated[int | None, typer.Option(min=0, help="With --records: the first offset.")]
-LimitOption = Annotated[int | None, typer.Option(min=1, help="With --records: the number of records.")]
+OffsetOption = Annotated[int | None, Option(min=0, help="With --records: the first offset.")]
+LimitOption = Annotated[int | None, Option(min=1, help="With --records: the number of records.")]
 
 
 def segment(
     file: FileArgument,
     output: OutputOption = Format.TABLE,
-    records: Annotated[
-        bool, typer.Option("--records", help="Show records, one JSON object per line.")
-    ] = False,
+    records: Annotated[bool, Option("--records", help="Show records, one JSON object per line.")] = False,
     offset: OffsetOption = None,
     limit: LimitOption = None,
 ) -> None:
@@ -63,7 +67,7 @@ def segment(
 
         if records:
             if not _print_records(ReadOnly(), str(file), offset or 0, limit):
-                raise typer.Exit(REFUSED)
+                raise click.exceptions.Exit(REFUSED)
             return
         rows = list(inspect_segment(ReadOnly(), str(file)))
         if output is Format.JSON:
@@ -76,7 +80,7 @@ def segment(
         for row in damaged:
             _tell_damage(row)
         if damaged:
-            raise typer.Exit(REFUSED)
+            raise click.exceptions.Exit(REFUSED)
 
 
 def _print_records(filesystem: Filesystem, path: str, first: int, limit: int | None) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader
 
-from api.http.bodies import decode_json
+from api.http.json_bodies import decode_json
 from api.resources.json_records import record_of
 from raftlog.errors import InvalidRecord
 from raftlog.wire import bodies

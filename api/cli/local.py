@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
+import click
 
 from api.addresses import RPC_PORT_STEP, is_loopback, machines
 from api.cli.output import errors_reported, note, options_checked, wrong_usage
+from api.cli.parameters import Option
 from api.cluster_files import create_cluster, create_machines, existing_brokers, settings_path
 from raftlog.__main__ import COMMAND
 from raftlog.errors import InvalidRequest
@@ -28,12 +29,10 @@ STOP_S = 9.0  # brokers need two or three seconds; a user waits at most ten
 READY_S = 60.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
-DataOption = Annotated[
-    Path, typer.Option("--data", help="Directory of the cluster's settings, secret and data.")
-]
+DataOption = Annotated[Path, Option("--data", help="Directory of the cluster's settings, secret and data.")]
 
 
-def serve(config: Annotated[Path, typer.Option("--config", help="The broker's TOML file.")]) -> None:
+def serve(config: Annotated[Path, Option("--config", help="The broker's TOML file.")]) -> None:
     """Run one broker until SIGTERM or Ctrl-C.
 
     \b
@@ -45,29 +44,25 @@ def serve(config: Annotated[Path, typer.Option("--config", help="The broker's TO
         from api.settings import load_settings
 
         code = run(load_settings(config))
-    raise typer.Exit(code)
+    raise click.exceptions.Exit(code)
 
 
 def init(
     data: DataOption = Path("raftlog-data"),
     brokers: Annotated[
-        int | None, typer.Option(help="Number of brokers on this machine, best 1, 3 or 5.  [default: 3]")
+        int | None, Option(help="Number of brokers on this machine, best 1, 3 or 5.  [default: 3]")
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help=(
                 "A machine, by a name or IP address that the others and the clients can reach, with "
                 ":PORT for another HTTP port; repeatable. Copy its folder there."
             )
         ),
     ] = None,
-    http_port: Annotated[
-        int, typer.Option(help="HTTP port of the first broker, or of every host.")
-    ] = HTTP_PORT,
-    rpc_port: Annotated[
-        int | None, typer.Option(help="Port between brokers; default: HTTP port + 100.")
-    ] = None,
+    http_port: Annotated[int, Option(help="HTTP port of the first broker, or of every host.")] = HTTP_PORT,
+    rpc_port: Annotated[int | None, Option(help="Port between brokers; default: HTTP port + 100.")] = None,
 ) -> None:
     """Create a cluster's secret and one settings file per broker; print how to start each.
 
@@ -84,14 +79,14 @@ def init(
             return
         count = 3 if brokers is None else brokers
         for path in create_cluster(data, brokers=count, http_port=http_port, rpc_port=rpc_port):
-            typer.echo(f"raftlog serve --config {path}")
+            click.echo(f"raftlog serve --config {path}")
 
 
 def _init_machines(data: Path, given: list[str], http_port: int, rpc_port: int | None) -> None:
     with options_checked():
         found = machines(given, http_port, rpc_port)
     for broker, (machine, path) in enumerate(zip(found, create_machines(data, found), strict=True), 1):
-        typer.echo(f"broker={broker} host={machine.host} http={machine.url} directory={path.parent}")
+        click.echo(f"broker={broker} host={machine.host} http={machine.url} directory={path.parent}")
     note(
         "copy each directory to its host, and start the broker there: raftlog serve --config raftlog.toml\n"
         "the cluster answers once all of its brokers have started"
@@ -105,11 +100,9 @@ def _init_machines(data: Path, given: list[str], http_port: int, rpc_port: int |
 
 
 def dev(
-    brokers: Annotated[int | None, typer.Option(min=1, help="Number of brokers.  [default: 3]")] = None,
+    brokers: Annotated[int | None, Option(min=1, help="Number of brokers.  [default: 3]")] = None,
     data: DataOption = Path("raftlog-data"),
-    http_port: Annotated[
-        int | None, typer.Option(help="HTTP port of the first broker.  [default: 7070]")
-    ] = None,
+    http_port: Annotated[int | None, Option(help="HTTP port of the first broker.  [default: 7070]")] = None,
 ) -> None:
     """Run a whole cluster on this machine, a process per broker, until Ctrl-C or SIGTERM.
 
@@ -128,7 +121,7 @@ def dev(
             )
             create_cluster(data, brokers=count, http_port=first)
         code = _supervise(_existing(data, brokers, http_port), stop)
-    raise typer.Exit(code)
+    raise click.exceptions.Exit(code)
 
 
 def _existing(data: Path, brokers: int | None, http_port: int | None) -> list[Path]:
@@ -223,13 +216,13 @@ def _supervise(configs: list[Path], stop: StopSignal) -> int:
             command = [*COMMAND, "serve", "--config", str(config)]
             process = subprocess.Popen(command, start_new_session=True)
             started.append(Started(values.broker_id, values.http.url, config.resolve(), process))
-            typer.echo(
+            click.echo(
                 f"broker={values.broker_id} http={values.http.url} pid={process.pid} "
                 f"config={config.resolve()}"
             )
         if not _all_ready(started, stop):
             return 0 if stop.has_come else 1
-        typer.echo("ready")
+        click.echo("ready")
         sys.stdout.flush()
         return _watch(started, stop)
     finally:

@@ -10,16 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from api.cli.output import wrong_usage
 from api.cli.text import unescaped
-from api.resources.json_answers import ABSENT, as_it_looks, headers_in_json, key_in_json
-from raftlog.client.messages import Message
-from raftlog.records.reader import StoredRecord
+from api.resources.json_values import ABSENT, as_it_looks, headers_in_json, key_in_json
 
-Render = Callable[[Message], bytes]
+if TYPE_CHECKING:
+    from raftlog.client.messages import Message
+    from raftlog.records.reader import StoredRecord
+
+Render = Callable[["Message"], bytes]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELD = re.compile(rb"%(.|$)", re.DOTALL)

@@ -16,8 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, NoReturn
 
-import typer
+import click
 
+from api.cli.parameters import Option
 from raftlog.errors import ConnectionLost, NotSent, RaftlogError
 
 REFUSED = 1
@@ -34,10 +35,10 @@ class Format(enum.StrEnum):
     JSON = "json"
 
 
-OutputOption = Annotated[Format, typer.Option("--output", "-o", help="How to print the result.")]
+OutputOption = Annotated[Format, Option("--output", "-o", help="How to print the result.")]
 ServerOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "--server",
         "-s",
         envvar="RAFTLOG_URL",  # as the client
@@ -91,7 +92,7 @@ def note(text: str) -> None:
 def wrong_usage(text: str) -> NoReturn:
     """End with the exit code of wrong usage."""
     note(f"error: {text}")
-    raise typer.Exit(WRONG_USAGE)
+    raise click.exceptions.Exit(WRONG_USAGE)
 
 
 @contextmanager
@@ -119,14 +120,14 @@ def errors_reported(*, changing: bool = False) -> Iterator[None]:
         if error.details.get("field") in _OPTIONS:
             text = _FIELD.sub(_as_option, text)
         note(f"error ({error.code}): {text}")
-        raise typer.Exit(exit_code(error, changing=changing)) from None
+        raise click.exceptions.Exit(exit_code(error, changing=changing)) from None
     except BrokenPipeError:
         reader_has_closed()
     except OSError as error:
         note(f"error: {error}")
-        raise typer.Exit(REFUSED) from None
+        raise click.exceptions.Exit(REFUSED) from None
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+        raise click.exceptions.Exit(INTERRUPTED) from None
 
 
 def reader_has_closed() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
-import typer
+import click
 
 from api.cli.connection import connected
 from api.cli.output import (
@@ -21,19 +21,18 @@ from api.cli.output import (
     show,
     wrong_usage,
 )
+from api.cli.parameters import Argument, Option
 from raftlog.errors import Conflict
 
 if TYPE_CHECKING:
     from raftlog.wire.bodies import PartitionBody
 
-TopicArgument = Annotated[str, typer.Argument(help="The topic's name.")]
-PartitionArgument = Annotated[int, typer.Argument(min=0, help="The partition's number.")]
-BrokerArgument = Annotated[int, typer.Argument(min=1, help="The broker's id.")]
+TopicArgument = Annotated[str, Argument(help="The topic's name.")]
+PartitionArgument = Annotated[int, Argument(min=0, help="The partition's number.")]
+BrokerArgument = Annotated[int, Argument(min=1, help="The broker's id.")]
 WaitOption = Annotated[
     str | None,
-    typer.Option(
-        "--wait", metavar="TIME", help="Wait until the move is complete, at most this time, such as 60s."
-    ),
+    Option("--wait", metavar="TIME", help="Wait until the move is complete, at most this time, such as 60s."),
 ]
 
 
@@ -53,7 +52,7 @@ def list_all(
 def transfer_leadership(
     topic: TopicArgument,
     partition: PartitionArgument,
-    to: Annotated[int | None, typer.Option(min=1, help="The new leader.  [default: the best one]")] = None,
+    to: Annotated[int | None, Option(min=1, help="The new leader.  [default: the best one]")] = None,
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -110,7 +109,7 @@ def set_replicas(
     topic: TopicArgument,
     partition: PartitionArgument,
     brokers: Annotated[
-        str, typer.Argument(metavar="BROKERS", help="Ids separated by commas, the preferred leader first.")
+        str, Argument(metavar="BROKERS", help="Ids separated by commas, the preferred leader first.")
     ],
     wait: WaitOption = None,
     server: ServerOption = DEFAULT_SERVER,
@@ -131,7 +130,7 @@ def unsafe_recover(
     topic: TopicArgument,
     partition: PartitionArgument,
     confirm: Annotated[
-        str | None, typer.Option(metavar="PHRASE", help="The phrase at the end of the estimate.")
+        str | None, Option(metavar="PHRASE", help="The phrase at the end of the estimate.")
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
@@ -150,7 +149,7 @@ def unsafe_recover(
             if confirm is not None or not isinstance(phrase, str) or not sys.stdin.isatty():
                 raise
             note(str(estimate))
-            typed = typer.prompt("Type the phrase to continue", err=True)
+            typed = click.prompt("Type the phrase to continue", err=True)
             if typed != phrase:
                 _refused("that is not the phrase; nothing was changed")
             recovered = client.replicas.recover_unsafely(topic, partition, confirm=phrase)
@@ -159,7 +158,7 @@ def unsafe_recover(
 
 def _refused(text: str) -> NoReturn:
     note(text)
-    raise typer.Exit(REFUSED)
+    raise click.exceptions.Exit(REFUSED)
 
 
 def _broker_id(text: str) -> int:

@@ -18,7 +18,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from api.cli.connection import connected
 from api.cli.output import (
@@ -31,6 +31,7 @@ from api.cli.output import (
     options_checked,
     wrong_usage,
 )
+from api.cli.parameters import Argument, Option
 from api.cli.text import unescaped
 from raftlog.acks import acks_word
 
@@ -62,58 +63,54 @@ class Input:
 
 
 PathArgument = Annotated[
-    Path, typer.Argument(metavar="[FILE|-]", help="The file with the lines; - is standard input.")
+    Path, Argument(metavar="[FILE|-]", help="The file with the lines; - is standard input.")
 ]
-KeyOption = Annotated[str | None, typer.Option("--key", "-k", help="One key for all records.")]
+KeyOption = Annotated[str | None, Option("--key", "-k", help="One key for all records.")]
 KeySeparatorOption = Annotated[
     str | None,
-    typer.Option("--key-separator", "-K", help="Lines are key, separator, value; \\t is a tabulator."),
+    Option("--key-separator", "-K", help="Lines are key, separator, value; \\t is a tabulator."),
 ]
 LinesOption = Annotated[
     Lines,
-    typer.Option("--format", help='Format of a line: a value, or {"key", "value", "headers", "tags"}.'),
+    Option("--format", help='Format of a line: a value, or {"key", "value", "headers", "tags"}.'),
 ]
-WholeOption = Annotated[
-    bool, typer.Option("--whole", help="All of the input is one record, such as an image.")
-]
+WholeOption = Annotated[bool, Option("--whole", help="All of the input is one record, such as an image.")]
 KeepPartitionsOption = Annotated[
-    bool, typer.Option("--keep-partitions", help="Send lines of `consume --format json` to their partitions.")
+    bool, Option("--keep-partitions", help="Send lines of `consume --format json` to their partitions.")
 ]
 HeaderOption = Annotated[
     list[str] | None,
-    typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."),
+    Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."),
 ]
 PartitionOption = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, help="Send all to this partition.")
+    int | None, Option("--partition", "-p", min=0, help="Send all to this partition.")
 ]
-CompressionOption = Annotated[
-    str, typer.Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")
-]
+CompressionOption = Annotated[str, Option("--compression", "-z", help="none, gzip, snappy, lz4 or zstd.")]
 BatchBytesOption = Annotated[
     str | None,
-    typer.Option(metavar="SIZE", help="Maximum size of a batch, in bytes or such as 256KiB."),
+    Option(metavar="SIZE", help="Maximum size of a batch, in bytes or such as 256KiB."),
 ]
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="The topic's name.")],
+    topic: Annotated[str, Argument(help="The topic's name.")],
     file: PathArgument = Path("-"),
     key: KeyOption = None,
     key_separator: KeySeparatorOption = None,
     form: LinesOption = Lines.VALUE,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    as_json: Annotated[bool, Option("--json", help="The same as --format json.")] = False,
     is_whole: WholeOption = False,
     keep_partitions: KeepPartitionsOption = False,
     header: HeaderOption = None,
     partition: PartitionOption = None,
     acks: Annotated[
-        str, typer.Option(help="0, 1, quorum (or all, -1), every, or a number of replicas.")
+        str, Option(help="0, 1, quorum (or all, -1), every, or a number of replicas.")
     ] = "quorum",
     compression: CompressionOption = "none",
-    preset: Annotated[str | None, typer.Option(help="latency or throughput.")] = None,
+    preset: Annotated[str | None, Option(help="latency or throughput.")] = None,
     batch_bytes: BatchBytesOption = None,
     linger: Annotated[
-        str | None, typer.Option(help="How long a batch waits for more records, such as 5ms.")
+        str | None, Option(help="How long a batch waits for more records, such as 5ms.")
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
@@ -152,7 +149,7 @@ def produce(
             )
         records = Input(source, (whole if is_whole else blocks_of_lines)(source), parse, headers, partition)
         code = _run(producer, records, acknowledged=acks_word(acks) != "0")
-    raise typer.Exit(code)
+    raise click.exceptions.Exit(code)
 
 
 def _batch_bytes(given: str | None, preset: str | None, bytes_max: int | str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from api.cli.connection import connected
 from api.cli.output import (
@@ -23,14 +23,15 @@ from api.cli.output import (
     write_table,
     wrong_usage,
 )
+from api.cli.parameters import Argument, Option
 
 if TYPE_CHECKING:
     from raftlog.wire.bodies import TopicBody
 
-NameArgument = Annotated[str, typer.Argument(help="The topic's name.")]
+NameArgument = Annotated[str, Argument(help="The topic's name.")]
 ConfigOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--config",
         "--set",
         "-c",
@@ -42,12 +43,10 @@ ConfigOption = Annotated[
 
 def create(
     name: NameArgument,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="Number of partitions.")] = 1,
+    partitions: Annotated[int, Option("--partitions", "-p", min=1, help="Number of partitions.")] = 1,
     replication: Annotated[
         int | None,
-        typer.Option(
-            "--replication", "-r", min=1, help="Replicas of each partition.  [default: the brokers']"
-        ),
+        Option("--replication", "-r", min=1, help="Replicas of each partition.  [default: the brokers']"),
     ] = None,
     config: ConfigOption = None,
     server: ServerOption = DEFAULT_SERVER,
@@ -66,9 +65,7 @@ def create(
 
 
 def list_all(
-    pattern: Annotated[
-        str, typer.Argument(help="A pattern for names: * matches any text, ? one character.")
-    ] = "*",
+    pattern: Annotated[str, Argument(help="A pattern for names: * matches any text, ? one character.")] = "*",
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
 ) -> None:
@@ -108,9 +105,9 @@ def describe(
             write_json({"topic": msgspec.structs.asdict(topic), "partitions": partitions})
             return
         _show_topics([topic], output)
-        typer.echo()
+        click.echo()
         write_table(partitions)
-        typer.echo()
+        click.echo()
         _show_settings(topic)
 
 
@@ -119,7 +116,7 @@ def alter(
     config: ConfigOption = None,
     reset: Annotated[
         list[str] | None,
-        typer.Option("--reset", metavar="KEY", help="A setting to reset to its default; repeatable."),
+        Option("--reset", metavar="KEY", help="A setting to reset to its default; repeatable."),
     ] = None,
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
@@ -143,7 +140,7 @@ def alter(
 
 def delete(
     name: NameArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Delete a topic and all its records. Asks for its name as confirmation.
@@ -157,12 +154,12 @@ def delete(
     with errors_reported(changing=True), connected(server) as client:
         if not yes:
             client.topics.describe(name)  # a misspelt name fails before the question
-            typed = typer.prompt(
+            typed = click.prompt(
                 f"All records of {name} will be deleted. Type its name to delete it", err=True
             )
             if typed != name:
                 note(f"{typed} is not {name}; nothing was deleted")
-                raise typer.Exit(REFUSED)
+                raise click.exceptions.Exit(REFUSED)
         client.topics.delete(name)
         note(f"deleted {name}")
 

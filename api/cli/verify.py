@@ -6,16 +6,21 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+import click
 
 from api.cli.output import REFUSED, Format, OutputOption, errors_reported, note, show
+from api.cli.parameters import Option
 
 if TYPE_CHECKING:
     from raftlog.repair.verify import VerifyReport
 
 DirectoryOption = Annotated[
     Path,
-    typer.Option("--data", exists=True, file_okay=False, help="A broker's data, or a directory of several."),
+    Option(
+        "--data",
+        path=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="A broker's data, or a directory of several.",
+    ),
 ]
 
 _REMEDY = "start the broker: it is repaired from its peers"
@@ -71,7 +76,7 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
         show(rows, output)
         note(f"{len(found)} logs read, {len(rows)} damages")
         if rows:
-            raise typer.Exit(REFUSED)
+            raise click.exceptions.Exit(REFUSED)
 
 
 def _kept_twice(directory: Path) -> list[str]:

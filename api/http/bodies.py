@@ -1,22 +1,21 @@
-"""Reads the body of a request, counted and limited before it is held, and decodes JSON.
+"""Reads the body of a request, counted and limited before it is held.
 
-Decides: the limits of size, speed and encoding of a body, and how a decoding error becomes a JSON pointer.
+Decides: the limits of size, speed and encoding of a body. Leaves to others: JSON (``json_bodies``).
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import zlib
 from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 import aiohttp
-import msgspec
 from aiohttp import web
 
 from api.http.admission import Hold
 from api.http.errors import MalformedRequest, RequestTimeout
+from api.http.json_bodies import decode_json
 from api.http.parameters import media_type_of
 from api.http.requests import Request
 from api.http.routes import Call
@@ -41,12 +40,6 @@ class _Inflater(Protocol):
     @property
     def unconsumed_tail(self) -> bytes: ...
     def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
-
-
-_PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
-_FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<name>.*)`$", re.DOTALL)
-_STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
-_JSON_DECODERS: dict[type, msgspec.json.Decoder[object]] = {}
 
 
 def check_announced(request: Request, limits: Limits) -> None:
@@ -113,32 +106,6 @@ def unsupported(media_type: str, supported: tuple[str, ...]) -> UnsupportedMedia
     return UnsupportedMediaType(f"{sent}; send {' or '.join(supported)}", supported=list(supported))
 
 
-def decode_json(
-    body: bytes | bytearray, kind: type[T], error: type[InvalidRequest] = InvalidRequest, prefix: str = ""
-) -> T:
-    """JSON as a struct. Raises ``error`` with a JSON pointer."""
-    decoder = _JSON_DECODERS.get(kind)
-    if decoder is None:
-        decoder = _JSON_DECODERS[kind] = msgspec.json.Decoder(kind)
-    try:
-        if not body.isascii():
-            body.decode()  # the decoder does not validate raw values
-        decoded = decoder.decode(body)
-    except msgspec.ValidationError as wrong:
-        pointer, what = _pointed(str(wrong))
-        pointer = prefix + pointer
-        raise error(
-            f"{pointer or 'the body'}: {what}", errors=[f"{pointer}: {what}"], field=pointer
-        ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
-        what = "nested too deeply" if isinstance(wrong, RecursionError) else str(wrong)
-        raise error(
-            f"{prefix or 'the body'} is not JSON in UTF-8: {what}", errors=[f"{prefix}: {what}"], field=prefix
-        ) from None
-    assert isinstance(decoded, kind)
-    return decoded
-
-
 async def _read_chunks(
     request: Request, held: Hold, inflater: _Inflater | None, limits: Limits
 ) -> bytes | bytearray:
@@ -182,15 +149,3 @@ def _too_large(what: str, limits: Limits) -> RecordTooLarge:
         f"{what}, {limits.body_bytes_max} are allowed; send smaller requests",
         limit_bytes=limits.body_bytes_max,
     )
-
-
-def _pointed(message: str) -> tuple[str, str]:
-    """A decoder's message as JSON pointer and reason."""
-    found = _PLACE.match(message)
-    what, path = (found["what"], found["path"] or "") if found else (message, "")
-    pointer = "".join("/" + (index or name) for index, name in _STEP.findall(path))
-    field = _FIELD.match(what)
-    if field is not None:
-        pointer += "/" + field["name"].replace("~", "~0").replace("/", "~1")
-        what = "this field does not exist" if "unknown" in what else "this field is missing"
-    return pointer[:300], what[:300]

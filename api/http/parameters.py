@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
+from api.http.json_bodies import time_ms
 from api.http.requests import Request
 from partitions.values import QUORUM, Acks, AtTime, LastRecords, Position, Start
 from raftlog import units
@@ -138,25 +138,6 @@ def position(text: str, name: str) -> Position:
 def position_or_time(text: str, name: str) -> Position:
     """The same, and also a bare RFC 3339 time."""
     return AtTime(time_ms(text, name)) if "T" in text[4:] and ":" not in text[:10] else position(text, name)
-
-
-def time_ms(text: str, name: str) -> int:
-    """RFC 3339 with a zone, or milliseconds since 1970."""
-    if text.isascii() and text.isdigit() and len(text) <= 15:
-        return int(text)
-    # In a query a plus sign means a blank unless it is percent-encoded, which is often forgotten.
-    written = text.replace(" ", "+") if "T" in text else text
-    try:
-        moment = datetime.fromisoformat(written)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None or len(text) < 20:
-        raise InvalidRequest(f"{name}: {text[:64]!r} is not a time such as 2026-01-01T00:00:00Z", field=name)
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    milliseconds = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
-    if milliseconds < 0:
-        raise InvalidRequest(f"{name}: {text[:64]!r} is before 1970", field=name)
-    return milliseconds
 
 
 def etag(version: int) -> str:

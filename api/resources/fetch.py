@@ -32,9 +32,9 @@ from api.http.routes import (
     json_response,
 )
 from api.http.services import Limits
-from api.resources import json_answers
 from api.resources.events import RECORDS_PER_WRITE, stream
 from api.resources.json_answers import Page, View, is_shown_fast
+from api.resources.json_values import FORMATS
 from api.resources.reading import read, read_in_turn
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog import errors
@@ -126,7 +126,7 @@ async def _shown(call: Call, view: View, request: FetchRequest, turn: Turn) -> w
 def _view(call: Call, target: TopicPartition, limit: int) -> View:
     return View(
         target=target,
-        format=parameters.one_of(call.query, "format", json_answers.FORMATS),
+        format=parameters.one_of(call.query, "format", FORMATS),
         limit=limit,
         skips_undecodable=parameters.one_of(call.query, "undecodable", UNDECODABLE) == "skip",
     )
@@ -245,7 +245,7 @@ _FORMAT = Parameter(
     "format",
     "how JSON represents values: `auto` has objects and arrays as JSON, other UTF-8 as strings, all "
     "others in base64; the other formats have every value in that form, or return 422",
-    {"type": "string", "enum": list(json_answers.FORMATS), "default": "auto"},
+    {"type": "string", "enum": list(FORMATS), "default": "auto"},
 )
 _UNDECODABLE = Parameter(
     "undecodable",

@@ -19,10 +19,10 @@ from aiohttp import web
 from api.http.bodies import read_json
 from api.http.disconnects import has_client
 from api.http.routes import Call, Route, json_answer, json_response
-from api.resources import json_answers
 from api.resources.group_bodies import GROUP, MEMBER, SESSION_MS, listed, milliseconds, name_of
 from api.resources.group_members import asked
 from api.resources.json_answers import View
+from api.resources.json_values import FORMATS
 from api.resources.reading import read_at_once, read_in_turn
 from groups.requests import (
     Beat,
@@ -241,7 +241,7 @@ async def _records(state: _Poll) -> list[bodies.Message]:
             except OffsetOutOfRange as error:
                 state.positions[target] = _nearest(state.positions[target], error)
                 continue
-            view = View(target=target, format=json_answers.FORMATS[0], limit=limit)
+            view = View(target=target, format=FORMATS[0], limit=limit)
             page = await view.page(result, turn)
             state.positions[target] = page.next_offset
             size_bytes += sum(record.size for record in page.records)

@@ -89,7 +89,9 @@ async def list_rebalances(call: Call) -> web.StreamResponse:
 async def get_offsets(call: Call) -> web.StreamResponse:
     """The committed offsets and the lag behind each."""
     view = await _view(call, name_of(call, "group"))
-    lags = await call.services.group_offsets.lags(view)
+    offsets = call.services.group_offsets
+    is_wanted = parameters.one_of(call.query, "lag", ("true", "false")) == "true"
+    lags = await offsets.lags(view) if is_wanted else offsets.without_lag(view)
     return json_response(wire.GroupOffsetList([offset_body(lag) for lag in lags]))
 
 
@@ -269,7 +271,14 @@ ROUTES = (
         get_offsets,
         "Read committed offsets",
         "With the lag behind each, in records and in seconds.",
-        (GROUP,),
+        (
+            GROUP,
+            Parameter(
+                "lag",
+                "`false`: only the offsets, which asks no other broker",
+                {"type": "string", "enum": ["true", "false"], "default": "true"},
+            ),
+        ),
         {},
         {200: json_answer("by topic and partition", wire.GroupOffsetList)},
         _ERRORS,

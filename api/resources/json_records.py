@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from api.http.bodies import decode_json
-from api.http.parameters import time_ms
+from api.http.json_bodies import decode_json, time_ms
 from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 from raftlog.records.batch import HEADER_BYTES, Codec, batch_too_large
 from raftlog.records.builder import Record, build_batch

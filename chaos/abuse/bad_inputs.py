@@ -58,12 +58,12 @@ def bad_inputs(target: Target) -> Counter[str]:
     answer, document = target.ask("GET", paths.OPENAPI)
     if answer != "200":
         return Counter([answer])
-    told: Counter[str] = Counter()
+    responses: Counter[str] = Counter()
     for number, (method, path, body, media_type) in enumerate(_requests(target.topic, json.loads(document))):
         if number % round(1 / target.scale) == 0:
             headers = {"Content-Type": media_type} if media_type else {}
-            told[target.ask(method, path, body, headers, broker=number)[0]] += 1
-    return told
+            responses[target.ask(method, path, body, headers, broker=number)[0]] += 1
+    return responses
 
 
 def _requests(topic: str, document: dict[str, Any]) -> Iterator[tuple[str, str, bytes | None, str]]:

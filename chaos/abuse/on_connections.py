@@ -25,11 +25,11 @@ def _address(target: Target, broker: int) -> tuple[str, int]:
 def idle_connections(target: Target) -> Counter[str]:
     """As many connections as a broker has descriptors; a request meanwhile gets a response or a refusal."""
     with target.connections(IDLE_MAX) as opened:
-        told = Counter({"opened": len(opened)})
-        told[target.ask("GET", "/healthz/live")[0]] += 1
+        responses = Counter({"opened": len(opened)})
+        responses[target.ask("GET", "/healthz/live")[0]] += 1
         time.sleep(HOLD_S * target.scale)
-        told[target.ask("GET", "/metrics")[0]] += 1
-    return told
+        responses[target.ask("GET", "/metrics")[0]] += 1
+    return responses
 
 
 def announced_bodies(target: Target) -> Counter[str]:
@@ -39,11 +39,11 @@ def announced_bodies(target: Target) -> Counter[str]:
         f"Content-Length: {16 << 20}\r\n\r\n{{"
     ).encode()
     with target.connections(64, head) as opened:
-        told = Counter({"opened": len(opened)})
+        responses = Counter({"opened": len(opened)})
         time.sleep(HOLD_S * target.scale)
         body, headers = b'{"records":[{"value":1}]}', {"Content-Type": media_types.JSON}
-        told[target.ask("POST", target.records, body, headers)[0]] += 1
-    return told
+        responses[target.ask("POST", target.records, body, headers)[0]] += 1
+    return responses
 
 
 def readers_that_do_not_read(target: Target) -> Counter[str]:

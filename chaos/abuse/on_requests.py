@@ -25,14 +25,14 @@ def _bomb(content: bytes) -> bytes:
 
 def bombs_read_as_json(target: Target) -> Counter[str]:
     """A few kilobytes that decompress to a record of 15 MiB, five concurrent reads."""
-    told: Counter[str] = Counter()
+    responses: Counter[str] = Counter()
     for content in (bytes(BOMB_BYTES), b"x" * BOMB_BYTES, b"[" + b"1," * (BOMB_BYTES // 2 - 1) + b"1]"):
         answer, body = target.ask("POST", target.records, _bomb(content), BATCH)
-        told[answer] += 1
+        responses[answer] += 1
         if answer != "200":
             continue
-        told += target.at_once(5, partial(_read, target, json.loads(body)["base_offset"]))
-    return told
+        responses += target.at_once(5, partial(_read, target, json.loads(body)["base_offset"]))
+    return responses
 
 
 def _read(target: Target, offset: int, broker: int) -> str:
@@ -64,21 +64,21 @@ def many_records_deflated(target: Target) -> Counter[str]:
 
 def undecodable_batches(target: Target) -> Counter[str]:
     """Batches whose checksum is right and whose records are not."""
-    told: Counter[str] = Counter()
+    responses: Counter[str] = Counter()
     whole = build_batch([Record(b"value" * 20)] * 5, codec=Codec.NONE, timestamp_ms=1)
     for at in range(HEADER_BYTES, len(whole), 7):
         batch = bytearray(whole)
         batch[at] ^= 0xFF
         _CRC.pack_into(batch, _CRC_AT, checksum(bytes(batch[_CRC_AT + _CRC.size :])))
-        told[target.ask("POST", target.records, bytes(batch), BATCH)[0]] += 1
-    told[target.ask("GET", f"{target.records}?limit=10")[0]] += 1
-    return told
+        responses[target.ask("POST", target.records, bytes(batch), BATCH)[0]] += 1
+    responses[target.ask("GET", f"{target.records}?limit=10")[0]] += 1
+    return responses
 
 
 def long_pages(target: Target) -> Counter[str]:
     """Five concurrent readers of pages of ten thousand records, through 100,000 of them."""
     batch = build_batch([Record(b"v")] * 10_000, codec=Codec.ZSTD, timestamp_ms=1)
-    told = Counter(target.ask("POST", target.records, batch, BATCH)[0] for _ in range(target.times(10)))
+    responses = Counter(target.ask("POST", target.records, batch, BATCH)[0] for _ in range(target.times(10)))
 
     def read(broker: int) -> str:
         answer = ""
@@ -87,14 +87,14 @@ def long_pages(target: Target) -> Counter[str]:
             answer = target.ask("GET", path, broker=broker)[0]
         return answer
 
-    return told + target.at_once(5, read)
+    return responses + target.at_once(5, read)
 
 
 def many_producers(target: Target) -> Counter[str]:
     """New producer ids, and one batch with each of several ids that were never allocated."""
-    told: Counter[str] = Counter()
+    responses: Counter[str] = Counter()
     for number in range(target.times(500)):
-        told[target.ask("POST", paths.PRODUCERS, b"{}", {"Content-Type": media_types.JSON})[0]] += 1
+        responses[target.ask("POST", paths.PRODUCERS, b"{}", {"Content-Type": media_types.JSON})[0]] += 1
         batch = build_batch(
             [Record(b"v")],
             codec=Codec.NONE,
@@ -103,18 +103,18 @@ def many_producers(target: Target) -> Counter[str]:
             producer_epoch=0,
             base_sequence=0,
         )
-        told[target.ask("POST", target.records, batch, BATCH)[0]] += 1
-    return told
+        responses[target.ask("POST", target.records, batch, BATCH)[0]] += 1
+    return responses
 
 
 def foreign_pages(target: Target) -> Counter[str]:
     """Requests that a page in an operator's browser can send: a foreign Host, a foreign Origin."""
-    told: Counter[str] = Counter()
+    responses: Counter[str] = Counter()
     move = paths.of_partition(paths.TRANSFER_LEADERSHIP, target.topic, 0)
     for _ in range(target.times(100)):
-        told[target.ask("GET", target.records, headers={"Host": "evil.example"})[0]] += 1
-        told[target.ask("POST", move, b"", {"Origin": "http://evil.example"})[0]] += 1
-    return told
+        responses[target.ask("GET", target.records, headers={"Host": "evil.example"})[0]] += 1
+        responses[target.ask("POST", move, b"", {"Origin": "http://evil.example"})[0]] += 1
+    return responses
 
 
 ATTACKS: Final = (

@@ -57,7 +57,7 @@ class Result:
 
     name: str
     seconds: float
-    told: Counter[str]
+    responses: Counter[str]
     held: int  # samples of event loops, of all brokers, that were blocked for more than 50 ms
     late: int  # samples with that delay for any reason, including a busy machine
     slowest_probe_ms: float
@@ -75,7 +75,9 @@ class Result:
     @property
     def wrong(self) -> list[str]:
         """Responses that no request may get."""
-        return [answer for answer in self.told if answer.startswith("500") or answer.endswith("no problem")]
+        return [
+            answer for answer in self.responses if answer.startswith("500") or answer.endswith("no problem")
+        ]
 
     @property
     def line(self) -> str:
@@ -134,7 +136,7 @@ def _measured(
     for broker in cluster.brokers:
         Path(f"/proc/{cluster.pid(broker)}/clear_refs").write_text("5")  # the peak is counted from here
     began = time.monotonic()
-    told = attack.run(target)
+    responses = attack.run(target)
     seconds = time.monotonic() - began
     time.sleep(SETTLE_S * target.scale)
     peaks, after = _resident_mib(cluster, "VmHWM"), _resident_mib(cluster)
@@ -143,7 +145,7 @@ def _measured(
     return Result(
         name=attack.name,
         seconds=seconds,
-        told=told,
+        responses=responses,
         held=round(_too_late(cluster)[0] - held),
         late=round(_too_late(cluster)[1] - late),
         slowest_probe_ms=1000 * max(seen.probes, default=0.0),

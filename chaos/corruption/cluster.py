@@ -96,7 +96,7 @@ class RottingCluster(Simulation):
             logging.disable(logging.NOTSET)
         return [f"{violation.invariant}: {violation.detail}" for violation in self.violations]
 
-    # What a run consists of.
+    # Phases of a run.
 
     def start_all(self) -> None:
         """Switch every machine on."""

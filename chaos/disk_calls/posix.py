@@ -89,7 +89,7 @@ class Posix:
     def _is_directory(self, node: Node) -> bool:
         return os.path.isdir(node.path)
 
-    # What calls change.
+    # Effects of calls.
 
     def name(self, path: str, node: Node | None) -> None:
         """A name is set, or removed with None."""

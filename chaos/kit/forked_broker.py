@@ -38,6 +38,7 @@ class Faults(msgspec.Struct, frozen=True):
     """How one broker differs from a healthy one."""
 
     shift_ms: int = 0  # of its wall clock
+    passed_ms: int = 0  # of its monotonic clock
     disk_delay_ms: int = 0
     cut: tuple[int, ...] = ()  # peers
 
@@ -170,6 +171,6 @@ class _Equipment:
                     self._control.send(b".")
 
     def _set(self, faults: Faults) -> None:
-        self._clock.shift_ms = faults.shift_ms
+        self._clock.shift_ms, self._clock.passed_ms = faults.shift_ms, faults.passed_ms
         self._disk.delay_s = faults.disk_delay_ms / 1000
         self._transport.cut(frozenset(map(NodeId, faults.cut)))

@@ -60,10 +60,10 @@ class KitCluster(Cluster):
         self.kill(leader)
         return leader
 
-    def set_clock(self, shift_ms: int) -> None:
+    def set_clock(self, shift_ms: int, passed_ms: int) -> None:
         """The clocks of all brokers, also of those that are started later."""
         for broker, faults in self._faults.items():
-            self._set(broker, replace(faults, shift_ms=shift_ms))
+            self._set(broker, replace(faults, shift_ms=shift_ms, passed_ms=passed_ms))
 
     def slow_disk(self, broker: int, delay_ms: int) -> None:
         """The disk of one broker, also after its next start."""
@@ -131,8 +131,8 @@ class Supervisor:
                 return orders.Done(broker=cluster.kill_leader(topic, partition))
             case orders.LosePower(broker=broker, seed=seed):
                 cluster.lose_power(broker, seed)
-            case orders.SetClock(shift_ms=shift_ms):
-                cluster.set_clock(shift_ms)
+            case orders.SetClock(shift_ms=shift_ms, passed_ms=passed_ms):
+                cluster.set_clock(shift_ms, passed_ms)
             case orders.SlowDisk(broker=broker, delay_ms=delay_ms):
                 cluster.slow_disk(broker, delay_ms)
             case orders.Partition(sides=sides):

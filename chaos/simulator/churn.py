@@ -20,6 +20,7 @@ from raftlog.types import Offset, TopicPartition
 Result = TypeVar("Result")
 NAME: Final = "passing"
 TRIES: Final = 60
+LOOKS: Final = 100  # for a record that is not shown, 0.05 s apart
 
 
 class GaveUp(Exception):
@@ -60,7 +61,7 @@ class Churner(Client):
             value = f"{self._incarnation}-{number}"
             if await self._append(value):
                 written.add(value)
-        values = await self._read(len(written))
+        values = await self._read(written)
         old = sorted(self._written_before.intersection(values))
         lost = sorted(written.difference(values))
         self._written_before |= written
@@ -89,8 +90,8 @@ class Churner(Client):
             return False
         return True
 
-    async def _read(self, wanted: int) -> list[str]:
-        """Read everything from the beginning, at least ``wanted`` records.
+    async def _read(self, wanted: set[str]) -> list[str]:
+        """Read everything from the beginning; a leader may show an old end for a moment after its election.
 
         Reads from a broker that knows the newest incarnation: brokers that have all been down may use older
         metadata for a moment, in which a deleted topic still exists.
@@ -98,7 +99,7 @@ class Churner(Client):
 
         async def read(broker: Broker) -> list[str]:
             topic = await self._look(broker)
-            position, values = 0, []
+            position, looks, values = 0, 0, list[str]()
             while True:
                 request = FetchRequest(position=Offset(position))
                 result = await broker.gateway.fetch(TopicPartition(NAME, 0), request)
@@ -110,9 +111,11 @@ class Churner(Client):
                     if not batch.header.is_control
                     for record in read_records(batch)
                 ]
-                if result.next_offset in (position, result.high_watermark) and len(values) >= wanted:
+                is_at_end = result.next_offset in (position, result.high_watermark)
+                if is_at_end and (wanted.issubset(values) or looks >= LOOKS):
                     return values
                 if result.next_offset == position:
+                    looks += 1
                     await asyncio.sleep(0.05)
                 position = result.next_offset
 

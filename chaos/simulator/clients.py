@@ -149,7 +149,7 @@ class Client:
         start = int(str(error.details["start"]))
         if start <= position:
             self.cluster.violated("I13 a position stays valid", f"{self.name}: {error}")
-        self.cluster.log_starts.told(self.cluster.checked[partition], start)
+        self.cluster.log_starts.reported(self.cluster.checked[partition], start)
         now = self.cluster.loop.now
         return Poll(
             process=self.process,

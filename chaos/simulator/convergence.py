@@ -141,7 +141,7 @@ class Convergence:
             for what in leaks(machine, self._cluster.held_by_http(machine))
         ]
 
-    # What must be equal.
+    # Comparisons.
 
     def _problems(self) -> list[str]:
         found = []

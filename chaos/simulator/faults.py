@@ -171,7 +171,7 @@ class Faults:
         else:
             self._down(machine.kill if manner == "kill" else machine.lose_power)
 
-    # What can go wrong.
+    # The faults.
 
     def _any(self, rng: random.Random) -> Machine:
         machines = self._cluster.machines

@@ -58,7 +58,7 @@ class LogStarts:
         stored_s = record.stored_s.get((last.base, last.term))
         return stored_s is None or (self._run.loop.now - stored_s) * 1000 >= wanted_ms - SLACK_MS
 
-    def told(self, target: TopicPartition, start: int) -> None:
+    def reported(self, target: TopicPartition, start: int) -> None:
         """A client learns that all records below are deleted: some replica must begin there."""
         starts: set[int] = set()
         for machine in self._machines:

@@ -63,11 +63,11 @@ class ResponseChecks:
             detail = f"{result.next_offset} comes next, of {result.high_watermark}; shown up to {following}"
             self._violated(_SHOWN, f"{where}: {detail}")
 
-    def looked(self, target: TopicPartition, broker: Broker, told: tuple[Offset, int | None]) -> None:
+    def looked(self, target: TopicPartition, broker: Broker, reported: tuple[Offset, int | None]) -> None:
         """The reported end is not above the commit index (I18)."""
         record = self._record(broker, target)
         if record is not None:
-            self._check_end(record, told[0], f"broker {broker.node_id} {target}")
+            self._check_end(record, reported[0], f"broker {broker.node_id} {target}")
 
     def appended(
         self, target: TopicPartition, sent: bytes, acks: Acks, broker: Broker, receipt: AppendReceipt
@@ -142,7 +142,7 @@ class ResponseChecks:
     def _check_end(self, record: GroupRecord, end: int, where: str) -> None:
         known = record.committed[-1].last + 1 if record.committed else 0
         if end > known:
-            self._violated(_SHOWN, f"{where}: {end} is told, {known} is the end of what is committed")
+            self._violated(_SHOWN, f"{where}: {end} is reported, {known} is the committed end")
 
     def _record(self, broker: Broker, target: TopicPartition) -> GroupRecord | None:
         """The current record of a partition's group; None if it may be deleted."""

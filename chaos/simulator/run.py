@@ -91,7 +91,7 @@ class Run:
             if since_s > self.odds.busy_s:
                 await asyncio.sleep(period_s - since_s)
 
-    # What the loop tells.
+    # Events of the loop.
 
     def stepped(self, process: Process, function: Callable[..., object]) -> None:
         """A callback of a process has run."""

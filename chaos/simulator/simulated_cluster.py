@@ -54,7 +54,7 @@ class SimulatedCluster(Run):
         """Resources that a broker's HTTP side holds, by name."""
         return ()
 
-    # What machines tell.
+    # Events of machines.
 
     def starts(self, machine: Machine) -> None:
         self.clocks.starts(machine)

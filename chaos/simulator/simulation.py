@@ -57,7 +57,7 @@ class Simulation(SimulatedCluster):
         for machine in self.machines:
             machine.syncs.on_synced = partial(self.faults.synced, machine)
 
-    # What machines and checkers tell.
+    # Events of machines and checkers.
 
     def began(self, machine: Machine, process: Process) -> None:
         """Put the machine's host on the simulated network, without a listener yet."""
@@ -125,7 +125,7 @@ class Simulation(SimulatedCluster):
             config["message_timestamp_type"] = "CreateTime"
         making = loop.create_task(self.make_topic(TOPIC, odds.partitions, odds.replicas, **config))
         await asyncio.wait([making], timeout=SETUP_S)
-        if not making.done():  # every new leader is struck at once, again and again
+        if not making.done():  # each new leader gets a fault at once
             self.heal()
         await making
         clients = [loop.create_task(client.run()) for client in self._clients()]

@@ -40,6 +40,3 @@ class ProducerIdCipher:
     def _mixed(self, turn: int, half: int) -> int:
         digest = blake2b(half.to_bytes(4, "big"), digest_size=4, key=self._key, salt=bytes([turn])).digest()
         return int.from_bytes(digest, "big") & _HALF_MASK
-
-
-ProducerIds = ProducerIdCipher  # the former name; tests/helpers/controlled_cluster.py imports it

@@ -1,8 +1,7 @@
-"""Reads that wait for records which are not committed yet, ordered by what they wait for.
+"""Reads that wait for records which are not committed yet, ordered by the index for which they wait.
 
-Decides: which waiters a risen commit index wakes. Leaves to others: what they find; a wake is a hint
-to look again and means nothing more, so waking everybody is how a lost leadership or a deleted topic
-is told.
+Decides: which reads a new commit index wakes. Leaves to others: the result (``reads``). A read that is woken
+only checks its condition again, so a loss of leadership or the deletion of the topic wakes all reads.
 """
 
 from __future__ import annotations

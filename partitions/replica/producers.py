@@ -1,13 +1,13 @@
-"""Which batches a producer has sent before: what makes a retry harmless.
+"""Detects duplicates: the batches that a producer has sent before, so that a retry is harmless.
 
-Decides: whether a batch is new, a duplicate, out of order, or from a producer that was replaced.
-Leaves to others: what is remembered of committed batches (``producer_table``), when a batch is committed
-(``machine`` applies it then) and what is answered (``replica``).
+Decides: whether a batch is new, a duplicate, out of order, or from a fenced producer (``InFlight.check``).
+Leaves to others: the table of applied batches (``producer_table``), when a batch is applied (``machine``),
+and the response (``replica``).
 
-What is *applied* and what is *in flight* are kept apart. ``ProducerTable`` is part of every replica's
-state. ``InFlight`` belongs to one leader epoch: batches it has appended and that are not
-applied yet. A leader that steps down drops ``InFlight`` whole; what became of those batches is for
-the next leader to find in its log.
+Applied batches and batches in flight are stored separately. ``ProducerTable`` is part of every replica's
+state. ``InFlight`` belongs to one leader epoch: the batches that this leader has appended and that are not
+applied yet. A leader that steps down discards ``InFlight``; the next leader finds those batches in its log,
+as far as they were replicated.
 """
 
 from __future__ import annotations

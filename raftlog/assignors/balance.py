@@ -45,9 +45,7 @@ class Pool:
     members: Sequence[Member]
     owned: Mapping[Member, int]  # how many of the partitions each owner had, if it had any
     given: dict[Member, int] = field(init=False)
-    homes: dict[Member, None] = field(
-        init=False
-    )  # members that have less than they owned; a set with an order
+    homes: dict[Member, None] = field(init=False)  # those that have less than they owned; as ``pools``
 
     def __post_init__(self) -> None:
         self.given = dict.fromkeys(self.members, 0)
@@ -83,13 +81,13 @@ def share(pools: Sequence[Pool]) -> None:
 
 
 Step = tuple[Pool, Member]
-"""One partition more of a pool for a member. Each member of a path but the last one gives one of the next
-step's pool back."""
+"""One more partition of a pool for a member. A member with a next step gives one of that step's pool back."""
 
 
 def _add_one(path: Sequence[Step]) -> None:
-    path[0][0].left -= 1
-    path[-1][1].load += 1
+    first_pool, last_member = path[0][0], path[-1][1]
+    first_pool.left -= 1
+    last_member.load += 1
     for pool, member in path:
         pool.give(member, 1)
     for (_, member), (pool, _) in pairwise(path):

@@ -12,11 +12,15 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
+from raftlog.assignors.values import Assignor
 from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.client import AsyncClient, url_from
+from raftlog.client.consumer.core import ConsumerCore
+from raftlog.client.consumer.faces import Consumer
+from raftlog.client.consumer.options import consumer_options
 from raftlog.client.groups import AsyncGroups
-from raftlog.client.messages import Chunk, Decoder, Message
+from raftlog.client.messages import Chunk, Decoder, Decoders, Message
 from raftlog.client.options import URL_DEFAULT, Duration, Partitioner
 from raftlog.client.partition import CHUNK_BYTES, AsyncPartition, Position, Undecodable
 from raftlog.client.portal import Portal, SyncProxy, blocking
@@ -233,6 +237,51 @@ class Client(SyncProxy[AsyncClient]):
             )
 
         return Producer(self._portal.call(make), self._portal)
+
+    def consumer(
+        self,
+        group: str,
+        topics: Sequence[str] | str,
+        *,
+        delivery: str = "at_least_once",
+        reset: str = "earliest",
+        strategies: Sequence[str | Assignor] = ("range",),
+        member_id: str | None = None,
+        instance_id: str | None = None,
+        session_timeout: Duration = "10s",
+        rebalance_timeout: Duration = "60s",
+        commit_interval: Duration = "1s",
+        max_records: int = 500,
+        prefetch_bytes: int = 8 << 20,
+        key: Decoder | None = None,
+        value: Decoder | None = None,
+    ) -> Consumer:
+        """Join a group, in the background, and consume its topics.
+
+        ``delivery`` is ``at_least_once`` or ``at_most_once``. ``reset`` is where a partition without a
+        committed offset begins. ``strategies`` are names, or objects with ``name`` and ``assign``, and the
+        preferred one comes first.
+        ``member_id`` and ``instance_id`` (of a static member) are chosen by brokers unless given.
+        """
+        options = consumer_options(
+            group,
+            topics,
+            delivery=delivery,
+            reset=reset,
+            strategies=strategies,
+            member_id=member_id,
+            instance_id=instance_id,
+            session_timeout=session_timeout,
+            rebalance_timeout=rebalance_timeout,
+            commit_interval=commit_interval,
+            max_records=max_records,
+            prefetch_bytes=prefetch_bytes,
+        )
+
+        async def make() -> ConsumerCore:
+            return self._core.consumer_core(options, Decoders(key, value))
+
+        return Consumer(self._portal.call(make), self._portal)
 
     def partition(
         self, topic: str, number: int, *, key: Decoder | None = None, value: Decoder | None = None

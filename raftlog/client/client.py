@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
+from raftlog.assignors.values import Assignor
 from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
+from raftlog.client.consumer.core import ConsumerCore
+from raftlog.client.consumer.faces import AsyncConsumer
+from raftlog.client.consumer.options import ConsumerOptions, consumer_options
 from raftlog.client.environment import Environment
 from raftlog.client.groups import AsyncGroups
 from raftlog.client.messages import Decoder, Decoders
@@ -24,10 +28,12 @@ from raftlog.client.options import (
     producer_options,
 )
 from raftlog.client.partition import AsyncPartition
+from raftlog.client.portal import Portal
 from raftlog.client.producer import AsyncProducer
 from raftlog.client.receipts import Receipt
 from raftlog.client.replicas import AsyncReplicas
 from raftlog.client.session import Session
+from raftlog.types import TopicPartition
 
 URL_VARIABLE = "RAFTLOG_URL"
 
@@ -57,6 +63,9 @@ class AsyncClient:
         self._metadata = Metadata(self._session)
         self._producers: list[AsyncProducer] = []
         self._single: AsyncProducer | None = None
+        self._consumers: list[ConsumerCore] = []
+        self._portal: Portal | None = None  # of consumers, with a client of their own
+        self._second: AsyncClient | None = None
         self.topics = AsyncTopics(self._session, self._metadata)
         self.cluster = AsyncCluster(self._session)
         self.replicas = AsyncReplicas(self._session)
@@ -96,8 +105,14 @@ class AsyncClient:
 
     async def close(self, timeout: Duration = "30s") -> None:
         """Flush all producers, for at most ``timeout``, and close all connections."""
+        await asyncio.gather(*(consumer.close() for consumer in self._consumers))
+        self._consumers.clear()
         await asyncio.gather(*(producer.close(timeout) for producer in self._producers))
         self._producers.clear()
+        if self._portal is not None and self._second is not None:
+            await self._portal.awaited(self._second.close)
+            await asyncio.to_thread(self._portal.close)
+            self._portal = self._second = None
         await self._metadata.close()
         await self._session.close()
 
@@ -156,6 +171,66 @@ class AsyncClient:
                 timestamp=timestamp,
             )
         )
+
+    def consumer_core(self, options: ConsumerOptions, decoders: Decoders) -> ConsumerCore:
+        """A consumer that runs on this client's loop: what both faces stand on."""
+
+        def open_partition(target: TopicPartition) -> AsyncPartition:
+            return AsyncPartition(self._session, self._metadata, target.topic, target.partition, decoders)
+
+        core = ConsumerCore(self._session, options, open_partition)
+        self._consumers.append(core)
+        core.start()
+        return core
+
+    async def consumer(
+        self,
+        group: str,
+        topics: Sequence[str] | str,
+        *,
+        delivery: str = "at_least_once",
+        reset: str = "earliest",
+        strategies: Sequence[str | Assignor] = ("range",),
+        member_id: str | None = None,
+        instance_id: str | None = None,
+        session_timeout: Duration = "10s",
+        rebalance_timeout: Duration = "60s",
+        commit_interval: Duration = "1s",
+        max_records: int = 500,
+        prefetch_bytes: int = 8 << 20,
+        key: Decoder | None = None,
+        value: Decoder | None = None,
+    ) -> AsyncConsumer:
+        """Join a group, in the background; the options are those of ``raftlog.Client.consumer``."""
+        options = consumer_options(
+            group,
+            topics,
+            delivery=delivery,
+            reset=reset,
+            strategies=strategies,
+            member_id=member_id,
+            instance_id=instance_id,
+            session_timeout=session_timeout,
+            rebalance_timeout=rebalance_timeout,
+            commit_interval=commit_interval,
+            max_records=max_records,
+            prefetch_bytes=prefetch_bytes,
+        )
+        if self._portal is None:
+            self._portal = Portal()
+            self._second = AsyncClient(
+                self._session.bootstrap,
+                request_timeout=timedelta(seconds=self._session.request_timeout_s),
+                retry_timeout=timedelta(seconds=self._session.retry_timeout_s),
+            )
+            await self._portal.awaited(self._second.open)
+        portal, second = self._portal, self._second
+        assert second is not None
+
+        async def make() -> ConsumerCore:
+            return second.consumer_core(options, Decoders(key, value))
+
+        return AsyncConsumer(await portal.awaited(make), portal)
 
     def partition(
         self, topic: str, number: int, *, key: Decoder | None = None, value: Decoder | None = None

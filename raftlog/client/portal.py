@@ -10,6 +10,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from raftlog.errors import NotSent
@@ -41,18 +42,25 @@ class Portal:
                 "a blocking call on the client's own thread would wait for itself; call it on another thread"
             )
 
+        future = self._submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def awaited(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """The same for a task of another event loop, which goes on meanwhile."""
+        return await asyncio.wrap_future(self._submit(work))
+
+    def _submit(self, work: Callable[[], Awaitable[Result]]) -> Future[Result]:
         async def run() -> Result:
             return await work()
 
         with self._lock:
             if not self._is_open:
                 raise NotSent("the client is closed")
-            future = asyncio.run_coroutine_threadsafe(run(), self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+            return asyncio.run_coroutine_threadsafe(run(), self._loop)
 
     def close(self) -> None:
         """End the loop and its thread; waiting calls are cancelled."""

@@ -224,8 +224,10 @@ class PartitionSender:
         if reply.status == 202:
             return Stored(NO_OFFSET, None, Durability(self._options.acks, False, False, 0, -1))
         answer = reply.read(bodies.BatchesProduced)
-        told = answer.durability
-        durability = Durability(told.acks, told.committed, told.fsynced, told.replicas, answer.leader_epoch)
+        reported = answer.durability
+        durability = Durability(
+            reported.acks, reported.committed, reported.fsynced, reported.replicas, answer.leader_epoch
+        )
         return Stored(answer.base_offset, answer.timestamp, durability)
 
     def _learn(self, error: RaftlogError) -> None:

@@ -86,6 +86,11 @@ class Session:
         self._http: aiohttp.ClientSession | None = None
 
     @property
+    def bootstrap(self) -> tuple[str, ...]:
+        """The addresses that this client was given."""
+        return self._bootstrap
+
+    @property
     def is_open(self) -> bool:
         """True if requests can be made."""
         return self._http is not None

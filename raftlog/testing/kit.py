@@ -28,29 +28,31 @@ _topics = count(1)
 
 
 class BrokerClock:
-    """The wall clock of all brokers of one cluster. What expires goes by it; time-outs of requests do not."""
+    """The time of all brokers of one cluster. What expires goes by it; time-outs of requests do not."""
 
     def __init__(self, supervisor: Supervisor, cluster: int) -> None:
         self._supervisor = supervisor
         self._cluster = cluster
         self._shift_ms = 0
+        self._passed_ms = 0
 
     def advance(self, by: Duration) -> None:
         """Let this much time pass for the brokers: ``"30m"``. What is due then happens in the background."""
-        self._shift_to(self._shift_ms + milliseconds("by", by))
+        by_ms = milliseconds("by", by)
+        self._set(self._shift_ms + by_ms, self._passed_ms + by_ms)
 
     def reset(self) -> None:
-        """The time of this machine again."""
+        """The date of this machine again. What has expired stays so."""
         if self._shift_ms:
-            self._shift_to(0)
+            self._set(0, self._passed_ms)
 
     def time_ms(self) -> int:
-        """The time of the brokers, in milliseconds since 1970."""
+        """The date of the brokers, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000 + self._shift_ms
 
-    def _shift_to(self, shift_ms: int) -> None:
-        self._supervisor.ask(orders.SetClock(self._cluster, shift_ms))
-        self._shift_ms = shift_ms
+    def _set(self, shift_ms: int, passed_ms: int) -> None:
+        self._supervisor.ask(orders.SetClock(self._cluster, shift_ms, passed_ms))
+        self._shift_ms, self._passed_ms = shift_ms, passed_ms
 
 
 class Raftlog:

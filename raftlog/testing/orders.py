@@ -48,10 +48,11 @@ class LosePower(msgspec.Struct, frozen=True, tag=True):
 
 
 class SetClock(msgspec.Struct, frozen=True, tag=True):
-    """The wall clocks of all brokers are ahead of the machine's by this much."""
+    """The clocks of all brokers are ahead of the machine's by this much."""
 
     cluster: int
-    shift_ms: int
+    shift_ms: int  # of the wall clock
+    passed_ms: int  # of the monotonic clock; never falls
 
 
 class SlowDisk(msgspec.Struct, frozen=True, tag=True):

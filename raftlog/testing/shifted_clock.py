@@ -1,4 +1,4 @@
-"""The machine's clock, with a wall clock that a test moves."""
+"""The machine's clock, moved by a test."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from raftlog.clock import SystemClock
 
 
 class ShiftedClock(SystemClock):
-    """The machine's own clock, with a wall clock that is ahead by ``shift_ms``."""
+    """The machine's own clocks; the wall clock is ahead by ``shift_ms``, the other one by ``passed_ms``."""
 
-    def __init__(self, shift_ms: int = 0) -> None:
-        self.shift_ms = shift_ms
+    def __init__(self) -> None:
+        self.shift_ms = 0
+        self.passed_ms = 0  # never falls
+
+    def monotonic(self) -> float:
+        """Seconds since some moment; never goes back."""
+        return super().monotonic() + self.passed_ms / 1000
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970, and the shift."""

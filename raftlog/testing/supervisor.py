@@ -62,8 +62,8 @@ class Supervisor:
                 if outcome is None:
                     self._send(order)
                     outcome = self._receive()
-            except BaseException:  # as by Ctrl-C: later outcomes could be taken for this one
-                self._process.kill()
+            except BaseException:  # as by Ctrl-C: this outcome could be taken for that of a later order
+                self._end_orders()
                 raise
         if isinstance(outcome, orders.Failed):
             raise KitFailed(outcome.why)
@@ -71,13 +71,8 @@ class Supervisor:
 
     def close(self) -> None:
         """End the process and all brokers."""
-        with contextlib.suppress(OSError):
-            self.stdin.close()
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._end_orders()
+        self._wait()
         self.stdout.close()
 
     @property
@@ -96,8 +91,12 @@ class Supervisor:
         try:
             self.stdin.write(msgspec.json.encode(order) + b"\n")
             self.stdin.flush()
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter once there are no more orders
             raise self._ended() from error
+
+    def _end_orders(self) -> None:
+        with contextlib.suppress(OSError):
+            self.stdin.close()
 
     def _receive(self) -> orders.Outcome:
         line = self.stdout.readline()
@@ -106,6 +105,14 @@ class Supervisor:
         outcome: orders.Outcome = _outcomes.decode(line)
         return outcome
 
+    def _wait(self) -> int:
+        try:
+            return self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
     def _ended(self) -> KitFailed:
-        status = self._process.wait(STOP_S)
-        return KitFailed(f"the process of the brokers ended with status {status}; its errors are on stderr")
+        return KitFailed(
+            f"the process of the brokers ended with status {self._wait()}; its errors are on stderr"
+        )

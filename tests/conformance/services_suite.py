@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -21,9 +20,9 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.types import NodeId, Offset, TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import PRODUCER_IDS
-from tests.helpers.partition_cluster import ORDERS, batch_of, fetch_from, values_of
+from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
 
 
 class Broker(Protocol):
@@ -55,11 +54,11 @@ async def append(broker: Broker, *values: bytes, timestamp_ms: int = 1_000) -> i
 class ServicesSuite:
     """Subclasses have a fixture ``open_broker``."""
 
-    Open = Callable[[Path], AbstractAsyncContextManager[Broker]]
+    Open = Callable[[], AbstractAsyncContextManager[Broker]]
 
-    @in_real_time
-    async def test_a_name_is_given_once(self, open_broker: Open, tmp_path: Path) -> None:
-        async with open_broker(tmp_path) as broker:
+    @in_virtual_time
+    async def test_a_name_is_given_once(self, open_broker: Open) -> None:
+        async with open_broker() as broker:
             version = await create(broker, partitions=2)
             image = await broker.controller.current_image(5000)
             topic = image.topics["orders"]
@@ -69,20 +68,20 @@ class ServicesSuite:
                 await create(broker)
 
     @pytest.mark.parametrize(("factor", "config"), [(2, {}), (3, {}), (1, {"no.such.key": 1})])
-    @in_real_time
+    @in_virtual_time
     async def test_what_a_topic_cannot_be_is_refused(
-        self, open_broker: Open, tmp_path: Path, factor: int, config: dict[str, int | str]
+        self, open_broker: Open, factor: int, config: dict[str, int | str]
     ) -> None:
-        async with open_broker(tmp_path) as broker:
+        async with open_broker() as broker:
             with pytest.raises(InvalidRequest):
                 await broker.controller.create_topic(
                     "orders", partitions=1, replication_factor=factor, config=config, timeout_ms=5000
                 )
             assert (await broker.controller.current_image(5000)).topics == {}
 
-    @in_real_time
-    async def test_a_setting_is_changed_and_reset(self, open_broker: Open, tmp_path: Path) -> None:
-        async with open_broker(tmp_path) as broker:
+    @in_virtual_time
+    async def test_a_setting_is_changed_and_reset(self, open_broker: Open) -> None:
+        async with open_broker() as broker:
             version = await create(broker)
             alter = broker.controller.alter_config
             changed = await alter("orders", {"retention.ms": 5000}, expected_version=version, timeout_ms=5000)
@@ -95,9 +94,9 @@ class ServicesSuite:
             reset = await alter("orders", {"retention.ms": None}, expected_version=None, timeout_ms=5000)
             assert reset.config == {}
 
-    @in_real_time
-    async def test_a_deleted_topic_is_unknown(self, open_broker: Open, tmp_path: Path) -> None:
-        async with open_broker(tmp_path) as broker:
+    @in_virtual_time
+    async def test_a_deleted_topic_is_unknown(self, open_broker: Open) -> None:
+        async with open_broker() as broker:
             version = await create(broker)
             delete = broker.controller.delete_topic
             with pytest.raises(PreconditionFailed):
@@ -112,18 +111,16 @@ class ServicesSuite:
             with pytest.raises(UnknownTopic):
                 await broker.gateway.fetch(ORDERS, fetch_from(0))
 
-    @in_real_time
-    async def test_producer_ids_are_all_different(self, open_broker: Open, tmp_path: Path) -> None:
-        async with open_broker(tmp_path) as broker:
+    @in_virtual_time
+    async def test_producer_ids_are_all_different(self, open_broker: Open) -> None:
+        async with open_broker() as broker:
             found = [await broker.controller.allocate_producer_ids(count, 5000) for count in (3, 1, 10)]
             assert [len(each) for each in found] == [3, 1, 10]
             assert len({number for each in found for number in each}) == 14
 
-    @in_real_time
-    async def test_what_was_appended_is_read_in_whole_batches(
-        self, open_broker: Open, tmp_path: Path
-    ) -> None:
-        async with open_broker(tmp_path) as broker:
+    @in_virtual_time
+    async def test_what_was_appended_is_read_in_whole_batches(self, open_broker: Open) -> None:
+        async with open_broker() as broker:
             await create(broker)
             first = await append(broker, b"a", b"b", b"c")
             second = await append(broker, b"d")
@@ -142,20 +139,18 @@ class ServicesSuite:
                 )
                 assert found.high_watermark == second + 1
 
-    @in_real_time
-    async def test_an_offset_outside_the_log_names_the_valid_range(
-        self, open_broker: Open, tmp_path: Path
-    ) -> None:
-        async with open_broker(tmp_path) as broker:
+    @in_virtual_time
+    async def test_an_offset_outside_the_log_names_the_valid_range(self, open_broker: Open) -> None:
+        async with open_broker() as broker:
             await create(broker)
             end = 1 + await append(broker, b"a")
             with pytest.raises(OffsetOutOfRange) as caught:
                 await broker.gateway.fetch(ORDERS, fetch_from(end + 1))
             assert caught.value.details == {"start": 0, "end": end}
 
-    @in_real_time
-    async def test_a_partition_that_is_not_there_is_unknown(self, open_broker: Open, tmp_path: Path) -> None:
-        async with open_broker(tmp_path) as broker:
+    @in_virtual_time
+    async def test_a_partition_that_is_not_there_is_unknown(self, open_broker: Open) -> None:
+        async with open_broker() as broker:
             await create(broker)
             there_is_none = TopicPartition("orders", 1)
             with pytest.raises(UnknownPartition):
@@ -163,9 +158,9 @@ class ServicesSuite:
             with pytest.raises(UnknownPartition):
                 await broker.gateway.fetch(there_is_none, fetch_from(0))
 
-    @in_real_time
-    async def test_a_reader_that_waits_gets_what_comes(self, open_broker: Open, tmp_path: Path) -> None:
-        async with open_broker(tmp_path) as broker:
+    @in_virtual_time
+    async def test_a_reader_that_waits_gets_what_comes(self, open_broker: Open) -> None:
+        async with open_broker() as broker:
             await create(broker)
             end = 1 + await append(broker, b"a")
             waits = fetch_from(end, wait_ms=30_000, bytes_min=1)
@@ -175,11 +170,9 @@ class ServicesSuite:
             await append(broker, b"b")
             assert values_of((await reader).data) == [b"b"]
 
-    @in_real_time
-    async def test_a_reader_that_waits_learns_of_the_end_of_the_topic(
-        self, open_broker: Open, tmp_path: Path
-    ) -> None:
-        async with open_broker(tmp_path) as broker:
+    @in_virtual_time
+    async def test_a_reader_that_waits_learns_of_the_end_of_the_topic(self, open_broker: Open) -> None:
+        async with open_broker() as broker:
             await create(broker)
             end = 1 + await append(broker, b"a")
             waits = fetch_from(end, wait_ms=30_000, bytes_min=1)
@@ -189,9 +182,9 @@ class ServicesSuite:
             with pytest.raises(UnknownTopic):
                 await reader
 
-    @in_real_time
-    async def test_a_batch_that_is_sent_again_is_stored_once(self, open_broker: Open, tmp_path: Path) -> None:
-        async with open_broker(tmp_path) as broker:
+    @in_virtual_time
+    async def test_a_batch_that_is_sent_again_is_stored_once(self, open_broker: Open) -> None:
+        async with open_broker() as broker:
             await create(broker)
             (number,) = await broker.controller.allocate_producer_ids(1, 5000)
             producer = PRODUCER_IDS.id_of(number)
@@ -202,9 +195,9 @@ class ServicesSuite:
             assert receipts[0].base_offset == receipts[1].base_offset
             assert [receipt.was_duplicate for receipt in receipts] == [False, True]
 
-    @in_real_time
-    async def test_positions_are_offsets(self, open_broker: Open, tmp_path: Path) -> None:
-        async with open_broker(tmp_path) as broker:
+    @in_virtual_time
+    async def test_positions_are_offsets(self, open_broker: Open) -> None:
+        async with open_broker() as broker:
             await create(broker, **{"message.timestamp.type": "CreateTime"})
             first = await append(broker, b"a", timestamp_ms=1_000)
             second = await append(broker, b"b", timestamp_ms=2_000)
@@ -214,9 +207,9 @@ class ServicesSuite:
             assert await ask(ORDERS, Start.LATEST) == (second + 1, None)
             assert (await ask(ORDERS, Start.EARLIEST))[0] == 0
 
-    @in_real_time
-    async def test_partitions_are_described(self, open_broker: Open, tmp_path: Path) -> None:
-        async with open_broker(tmp_path) as broker:
+    @in_virtual_time
+    async def test_partitions_are_described(self, open_broker: Open) -> None:
+        async with open_broker() as broker:
             await create(broker, partitions=2)
             end = 1 + await append(broker, b"a")
             found = {status.partition: status for status in await broker.gateway.describe("orders")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -14,13 +13,13 @@ from tests.helpers.fake_services import fake_cluster
 
 
 @asynccontextmanager
-async def real_broker(tmp_path: Path) -> AsyncIterator[Broker]:
-    async with ControlledCluster(str(tmp_path), brokers=1) as cluster:
+async def real_broker() -> AsyncIterator[Broker]:
+    async with ControlledCluster(brokers=1) as cluster:
         yield cluster.any
 
 
 @asynccontextmanager
-async def fake_broker(tmp_path: Path) -> AsyncIterator[Broker]:
+async def fake_broker() -> AsyncIterator[Broker]:
     yield fake_cluster(None, 1).services
 
 

@@ -23,7 +23,7 @@ def test_attacks_break_no_promise() -> None:
     found = run_suite(scale=0.25)
     assert found.failures == []
     assert found.acknowledged > 100
-    told = {result.name: result.told for result in found.results}
+    told = {result.name: result.responses for result in found.results}
     assert told["requests with one mistake"].total() >= 300
     for name, refusals in REFUSED.items():
         answers = {answer for answer in told[name] if not answer.startswith(NOT_ANSWERED)}

@@ -15,7 +15,15 @@ import pytest
 
 from chaos.cluster import Cluster
 from raftlog import Client
-from tests.helpers.real_cluster import Answer, call, create_topic, eventually, has_leaders, produce_surely
+from tests.helpers.real_cluster import (
+    Answer,
+    call,
+    create_topic,
+    eventually,
+    has_leaders,
+    produce,
+    produce_surely,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -144,6 +152,8 @@ def test_committed_offsets_survive_the_death_of_their_coordinator(cluster: Clust
     cluster.start(wait_s=60)
     eventually(lambda: has_leaders(cluster.urls[0], "__offsets", 16), within_s=30, what="a coordinator")
     assert call(cluster.urls[1], "GET", "/v1/groups/crew/offsets").rows("items")[0]["committed_offset"] == 40
+    refused = produce(cluster.urls[0], "__offsets", ["forged"])
+    assert (refused.status, refused.json["field"]) == (422, "topic")
 
 
 # requirement: ST2

@@ -109,6 +109,20 @@ def test_the_clocks_of_a_cluster_move_together(raftlog_cluster: RaftlogCluster) 
     raftlog_cluster.wait_until(lambda: len(raftlog_cluster.read_all(topic)) == 1)
 
 
+def test_only_a_broker_that_is_down_is_dead_when_time_has_passed(raftlog_cluster: RaftlogCluster) -> None:
+    topic = raftlog_cluster.topic()
+    raftlog_cluster.kill(3)
+    raftlog_cluster.clock.advance("1m")
+
+    def alive() -> list[int]:
+        return [broker.broker_id for broker in raftlog_cluster.client.cluster.brokers() if broker.alive]
+
+    raftlog_cluster.wait_until(lambda: alive() == [1, 2], "2s")  # silence counts after 3 s
+    raftlog_cluster.clock.advance("1h")
+    raftlog_cluster.client.send(topic, "x")
+    assert alive() == [1, 2]
+
+
 def test_a_broker_that_is_not_there_is_named(raftlog_cluster: RaftlogCluster) -> None:
     with pytest.raises(KitFailed, match=r"there is no broker 4; the brokers are \[1, 2, 3\]"):
         raftlog_cluster.kill(4)
@@ -143,6 +157,8 @@ def _brokers_of(supervisor: Supervisor) -> list[int]:
 
 def _is_running(pid: int) -> bool:
     try:
-        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())  # empty once it has ended
-    except FileNotFoundError:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
         return False
+    return state != "Z" or len(threads) > 1  # once all have ended, its parent may ask for its status

@@ -1,120 +1,76 @@
-"""Brokers of one process with metadata: real hosts, controllers and managers, in memory or in a directory."""
+"""Simulated brokers with metadata and partitions: real controllers, managers and gateways."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Mapping, Sequence
 
 from partitions.hosting.hosted_metadata import HostedMetadata
 from partitions.hosting.replica_manager import ReplicaManager
 from partitions.metadata.active import ControllerSettings
 from partitions.metadata.commands import RegisterBroker
 from partitions.metadata.image import TopicInfo
-from partitions.metadata.producer_ids import ProducerIds
+from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
-from partitions.metadata.source import MetadataSource
 from partitions.reassignment.admin import PartitionAdmin
 from partitions.reassignment.reassigner import Reassigner
+from partitions.replica.replica import PartitionReplica
 from partitions.routing.gateway import Gateway
-from raftlog.hosting.compaction import CompactionManager
-from raftlog.hosting.opener import LogOpener
-from raftlog.hosting.retention import RetentionManager
-from raftlog.hosting.supervisor import Supervisor
-from raftlog.node.group_host import GroupHost
-from raftlog.storage.broken_groups import BrokenGroups
-from raftlog.storage.filesystem import Filesystem
-from raftlog.storage.log_storage import DiskWork
-from raftlog.storage.replica_registry import ReplicaRegistry
-from raftlog.testing.shifted_clock import ShiftedClock
+from partitions.values import QUORUM, Acks, AppendReceipt
+from raftlog.node.group_host import HostSettings
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.unsynced_filesystem import UnsyncedFilesystem
 from raftlog.types import METADATA_GROUP, NodeId
-from tests.helpers.loop_network import LoopNetwork
-from tests.helpers.partition_cluster import SETTINGS, eventually
+from tests.helpers.simulated_brokers import Place, SimulatedBroker, SimulatedBrokers
+from tests.helpers.virtual_time import eventually
 
-PRODUCER_IDS = ProducerIds(b"of a cluster for tests")
+SETTINGS = HostSettings(tick_ms=4, heartbeat_ticks=3, election_ticks=12, quiet_ticks=1000)
+PRODUCER_IDS = ProducerIdCipher(b"of a cluster for tests")
+NUMBER = 7
+PRODUCER = PRODUCER_IDS.id_of(NUMBER)  # a ``PartitionCluster`` has allocated it
 CONTROLLER = ControllerSettings(
     cluster_id="c" * 32, dead_timeout_ms=300, duty_interval_ms=20, retry_pause_ms=5, attempt_timeout_ms=500
 )
 
 
-def hosting(
-    host: GroupHost,
-    metadata: MetadataSource,
-    filesystem: Filesystem,
-    directory: str,
-    registry: ReplicaRegistry,
-) -> tuple[Supervisor, ReplicaManager]:
-    """The part that opens and closes the replicas of one broker, in ``directory``."""
-    broken = BrokenGroups(filesystem, directory, host.clock)
-    logs = LogOpener(filesystem, directory, host.clock, registry)
-    supervisor = Supervisor(host, registry, broken)
-    return supervisor, ReplicaManager(host, metadata, supervisor, logs, broken, producer_ids=PRODUCER_IDS)
+class ControlledBroker(SimulatedBroker):
+    """One broker with metadata and partitions; it does not repair them."""
 
-
-class ControlledBroker:
-    """One broker, in one incarnation of its process, on ``<directory>/broker-<id>``."""
-
-    def __init__(
-        self,
-        node_id: NodeId,
-        network: LoopNetwork,
-        directory: str,
-        voters: frozenset[NodeId],
-        life: int,
-        *,
-        rack: str | None = None,
-        filesystem: Filesystem | None = None,
-    ) -> None:
-        self.node_id = node_id
-        self.directory = f"{directory}/broker-{node_id}"
-        self.filesystem = filesystem or UnsyncedFilesystem()
-        self.clock = ShiftedClock()
-        self.fatal: list[BaseException] = []
-        self.disk = asyncio.Event()  # set while syncs may end
-        self.disk.set()
-        self.host = GroupHost(
-            node_id,
-            network.member(node_id, voters),
-            self.clock,
-            random.Random(1000 * node_id + life),
-            self._run_syncs,
-            on_fatal=self.fatal.append,
-            settings=SETTINGS,
-        )
-        registry = ReplicaRegistry.open(
-            self.filesystem, self.directory, random.Random(f"disk {node_id} {life}")
-        )
+    def __init__(self, place: Place, directory: str, rack: str | None) -> None:
+        super().__init__(place, directory, SETTINGS, repairs=False)
+        node_id, voters = place.node_id, frozenset(place.nodes)
         registration = RegisterBroker(
             node_id,
-            f"life-{life}",
+            f"life-{place.life}",
             f"http://127.0.0.1:{7000 + node_id}",
             "127.0.0.1",
             9000 + node_id,
             rack,
-            registry.disk_id,
+            self.registry.disk_id,
         )
-        rng = random.Random(f"ids {node_id} {life}")
+        rng = random.Random(f"ids {node_id} {place.life}")
         self.controller = Controller(self.host, voters, registration, CONTROLLER, rng)
-        self.supervisor, self.manager = hosting(
-            self.host, self.controller, self.filesystem, self.directory, registry
-        )
-        self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
-        self.compaction = CompactionManager(
-            self.host, self.filesystem, asyncio.to_thread, self.supervisor.serving_tenants, 0
+        self.manager = ReplicaManager(
+            self.host, self.controller, self.supervisor, self.logs, self.broken, producer_ids=PRODUCER_IDS
         )
         self.metadata = HostedMetadata(
             self.controller,
             self._begins,
-            LogOpener(self.filesystem, self.directory, self.host.clock, registry),
+            self.logs,
             asyncio.to_thread,
             f"{self.directory}/__metadata",
             tuple(voters - {node_id}),
         )
-        self.gateway = Gateway(node_id, lambda: self.controller.image, self.manager.replicas, self.host.calls)
-        self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
+        self.why_offline = "it is not open"
+        self.gateway = Gateway(
+            node_id,
+            lambda: self.controller.image,
+            self.manager.replicas,
+            self.host.calls,
+            why_offline=lambda target: self.why_offline,
+        )
+        self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
     async def start(self) -> None:
@@ -132,91 +88,48 @@ class ControlledBroker:
         await self.manager.stop()
         await self.supervisor.stop()
         await self.controller.stop()
-        # a host with failed syncs does not sync any more, so it closes no group
-        assert self.fatal == [], self.fatal
-        await self.host.stop()
-        assert self.fatal == []
+        await super().stop()
 
     async def _begins(self) -> bool:
         """The cluster starts with these brokers."""
         return False
 
-    async def _run_syncs(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
-        await self.disk.wait()
-        return [self._run(sync) for sync in syncs]
 
-    def _run(self, sync: DiskWork) -> OSError | None:
-        try:
-            sync.run()
-        except OSError as error:
-            return error
-        return None
+class ControlledCluster(SimulatedBrokers[ControlledBroker]):
+    """Brokers 1, 2, 3, ... of one cluster. Without a directory their disks are in memory."""
 
-
-class ControlledCluster:
-    """Brokers 1, 2, 3, ... of one cluster; use it with ``async with``."""
-
-    def __init__(self, directory: str, brokers: int = 3, *, racks: Sequence[str] = ()) -> None:
-        self.network = LoopNetwork(random.Random(brokers))
-        self.directory = directory
-        self.nodes = [NodeId(number) for number in range(1, brokers + 1)]
+    def __init__(self, directory: str | None = None, brokers: int = 3, *, racks: Sequence[str] = ()) -> None:
+        disk = FakeFilesystem if directory is None else UnsyncedFilesystem
+        super().__init__({NodeId(number): disk() for number in range(1, brokers + 1)})
+        self._directory = directory or "/data"
         self.racks = {node: racks[at] if racks else None for at, node in enumerate(self.nodes)}
-        self.brokers: dict[NodeId, ControlledBroker] = {}
-        self._lives = 0
 
-    def __iter__(self) -> Iterator[ControlledBroker]:
-        return iter(self.brokers.values())
+    def new(self, place: Place) -> ControlledBroker:
+        return ControlledBroker(place, self.directory_of(place.node_id), self.racks[place.node_id])
 
-    async def __aenter__(self) -> Self:
-        for node in self.nodes:
-            await self.start(node)
+    def directory_of(self, node: NodeId) -> str:
+        """Where a broker has its files, running or not."""
+        return f"{self._directory}/broker-{node}"
+
+    async def ready(self) -> None:
         await self.registered()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for broker in self.brokers.values():
-            broker.disk.set()  # a failed test may have left syncs waiting, and a stop waits for them
-        for node in list(self.brokers):
-            await self.stop(node)
-
-    async def start(self, node: NodeId, filesystem: Filesystem | None = None) -> ControlledBroker:
-        """The next incarnation of a broker."""
-        self._lives += 1
-        broker = ControlledBroker(
-            node,
-            self.network,
-            self.directory,
-            frozenset(self.nodes),
-            self._lives,
-            rack=self.racks[node],
-            filesystem=filesystem,
-        )
-        self.brokers[node] = broker
-        await broker.start()
-        return broker
-
-    async def stop(self, node: NodeId) -> None:
-        """End a broker's incarnation."""
-        await self.brokers.pop(node).stop()
 
     async def registered(self) -> None:
         """Return once every broker sees every running broker, alive, in its current incarnation."""
-        await eventually(lambda: all(broker.controller.is_registered for broker in self.brokers.values()))
-        version = max(broker.controller.image.version for broker in self.brokers.values())
-        for broker in self.brokers.values():
+        await eventually(lambda: all(broker.controller.is_registered for broker in self))
+        version = max(broker.controller.image.version for broker in self)
+        for broker in self:
             await broker.controller.wait_for_version(version, 5000)
 
     @property
     def any(self) -> ControlledBroker:
-        return next(iter(self.brokers.values()))
+        return next(iter(self))
 
     async def controller_broker(self) -> ControlledBroker:
         """The broker with the active controller."""
 
         def leader() -> ControlledBroker | None:
-            for broker in self.brokers.values():
+            for broker in self:
                 group = broker.host.groups.get(METADATA_GROUP)
                 if group is not None and group.is_ready:
                     return broker
@@ -229,12 +142,15 @@ class ControlledCluster:
 
     async def create(self, name: str, partitions: int = 1, factor: int = 3, **config: int | str) -> TopicInfo:
         """Create a topic and wait until every broker has opened its replicas."""
+        dotted = {key.replace("_", "."): value for key, value in config.items()}
+        return await self.create_with(name, partitions, factor, dotted)
+
+    async def create_with(
+        self, name: str, partitions: int, factor: int, config: Mapping[str, int | str]
+    ) -> TopicInfo:
+        """The same with the names of settings as they are."""
         topic = await self.any.controller.create_topic(
-            name,
-            partitions=partitions,
-            replication_factor=factor,
-            config={key.replace("_", "."): value for key, value in config.items()},
-            timeout_ms=5000,
+            name, partitions=partitions, replication_factor=factor, config=config, timeout_ms=5000
         )
         await self.settled(topic.version)
         return topic
@@ -242,6 +158,60 @@ class ControlledCluster:
     async def settled(self, version: int) -> None:
         """Return once every broker's replicas are those of metadata of this version."""
         async with asyncio.timeout(10):
-            for broker in self.brokers.values():
+            for broker in self:
                 await broker.controller.wait_for_version(version, 5000)
                 await broker.manager.settled()
+
+    def replica(self, node: NodeId) -> PartitionReplica:
+        """A broker's replica of ``orders``."""
+        return self.brokers[node].manager.replicas["orders", 0]
+
+    async def leader(self, *, other_than: NodeId | None = None) -> ControlledBroker:
+        """The broker that leads ``orders`` and is ready, once there is one."""
+        found: list[ControlledBroker] = []
+
+        def has_leader() -> bool:
+            found[:] = [
+                broker
+                for node, broker in self.brokers.items()
+                if node != other_than
+                and (replica := broker.manager.replicas.get(("orders", 0))) is not None
+                and replica.group.is_ready
+            ]
+            return bool(found)
+
+        await eventually(has_leader)
+        return max(found, key=lambda broker: self.replica(broker.node_id).group.term)
+
+
+class PartitionCluster(ControlledCluster):
+    """One with the topic ``orders`` of one partition, on the first three brokers."""
+
+    def __init__(self, brokers: int = 3, *, config: Mapping[str, int | str] | None = None) -> None:
+        super().__init__(None, brokers)
+        self.replicas = tuple(self.nodes[:3])
+        self._config = config or {}
+
+    async def ready(self) -> None:
+        await super().ready()
+        topic = await self.create_with("orders", 1, len(self.replicas), self._config)
+        assert set(topic.partitions[0].replicas) == set(self.replicas)
+        numbers = await self.any.controller.allocate_producer_ids(10, 5000)
+        assert NUMBER in numbers
+        await self.leader()
+
+    def followers(self, leader: ControlledBroker) -> list[ControlledBroker]:
+        """The other brokers that hold the partition."""
+        return [self.brokers[node] for node in self.replicas if node != leader.node_id]
+
+
+async def append(
+    cluster: ControlledCluster,
+    broker: ControlledBroker,
+    body: bytes,
+    *,
+    acks: Acks = QUORUM,
+    timeout_ms: int = 2_000,
+) -> AppendReceipt:
+    """Produce at one broker's replica, without a gateway."""
+    return await cluster.replica(broker.node_id).append(body, acks=acks, timeout_ms=timeout_ms)

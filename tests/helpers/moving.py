@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from partitions.metadata.image import PartitionInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM, FetchRequest
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
-from raftlog.types import NodeId, Offset, TopicPartition
+from raftlog.types import NodeId, Offset
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
-from tests.helpers.partition_cluster import batch_of, eventually
-
-ORDERS = TopicPartition("orders", 0)
+from tests.helpers.orders import ORDERS, batch_of
 
 
 def nodes(*numbers: int) -> tuple[NodeId, ...]:
@@ -55,22 +51,8 @@ async def values(broker: ControlledBroker) -> list[bytes | None]:
         at = result.next_offset
 
 
-async def leader(cluster: ControlledCluster) -> ControlledBroker:
-    """The broker that leads the partition and is ready."""
-
-    def leading() -> list[ControlledBroker]:
-        return [
-            broker
-            for broker in cluster.brokers.values()
-            if (replica := broker.manager.replicas.get(("orders", 0))) is not None and replica.group.is_ready
-        ]
-
-    await eventually(lambda: bool(leading()))
-    return max(leading(), key=lambda broker: broker.manager.replicas["orders", 0].group.term)
-
-
 async def led_by(asked: ControlledBroker, to: NodeId) -> None:
-    """Transfer until it leads: on a busy machine, where a tick is 4 ms, another broker may win."""
+    """Transfer until it leads: another broker may win."""
     for _ in range(5):
         led, term = await asked.admin.transfer_leadership(ORDERS, to, 5000)
         assert term > 0
@@ -79,6 +61,22 @@ async def led_by(asked: ControlledBroker, to: NodeId) -> None:
     raise AssertionError(f"broker {to} never led")
 
 
-def holds(tmp_path: Path, broker: int) -> bool:
-    folder = tmp_path / f"broker-{broker}"
-    return any(folder.glob("orders-*/Partition-0"))
+def folders(cluster: ControlledCluster, node: NodeId) -> list[str]:
+    """The directories of ``orders`` on a broker's disk, whether or not it runs."""
+    disk, directory = cluster.disks[node], cluster.directory_of(node)
+    return [f"{directory}/{name}" for name in disk.list_directory(directory) if name.startswith("orders-")]
+
+
+def holds(cluster: ControlledCluster, node: NodeId) -> bool:
+    """Whether a broker's disk has a replica of the partition."""
+    return any(cluster.disks[node].exists(f"{folder}/Partition-0") for folder in folders(cluster, node))
+
+
+def replace_disk(cluster: ControlledCluster, node: NodeId) -> None:
+    """The broker, which does not run, loses its replica and the identity of its disk."""
+    disk, directory = cluster.disks[node], cluster.directory_of(node)
+    for folder in folders(cluster, node):
+        disk.remove_tree(folder)
+    for name in disk.list_directory(directory):
+        if name.startswith("disk_id"):
+            disk.remove(f"{directory}/{name}")

@@ -1,6 +1,8 @@
 """Brokers with Raft groups on logs that can lose power, links with faults, in virtual time.
 
 Real ``GroupHost``, ``SegmentedLog`` and ``PartitionReplica``; only disk, network and time are simulated.
+Groups are opened without ``raftlog.hosting``: these are tests of the layer below it, and a group that fails
+stays as it is, where a supervisor would close it.
 Every entry that a member applies, in any incarnation, is compared at once with the entries that others have
 applied at the same index.
 """
@@ -32,7 +34,7 @@ from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
 from tests.helpers.compacting import compact_group
 from tests.helpers.fake_transport import FakeTransport
 from tests.helpers.loop_network import LoopNetwork
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import VirtualClock
 
 FIRST_GROUP = GroupId(1)

@@ -19,7 +19,7 @@ from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId, NodeId
 from tests.helpers.compacting import records_in, stored
 from tests.helpers.node_cluster import LOG_SETTINGS, ClusterNode, NodeCluster
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import run_virtual
 
 TROUBLE_S = 10.0

@@ -1,4 +1,8 @@
-"""A damaged replica, its peers, and the repair between them, on disks in memory."""
+"""A damaged replica, its peers, and the repair between them, on disks in memory.
+
+The peers are in states that a test chooses, without a Raft group: closed, still opening, or leading with a
+log that no election would give them. Simulated brokers would reach few of these states.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import cast
 
 import msgspec
 
-from raftlog.core.membership import Membership
+from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import ConnectionLost, InvalidRequest
 from raftlog.node.blocking import RunBlocking
@@ -30,9 +34,6 @@ from tests.helpers.log_files import DIRECTORY, open_log, segment, sync
 from tests.helpers.storage_batches import storage_batch
 
 GROUP = GroupId(5)
-
-
-NOBODY = Membership(frozenset())
 
 
 Answer = tuple[bytes, Sequence[bytes | bytearray | memoryview]]

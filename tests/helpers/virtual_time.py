@@ -76,17 +76,27 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """``Clock`` by the time of the running loop."""
+    """``Clock`` by the time of the running loop; the wall clock is ahead by ``shift_ms``."""
 
     is_known = True
+
+    def __init__(self) -> None:
+        self.shift_ms = 0
 
     def monotonic(self) -> float:
         """Seconds since the run began."""
         return asyncio.get_running_loop().time()
 
     def wall_ms(self) -> int:
-        """Some day of the year 2001, from its first moment on."""
-        return 1_000_000_000_000 + round(self.monotonic() * 1000)
+        """A day of the year 2001, from its first moment on, and the shift."""
+        return 1_000_000_000_000 + round(self.monotonic() * 1000) + self.shift_ms
+
+
+async def eventually(holds: Callable[[], bool], *, within_s: float = 30.0) -> None:
+    """Return as soon as a condition is met; fail when it is not met in time."""
+    async with asyncio.timeout(within_s):
+        while not holds():
+            await asyncio.sleep(0.002)
 
 
 def run_virtual(work: Coroutine[Any, Any, Result]) -> Result:

@@ -18,12 +18,12 @@ def test_no_fault_loses_an_acknowledged_record(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(1000, 1500, 10))
-def test_no_fault_loses_an_acknowledged_record_in_many_more_lives(first: int) -> None:
+def test_no_fault_loses_an_acknowledged_record_in_many_more_runs(first: int) -> None:
     for seed in range(first, first + 10):
         assert run_core(seed).violations == ()
 
 
-def test_equal_seeds_give_equal_lives() -> None:
+def test_equal_seeds_give_equal_runs() -> None:
     one, other = run_core(5), run_core(5, keeps_lines=True)
     assert (one.trace, one.happened, one.acknowledged) == (other.trace, other.happened, other.acknowledged)
     assert "everything is healed" in other.timeline

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from chaos.simulator.levels import BROKERS, CORE, HTTP, LOG, Seed, seeds
+from chaos.simulator.levels import BROKERS, CORE, GROUPS, HTTP, LOG, Seed, seeds
 from chaos.simulator.odds import AWAY, FORGET, MOVES, STALE_METADATA, TIMED_FAULTS, Odds
 from chaos.simulator.simulation import run
 
@@ -38,7 +38,7 @@ def test_no_schedule_of_faults_breaks_a_promise(first: int) -> None:
         assert run(seed).violations == ()
 
 
-@pytest.mark.parametrize("seed", ["core:40", "brokers:4", "log:4", "http:0"])
+@pytest.mark.parametrize("seed", ["core:40", "brokers:4", "log:4", "groups:4", "http:0"])
 def test_equal_seeds_give_equal_traces_whatever_the_order_of_sets(seed: str) -> None:
     processes = [simulated(hash_seed, "--seed", seed) for hash_seed in ("1", "2")]
     lines = [process.communicate()[0].splitlines()[-1] for process in processes]
@@ -49,18 +49,24 @@ def test_equal_seeds_give_equal_traces_whatever_the_order_of_sets(seed: str) -> 
 
 def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_twice() -> None:
     some = [str(seed) for seed in seeds(0, 32)]
-    assert some[:7] == ["brokers:0", "core:0", "log:0", "core:1", "core:2", "log:1", "core:3"]
-    assert some[28:] == ["core:18", "log:9", "brokers:1", "core:19"]
+    assert some[:7] == ["brokers:0", "core:0", "log:0", "groups:0", "core:1", "log:1", "core:2"]
+    assert some[28:] == ["core:17", "log:9", "brokers:1", "core:18"]
     assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 26))] == some
     assert [str(seed) for seed in seeds(269, 4)] == ["log:89", "brokers:9", "http:0", "log:90"]
     assert str(next(seeds(571, 1))) == "http:1"
     many = list(seeds(0, 3000))
     assert len(set(many)) == 3000
-    assert Counter(seed.level for seed in many) == {CORE: 1890, BROKERS: 100, LOG: 1000, HTTP: 10}
+    assert Counter(seed.level for seed in many) == {
+        CORE: 1790,
+        GROUPS: 100,
+        BROKERS: 100,
+        LOG: 1000,
+        HTTP: 10,
+    }
     assert Seed.named("7") == Seed(BROKERS, 7)
     assert Seed.named("core:7") == Seed(CORE, 7)
-    known = "core:number, log:number, http:number or brokers:number"
-    with pytest.raises(ValueError, match=f"say a number, {known}"):
+    known = "core:number, log:number, groups:number, http:number or brokers:number"
+    with pytest.raises(ValueError, match=f"give a number, {known}"):
         Seed.named("cores:7")
 
 

@@ -14,7 +14,7 @@ from chaos.simulator.storage_level.odds import LogOdds
 
 # requirement: L9, N4
 @pytest.mark.parametrize("first", range(1000, 1100, 25))
-def test_whatever_ends_its_lives_a_log_is_back_with_all_that_was_durable(first: int) -> None:
+def test_a_log_opens_after_any_crash_with_all_durable_entries(first: int) -> None:
     results = [run_log(seed) for seed in range(first, first + 25)]
     assert [violation for result in results for violation in result.violations] == []
     assert sum(result.acknowledged for result in results) > 500
@@ -35,7 +35,7 @@ def test_a_log_on_a_disk_that_lies_about_syncs_is_found_out() -> None:
     assert convicted >= 15
 
 
-def test_equal_seeds_give_equal_lives() -> None:
+def test_equal_seeds_give_equal_runs() -> None:
     once, again = run_log(7, keeps_lines=True), run_log(7)
     assert (once.trace, once.faults) == (again.trace, again.faults)
     assert "lose power" in once.timeline

@@ -36,28 +36,28 @@ def check_fetch(answered: Answered) -> None:
         _check_refused(answered)
     if exchange.status not in (200, 204) or "text/event-stream" in headers.get("content-type", ""):
         return
-    told = {
+    reported = {
         name: int(headers.get(f"raftlog-{name}", "-1"))
         for name in ("next-offset", "high-watermark", "log-start-offset", "leader-epoch")
     }
-    following, high_watermark = told["next-offset"], told["high-watermark"]
-    _check_ends(answered, following, high_watermark, told["log-start-offset"])
+    following, high_watermark = reported["next-offset"], reported["high-watermark"]
+    _check_ends(answered, following, high_watermark, reported["log-start-offset"])
     if exchange.status == 204:
         if exchange.answer or following != high_watermark:
             answered.wrong(_ENDS, f"nothing is there, {following} comes next and {high_watermark} is the end")
         _check_patience(answered)
     if headers.get("content-type") == _BATCH:
-        _check_batches(answered, told)
+        _check_batches(answered, reported)
         return
     body: dict[str, Any] = msgspec.json.decode(exchange.answer) if exchange.answer else {}
     shown: list[dict[str, Any]] = body.get("records", [])
     if body:
-        in_body = {name: body[name.replace("-", "_")] for name in told}
-        if in_body != told or body["up_to_date"] is not (following >= high_watermark):
-            answered.wrong(_ENDS, f"{in_body}, up to date {body['up_to_date']}; the headers say {told}")
+        in_body = {name: body[name.replace("-", "_")] for name in reported}
+        if in_body != reported or body["up_to_date"] is not (following >= high_watermark):
+            answered.wrong(_ENDS, f"{in_body}, up to date {body['up_to_date']}; the headers say {reported}")
         if not shown or (body["topic"], body["partition"]) != key_of(answered.target):
             answered.wrong(_SHOWN, f"{len(shown)} records of {body['topic']}/{body['partition']}")
-    _check_records(answered, shown, following, told)
+    _check_records(answered, shown, following, reported)
 
 
 def check_event(answered: Answered, event: bytes) -> None:
@@ -140,7 +140,7 @@ def check_message(answered: Answered, offset: int) -> None:
 
 
 def _check_records(
-    answered: Answered, shown: list[dict[str, Any]], following: int, told: dict[str, int]
+    answered: Answered, shown: list[dict[str, Any]], following: int, reported: dict[str, int]
 ) -> None:
     exchange = answered.exchange
     asked = exchange.query.get("offset", "earliest")
@@ -152,16 +152,16 @@ def _check_records(
     if asked.isdigit():
         begins = int(asked)
     elif asked == "earliest" and "wait" not in exchange.query:
-        begins = told["log-start-offset"]
+        begins = reported["log-start-offset"]
     elif asked == "latest":
         _check_not_before(answered, first)
     elif asked.startswith("-") and "max_bytes" not in exchange.query:
-        _check_last(answered, int(asked[1:]), limit, shown, told)
+        _check_last(answered, int(asked[1:]), limit, shown, reported)
         return
     elif asked.startswith("timestamp:"):
         wanted = int(asked.removeprefix("timestamp:"))
         early = [
-            row for row in _rows(answered, told["log-start-offset"], first) if row.timestamp_ms >= wanted
+            row for row in _rows(answered, reported["log-start-offset"], first) if row.timestamp_ms >= wanted
         ]
         # else it was the end of a replica without later records
         is_found = first < exchange.memory.get("least_end", 0)
@@ -175,22 +175,22 @@ def _check_records(
 
 
 def _check_last(
-    answered: Answered, count: int, limit: int, shown: list[dict[str, Any]], told: dict[str, int]
+    answered: Answered, count: int, limit: int, shown: list[dict[str, Any]], reported: dict[str, int]
 ) -> None:
     """The newest ``count`` below the reported end, the first ``limit`` of them."""
-    end = told["high-watermark"]
+    end = reported["high-watermark"]
     if end < answered.exchange.memory.get("least_end", 0):
         answered.wrong(_PLACE, f"the end is {end}")
-    if told["log-start-offset"] < answered.committed.known_from:
+    if reported["log-start-offset"] < answered.committed.known_from:
         return
-    wanted = _rows(answered, told["log-start-offset"], end)[-count:]
+    wanted = _rows(answered, reported["log-start-offset"], end)[-count:]
     if not wanted and shown:
         return  # it has waited for the first record
     _check_shown(answered, wanted[:limit], shown)
     following = wanted[limit].offset if len(wanted) > limit else end
     last = wanted[limit - 1].offset if len(wanted) > limit else end - 1
-    if not last < told["next-offset"] <= following:
-        answered.wrong(_PLACE, f"{told['next-offset']} comes next, {following} should")
+    if not last < reported["next-offset"] <= following:
+        answered.wrong(_PLACE, f"{reported['next-offset']} comes next, {following} should")
 
 
 def _check_shown(answered: Answered, wanted: list[Row], shown: list[dict[str, Any]]) -> None:
@@ -207,7 +207,7 @@ def _check_shown(answered: Answered, wanted: list[Row], shown: list[dict[str, An
             answered.wrong(_SHOWN, f"{one} where {row} is committed")
 
 
-def _check_batches(answered: Answered, told: dict[str, int]) -> None:
+def _check_batches(answered: Answered, reported: dict[str, int]) -> None:
     exchange = answered.exchange
     asked = exchange.query.get("offset", "")
     broker = answered.machine.broker
@@ -216,10 +216,10 @@ def _check_batches(answered: Answered, told: dict[str, int]) -> None:
     result = FetchResult(
         offset=Offset(int(asked)),
         data=exchange.answer,
-        next_offset=Offset(told["next-offset"]),
-        log_start_offset=Offset(told["log-start-offset"]),
-        high_watermark=Offset(told["high-watermark"]),
-        leader_epoch=Term(told["leader-epoch"]),
+        next_offset=Offset(reported["next-offset"]),
+        log_start_offset=Offset(reported["log-start-offset"]),
+        high_watermark=Offset(reported["high-watermark"]),
+        leader_epoch=Term(reported["leader-epoch"]),
     )
     answered.known.cluster.responses.read(answered.target, broker, result)
 
@@ -229,7 +229,7 @@ def _check_ends(answered: Answered, following: int, high_watermark: int, start: 
         detail = f"{following} comes next of {high_watermark}, committed is {answered.end}"
         answered.wrong(_ENDS, detail)
     if start > 0:
-        answered.known.cluster.log_starts.told(answered.target, start)
+        answered.known.cluster.log_starts.reported(answered.target, start)
 
 
 def _check_not_before(answered: Answered, first: int) -> None:
@@ -263,7 +263,7 @@ def _check_refused(answered: Answered) -> None:
         if not is_right or end > answered.end:
             answered.wrong(_ENDS, f"{offset} is refused, valid are {start} to {end} of {answered.end}")
     if start:
-        answered.known.cluster.log_starts.told(answered.target, start)
+        answered.known.cluster.log_starts.reported(answered.target, start)
 
 
 def _rows(answered: Answered, first: int, end: int) -> list[Row]:

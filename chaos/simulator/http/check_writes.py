@@ -88,17 +88,19 @@ def _check_receipt(
         known.cluster.violated(_RECEIPT, f"{exchange.path}: {record} has the time {row.timestamp_ms}")
 
 
-def _check_durability(known: KnownPartitions, exchange: Exchange, acks: Acks, told: dict[str, Any]) -> None:
+def _check_durability(
+    known: KnownPartitions, exchange: Exchange, acks: Acks, reported: dict[str, Any]
+) -> None:
     """The reported durability repeats the requested ``acks`` and satisfies it."""
     odds = known.cluster.odds
     least = {AcksKind.LEADER: 1, AcksKind.COUNT: acks.count}.get(acks.kind, 1)
     if acks == QUORUM and "reassign" not in odds.timed:
         least = odds.replicas // 2 + 1
-    is_right = told["acks"] == str(acks) and told["fsynced"] and told["replicas"] >= least
-    if acks.kind is not AcksKind.LEADER and not told["committed"]:
+    is_right = reported["acks"] == str(acks) and reported["fsynced"] and reported["replicas"] >= least
+    if acks.kind is not AcksKind.LEADER and not reported["committed"]:
         is_right = False
     if not is_right:
-        known.cluster.violated(_RECEIPT, f"{exchange.path} acks={acks}: {told}")
+        known.cluster.violated(_RECEIPT, f"{exchange.path} acks={acks}: {reported}")
 
 
 def _records_of(exchange: Exchange) -> list[dict[str, Any]]:

@@ -61,9 +61,9 @@ class Prober(SimulatedClient):
         try:
             answer = await poller.answer(SOON_S)
             if answer.status != 200:  # its content is checked on the wire
-                self._failed(machine, f"a poll at {end} was told {answer}, and not {value}")
+                self._failed(machine, f"a poll at {end} got {answer}, not {value}")
         except ConnectionLost:
-            self._failed(machine, f"a poll at {end} was not told of {value}")
+            self._failed(machine, f"a poll at {end} did not get {value}")
         poller.disconnect(by_reset=False)
 
     async def _streams(self, machine: Machine) -> None:

@@ -40,7 +40,7 @@ class Sent:
     process: int
     acks: str
     pending: PendingReceipt | None = None
-    told: tuple[Receipt | None, RaftlogError | None] | None = None
+    reported: tuple[Receipt | None, RaftlogError | None] | None = None
     times: int = 0
 
 
@@ -124,7 +124,7 @@ class ShippedProducer(SimulatedClient):
         while self.cluster.loop.now < deadline:
             await self._send(producer, waits=True, nowait=False)
             last = self._sent[-1] if self._sent else None
-            if last is not None and last.told is not None and last.told[0] is not None:
+            if last is not None and last.reported is not None and last.reported[0] is not None:
                 return
             await asyncio.sleep(10 * LOOK_S)
         detail = f"{self.name} can send nothing any more: {self._sent[-1:]}"
@@ -161,15 +161,19 @@ class ShippedProducer(SimulatedClient):
             receipt, error = await record.pending, None
         except RaftlogError as failure:
             receipt, error = None, failure
-        if record.told is None or record.told[0] != receipt or repr(record.told[1]) != repr(error):
-            self.cluster.violated(_ONCE, f"{record.value}: {receipt} {error!r}, and {record.told}")
+        if (
+            record.reported is None
+            or record.reported[0] != receipt
+            or repr(record.reported[1]) != repr(error)
+        ):
+            self.cluster.violated(_ONCE, f"{record.value}: {receipt} {error!r}, and {record.reported}")
 
     def _settled(self, record: Sent, receipt: Receipt | None, error: RaftlogError | None) -> None:
         record.times += 1
         if record.times > 1 or (receipt is None) is (error is None):
             self.cluster.violated(_ONCE, f"{record.value} for the {record.times}. time: {receipt} {error!r}")
             return
-        record.told = (receipt, error)
+        record.reported = (receipt, error)
         if receipt is not None:
             self._check_receipt(record, receipt)
         if error is not None and error.code in _UNDESERVED:
@@ -177,9 +181,9 @@ class ShippedProducer(SimulatedClient):
         self._write_down(record)
 
     def _write_down(self, record: Sent) -> None:
-        if record.told is None or record.pending is None:
+        if record.reported is None or record.pending is None:
             return
-        receipt, error = record.told
+        receipt, error = record.reported
         partition = record.pending._batch.partition
         offset = None
         if receipt is not None and record.acks in ("quorum", "every"):
@@ -212,7 +216,7 @@ class ShippedProducer(SimulatedClient):
         elif record.acks == "0":
             is_right = is_right and receipt.offset == -1
         if not is_right:
-            self.cluster.violated(_RECEIPT, f"{self.name} sent {record}, and was told {receipt}")
+            self.cluster.violated(_RECEIPT, f"{self.name} sent {record}, and got {receipt}")
 
     def _check_all_known(self, when: str) -> None:
         waiting = [one.value for one in self._sent if one.pending is None or not one.pending.done()]
@@ -244,7 +248,7 @@ class ShippedProducer(SimulatedClient):
         for _ in range(3):
             await self._send(producer, waits=False, nowait=False)
         await producer.flush()
-        bad = [one for one in self._sent if one.told is None or one.told[0] is None]
+        bad = [one for one in self._sent if one.reported is None or one.reported[0] is None]
         took_s = self.cluster.loop.now - began
         if bad or len(self._sent) < 3 or took_s > PATIENCE_S:
             detail = f"{self.name}: {bad} of {len(self._sent)}, after {took_s:g} s"

@@ -104,7 +104,7 @@ class RawConnection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort() if by_reset else self.transport.close()
 
-    # What the transport tells.
+    # Callbacks of the transport.
 
     def data_received(self, data: bytes) -> None:
         """More bytes of a response."""

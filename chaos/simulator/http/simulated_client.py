@@ -126,7 +126,7 @@ class SimulatedClient:
         start = int(str(error.details["start"]))
         if start <= position:
             self.cluster.violated("I13 a position stays valid", f"{self.name} at {position}: {error}")
-        self.cluster.log_starts.told(self.cluster.checked[partition], start)
+        self.cluster.log_starts.reported(self.cluster.checked[partition], start)
         self._note_poll(partition, [], log_start=start)
         return start
 

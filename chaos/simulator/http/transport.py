@@ -93,7 +93,7 @@ class StreamTransport(asyncio.Transport):
         """Of a piece that leaves now."""
         return self._network.delay(self.host)
 
-    # What the program asks.
+    # Calls of the program.
 
     def get_extra_info(self, name: str, default: object = None) -> object:
         """Only the address of the other end."""
@@ -180,7 +180,7 @@ class StreamTransport(asyncio.Transport):
         self._reset_peer()
         self._lose(None)
 
-    # What the network does.
+    # Events of the network.
 
     def vanish(self) -> None:
         """The process has ended, without a notification."""

@@ -73,7 +73,7 @@ def check_recovery(group: Group) -> None:
     group.run(100)
     leader = group.leader()
     if leader is None:
-        raise Broken("L2 a healed group works", "nobody leads")
+        raise Broken("L2 a healed group works", "there is no leader")
     group.propose(leader, 1)  # truncates tails that a leader without new entries would leave
     group.run(AGREES_WITHIN_STEPS - 130)
     _check_agreement(group)
@@ -111,13 +111,15 @@ def _lose_a_minority(group: Group) -> None:
             return
         if successor is not None:
             group.propose(successor, 1)
-    raise Broken("L7 a group works without a minority", f"{gone} of {voters} are gone, and nobody commits")
+    raise Broken(
+        "L7 a group works without a minority", f"{gone} of {voters} are gone, and nothing is committed"
+    )
 
 
 def _check_agreement(group: Group) -> None:
     leader = group.leader()
     if leader is None:
-        raise Broken("L3 replicas agree in the end", "nobody leads")
+        raise Broken("L3 replicas agree in the end", "there is no leader")
     core = leader.core
     if core.membership.is_joint:
         raise Broken("L3 replicas agree in the end", f"{core.membership} is never left")

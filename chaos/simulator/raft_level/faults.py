@@ -111,7 +111,7 @@ class CoreFaults(FaultPoints):
         if self._strikes[fault.kind](rng, node) and fault.kind not in NO_FAULTS:
             self.counts[fault.kind] += 1
 
-    # What can go wrong.
+    # The faults.
 
     def _crash(self, rng: random.Random, node: Node) -> bool:
         self._group.crash(node, rng)

@@ -19,8 +19,10 @@ SERVING = HostedState.SERVING
 
 
 def flip_a_bit_of_the_log(broker: HostingNode) -> None:
-    path = next(path for path in broker.disk.paths() if path.startswith(Counter.directory) and ".log" in path)
-    broker.disk.flip_bit(path, 80)
+    path = next(
+        path for path in broker.files.paths() if path.startswith(Counter.directory) and ".log" in path
+    )
+    broker.files.flip_bit(path, 80)
 
 
 @in_virtual_time
@@ -55,7 +57,7 @@ async def test_a_damaged_log_is_repaired_from_the_peers_while_they_go_on() -> No
         await cluster.until(lambda: damaged.state is SERVING)
         await cluster.until(lambda: damaged.counter.machine.state.total == 65)
         assert damaged.supervisor.reason_of(GROUP) == ""
-        assert examine(damaged.disk, Counter.directory).is_clean
+        assert examine(damaged.files, Counter.directory).is_clean
         assert states == [SERVING, HostedState.UNDER_REPAIR, SERVING]
 
 
@@ -95,7 +97,7 @@ async def test_a_group_that_has_broken_an_invariant_is_not_opened() -> None:
         node = cluster.nodes[0]
         await cluster.stop(node)
         clock = cluster.brokers[NodeId(2)].host.clock
-        BrokenGroups(cluster.disks[node], "/data", clock).note(GROUP, InvariantViolated("a test says so"))
+        BrokenGroups(cluster.files[node], "/data", clock).note(GROUP, InvariantViolated("a test says so"))
         broker = await cluster.start(node)
         await cluster.until(lambda: broker.state is HostedState.NEEDS_OPERATOR)
         assert "a test says so" in broker.supervisor.reason_of(GROUP)
@@ -107,7 +109,7 @@ async def test_a_log_that_found_no_room_is_opened_when_there_is_some() -> None:
     async with HostingCluster() as cluster:
         node = cluster.nodes[0]
         await cluster.stop(node)
-        disk = cluster.disks[node]
+        disk = cluster.files[node]
         disk.remove_tree(Counter.directory)
         disk.capacity_bytes = disk.used_bytes
         broker = await cluster.start(node)

@@ -8,7 +8,7 @@ from partitions.values import QUORUM
 from raftlog.node.group_host import HostSettings
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import FIRST_GROUP, NodeCluster
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 
 HEARTBEAT_S = 0.5
 

@@ -37,7 +37,7 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import BEFORE_LOG, GroupId, Index, NodeId, Term
 from tests.helpers.async_tests import in_real_time, in_virtual_time
 from tests.helpers.node_cluster import NodeCluster
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 from tests.helpers.quiet_listener import QuietListener
 from tests.helpers.storage_batches import storage_batch
 

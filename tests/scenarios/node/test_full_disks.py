@@ -12,7 +12,7 @@ from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId, Index, Offset
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import NodeCluster
-from tests.helpers.partition_cluster import batch_of, values_of
+from tests.helpers.orders import batch_of, values_of
 from tests.helpers.raft_member import members
 
 GROUP = GroupId(1)

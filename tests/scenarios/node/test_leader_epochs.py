@@ -16,7 +16,7 @@ from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 
 GROUP = GroupId(1)
 

@@ -15,7 +15,7 @@ from raftlog.node.codec import encode_message
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import NodeCluster
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 from tests.helpers.raft_member import members
 
 GROUP = GroupId(1)

@@ -8,7 +8,7 @@ from partitions.values import QUORUM, Start
 from raftlog.errors import NoLeader, NotLeader
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import FIRST_GROUP, NodeCluster
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 
 
 @in_virtual_time

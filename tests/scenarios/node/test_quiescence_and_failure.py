@@ -14,7 +14,7 @@ from raftlog.node.group_host import HostSettings
 from raftlog.types import GroupId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import NodeCluster
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import VirtualLoop
 
 GROUP = GroupId(1)

@@ -18,7 +18,7 @@ from raftlog.testing.fake_filesystem import PowerLost
 from raftlog.types import EntryId, GroupId, Index, NodeId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 from tests.helpers.raft_member import members
 
 GROUP = GroupId(1)

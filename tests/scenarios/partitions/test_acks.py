@@ -8,18 +8,25 @@ import pytest
 
 from partitions.values import QUORUM, Acks, AppendReceipt
 from raftlog.errors import CommitUnknown, InvalidRequest
-from tests.helpers.async_tests import in_real_time
-from tests.helpers.partition_cluster import Broker, PartitionCluster, batch_of, eventually
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.controlled_cluster import PRODUCER, ControlledBroker, PartitionCluster
+from tests.helpers.orders import batch_of
+from tests.helpers.virtual_time import eventually
 
 
 async def append(
-    cluster: PartitionCluster, broker: Broker, acks: str, *, body: bytes = b"", timeout_ms: int = 2_000
+    cluster: PartitionCluster,
+    broker: ControlledBroker,
+    acks: str,
+    *,
+    body: bytes = b"",
+    timeout_ms: int = 2_000,
 ) -> AppendReceipt:
     replica = cluster.replica(broker.node_id)
     return await replica.append(body or batch_of(b"a"), acks=Acks.parse(acks), timeout_ms=timeout_ms)
 
 
-@in_real_time
+@in_virtual_time
 async def test_quorum_waits_for_a_majority_and_for_no_more() -> None:
     # requirement: RP5, P5
     async with PartitionCluster() as cluster:
@@ -36,7 +43,7 @@ async def test_quorum_waits_for_a_majority_and_for_no_more() -> None:
         assert (await waiting).durability.acks == "quorum"
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_majority_without_the_leaders_own_disk_is_enough_for_quorum_and_not_for_a_count() -> None:
     # requirement: RP5, RP8
     async with PartitionCluster() as cluster:
@@ -50,7 +57,7 @@ async def test_a_majority_without_the_leaders_own_disk_is_enough_for_quorum_and_
         await counting
 
 
-@in_real_time
+@in_virtual_time
 async def test_leader_is_answered_by_its_own_disk_and_marked_as_not_committed() -> None:
     # requirement: RP6
     async with PartitionCluster() as cluster:
@@ -64,7 +71,7 @@ async def test_leader_is_answered_by_its_own_disk_and_marked_as_not_committed() 
             await append(cluster, leader, "1", timeout_ms=20)
 
 
-@in_real_time
+@in_virtual_time
 async def test_none_waits_for_nothing() -> None:
     # requirement: RP7
     async with PartitionCluster() as cluster:
@@ -75,7 +82,7 @@ async def test_none_waits_for_nothing() -> None:
         assert (durability.committed, durability.fsynced, durability.replicas) == (False, False, 0)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_count_with_a_dead_follower_ends_as_committed_and_not_reached() -> None:
     # requirement: RP8
     async with PartitionCluster() as cluster:
@@ -88,7 +95,7 @@ async def test_a_count_with_a_dead_follower_ends_as_committed_and_not_reached() 
         assert (await append(cluster, leader, "3")).durability.replicas == 3
 
 
-@in_real_time
+@in_virtual_time
 async def test_every_waits_for_replicas_in_sync_until_they_are_out_of_sync() -> None:
     # requirement: RP5
     async with PartitionCluster(config={"replica.lag.max.ms": 80}) as cluster:
@@ -102,7 +109,7 @@ async def test_every_waits_for_replicas_in_sync_until_they_are_out_of_sync() -> 
         assert receipt.durability.replicas == 2
 
 
-@in_real_time
+@in_virtual_time
 async def test_more_replicas_than_there_are_is_refused_with_the_reason() -> None:
     # requirement: RP8
     async with PartitionCluster() as cluster:
@@ -112,13 +119,13 @@ async def test_more_replicas_than_there_are_is_refused_with_the_reason() -> None
         assert cluster.replica(leader.node_id).group.last_index == -1
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_time_out_is_never_called_a_failure_and_the_proposal_goes_on() -> None:
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
         for follower in cluster.followers(leader):
             follower.disk.clear()
-        body = batch_of(b"a", producer=7, sequence=0)
+        body = batch_of(b"a", producer=PRODUCER, sequence=0)
         with pytest.raises(CommitUnknown) as unknown:
             await append(cluster, leader, "quorum", body=body, timeout_ms=20)
         assert not unknown.value.is_definite
@@ -129,7 +136,7 @@ async def test_a_time_out_is_never_called_a_failure_and_the_proposal_goes_on() -
         assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_cancelled_produce_goes_on_and_leaves_no_complaint() -> None:
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
@@ -152,21 +159,21 @@ async def test_a_cancelled_produce_goes_on_and_leaves_no_complaint() -> None:
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "quorum", "3", "every"])
-@in_real_time
+@in_virtual_time
 async def test_a_duplicate_is_answered_for_every_kind_of_acks(acks: str) -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        body = batch_of(b"a", producer=7, sequence=0)
+        body = batch_of(b"a", producer=PRODUCER, sequence=0)
         await append(cluster, leader, "quorum", body=body)
         receipt = await append(cluster, leader, acks, body=body)
         assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
         assert receipt.durability.acks == acks
 
 
-@in_real_time
+@in_virtual_time
 async def test_one_replica_commits_alone() -> None:
-    async with PartitionCluster(1, replicas=(1,)) as cluster:
+    async with PartitionCluster(1) as cluster:
         leader = await cluster.leader()
         for acks in ("quorum", "every", "1"):
             assert (await append(cluster, leader, acks)).durability.replicas == 1

@@ -17,9 +17,9 @@ from raftlog.storage import twin_file
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.virtual_time import eventually
 
 
 def image(version: int, bootstrap_id: str = "b") -> MetadataImage:
@@ -91,7 +91,7 @@ def test_a_full_disk_lets_folders_go_by_newer_metadata_but_not_by_the_first() ->
     assert twin_file.load(filesystem, "/data", APPLIED_FILE, Applied) == Applied("b", 3)
 
 
-@in_real_time
+@in_virtual_time
 async def test_no_folder_is_given_up_before_metadata_was_confirmed() -> None:
     filesystem = disk()
     filesystem.make_directories("/data/orders")
@@ -105,7 +105,7 @@ async def test_no_folder_is_given_up_before_metadata_was_confirmed() -> None:
 
 
 # requirement: T7
-@in_real_time
+@in_virtual_time
 async def test_a_broker_whose_cluster_has_lost_metadata_keeps_the_folders_that_it_does_not_know(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

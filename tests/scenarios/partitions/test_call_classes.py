@@ -10,18 +10,13 @@ from partitions.values import QUORUM, Start
 from raftlog.errors import Overloaded
 from raftlog.node.rpc_classes import CALLS_MAX, CallClass
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_real_time
-from tests.helpers.partition_cluster import (
-    ORDERS,
-    PartitionCluster,
-    batch_of,
-    eventually,
-    fetch_from,
-    values_of,
-)
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.controlled_cluster import PartitionCluster
+from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
+from tests.helpers.virtual_time import eventually
 
 
-@in_real_time
+@in_virtual_time
 async def test_parked_long_polls_keep_nobody_from_producing(monkeypatch: pytest.MonkeyPatch) -> None:
     # requirement: C4
     bound = 20

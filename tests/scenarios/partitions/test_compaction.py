@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -16,10 +15,11 @@ from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import StoredRecord, read_records
 from raftlog.types import NodeId, Offset, TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.compacting import records_in, stored
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
-from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.orders import batch_of
+from tests.helpers.virtual_time import eventually
 
 KEYS = 4
 
@@ -68,9 +68,9 @@ async def read_all(replica: PartitionReplica, *, bytes_max: int = 300) -> list[S
     return found
 
 
-@in_real_time
-async def test_the_newest_records_are_served_by_every_replica(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_the_newest_records_are_served_by_every_replica() -> None:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
         await write(cluster, 0, 39)
         before = {broker.node_id: records_in(stored(replica_on(broker).group.log)) for broker in cluster}
@@ -92,9 +92,9 @@ async def test_the_newest_records_are_served_by_every_replica(tmp_path: Path) ->
         assert await leader.offset_at(Offset(0)) == (0, None)
 
 
-@in_real_time
-async def test_a_log_is_compacted_again_once_enough_is_dirty(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_log_is_compacted_again_once_enough_is_dirty() -> None:
+    async with ControlledCluster() as cluster:
         config = {"cleanup.policy": "compact", "segment.bytes": 1024, "min.cleanable.dirty.ratio": "0.7"}
         await cluster.create("orders", **config)
         await write(cluster, 0, 39)
@@ -114,9 +114,9 @@ async def test_a_log_is_compacted_again_once_enough_is_dirty(tmp_path: Path) -> 
         )
 
 
-@in_real_time
-async def test_a_replica_that_was_away_gets_a_compacted_log(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_replica_that_was_away_gets_a_compacted_log() -> None:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
         await write(cluster, 0, 20)
         leader = await leader_of(cluster)
@@ -138,9 +138,9 @@ async def test_a_replica_that_was_away_gets_a_compacted_log(tmp_path: Path) -> N
         ]
 
 
-@in_real_time
-async def test_a_record_without_a_key_is_refused(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_record_without_a_key_is_refused() -> None:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders", **{"cleanup.policy": "compact", "validate.records": "false"})
         leader = await leader_of(cluster)
         with pytest.raises(InvalidRecord, match=r"record 0 has no key.* cleanup\.policy"):
@@ -148,9 +148,9 @@ async def test_a_record_without_a_key_is_refused(tmp_path: Path) -> None:
         await leader.append(batch_of(b"v", key=b""), acks=QUORUM, timeout_ms=5000)
 
 
-@in_real_time
-async def test_a_topic_that_is_compacted_and_deleted_loses_old_segments(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_topic_that_is_compacted_and_deleted_loses_old_segments() -> None:
+    async with ControlledCluster() as cluster:
         config = {"cleanup.policy": "compact,delete", "segment.bytes": 1024, "retention.bytes": 2048}
         await cluster.create("orders", **config)
         await write(cluster, 0, 39)
@@ -196,9 +196,9 @@ def tombstones(broker: ControlledBroker) -> list[int]:
 TOMBSTONES = {"cleanup.policy": "compact", "segment.bytes": 1024, "delete.retention.ms": 0}
 
 
-@in_real_time
-async def test_a_tombstone_goes_once_all_replicas_are_clean(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_tombstone_goes_once_all_replicas_are_clean() -> None:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders", **TOMBSTONES)
         await write(cluster, 0, 20)
         await delete_keys(cluster)
@@ -215,9 +215,9 @@ async def test_a_tombstone_goes_once_all_replicas_are_clean(tmp_path: Path) -> N
         assert asked == [broker.compaction.counts.questions for broker in cluster]
 
 
-@in_real_time
-async def test_a_young_tombstone_stays(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_young_tombstone_stays() -> None:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders", **{**TOMBSTONES, "delete.retention.ms": 3_600_000})
         await write(cluster, 0, 20)
         await delete_keys(cluster)
@@ -226,9 +226,9 @@ async def test_a_young_tombstone_stays(tmp_path: Path) -> None:
         assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 3
 
 
-@in_real_time
-async def test_a_replica_that_is_away_keeps_tombstones_on_all_and_gets_them(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_replica_that_is_away_keeps_tombstones_on_all_and_gets_them() -> None:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders", **TOMBSTONES)
         await write(cluster, 0, 20)
         leader = await leader_of(cluster)
@@ -249,10 +249,10 @@ async def test_a_replica_that_is_away_keeps_tombstones_on_all_and_gets_them(tmp_
             assert {each.key for each in records_in(stored(replica_on(broker).group.log))} == {b"other"}
 
 
-@in_real_time
-async def test_a_replica_that_is_added_again_begins_empty(tmp_path: Path) -> None:
+@in_virtual_time
+async def test_a_replica_that_is_added_again_begins_empty() -> None:
     """Its former log has records whose tombstones are gone."""
-    async with ControlledCluster(str(tmp_path)) as cluster:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders", **TOMBSTONES)
         await write(cluster, 0, 20)
         leader = await leader_of(cluster)

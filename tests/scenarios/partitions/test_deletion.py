@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -17,10 +16,11 @@ from raftlog.core.membership import Membership
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.node.rpc import decode_body, encode_body
 from raftlog.types import GroupId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
-from tests.helpers.moving import ORDERS, create, info, leader, produce
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.moving import create, info, produce
+from tests.helpers.orders import ORDERS
+from tests.helpers.virtual_time import eventually
 
 
 async def asks(
@@ -38,16 +38,16 @@ async def asks(
 
 
 @asynccontextmanager
-async def leader_and_stranger(
-    tmp_path: Path,
-) -> AsyncIterator[tuple[ControlledCluster, ControlledBroker, ControlledBroker]]:
+async def leader_and_stranger() -> AsyncIterator[
+    tuple[ControlledCluster, ControlledBroker, ControlledBroker]
+]:
     """Of four brokers three hold a partition: its leader, and the fourth. Nothing moves."""
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+    async with ControlledCluster(brokers=4) as cluster:
         _, outside = await create(cluster)
         await produce(cluster, b"a")
         for broker in cluster.brokers.values():
             await broker.reassigner.stop()
-        yield cluster, await leader(cluster), cluster.brokers[outside]
+        yield cluster, await cluster.leader(), cluster.brokers[outside]
 
 
 async def may_go(
@@ -57,33 +57,33 @@ async def may_go(
 
 
 # requirement: F2
-@in_real_time
-async def test_a_stranger_may_go_and_not_by_metadata_that_the_leader_has_not_seen(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (_, led, stranger):
+@in_virtual_time
+async def test_a_stranger_may_go_and_not_by_metadata_that_the_leader_has_not_seen() -> None:
+    async with leader_and_stranger() as (_, led, stranger):
         assert await may_go(stranger, led)
         assert not await may_go(stranger, led, version=1000)
         with pytest.raises(RaftlogError):
             await may_go(stranger, led, group=1)
 
 
-@in_real_time
-async def test_a_learner_may_not_go_whatever_the_metadata_says(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (_, led, stranger):
+@in_virtual_time
+async def test_a_learner_may_not_go_whatever_the_metadata_says() -> None:
+    async with leader_and_stranger() as (_, led, stranger):
         group = led.manager.replicas["orders", 0].group
         await group.change_membership(Membership(group.membership.voters, frozenset({stranger.node_id})))
         assert not await may_go(stranger, led)
 
 
-@in_real_time
-async def test_who_is_wanted_may_not_go_although_its_group_does_not_know_it(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (_, led, stranger):
+@in_virtual_time
+async def test_who_is_wanted_may_not_go_although_its_group_does_not_know_it() -> None:
+    async with leader_and_stranger() as (_, led, stranger):
         await led.admin.change_replicas(MoveReplicas("orders", 0, add=stranger.node_id), 5000)
         assert not await may_go(stranger, led)
 
 
-@in_real_time
-async def test_nobody_goes_by_a_membership_that_is_not_committed(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
+@in_virtual_time
+async def test_nobody_goes_by_a_membership_that_is_not_committed() -> None:
+    async with leader_and_stranger() as (cluster, led, stranger):
         group = led.manager.replicas["orders", 0].group
         voters = group.membership.voters
         learning = Membership(voters, frozenset({stranger.node_id}))
@@ -99,9 +99,9 @@ async def test_nobody_goes_by_a_membership_that_is_not_committed(tmp_path: Path)
         assert await may_go(stranger, led)
 
 
-@in_real_time
-async def test_a_leader_that_hears_no_majority_lets_nobody_go(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
+@in_virtual_time
+async def test_a_leader_that_hears_no_majority_lets_nobody_go() -> None:
+    async with leader_and_stranger() as (cluster, led, stranger):
         for other in set(cluster.nodes) - {led.node_id, stranger.node_id}:
             cluster.network.cut_both(led.node_id, other)
         with pytest.raises(RaftlogError):
@@ -115,9 +115,9 @@ async def is_prepared(
 
 
 # requirement: F2
-@in_real_time
-async def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
+@in_virtual_time
+async def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new() -> None:
+    async with leader_and_stranger() as (cluster, led, stranger):
         topic = await led.admin.change_replicas(MoveReplicas("orders", 0, add=stranger.node_id), 5000)
         await cluster.settled(topic.version)
         assert await is_prepared(led, stranger)
@@ -127,10 +127,10 @@ async def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new(tmp
         assert not await is_prepared(led, stranger)
 
 
-@in_real_time
-async def test_a_broker_whose_replica_leaves_is_not_prepared(tmp_path: Path) -> None:
+@in_virtual_time
+async def test_a_broker_whose_replica_leaves_is_not_prepared() -> None:
     """The metadata wants it no more, and its group names it still, so it is open."""
-    async with leader_and_stranger(tmp_path) as (cluster, led, _):
+    async with leader_and_stranger() as (cluster, led, _):
         partition = info(led)
         leaving = next(node for node in partition.replicas if node != led.node_id)
         rest = tuple(node for node in partition.replicas if node != leaving)
@@ -145,9 +145,9 @@ async def test_a_broker_whose_replica_leaves_is_not_prepared(tmp_path: Path) -> 
 
 
 # requirement: M3
-@in_real_time
-async def test_a_broker_says_that_it_has_no_replica_only_by_confirmed_metadata(tmp_path: Path) -> None:
-    async with leader_and_stranger(tmp_path) as (cluster, led, stranger):
+@in_virtual_time
+async def test_a_broker_says_that_it_has_no_replica_only_by_confirmed_metadata() -> None:
+    async with leader_and_stranger() as (cluster, led, stranger):
         held = info(led).group_id
         await eventually(lambda: _answers(stranger, held))
         assert stranger.manager.directory_of(held) is None

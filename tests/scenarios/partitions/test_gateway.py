@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -28,12 +27,14 @@ from raftlog.node.rpc import decode_body, encode_body
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, Offset, TopicPartition
-from tests.helpers.async_tests import in_real_time
-from tests.helpers.partition_cluster import ORDERS, Broker, PartitionCluster, batch_of, eventually
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.controlled_cluster import PRODUCER, PRODUCER_IDS, ControlledBroker, PartitionCluster
+from tests.helpers.orders import ORDERS, batch_of
+from tests.helpers.virtual_time import eventually
 
 
 async def append(
-    broker: Broker, body: bytes, *, acks: str = "quorum", timeout_ms: int = 3_000
+    broker: ControlledBroker, body: bytes, *, acks: str = "quorum", timeout_ms: int = 3_000
 ) -> AppendReceipt:
     return await broker.gateway.append(ORDERS, body, acks=Acks.parse(acks), timeout_ms=timeout_ms)
 
@@ -42,7 +43,7 @@ def fetch_from(position: int, *, wait_ms: int = 0) -> FetchRequest:
     return FetchRequest(position=Offset(position), wait_ms=wait_ms)
 
 
-@in_real_time
+@in_virtual_time
 async def test_every_broker_serves_every_partition() -> None:
     # requirement: P4, T7
     async with PartitionCluster(5) as cluster:
@@ -58,7 +59,7 @@ async def test_every_broker_serves_every_partition() -> None:
             assert broker.gateway.leader_of(ORDERS) == (await cluster.leader()).node_id
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_leaders_refusals_come_through_the_hop_as_they_are() -> None:
     async with PartitionCluster(5) as cluster:
         far = cluster.brokers[NodeId(5)]
@@ -72,9 +73,9 @@ async def test_the_leaders_refusals_come_through_the_hop_as_they_are() -> None:
         assert far.gateway.bytes_in_flight == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_unknown_names_are_told_apart() -> None:
-    async with PartitionCluster(1, replicas=(1,)) as cluster:
+    async with PartitionCluster(1) as cluster:
         gateway = cluster.brokers[NodeId(1)].gateway
         with pytest.raises(UnknownTopic):
             await gateway.fetch(TopicPartition("other", 0), fetch_from(0))
@@ -84,7 +85,7 @@ async def test_unknown_names_are_told_apart() -> None:
             await gateway.describe("other")
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_change_of_leader_during_a_long_poll_goes_unnoticed() -> None:
     # requirement: C3
     async with PartitionCluster(4) as cluster:
@@ -106,7 +107,7 @@ async def test_a_change_of_leader_during_a_long_poll_goes_unnoticed() -> None:
             assert result.leader_epoch == receipt.leader_epoch
 
 
-@in_real_time
+@in_virtual_time
 async def test_while_there_is_no_leader_a_request_waits_for_one() -> None:
     async with PartitionCluster(4) as cluster:
         leader = await cluster.leader()
@@ -117,7 +118,7 @@ async def test_while_there_is_no_leader_a_request_waits_for_one() -> None:
         assert receipt.leader_epoch > 1
 
 
-@in_real_time
+@in_virtual_time
 async def test_without_a_majority_a_request_is_told_to_come_back() -> None:
     # requirement: F6
     async with PartitionCluster() as cluster:
@@ -132,7 +133,7 @@ async def test_without_a_majority_a_request_is_told_to_come_back() -> None:
         assert refused.value.is_definite
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_produce_whose_answer_is_lost_is_unknown_and_not_sent_again() -> None:
     # requirement: D2
     async with PartitionCluster(4) as cluster:
@@ -142,7 +143,7 @@ async def test_a_produce_whose_answer_is_lost_is_unknown_and_not_sent_again() ->
         for follower in cluster.followers(leader):
             follower.disk.clear()
         sending = asyncio.create_task(append(far, batch_of(b"b")))
-        await eventually(lambda: all(cluster.replica(node).group.last_index == 1 for node in cluster.logs))
+        await eventually(lambda: all(cluster.replica(n).group.last_index == 1 for n in cluster.replicas))
         cluster.network.isolate(leader.node_id)
         for follower in cluster.followers(leader):
             follower.disk.set()
@@ -151,27 +152,27 @@ async def test_a_produce_whose_answer_is_lost_is_unknown_and_not_sent_again() ->
         assert unknown.value.details["committed"] is None
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_produce_with_a_producer_id_is_sent_again_and_stands_there_once() -> None:
     # requirement: D3
     async with PartitionCluster(4) as cluster:
         leader = await cluster.leader()
         far = cluster.brokers[NodeId(4)]
-        await append(far, batch_of(b"a", producer=7, sequence=0))
+        await append(far, batch_of(b"a", producer=PRODUCER, sequence=0))
         for follower in cluster.followers(leader):
             follower.disk.clear()
-        sending = asyncio.create_task(append(far, batch_of(b"b", producer=7, sequence=1)))
-        await eventually(lambda: all(cluster.replica(node).group.last_index == 1 for node in cluster.logs))
+        sending = asyncio.create_task(append(far, batch_of(b"b", producer=PRODUCER, sequence=1)))
+        await eventually(lambda: all(cluster.replica(n).group.last_index == 1 for n in cluster.replicas))
         cluster.network.isolate(leader.node_id)
         for follower in cluster.followers(leader):
             follower.disk.set()
         receipt = await sending
         new = await cluster.leader(other_than=leader.node_id)
         assert (receipt.base_offset, receipt.was_duplicate) == (1, True)
-        assert cluster.replica(new.node_id).machine.producers.get(7) is not None
+        assert cluster.replica(new.node_id).machine.producers.get(PRODUCER) is not None
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_refusal_that_follows_an_attempt_in_doubt_is_no_failure() -> None:
     # requirement: D2
     told = [CommitUnknown("the leader is gone", committed=None), StorageFull("full", retry_after_ms=1)]
@@ -184,11 +185,11 @@ async def test_a_refusal_that_follows_an_attempt_in_doubt_is_no_failure() -> Non
         for broker in cluster.brokers.values():
             broker.host.calls.serve(rpc.APPEND, refuse)
         with pytest.raises(CommitUnknown):
-            await append(cluster.brokers[NodeId(4)], batch_of(b"a", producer=7, sequence=0))
+            await append(cluster.brokers[NodeId(4)], batch_of(b"a", producer=PRODUCER, sequence=0))
         assert told == []
 
 
-@in_real_time
+@in_virtual_time
 async def test_too_many_bytes_on_their_way_are_refused() -> None:
     # requirement: N2
     async with PartitionCluster() as cluster:
@@ -196,8 +197,8 @@ async def test_too_many_bytes_on_their_way_are_refused() -> None:
         body = batch_of(b"a")
         gateway = Gateway(
             leader.node_id,
-            lambda: cluster.image,
-            leader.replicas,
+            lambda: leader.controller.image,
+            leader.manager.replicas,
             leader.host.calls,
             bytes_in_flight_max=2 * len(body),
         )
@@ -217,7 +218,7 @@ async def test_too_many_bytes_on_their_way_are_refused() -> None:
         assert gateway.bytes_in_flight == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_broker_that_is_asked_by_another_asks_no_further() -> None:
     async with PartitionCluster(4) as cluster:
         leader = await cluster.leader()
@@ -235,20 +236,19 @@ async def test_a_broker_that_is_asked_by_another_asks_no_further() -> None:
             await calls.call(leader.node_id, rpc.FETCH, b"\xc1", timeout_ms=1_000)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_topic_deleted_during_a_search_is_unknown_at_once() -> None:
     async with PartitionCluster(4) as cluster:
         leader = await cluster.leader()
         far = cluster.brokers[NodeId(4)]
         poll = asyncio.create_task(far.gateway.fetch(ORDERS, fetch_from(0, wait_ms=20_000)))
         await eventually(lambda: cluster.replica(leader.node_id).parked == 1)
-        cluster.image = replace(cluster.image, version=2, topics={})
-        cluster.replica(leader.node_id).topic_deleted()
+        await leader.controller.delete_topic("orders", expected_version=None, timeout_ms=5_000)
         with pytest.raises(UnknownTopic):
             await poll
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_description_comes_from_the_leader_and_without_one_from_any_broker() -> None:
     async with PartitionCluster(4) as cluster:
         leader = await cluster.leader()
@@ -261,7 +261,7 @@ async def test_a_description_comes_from_the_leader_and_without_one_from_any_brok
         await eventually(lambda: cluster.replica(follower.node_id).group.leader is None)
         (status,) = await follower.gateway.describe("orders")
         assert (status.leader, status.in_sync, status.end_offset) == (None, (), 2)
-        others = {*cluster.logs} - {follower.node_id}
+        others = {*cluster.replicas} - {follower.node_id}
         assert status.awaited == tuple(sorted(others))
         assert dict(status.offline) == dict.fromkeys(others, "its broker does not answer")
         (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
@@ -270,7 +270,7 @@ async def test_a_description_comes_from_the_leader_and_without_one_from_any_brok
 
 
 # requirement: F6
-@in_real_time
+@in_virtual_time
 async def test_without_a_leader_a_description_says_why_each_replica_takes_no_part() -> None:
     async with PartitionCluster(3) as cluster:
         leader = await cluster.leader()
@@ -279,7 +279,7 @@ async def test_without_a_leader_a_description_says_why_each_replica_takes_no_par
         assert (status.awaited, status.offline) == ((), ())
         for broker in (leader, two):
             await broker.host.close_group(GroupId(1))
-            broker.replicas.clear()
+            broker.manager.replicas.clear()
         await eventually(lambda: cluster.replica(one.node_id).group.leader is None)
         two.why_offline = "its log is damaged"
         for asked in cluster.brokers.values():
@@ -292,7 +292,7 @@ async def test_without_a_leader_a_description_says_why_each_replica_takes_no_par
             }
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_forwarded_long_poll_parks_in_slices_and_hears_of_data_in_any(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -302,6 +302,8 @@ async def test_a_forwarded_long_poll_parks_in_slices_and_hears_of_data_in_any(
         leader = await cluster.leader()
         replica = cluster.replica(leader.node_id)
         gateway = cluster.brokers[NodeId(4)].gateway
+        for ends in ((NodeId(4), leader.node_id), (leader.node_id, NodeId(4))):
+            cluster.network.delay(*ends, 0.0005)
         loop = asyncio.get_running_loop()
         began = loop.time()
         empty = await gateway.fetch(ORDERS, fetch_from(0, wait_ms=70))
@@ -316,24 +318,24 @@ async def test_a_forwarded_long_poll_parks_in_slices_and_hears_of_data_in_any(
         await eventually(lambda: replica.parked == 0, within_s=1)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_produce_during_a_hand_over_ends_at_the_next_leader() -> None:
     async with PartitionCluster(4) as cluster:
         leader = await cluster.leader()
         far = cluster.brokers[NodeId(4)]
-        await append(far, batch_of(b"a", producer=7, sequence=0))
+        await append(far, batch_of(b"a", producer=PRODUCER, sequence=0))
         successor = cluster.followers(leader)[0]
         cluster.replica(leader.node_id).group.transfer_leadership(successor.node_id)
         with pytest.raises(NotLeader):  # refused at once: nothing of it may seem to be in flight
             await cluster.replica(leader.node_id).append(
-                batch_of(b"b", producer=7, sequence=1), acks=Acks.parse("0"), timeout_ms=1_000
+                batch_of(b"b", producer=PRODUCER, sequence=1), acks=Acks.parse("0"), timeout_ms=1_000
             )
-        receipt = await append(far, batch_of(b"b", producer=7, sequence=1))
+        receipt = await append(far, batch_of(b"b", producer=PRODUCER, sequence=1))
         assert not receipt.was_duplicate
         assert (await cluster.leader()).node_id == successor.node_id
 
 
-@in_real_time
+@in_virtual_time
 async def test_producers_that_repeat_themselves_through_changes_of_leader_stand_there_once_and_in_order() -> (
     None
 ):
@@ -347,7 +349,7 @@ async def test_producers_that_repeat_themselves_through_changes_of_leader_stand_
             acknowledged: list[bytes] = []
             while changes_to_come:
                 value = b"%d" % len(acknowledged)
-                body = batch_of(value, producer=producer, sequence=len(acknowledged))
+                body = batch_of(value, producer=PRODUCER_IDS.id_of(producer), sequence=len(acknowledged))
                 while len(acknowledged) == int(value):
                     timeout_ms = rng.choice((3, 50, 1_000))
                     with contextlib.suppress(CommitUnknown, NoLeader):
@@ -362,6 +364,7 @@ async def test_producers_that_repeat_themselves_through_changes_of_leader_stand_
                 cluster.network.isolate(leader.node_id)
                 await cluster.leader(other_than=leader.node_id)
                 cluster.network.heal_all()
+                await asyncio.sleep(0.02)
                 changes_to_come -= 1
 
         async with asyncio.timeout(20):
@@ -374,7 +377,7 @@ async def test_producers_that_repeat_themselves_through_changes_of_leader_stand_
             if batch.header.has_producer:
                 values = [record.value for record in read_records(batch)]
                 found.setdefault(batch.header.producer_id, []).extend(values)
-        assert found == dict(zip((1, 2, 3), acknowledged, strict=True))
+        assert found == dict(zip(map(PRODUCER_IDS.id_of, (1, 2, 3)), acknowledged, strict=True))
 
 
 @pytest.mark.parametrize("position", [Offset(5), Start.EARLIEST, Start.LATEST, AtTime(9), LastRecords(3)])

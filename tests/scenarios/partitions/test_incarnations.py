@@ -23,10 +23,11 @@ from partitions.values import QUORUM
 from raftlog.errors import CommitUnknown, Conflict, ConnectionLost, PreconditionFailed, UnknownTopic
 from raftlog.node.rpc import Calls
 from raftlog.types import METADATA_GROUP, NodeId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
-from tests.helpers.moving import ORDERS, leader, nodes, values
-from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.moving import nodes, values
+from tests.helpers.orders import ORDERS, batch_of
+from tests.helpers.virtual_time import eventually
 
 CREATION = NewTopic("orders", "5" * 32, 1, 3, {})
 
@@ -52,9 +53,9 @@ async def delete(broker: ControlledBroker) -> int:
 
 
 # requirement: T1
-@in_real_time
-async def test_a_creation_that_is_repeated_after_the_deletion_brings_nothing_back(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_creation_that_is_repeated_after_the_deletion_brings_nothing_back() -> None:
+    async with ControlledCluster() as cluster:
         first = await made(cluster)
         assert await made(cluster) == first
         await delete(cluster.any)
@@ -66,7 +67,7 @@ async def test_a_creation_that_is_repeated_after_the_deletion_brings_nothing_bac
 
 
 # requirement: T1, T5
-@in_real_time
+@in_virtual_time
 async def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +75,7 @@ async def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_na
     monkeypatch.setattr("partitions.metadata.machine.DELETED_REMEMBERED", 1)
     async with ControlledCluster(str(tmp_path)) as cluster:
         first = await made(cluster)
-        led = await leader(cluster)
+        led = await cluster.leader()
         await led.gateway.append(ORDERS, batch_of(b"old"), acks=QUORUM, timeout_ms=5000)
         away = next(
             broker
@@ -100,9 +101,9 @@ async def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_na
         assert replica.group.log.last_index == led.manager.replicas["orders", 0].group.log.last_index
 
 
-@in_real_time
-async def test_what_was_asked_about_a_topic_does_not_hit_a_later_one_of_its_name(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_what_was_asked_about_a_topic_does_not_hit_a_later_one_of_its_name() -> None:
+    async with ControlledCluster() as cluster:
         first = await made(cluster)
         await delete(cluster.any)
         second = await made(cluster, NewTopic("orders", "6" * 32, 1, 3, {}))
@@ -115,9 +116,9 @@ async def test_what_was_asked_about_a_topic_does_not_hit_a_later_one_of_its_name
         assert cluster.any.controller.image.topics["orders"] == second
 
 
-@in_real_time
-async def test_a_late_request_to_register_does_not_replace_a_later_process(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_late_request_to_register_does_not_replace_a_later_process() -> None:
+    async with ControlledCluster() as cluster:
         first = cluster.any.controller.image.brokers[NodeId(1)]
         await cluster.stop(NodeId(1))
         again = await cluster.start(NodeId(1))
@@ -138,11 +139,11 @@ async def test_a_late_request_to_register_does_not_replace_a_later_process(tmp_p
         assert not again.controller.is_superseded
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_refusal_after_an_attempt_in_doubt_is_in_doubt_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+    async with ControlledCluster() as cluster:
         controller = await cluster.controller_broker()
         asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
         attempts: list[str] = []
@@ -162,11 +163,11 @@ async def test_a_refusal_after_an_attempt_in_doubt_is_in_doubt_as_well(
         assert "orders" not in controller.controller.image.topics
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_deletes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+    async with ControlledCluster() as cluster:
         controller = await cluster.controller_broker()
         asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
         await made(cluster)
@@ -185,11 +186,9 @@ async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_delete
         assert "orders" in controller.controller.image.topics
 
 
-@in_real_time
-async def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_change_whose_answer_is_lost_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ControlledCluster() as cluster:
         controller = await cluster.controller_broker()
         asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
         await made(cluster)
@@ -210,9 +209,9 @@ async def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
         assert len(asked_for) == 1
 
 
-@in_real_time
-async def test_a_change_that_is_being_replicated_when_the_time_is_up_is_in_doubt(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_change_that_is_being_replicated_when_the_time_is_up_is_in_doubt() -> None:
+    async with ControlledCluster() as cluster:
         controller = await cluster.controller_broker()
         await made(cluster)
         for broker in cluster.brokers.values():

@@ -20,11 +20,12 @@ from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import REPLICAS_FILE
 from raftlog.testing.unsynced_filesystem import UnsyncedFilesystem
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.metadata_images import applied, create
 from tests.helpers.metadata_images import cluster as image_of_cluster
-from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.orders import batch_of
+from tests.helpers.virtual_time import eventually
 
 
 def replicas(cluster: ControlledCluster, topic: str, partition: int) -> list[PartitionReplica]:
@@ -51,7 +52,7 @@ def folders(tmp_path: Path, broker: int) -> set[str]:
 
 
 # requirement: L3, ST6, RP1
-@in_real_time
+@in_virtual_time
 async def test_every_broker_opens_the_replicas_placed_on_it_in_folders_of_the_topics_id(
     tmp_path: Path,
 ) -> None:
@@ -65,7 +66,7 @@ async def test_every_broker_opens_the_replicas_placed_on_it_in_folders_of_the_to
 
 
 # requirement: T3
-@in_real_time
+@in_virtual_time
 async def test_the_preferred_replica_of_a_new_partition_leads_it_so_leaders_are_spread(
     tmp_path: Path,
 ) -> None:
@@ -78,7 +79,7 @@ async def test_the_preferred_replica_of_a_new_partition_leads_it_so_leaders_are_
             )
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_deleted_topic_leaves_nothing_and_created_again_shows_no_old_records(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         first = await cluster.create("orders")
@@ -93,7 +94,7 @@ async def test_a_deleted_topic_leaves_nothing_and_created_again_shows_no_old_rec
         assert (await produce(cluster, "orders", b"new")).base_offset == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_records_are_there_again_after_a_restart_of_all_brokers(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         await cluster.create("orders")
@@ -105,7 +106,7 @@ async def test_records_are_there_again_after_a_restart_of_all_brokers(tmp_path: 
         assert replica.group.commit_index >= 1
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_topic_deleted_while_a_broker_was_down_is_removed_there_once_the_metadata_is_confirmed(
     tmp_path: Path,
 ) -> None:
@@ -122,7 +123,7 @@ async def test_a_topic_deleted_while_a_broker_was_down_is_removed_there_once_the
         assert cluster.brokers[NodeId(3)].manager.failures == {}
 
 
-@in_real_time
+@in_virtual_time
 async def test_without_confirmed_metadata_nothing_is_removed(tmp_path: Path) -> None:
     leftover = tmp_path / "broker-1" / f"other-{'ab' * 16}" / "Partition-0"
     leftover.mkdir(parents=True)
@@ -137,7 +138,7 @@ async def test_without_confirmed_metadata_nothing_is_removed(tmp_path: Path) -> 
         await cluster.stop(node)
 
 
-@in_real_time
+@in_virtual_time
 async def test_without_confirmed_metadata_no_replica_begins_with_nothing(tmp_path: Path) -> None:
     """Its topic may have been deleted, and its vote with it: only old metadata still names it."""
     cluster = ControlledCluster(str(tmp_path))
@@ -156,7 +157,7 @@ async def test_without_confirmed_metadata_no_replica_begins_with_nothing(tmp_pat
         await cluster.stop(node)
 
 
-@in_real_time
+@in_virtual_time
 async def test_metadata_that_began_from_nothing_removes_no_folders_of_an_earlier_life(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -169,7 +170,7 @@ async def test_metadata_that_began_from_nothing_removes_no_folders_of_an_earlier
         assert kept.exists()
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +196,7 @@ async def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
-@in_real_time
+@in_virtual_time
 async def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
@@ -220,7 +221,7 @@ async def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
         assert broker.manager.failures == {}
 
 
-@in_real_time
+@in_virtual_time
 async def test_metadata_that_cannot_be_followed_for_lack_of_descriptors_is_followed_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +246,7 @@ async def test_metadata_that_cannot_be_followed_for_lack_of_descriptors_is_follo
         assert broker.fatal == []
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_replica_takes_no_part_before_the_registry_knows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,7 +276,7 @@ async def test_a_replica_takes_no_part_before_the_registry_knows_it(
         assert broker.manager.failures == {}
 
 
-@in_real_time
+@in_virtual_time
 async def test_files_that_are_no_topics_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "broker-1" / "notes-of-mine").mkdir(parents=True)
     gone = tmp_path / "broker-1" / f"other-{'ab' * 16}"
@@ -285,7 +286,7 @@ async def test_files_that_are_no_topics_are_left_alone(tmp_path: Path) -> None:
         assert folders(tmp_path, 1) == {"notes-of-mine"}
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_damaged_log_stops_that_replica_alone_and_is_reported(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         topic = await cluster.create("orders", partitions=2)
@@ -304,7 +305,7 @@ async def test_a_damaged_log_stops_that_replica_alone_and_is_reported(tmp_path: 
         assert (await leader(cluster, "orders")).group.commit_index >= 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_replica_whose_disk_fails_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         await cluster.create("orders", partitions=2)
@@ -314,7 +315,7 @@ async def test_a_replica_whose_disk_fails_is_reported_and_the_others_go_on(tmp_p
         assert (await produce(cluster, "orders", b"a")).base_offset >= 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_new_configuration_reaches_replicas_that_are_open(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         await cluster.create("orders")
@@ -328,7 +329,7 @@ async def test_a_new_configuration_reaches_replicas_that_are_open(tmp_path: Path
 
 
 # requirement: RT3, RT4
-@in_real_time
+@in_virtual_time
 async def test_old_segments_go_on_every_replica_and_the_leader_shows_no_more_than_all_have_let_go(
     tmp_path: Path,
 ) -> None:
@@ -346,7 +347,7 @@ async def test_old_segments_go_on_every_replica_and_the_leader_shows_no_more_tha
         assert (await produce(cluster, "orders", b"y")).base_offset == 10
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_replica_that_is_down_holds_nothing_back_and_is_brought_up_by_a_snapshot(
     tmp_path: Path,
 ) -> None:

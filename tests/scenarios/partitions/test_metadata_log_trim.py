@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from partitions.hosting import hosted_metadata
@@ -11,17 +9,18 @@ from partitions.hosting.hosted_metadata import HostedMetadata
 from raftlog.hosting.tenant import SnapshotRetention
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import METADATA_GROUP
-from tests.helpers.async_tests import in_real_time
-from tests.helpers.controlled_cluster import ControlledCluster, eventually
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.controlled_cluster import ControlledCluster
+from tests.helpers.virtual_time import eventually
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_broker_that_was_away_gets_the_image_in_place_of_the_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(hosted_metadata, "METADATA_LOG", LogSettings(segment_bytes=1000))
     monkeypatch.setattr(HostedMetadata, "retention", SnapshotRetention(log_bytes_max=4000, entries_kept=3))
-    async with ControlledCluster(str(tmp_path)) as cluster:
+    async with ControlledCluster() as cluster:
         controller = await cluster.controller_broker()
         away = next(node for node in cluster.nodes if node != controller.node_id)
         cluster.network.isolate(away)

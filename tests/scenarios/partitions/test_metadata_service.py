@@ -20,10 +20,10 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.types import METADATA_GROUP, NodeId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.metadata_images import register
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.virtual_time import eventually
 
 
 async def create(
@@ -35,9 +35,9 @@ async def create(
 
 
 # requirement: ST3, ST6
-@in_real_time
-async def test_any_broker_creates_a_topic_and_all_of_them_learn_it(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_any_broker_creates_a_topic_and_all_of_them_learn_it() -> None:
+    async with ControlledCluster() as cluster:
         for broker in cluster.brokers.values():
             name = f"from-{broker.node_id}"
             topic = await create(broker, name, partitions=3)
@@ -49,9 +49,9 @@ async def test_any_broker_creates_a_topic_and_all_of_them_learn_it(tmp_path: Pat
 
 
 # requirement: T1
-@in_real_time
-async def test_of_many_who_create_one_name_at_once_exactly_one_succeeds(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_of_many_who_create_one_name_at_once_exactly_one_succeeds() -> None:
+    async with ControlledCluster() as cluster:
         brokers = list(cluster.brokers.values()) * 3
         outcomes = await asyncio.gather(*(create(b, "orders") for b in brokers), return_exceptions=True)
         made = [outcome for outcome in outcomes if isinstance(outcome, TopicInfo)]
@@ -61,9 +61,9 @@ async def test_of_many_who_create_one_name_at_once_exactly_one_succeeds(tmp_path
 
 
 # requirement: T3
-@in_real_time
-async def test_topics_created_at_once_are_spread_evenly(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+@in_virtual_time
+async def test_topics_created_at_once_are_spread_evenly() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         brokers = list(cluster.brokers.values())
         await asyncio.gather(*(create(brokers[n % 4], f"t{n}", partitions=n % 3 + 1) for n in range(10)))
         topics = (await cluster.any.controller.current_image(2000)).topics.values()
@@ -75,11 +75,9 @@ async def test_topics_created_at_once_are_spread_evenly(tmp_path: Path) -> None:
 
 
 # requirement: ST5
-@in_real_time
-async def test_when_the_active_controller_dies_another_takes_over_and_knows_everything(
-    tmp_path: Path,
-) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_when_the_active_controller_dies_another_takes_over_and_knows_everything() -> None:
+    async with ControlledCluster() as cluster:
         topic = await create(cluster.any, "before")
         first = await cluster.controller_broker()
         assert {broker.controller.leader for broker in cluster.brokers.values()} == {first.node_id}
@@ -94,9 +92,9 @@ async def test_when_the_active_controller_dies_another_takes_over_and_knows_ever
         assert image.topics.keys() == {"before", "after"}
 
 
-@in_real_time
-async def test_a_controller_cut_off_never_claims_success(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_controller_cut_off_never_claims_success() -> None:
+    async with ControlledCluster() as cluster:
         first = await cluster.controller_broker()
         cluster.network.isolate(first.node_id)
         with pytest.raises((CommitUnknown, NoLeader)):
@@ -105,9 +103,9 @@ async def test_a_controller_cut_off_never_claims_success(tmp_path: Path) -> None
             await create(first, "later", timeout_ms=100)
 
 
-@in_real_time
-async def test_a_controller_cut_off_does_not_refuse_by_what_it_knows(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_controller_cut_off_does_not_refuse_by_what_it_knows() -> None:
+    async with ControlledCluster() as cluster:
         first = await cluster.controller_broker()
         await create(first, "orders")
         cluster.network.isolate(first.node_id)  # the others may have deleted it since
@@ -116,11 +114,9 @@ async def test_a_controller_cut_off_does_not_refuse_by_what_it_knows(tmp_path: P
 
 
 # requirement: ST4
-@in_real_time
-async def test_a_silent_broker_is_noticed_within_the_set_time_and_taken_back_when_it_speaks(
-    tmp_path: Path,
-) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_silent_broker_is_noticed_within_the_set_time_and_taken_back_when_it_speaks() -> None:
+    async with ControlledCluster() as cluster:
         leader = await cluster.controller_broker()
         silent = next(node for node in cluster.nodes if node != leader.node_id)
         cluster.network.isolate(silent)
@@ -132,9 +128,9 @@ async def test_a_silent_broker_is_noticed_within_the_set_time_and_taken_back_whe
         await eventually(lambda: leader.controller.image.brokers[silent].alive)
 
 
-@in_real_time
-async def test_a_broker_that_starts_again_registers_its_new_life(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_broker_that_starts_again_registers_its_new_life() -> None:
+    async with ControlledCluster() as cluster:
         topic = await create(cluster.any, "orders")
         before = cluster.any.controller.image.brokers[NodeId(2)].incarnation
         await cluster.stop(NodeId(2))
@@ -144,9 +140,9 @@ async def test_a_broker_that_starts_again_registers_its_new_life(tmp_path: Path)
         assert again.controller.image.topics["orders"] == topic
 
 
-@in_real_time
-async def test_a_process_whose_id_another_took_does_not_fight_for_it(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_process_whose_id_another_took_does_not_fight_for_it() -> None:
+    async with ControlledCluster() as cluster:
         first = cluster.brokers[NodeId(1)]
         await eventually(lambda: first.controller.is_registered)
         leader = await cluster.controller_broker()
@@ -159,7 +155,7 @@ async def test_a_process_whose_id_another_took_does_not_fight_for_it(tmp_path: P
         assert first.controller.image.version == version
 
 
-@in_real_time
+@in_virtual_time
 async def test_all_metadata_survives_a_stop_of_all_brokers(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         topic = await create(cluster.any, "orders")
@@ -175,9 +171,9 @@ async def test_all_metadata_survives_a_stop_of_all_brokers(tmp_path: Path) -> No
         assert (await cluster.any.controller.allocate_producer_ids(1, 2000)).start >= ids.stop
 
 
-@in_real_time
-async def test_producer_ids_from_all_brokers_are_all_different(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_producer_ids_from_all_brokers_are_all_different() -> None:
+    async with ControlledCluster() as cluster:
         brokers = list(cluster.brokers.values()) * 4
         blocks = await asyncio.gather(*(b.controller.allocate_producer_ids(7, 2000) for b in brokers))
         ids = [number for block in blocks for number in block]
@@ -186,9 +182,9 @@ async def test_producer_ids_from_all_brokers_are_all_different(tmp_path: Path) -
             await brokers[0].controller.allocate_producer_ids(0, 2000)
 
 
-@in_real_time
-async def test_configuration_and_deletion_keep_to_the_version_that_was_seen(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_configuration_and_deletion_keep_to_the_version_that_was_seen() -> None:
+    async with ControlledCluster() as cluster:
         for broker in cluster.brokers.values():
             controller = broker.controller
             first = await create(broker, "orders")
@@ -212,9 +208,9 @@ async def test_configuration_and_deletion_keep_to_the_version_that_was_seen(tmp_
                 await controller.delete_topic("orders", expected_version=None, timeout_ms=2000)
 
 
-@in_real_time
-async def test_what_makes_no_sense_is_refused_at_every_broker_with_the_field(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_what_makes_no_sense_is_refused_at_every_broker_with_the_field() -> None:
+    async with ControlledCluster() as cluster:
         for broker in cluster.brokers.values():
             for name, factor, field in (("../x", 3, "name"), ("a", 2, "replication_factor")):
                 with pytest.raises(InvalidRequest) as caught:
@@ -227,33 +223,33 @@ async def test_what_makes_no_sense_is_refused_at_every_broker_with_the_field(tmp
 
 
 # requirement: RP11
-@in_real_time
-async def test_brokers_with_racks_get_replicas_apart(tmp_path: Path) -> None:
+@in_virtual_time
+async def test_brokers_with_racks_get_replicas_apart() -> None:
     racks = ["a", "a", "b", "c"]
-    async with ControlledCluster(str(tmp_path), brokers=4, racks=racks) as cluster:
+    async with ControlledCluster(brokers=4, racks=racks) as cluster:
         topic = await create(cluster.any, "orders", partitions=4)
         for partition in topic.partitions:
             assert {racks[node - 1] for node in partition.replicas} == {"a", "b", "c"}
 
 
-@in_real_time
-async def test_a_draining_broker_gets_no_new_replicas(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_draining_broker_gets_no_new_replicas() -> None:
+    async with ControlledCluster() as cluster:
         await cluster.any.controller.drain_broker(NodeId(3), draining=True, timeout_ms=2000)
         topic = await create(cluster.any, "orders", partitions=4, factor=1)
         assert {partition.replicas[0] for partition in topic.partitions} == {1, 2}
 
 
-@in_real_time
-async def test_waiting_for_a_version_that_does_not_come_ends_in_time(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=1) as cluster:
+@in_virtual_time
+async def test_waiting_for_a_version_that_does_not_come_ends_in_time() -> None:
+    async with ControlledCluster(brokers=1) as cluster:
         with pytest.raises(NoLeader):
             await cluster.any.controller.wait_for_version(10_000, 20)
         with pytest.raises(RaftlogError):
             await create(cluster.any, "orders", factor=3)
 
 
-@in_real_time
+@in_virtual_time
 async def test_metadata_never_goes_back_while_its_log_is_read_again(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         await create(cluster.any, "orders")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,57 +15,71 @@ from partitions.values import QUORUM
 from raftlog.core.membership import Membership
 from raftlog.errors import CommitUnknown, Conflict, InvalidRequest, RaftlogError
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.moving import ORDERS, create, holds, info, leader, led_by, move, nodes, produce, values
-from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.moving import (
+    create,
+    folders,
+    holds,
+    info,
+    led_by,
+    move,
+    nodes,
+    produce,
+    replace_disk,
+    values,
+)
+from tests.helpers.orders import ORDERS, batch_of
+from tests.helpers.virtual_time import eventually
 
 
 # requirement: F2
-@in_real_time
-async def test_replicas_move_to_another_broker_and_back_and_nothing_is_lost(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+@in_virtual_time
+async def test_replicas_move_to_another_broker_and_back_and_nothing_is_lost() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         before, outside = await create(cluster)
         await produce(cluster, b"a", b"b")
         after = [*before[1:], outside]
         await move(cluster, *after)
         await produce(cluster, b"c")
-        await eventually(lambda: not holds(tmp_path, before[0]))
+        await eventually(lambda: not holds(cluster, before[0]))
         gone = cluster.brokers[before[0]]
         assert ("orders", 0) not in gone.manager.replicas
         await move(cluster, *before)
         await produce(cluster, b"d")
-        await eventually(lambda: not holds(tmp_path, outside))
+        await eventually(lambda: not holds(cluster, outside))
         assert await values(cluster.any) == [b"a", b"b", b"c", b"d"]
-        assert all(holds(tmp_path, broker) for broker in before)
+        assert all(holds(cluster, broker) for broker in before)
 
 
 # requirement: F2
-@in_real_time
-async def test_a_replica_that_has_forgotten_its_vote_can_go_and_come_back(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+@in_virtual_time
+async def test_a_replica_that_has_forgotten_its_vote_can_go_and_come_back() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         before, outside = await create(cluster)
         await produce(cluster, b"a")
         ill = before[0]
         await cluster.stop(ill)
-        for slot in (tmp_path / f"broker-{ill}").glob("orders-*/Partition-0/hard_state.?"):
-            slot.write_bytes(b"rotten")
+        disk, (folder,) = cluster.disks[ill], folders(cluster, ill)
+        for slot in ("hard_state.a", "hard_state.b"):
+            assert disk.exists(f"{folder}/Partition-0/{slot}")
+            disk.replace_file(f"{folder}/Partition-0/{slot}", b"rotten")
         await move(cluster, *before[1:], outside)
         broker = await cluster.start(ill)
-        await eventually(lambda: not holds(tmp_path, ill))
+        await eventually(lambda: not holds(cluster, ill))
         await move(cluster, *before)
         await produce(cluster, b"b")
         assert await values(broker) == [b"a", b"b"]
 
 
 # requirement: F2
-@in_real_time
-async def test_replicas_become_more_and_fewer_and_their_number_counts(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
+@in_virtual_time
+async def test_replicas_become_more_and_fewer_and_their_number_counts() -> None:
+    async with ControlledCluster(brokers=5) as cluster:
         await cluster.create("orders")
         await produce(cluster, b"a")
         await move(cluster, 1, 2, 3, 4, 5)
-        led = await leader(cluster)
+        led = await cluster.leader()
         replica = led.manager.replicas["orders", 0]
         assert set(replica.replicas) == set(cluster.nodes)
         receipt = await led.gateway.append(ORDERS, batch_of(b"b"), acks=QUORUM, timeout_ms=5000)
@@ -75,15 +87,15 @@ async def test_replicas_become_more_and_fewer_and_their_number_counts(tmp_path: 
         await move(cluster, 4)
         await produce(cluster, b"c")
         assert await values(cluster.any) == [b"a", b"b", b"c"]
-        await eventually(lambda: [node for node in cluster.nodes if holds(tmp_path, node)] == [4])
+        await eventually(lambda: [node for node in cluster.nodes if holds(cluster, node)] == [4])
         await move(cluster, 4, 2, 3)
         assert await values(cluster.any) == [b"a", b"b", b"c"]
 
 
 # requirement: F1
-@in_real_time
-async def test_a_dead_broker_is_replaced_and_gives_its_copy_up_when_it_comes_back(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+@in_virtual_time
+async def test_a_dead_broker_is_replaced_and_gives_its_copy_up_when_it_comes_back() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         topic = await cluster.create("orders")
         stay, other, dead = topic.partitions[0].replicas
         (fresh,) = set(cluster.nodes) - {stay, other, dead}
@@ -91,20 +103,18 @@ async def test_a_dead_broker_is_replaced_and_gives_its_copy_up_when_it_comes_bac
         await cluster.stop(dead)
         await move(cluster, stay, other, fresh)
         await produce(cluster, b"b")
-        assert holds(tmp_path, dead)
+        assert holds(cluster, dead)
         await cluster.start(dead)
-        await eventually(lambda: not holds(tmp_path, dead))
+        await eventually(lambda: not holds(cluster, dead))
         await move(cluster, stay, other, dead)
         assert await values(cluster.any) == [b"a", b"b"]
 
 
 # requirement: F2
-@in_real_time
-async def test_a_voter_that_the_metadata_has_never_named_still_votes_when_its_broker_starts_again(
-    tmp_path: Path,
-) -> None:
+@in_virtual_time
+async def test_a_voter_that_the_metadata_has_never_named_still_votes_when_its_broker_starts_again() -> None:
     """It was to vote when another was chosen in its place: its group cannot go on without it."""
-    async with ControlledCluster(str(tmp_path), brokers=3) as cluster:
+    async with ControlledCluster(brokers=3) as cluster:
         topic = await cluster.create("orders", factor=1)
         (stays,) = topic.partitions[0].replicas
         away, other = (node for node in cluster.nodes if node != stays)
@@ -128,33 +138,33 @@ async def test_a_voter_that_the_metadata_has_never_named_still_votes_when_its_br
         await cluster.start(away)
         await cluster.start(stays)
         await eventually(lambda: info(cluster.brokers[other]).replicas == (stays, other), within_s=10.0)
-        await eventually(lambda: not holds(tmp_path, away))
+        await eventually(lambda: not holds(cluster, away))
         await produce(cluster, b"b")
         assert await values(cluster.any) == [b"a", b"b"]
 
 
-@in_real_time
-async def test_a_replica_that_went_while_its_broker_was_down_is_removed_at_the_next_start(
-    tmp_path: Path,
-) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+@in_virtual_time
+async def test_a_replica_that_went_while_its_broker_was_down_is_removed_at_the_next_start() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         topic = await cluster.create("orders")
         moved = topic.partitions[0].replicas[2]
         (fresh,) = set(cluster.nodes) - set(topic.partitions[0].replicas)
         gone = cluster.brokers[moved]
-        folder = next((tmp_path / f"broker-{moved}").glob("orders-*"))
+        (folder,) = folders(cluster, moved)
         await move(cluster, *topic.partitions[0].replicas[:2], fresh)
-        await eventually(lambda: not holds(tmp_path, moved))
-        (folder / "Partition-0").mkdir()  # the power had gone before it was removed
+        await eventually(lambda: not holds(cluster, moved))
+        cluster.disks[moved].make_directories(
+            f"{folder}/Partition-0"
+        )  # the power had gone before it was removed
         await cluster.stop(moved)
         await cluster.start(moved)
-        await eventually(lambda: not holds(tmp_path, moved))
+        await eventually(lambda: not holds(cluster, moved))
         assert gone.manager.failures == cluster.brokers[moved].manager.failures == {}
 
 
-@in_real_time
-async def test_a_move_is_called_off_by_going_back(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+@in_virtual_time
+async def test_a_move_is_called_off_by_going_back() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         topic = await cluster.create("orders")
         before = topic.partitions[0].replicas
         (fresh,) = set(cluster.nodes) - set(before)
@@ -167,12 +177,12 @@ async def test_a_move_is_called_off_by_going_back(tmp_path: Path) -> None:
         assert await values(cluster.any) == [b"a"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The yes comes before the metadata that wants it back, or behind it."""
-    async with ControlledCluster(str(tmp_path)) as cluster:
+    async with ControlledCluster() as cluster:
         (partition,) = (await cluster.create("orders")).partitions
         manager = cluster.any.manager
         hosted = manager._hosted["orders", 0]
@@ -197,15 +207,15 @@ async def test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said(
         assert manager._hosted["orders", 0] is hosted
 
 
-@in_real_time
-async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
+@in_virtual_time
+async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on() -> None:
+    async with ControlledCluster(brokers=5) as cluster:
         topic = await cluster.create("orders")
         before = topic.partitions[0].replicas
         first, second = sorted(set(cluster.nodes) - set(before))
         for number in range(20):
             await produce(cluster, b"%d" % number)
-        led = await leader(cluster)
+        led = await cluster.leader()
         wish = MoveReplicas("orders", 0, (led.node_id, first, second))
         await led.admin.change_replicas(wish, 5000)
         await cluster.stop(led.node_id)
@@ -215,12 +225,12 @@ async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on(t
         assert await values(cluster.any) == [b"%d" % number for number in range(21)]
 
 
-@in_real_time
-async def test_leadership_moves_to_the_broker_named_or_to_the_one_that_keeps_up(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+@in_virtual_time
+async def test_leadership_moves_to_the_broker_named_or_to_the_one_that_keeps_up() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         voters, outside = await create(cluster)
         asked = cluster.brokers[outside]  # one hop away from whoever leads
-        await leader(cluster)
+        await cluster.leader()
         for to in (*voters, *voters):
             await led_by(asked, to)
         led, _ = await asked.admin.transfer_leadership(ORDERS, None, 5000)
@@ -237,11 +247,11 @@ async def test_leadership_moves_to_the_broker_named_or_to_the_one_that_keeps_up(
 
 
 # requirement: F6
-@in_real_time
-async def test_a_partition_without_majority_is_recovered_only_with_the_phrase_and_old_logs_do_not_come_back(
-    tmp_path: Path,
-) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
+@in_virtual_time
+async def test_a_partition_without_majority_is_recovered_only_with_the_phrase_and_no_old_log_returns() -> (
+    None
+):
+    async with ControlledCluster(brokers=5) as cluster:
         topic = await cluster.create("orders")
         survivor, *dead = topic.partitions[0].replicas
         await produce(cluster, b"a", b"b")
@@ -267,7 +277,7 @@ async def test_a_partition_without_majority_is_recovered_only_with_the_phrase_an
         for node in dead:
             await cluster.start(node)
         await cluster.registered()
-        await eventually(lambda: not any(holds(tmp_path, node) for node in dead))
+        await eventually(lambda: not any(holds(cluster, node) for node in dead))
         await move(cluster, survivor, *dead)
         await produce(cluster, b"d")
         assert await values(cluster.any) == [b"a", b"b", b"c", b"d"]
@@ -276,9 +286,9 @@ async def test_a_partition_without_majority_is_recovered_only_with_the_phrase_an
 
 
 # requirement: F6
-@in_real_time
-async def test_a_log_that_was_given_up_does_not_come_back_with_what_was_lost(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
+@in_virtual_time
+async def test_a_log_that_was_given_up_does_not_come_back_with_what_was_lost() -> None:
+    async with ControlledCluster(brokers=5) as cluster:
         topic = await cluster.create("orders")
         survivor, *dead = topic.partitions[0].replicas
         await produce(cluster, b"a")
@@ -305,9 +315,9 @@ async def test_a_log_that_was_given_up_does_not_come_back_with_what_was_lost(tmp
 
 
 # requirement: F6
-@in_real_time
-async def test_without_its_majority_a_partition_is_unavailable_and_stays_as_it_is(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
+@in_virtual_time
+async def test_without_its_majority_a_partition_is_unavailable_and_stays_as_it_is() -> None:
+    async with ControlledCluster(brokers=5) as cluster:
         topic = await cluster.create("orders")
         survivor, *dead = topic.partitions[0].replicas
         await produce(cluster, b"a")
@@ -317,16 +327,16 @@ async def test_without_its_majority_a_partition_is_unavailable_and_stays_as_it_i
             await cluster.brokers[survivor].gateway.append(
                 ORDERS, batch_of(b"b"), acks=QUORUM, timeout_ms=500
             )
-        assert holds(tmp_path, survivor)
+        assert holds(cluster, survivor)
 
 
 # requirement: F2, F6
-@in_real_time
-async def test_no_change_begins_that_a_lost_disk_keeps_from_being_committed(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_no_change_begins_that_a_lost_disk_keeps_from_being_committed() -> None:
+    async with ControlledCluster() as cluster:
         topic = await cluster.create("orders")
         keeper, other, wiped = topic.partitions[0].replicas
-        await leader(cluster)
+        await cluster.leader()
         await cluster.any.admin.transfer_leadership(ORDERS, keeper, 5000)
         await produce(cluster, b"a")
         await cluster.stop(wiped)
@@ -334,10 +344,7 @@ async def test_no_change_begins_that_a_lost_disk_keeps_from_being_committed(tmp_
         with contextlib.suppress(CommitUnknown):
             await cluster.brokers[keeper].admin.change_replicas(request, 1000)
         await asyncio.sleep(5 * LOOK_S)  # in which a change would begin
-        for folder in (tmp_path / f"broker-{wiped}").glob("orders-*"):
-            shutil.rmtree(folder)
-        for file in (tmp_path / f"broker-{wiped}").glob("disk_id*"):
-            file.unlink()
+        replace_disk(cluster, wiped)
         await cluster.start(wiped)
         await cluster.registered()
         await eventually(lambda: set(info(cluster.any).replicas) == {keeper, wiped})
@@ -347,23 +354,18 @@ async def test_no_change_begins_that_a_lost_disk_keeps_from_being_committed(tmp_
 
 
 # requirement: F6
-@in_real_time
-async def test_a_broker_whose_disk_was_replaced_gives_no_vote_for_what_it_has_forgotten(
-    tmp_path: Path,
-) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=5) as cluster:
+@in_virtual_time
+async def test_a_broker_whose_disk_was_replaced_gives_no_vote_for_what_it_has_forgotten() -> None:
+    async with ControlledCluster(brokers=5) as cluster:
         topic = await cluster.create("orders")
         keeper, behind, wiped = topic.partitions[0].replicas
-        await leader(cluster)
+        await cluster.leader()
         await cluster.any.admin.transfer_leadership(ORDERS, keeper, 5000)
         await cluster.stop(behind)
         await produce(cluster, b"a")  # on the disks of the other two
         await cluster.stop(wiped)
         await cluster.stop(keeper)
-        for folder in (tmp_path / f"broker-{wiped}").glob("orders-*"):
-            shutil.rmtree(folder)
-        for file in (tmp_path / f"broker-{wiped}").glob("disk_id*"):
-            file.unlink()
+        replace_disk(cluster, wiped)
         for node in (behind, wiped):
             await cluster.start(node)
         await cluster.registered()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,11 @@ from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import InvalidRequest, NoLeader, Overloaded
 from raftlog.types import ProducerId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import PRODUCER_IDS, ControlledBroker, ControlledCluster
 from tests.helpers.manual_wall_clock import ManualWallClock
-from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.orders import batch_of
+from tests.helpers.virtual_time import eventually
 
 
 class Metadata:
@@ -55,9 +55,9 @@ async def send(
 
 
 # requirement: D3
-@in_real_time
-async def test_an_id_that_was_never_allocated_is_refused(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_an_id_that_was_never_allocated_is_refused() -> None:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders")
         leader = await leader_of(cluster)
         numbers = await leader.controller.allocate_producer_ids(2, 5000)
@@ -69,7 +69,7 @@ async def test_an_id_that_was_never_allocated_is_refused(tmp_path: Path) -> None
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_broker_whose_metadata_is_behind_asks_before_it_refuses() -> None:
     metadata = Metadata(known=1000, allocated=1003)
     admission = ProducerAdmission(metadata, lambda: (), ManualWallClock(), PRODUCER_IDS)
@@ -87,11 +87,9 @@ async def test_a_broker_whose_metadata_is_behind_asks_before_it_refuses() -> Non
 
 
 # requirement: N2
-@in_real_time
-async def test_beyond_the_bound_of_a_broker_new_producers_are_refused_and_known_ones_go_on(
-    tmp_path: Path,
-) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=1) as cluster:
+@in_virtual_time
+async def test_beyond_the_bound_of_a_broker_new_producers_are_refused_and_known_ones_go_on() -> None:
+    async with ControlledCluster(brokers=1) as cluster:
         await cluster.create("orders", partitions=2, factor=1)
         leader = cluster.any
         for partition in range(2):

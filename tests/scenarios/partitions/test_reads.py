@@ -13,20 +13,15 @@ from raftlog.errors import (
     OffsetOutOfRange,
     UnknownTopic,
 )
-from tests.helpers.async_tests import in_real_time
-from tests.helpers.partition_cluster import (
-    PartitionCluster,
-    append,
-    batch_of,
-    eventually,
-    fetch_from,
-    values_of,
-)
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.controlled_cluster import PartitionCluster, append
+from tests.helpers.orders import batch_of, fetch_from, values_of
+from tests.helpers.virtual_time import eventually
 
 SECOND_MS = 1_000
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_fetch_gives_whole_batches_from_the_one_that_holds_the_offset() -> None:
     # requirement: C1, C2
     async with PartitionCluster() as cluster:
@@ -44,7 +39,7 @@ async def test_a_fetch_gives_whole_batches_from_the_one_that_holds_the_offset() 
         assert (end.data, end.next_offset) == (b"", 5)
 
 
-@in_real_time
+@in_virtual_time
 async def test_what_is_not_committed_is_not_seen() -> None:
     # requirement: RP4, RP6, P5
     async with PartitionCluster() as cluster:
@@ -64,7 +59,7 @@ async def test_what_is_not_committed_is_not_seen() -> None:
         assert values_of(result.data) == [b"a"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_long_poll_returns_as_soon_as_data_is_there() -> None:
     # requirement: C3
     async with PartitionCluster() as cluster:
@@ -77,7 +72,7 @@ async def test_a_long_poll_returns_as_soon_as_data_is_there() -> None:
         assert replica.parked == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_long_poll_returns_empty_at_its_time_out() -> None:
     # requirement: C3
     async with PartitionCluster() as cluster:
@@ -89,7 +84,7 @@ async def test_a_long_poll_returns_empty_at_its_time_out() -> None:
         assert replica.parked == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_long_poll_gathers_the_bytes_it_asked_for() -> None:
     # requirement: B4, C3
     async with PartitionCluster() as cluster:
@@ -110,7 +105,7 @@ async def test_a_long_poll_gathers_the_bytes_it_asked_for() -> None:
         assert values_of(most.data) == [b"b"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_client_that_hangs_up_leaves_no_waiter() -> None:
     async with PartitionCluster() as cluster:
         replica = cluster.replica((await cluster.leader()).node_id)
@@ -122,7 +117,7 @@ async def test_a_client_that_hangs_up_leaves_no_waiter() -> None:
         assert replica.parked == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_deleted_topic_ends_a_long_poll_at_once() -> None:
     async with PartitionCluster() as cluster:
         replica = cluster.replica((await cluster.leader()).node_id)
@@ -133,7 +128,7 @@ async def test_a_deleted_topic_ends_a_long_poll_at_once() -> None:
             await parked
 
 
-@in_real_time
+@in_virtual_time
 async def test_losing_leadership_ends_a_long_poll() -> None:
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
@@ -147,7 +142,7 @@ async def test_losing_leadership_ends_a_long_poll() -> None:
         assert replica.parked == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_outside_of_the_log_the_valid_range_is_told() -> None:
     # requirement: RT4
     async with PartitionCluster() as cluster:
@@ -163,7 +158,7 @@ async def test_outside_of_the_log_the_valid_range_is_told() -> None:
             await replica.fetch(fetch_from(-1))
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_deposed_leader_never_says_out_of_range_above_its_end() -> None:
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
@@ -175,7 +170,7 @@ async def test_a_deposed_leader_never_says_out_of_range_above_its_end() -> None:
             await replica.fetch(fetch_from(9))
 
 
-@in_real_time
+@in_virtual_time
 async def test_positions_are_found_among_committed_records() -> None:
     async with PartitionCluster(config={"message.timestamp.type": "CreateTime"}) as cluster:
         leader = await cluster.leader()

@@ -21,7 +21,7 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, Index, Offset, Term
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
-from tests.helpers.partition_cluster import batch_of, values_of
+from tests.helpers.orders import batch_of, values_of
 from tests.helpers.storage_batches import storage_batch
 from tests.helpers.virtual_time import VirtualClock, VirtualLoop
 

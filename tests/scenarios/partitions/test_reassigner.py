@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,10 +13,10 @@ from partitions.metadata.move_planner import MoveReplicas
 from partitions.reassignment.reassigner import Reassigner
 from raftlog.errors import NoLeader
 from raftlog.types import GroupId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.moving import create, leader, produce
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.moving import create, produce
+from tests.helpers.virtual_time import eventually
 
 KEY = ("orders", 0)
 
@@ -46,11 +45,11 @@ class Said:
 
 
 # requirement: F2
-@in_real_time
-async def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+@in_virtual_time
+async def test_what_was_prepared_for_one_target_does_not_count_for_the_next() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         before, outside = await create(cluster)
-        led = await leader(cluster)
+        led = await cluster.leader()
         await led.reassigner.stop()
         mover = Reassigner(led.host, led.controller, led.manager.replicas)
         for wanted in ((*before, outside), (outside, *before)):
@@ -64,11 +63,11 @@ async def test_what_was_prepared_for_one_target_does_not_count_for_the_next(tmp_
 
 
 # requirement: F2
-@in_real_time
-async def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+@in_virtual_time
+async def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         before, outside = await create(cluster)
-        led = await leader(cluster)
+        led = await cluster.leader()
         await led.reassigner.stop()
         mover = Reassigner(led.host, led.controller, led.manager.replicas)
         moved = await led.admin.change_replicas(MoveReplicas("orders", 0, (*before, outside)), 5000)
@@ -86,14 +85,12 @@ async def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before(tm
 
 
 # requirement: F6
-@in_real_time
-async def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recovered_one(
-    tmp_path: Path,
-) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recovered_one() -> None:
+    async with ControlledCluster() as cluster:
         topic = await cluster.create("orders")
         await produce(cluster, b"a")
-        led = await leader(cluster)
+        led = await cluster.leader()
         (partition,) = topic.partitions
         for group_id, reports in ((GroupId(99), 0), (partition.group_id, 1)):
             there = replace(partition, group_id=group_id, target=partition.replicas)
@@ -109,15 +106,13 @@ async def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recov
 
 # requirement: F2
 @pytest.mark.parametrize("is_answered", [False, True])
-@in_real_time
-async def test_a_leader_changes_nothing_by_metadata_that_is_not_confirmed(
-    tmp_path: Path, is_answered: bool
-) -> None:
+@in_virtual_time
+async def test_a_leader_changes_nothing_by_metadata_that_is_not_confirmed(is_answered: bool) -> None:
     """It may have come back with an older target, which was replaced by one that was reached meanwhile."""
-    async with ControlledCluster(str(tmp_path)) as cluster:
+    async with ControlledCluster() as cluster:
         topic = await cluster.create("orders")
         await produce(cluster, b"a")
-        led = await leader(cluster)
+        led = await cluster.leader()
         (partition,) = topic.partitions
         alone = replace(topic, partitions=(replace(partition, target=(led.node_id,)),))
         old = replace(led.controller.image, topics={"orders": alone})

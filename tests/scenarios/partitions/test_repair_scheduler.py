@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Sequence
-from pathlib import Path
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -16,28 +14,32 @@ from raftlog.repair.repairer import Repairer
 from raftlog.repair.scheduler import FailedReplica, RepairScheduler
 from raftlog.repair.service import SERVICE, Ask, RepairService, Told
 from raftlog.repair.target import RepairTarget
-from raftlog.testing.unsynced_filesystem import UnsyncedFilesystem
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, Index
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.moving import create, holds, leader, move, produce, values
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.moving import create, holds, move, produce, values
+from tests.helpers.virtual_time import eventually
+
+Result = TypeVar("Result")
 
 
-class BlockedFiles(UnsyncedFilesystem):
-    """Files whose listing hangs until it is let go."""
+class BlockedThread:
+    """Work of another thread, which waits until it is let go and runs to its end when nobody waits for it."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.is_reached, self.may_go_on = threading.Event(), threading.Event()
+        self.is_reached, self.may_go_on = asyncio.Event(), asyncio.Event()
         self.is_over = False
 
-    def list_directory(self, path: str) -> list[str]:
+    async def run(self, work: Callable[[], Result], /) -> Result:
         """Hang first."""
+        return await asyncio.shield(asyncio.ensure_future(self._run(work)))
+
+    async def _run(self, work: Callable[[], Result]) -> Result:
         self.is_reached.set()
-        self.may_go_on.wait(10)
+        await self.may_go_on.wait()
         self.is_over = True
-        return super().list_directory(path)
+        return work()
 
 
 class OneReplica:
@@ -64,26 +66,26 @@ class OneReplica:
         """Nobody reads it."""
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_treatment_ends_with_its_work_on_the_disk() -> None:
-    files, supervisor = BlockedFiles(), OneReplica()
+    thread, supervisor = BlockedThread(), OneReplica()
     service = cast("RepairService", None)  # not reached
     scheduler = RepairScheduler(
-        Repairer(cast("GroupHost", None), files, asyncio.to_thread, service), supervisor
+        Repairer(cast("GroupHost", None), FakeFilesystem(), thread.run, service), supervisor
     )
     running = asyncio.create_task(scheduler.run())
-    await asyncio.to_thread(files.is_reached.wait, 10)
+    await asyncio.wait_for(thread.is_reached.wait(), 10)
     try:
         for ending in (asyncio.create_task(scheduler.end(GroupId(7))), running):
             if ending is running:
                 running.cancel()
             done, _ = await asyncio.wait([ending], timeout=0.05)
             assert not done
-            assert not files.is_over
+            assert not thread.is_over
     finally:
-        files.may_go_on.set()
+        thread.may_go_on.set()
     await asyncio.gather(running, return_exceptions=True)
-    assert files.is_over
+    assert thread.is_over
     assert scheduler.under_repair == 0
     assert not supervisor.is_discharged
 
@@ -100,30 +102,32 @@ class AskedToEnd(RepairScheduler):
 
 
 # requirement: F2
-@in_real_time
-async def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+@in_virtual_time
+async def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over() -> None:
+    async with ControlledCluster(brokers=4) as cluster:
         before, outside = await create(cluster)
         await produce(cluster, b"a")
-        led = (await leader(cluster)).node_id
+        led = (await cluster.leader()).node_id
         ill = next(node for node in before if node != led)
-        broker, files = cluster.brokers[ill], BlockedFiles()
+        broker, thread = cluster.brokers[ill], BlockedThread()
         manager = broker.manager
-        service = RepairService(broker.host, files, asyncio.to_thread, broker.supervisor.directory_of)
-        scheduler = AskedToEnd(Repairer(broker.host, files, asyncio.to_thread, service), broker.supervisor)
+        service = RepairService(broker.host, broker.filesystem, thread.run, broker.supervisor.directory_of)
+        scheduler = AskedToEnd(
+            Repairer(broker.host, broker.filesystem, thread.run, service), broker.supervisor
+        )
         broker.supervisor.scheduler = scheduler
         running = asyncio.create_task(scheduler.run())
         try:
             manager.replicas["orders", 0].group.stop(LogCorrupt("damaged"))
-            await asyncio.to_thread(files.is_reached.wait, 10)
+            await asyncio.wait_for(thread.is_reached.wait(), 10)
             await move(cluster, *(outside if node == ill else node for node in before))
             await eventually(lambda: scheduler.is_asked)
-            assert not files.is_over
+            assert not thread.is_over
             assert scheduler.under_repair == 1
-            assert holds(tmp_path, ill)
+            assert holds(cluster, ill)
         finally:
-            files.may_go_on.set()
-        await eventually(lambda: not holds(tmp_path, ill))
+            thread.may_go_on.set()
+        await eventually(lambda: not holds(cluster, ill))
         assert scheduler.under_repair == 0
         await move(cluster, *before)
         assert ("orders", 0) in manager.replicas
@@ -132,13 +136,13 @@ async def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_ove
         await asyncio.gather(running, return_exceptions=True)
 
 
-@in_real_time
-async def test_peers_are_told_of_the_files_as_they_are_after_another_life(tmp_path: Path) -> None:
+@in_virtual_time
+async def test_peers_are_told_of_the_files_as_they_are_after_another_life() -> None:
     """What was seen of a closed replica is no answer once it has been open again, whoever closes it."""
-    async with ControlledCluster(str(tmp_path)) as cluster:
+    async with ControlledCluster() as cluster:
         await cluster.create("orders")
         await produce(cluster, b"a")
-        led = await leader(cluster)
+        led = await cluster.leader()
         ill = next(broker for broker in cluster.brokers.values() if broker is not led)
         supervisor = ill.supervisor
         service = RepairService(ill.host, ill.filesystem, asyncio.to_thread, supervisor.directory_of)

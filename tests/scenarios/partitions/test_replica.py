@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import threading
 
 import pytest
 
@@ -21,22 +20,17 @@ from raftlog.errors import (
     ProducerFenced,
     RecordTooLarge,
 )
-from raftlog.node.computing import computed
 from raftlog.records.batch import checksum, split_batches
 from raftlog.records.reader import read_records
-from tests.helpers.async_tests import in_real_time
-from tests.helpers.partition_cluster import (
-    PartitionCluster,
-    append,
-    batch_of,
-    eventually,
-    fetch_from,
-)
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.controlled_cluster import PRODUCER, PartitionCluster, append
+from tests.helpers.orders import batch_of, fetch_from
+from tests.helpers.virtual_time import VirtualLoop, eventually
 
 # Produce.
 
 
-@in_real_time
+@in_virtual_time
 async def test_offsets_count_records_from_zero() -> None:
     # requirement: T5
     async with PartitionCluster() as cluster:
@@ -49,7 +43,7 @@ async def test_offsets_count_records_from_zero() -> None:
         assert first.durability.replicas >= 2
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_body_of_several_batches_is_appended_whole_or_not_at_all() -> None:
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
@@ -61,7 +55,7 @@ async def test_a_body_of_several_batches_is_appended_whole_or_not_at_all() -> No
             await append(
                 cluster,
                 leader,
-                batch_of(b"a", producer=1, sequence=0) + batch_of(b"b", producer=1, sequence=5),
+                batch_of(b"a", producer=PRODUCER, sequence=0) + batch_of(b"b", producer=PRODUCER, sequence=5),
             )
         assert cluster.replica(leader.node_id).group.last_index == -1
 
@@ -77,7 +71,7 @@ async def test_a_body_of_several_batches_is_appended_whole_or_not_at_all() -> No
         (b"\0" * 7 + b"\1" + batch_of(b"a")[8:], InvalidRecord),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_bad_bodies_are_refused(body: bytes, error: type[InvalidRequest]) -> None:
     # requirement: T8
     async with PartitionCluster(config={"max.message.bytes": 1_024}) as cluster:
@@ -89,7 +83,7 @@ async def test_bad_bodies_are_refused(body: bytes, error: type[InvalidRequest]) 
         assert cluster.replica(leader.node_id).group.last_index == -1
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_leader_stamps_the_append_time_and_only_that() -> None:
     # requirement: M2
     async with PartitionCluster() as cluster:
@@ -101,7 +95,7 @@ async def test_the_leader_stamps_the_append_time_and_only_that() -> None:
         assert record.timestamp_ms > 1_000_000_000_000
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_topic_of_create_times_keeps_the_producers_bytes() -> None:
     # requirement: M2, L8
     async with PartitionCluster(config={"message.timestamp.type": "CreateTime"}) as cluster:
@@ -113,7 +107,7 @@ async def test_a_topic_of_create_times_keeps_the_producers_bytes() -> None:
         assert bytes(result.data[16:]) == body[16:]
 
 
-@in_real_time
+@in_virtual_time
 async def test_deep_validation_opens_the_batch() -> None:
     async with PartitionCluster(config={"validate.records": "true"}) as cluster:
         leader = await cluster.leader()
@@ -127,24 +121,23 @@ async def test_deep_validation_opens_the_batch() -> None:
 
 
 # requirement: T4
-@in_real_time
+@in_virtual_time
 async def test_a_batch_that_takes_long_to_check_is_not_overtaken() -> None:
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        await append(cluster, leader, batch_of(b"first", producer=1, sequence=0))
+        await append(cluster, leader, batch_of(b"first", producer=PRODUCER, sequence=0))
         many = [b"v"] * (RECORDS_ON_LOOP_MAX + 1)
-        busy = threading.Event()
-        is_over = computed(busy.wait, is_short=False)
-        asyncio.get_running_loop().call_later(0.2, busy.set)
-        _, *receipts = await asyncio.gather(
-            is_over,
-            append(cluster, leader, batch_of(*many, producer=1, sequence=1)),
-            append(cluster, leader, batch_of(b"next", producer=1, sequence=1 + len(many))),
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.thread_after_s = 0.2
+        receipts = await asyncio.gather(
+            append(cluster, leader, batch_of(*many, producer=PRODUCER, sequence=1)),
+            append(cluster, leader, batch_of(b"next", producer=PRODUCER, sequence=1 + len(many))),
         )
         assert [receipt.base_offset for receipt in receipts] == [1, 1 + len(many)]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_follower_refuses_and_names_the_leader() -> None:
     # requirement: RP2, P3
     async with PartitionCluster() as cluster:
@@ -158,7 +151,7 @@ async def test_a_follower_refuses_and_names_the_leader() -> None:
             await cluster.replica(follower.node_id).fetch(fetch_from(0))
 
 
-@in_real_time
+@in_virtual_time
 async def test_too_few_replicas_in_sync_refuse_a_produce_early() -> None:
     # requirement: RP9
     config = {"min.insync.replicas": 3, "replica.lag.max.ms": 30}
@@ -183,13 +176,13 @@ async def test_too_few_replicas_in_sync_refuse_a_produce_early() -> None:
 # Idempotence.
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_retry_is_answered_with_the_offset_of_the_original() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
         await append(cluster, leader, batch_of(b"x"))
-        body = batch_of(b"a", b"b", producer=7, sequence=0)
+        body = batch_of(b"a", b"b", producer=PRODUCER, sequence=0)
         first = await append(cluster, leader, body)
         again = await append(cluster, leader, body)
         assert not first.was_duplicate
@@ -201,16 +194,18 @@ async def test_a_retry_is_answered_with_the_offset_of_the_original() -> None:
         assert cluster.replica(leader.node_id).group.last_index == 2
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_retry_while_the_first_is_in_flight_waits_for_the_same_outcome() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
         for broker in cluster.brokers.values():
             broker.disk.clear()
-        body = batch_of(b"a", producer=7, sequence=0)
+        body = batch_of(b"a", producer=PRODUCER, sequence=0)
         tasks = [asyncio.create_task(append(cluster, leader, body)) for _ in range(3)]
-        following = asyncio.create_task(append(cluster, leader, batch_of(b"b", producer=7, sequence=1)))
+        following = asyncio.create_task(
+            append(cluster, leader, batch_of(b"b", producer=PRODUCER, sequence=1))
+        )
         await asyncio.sleep(0.02)
         assert not any(task.done() for task in tasks)
         tasks[0].cancel()  # the first client hangs up; its retries must not feel it
@@ -222,12 +217,12 @@ async def test_a_retry_while_the_first_is_in_flight_waits_for_the_same_outcome()
         assert (await following).base_offset == 1
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_retry_at_the_next_leader_is_recognised() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        body = batch_of(b"a", producer=7, sequence=0)
+        body = batch_of(b"a", producer=PRODUCER, sequence=0)
         first = await append(cluster, leader, body)
         cluster.network.isolate(leader.node_id)
         new = await cluster.leader(other_than=leader.node_id)
@@ -236,17 +231,17 @@ async def test_a_retry_at_the_next_leader_is_recognised() -> None:
         assert again.base_offset == first.base_offset
         assert again.leader_epoch == first.leader_epoch
         with pytest.raises(OutOfOrderSequence):
-            await append(cluster, new, batch_of(b"c", producer=7, sequence=2))
+            await append(cluster, new, batch_of(b"c", producer=PRODUCER, sequence=2))
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_batch_that_was_cut_off_with_its_leader_is_new_to_the_next_one() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        await append(cluster, leader, batch_of(b"a", producer=7, sequence=0))
+        await append(cluster, leader, batch_of(b"a", producer=PRODUCER, sequence=0))
         cluster.network.isolate(leader.node_id)
-        body = batch_of(b"b", producer=7, sequence=1)
+        body = batch_of(b"b", producer=PRODUCER, sequence=1)
         with pytest.raises(CommitUnknown) as unknown:
             await append(cluster, leader, body)
         assert unknown.value.details["committed"] is None
@@ -262,24 +257,27 @@ async def test_a_batch_that_was_cut_off_with_its_leader_is_new_to_the_next_one()
         assert [record.value for batch in users for record in read_records(batch)] == [b"a", b"b"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_deposed_leader_never_says_that_a_batch_is_missing() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        await append(cluster, leader, batch_of(b"a", producer=7, sequence=0))
+        await append(cluster, leader, batch_of(b"a", producer=PRODUCER, sequence=0))
         cluster.network.isolate(leader.node_id)
         assert cluster.replica(leader.node_id).group.is_leader  # it has not noticed yet
         with pytest.raises((NotLeader, NoLeader)):  # the next leader may have taken in sequence 1
-            await append(cluster, leader, batch_of(b"c", producer=7, sequence=2))
+            await append(cluster, leader, batch_of(b"c", producer=PRODUCER, sequence=2))
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_request_of_which_a_death_has_left_the_first_batch_is_finished_by_its_retry() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        left, lost = batch_of(b"a", producer=7, sequence=0), batch_of(b"b", producer=7, sequence=1)
+        left, lost = (
+            batch_of(b"a", producer=PRODUCER, sequence=0),
+            batch_of(b"b", producer=PRODUCER, sequence=1),
+        )
         await append(cluster, leader, left)
         await append(cluster, leader, batch_of(b"x"))
         for _ in range(2):
@@ -287,21 +285,21 @@ async def test_a_request_of_which_a_death_has_left_the_first_batch_is_finished_b
                 await append(cluster, leader, left + lost)
             assert told.value.details["committed"] is True
         assert cluster.replica(leader.node_id).group.last_index == 2
-        assert (await append(cluster, leader, batch_of(b"c", producer=7, sequence=2))).base_offset == 3
+        assert (await append(cluster, leader, batch_of(b"c", producer=PRODUCER, sequence=2))).base_offset == 3
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_old_life_of_a_producer_is_fenced() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        await append(cluster, leader, batch_of(b"a", producer=7, epoch=3, sequence=0))
+        await append(cluster, leader, batch_of(b"a", producer=PRODUCER, epoch=3, sequence=0))
         with pytest.raises(ProducerFenced) as fenced:
-            await append(cluster, leader, batch_of(b"b", producer=7, epoch=2, sequence=1))
+            await append(cluster, leader, batch_of(b"b", producer=PRODUCER, epoch=2, sequence=1))
         assert fenced.value.details["current_epoch"] == 3
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_status_shows_a_lagging_replica_out_of_sync() -> None:
     # requirement: RP3
     config: dict[str, int | str] = {"replica.lag.max.messages": 4}

@@ -17,11 +17,12 @@ from raftlog.storage.retention import RetentionLimits
 from raftlog.storage.segment import INDEX_SUFFIX
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId, NodeId
-from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
-from tests.helpers.partition_cluster import batch_of, eventually
+from tests.helpers.orders import batch_of
 from tests.helpers.raft_member import members
+from tests.helpers.virtual_time import eventually
 
 GROUP = GroupId(1)
 
@@ -57,18 +58,18 @@ async def leader_that_has_closed_one_record(cluster: ControlledCluster) -> Contr
 
 
 # requirement: RT2, L2
-@in_real_time
-async def test_an_idle_partition_closes_its_old_segment_and_lets_it_go(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_an_idle_partition_closes_its_old_segment_and_lets_it_go() -> None:
+    async with ControlledCluster() as cluster:
         await leader_that_has_closed_one_record(cluster)
         await look(cluster)
         assert [start_of(broker) for broker in cluster.brokers.values()] == [1, 1, 1]
 
 
 # requirement: RT2
-@in_real_time
-async def test_a_replica_that_was_away_is_cut_when_it_is_back(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_replica_that_was_away_is_cut_when_it_is_back() -> None:
+    async with ControlledCluster() as cluster:
         leader = await leader_that_has_closed_one_record(cluster)
         away = next(node for node in cluster.nodes if node != leader.node_id)
         await cluster.stop(away)
@@ -99,9 +100,9 @@ async def leader_with_a_closed_segment(cluster: ControlledCluster, **config: int
 
 
 # requirement: RT2
-@in_real_time
-async def test_a_clock_two_weeks_ahead_deletes_no_segment(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_clock_two_weeks_ahead_deletes_no_segment() -> None:
+    async with ControlledCluster() as cluster:
         leader = await leader_with_a_closed_segment(cluster, retention_ms=86_400_000)
         leader.clock.shift_ms = 14 * 86_400_000
         await look(cluster)
@@ -109,9 +110,9 @@ async def test_a_clock_two_weeks_ahead_deletes_no_segment(tmp_path: Path) -> Non
 
 
 # requirement: RT2
-@in_real_time
-async def test_records_that_clients_date_long_ago_are_kept_for_their_time(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_records_that_clients_date_long_ago_are_kept_for_their_time() -> None:
+    async with ControlledCluster() as cluster:
         config = {"message.timestamp.type": "CreateTime"}
         leader = await leader_with_a_closed_segment(cluster, retention_ms=86_400_000, **config)
         await look(cluster)
@@ -119,7 +120,7 @@ async def test_records_that_clients_date_long_ago_are_kept_for_their_time(tmp_pa
 
 
 # requirement: RT2
-@in_real_time
+@in_virtual_time
 async def test_segments_are_dated_by_the_later_clock_so_that_none_looks_older_than_it_is(
     tmp_path: Path,
 ) -> None:
@@ -145,9 +146,9 @@ async def test_segments_are_dated_by_the_later_clock_so_that_none_looks_older_th
 
 
 # requirement: RT2
-@in_real_time
-async def test_a_record_that_a_client_dates_far_ahead_goes_like_the_others(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
+@in_virtual_time
+async def test_a_record_that_a_client_dates_far_ahead_goes_like_the_others() -> None:
+    async with ControlledCluster() as cluster:
         config = {"message.timestamp.type": "CreateTime"}
         leader = await leader_with_a_closed_segment(cluster, retention_ms=200, **config)
         receipt = await held(leader).append(

@@ -13,13 +13,17 @@ from typing import TypeVar
 
 from partitions.hosting.applied_metadata import APPLIED_FILE, Applied
 from partitions.hosting.directories import Folders, folder_name
+from partitions.hosting.replica_manager import ReplicaManager
 from partitions.hosting.trash import Trash
 from partitions.metadata.commands import SetClusterId
 from partitions.metadata.image import MetadataImage
 from raftlog.clock import SystemClock
+from raftlog.hosting.opener import LogOpener
+from raftlog.hosting.supervisor import Supervisor
 from raftlog.node.group_host import GroupHost
 from raftlog.storage import twin_file
-from raftlog.storage.filesystem import File
+from raftlog.storage.broken_groups import BrokenGroups
+from raftlog.storage.filesystem import File, Filesystem
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
@@ -27,11 +31,11 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, NodeId
 from tests.helpers.async_tests import in_real_time
-from tests.helpers.controlled_cluster import hosting
+from tests.helpers.controlled_cluster import PRODUCER_IDS
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.metadata_images import applied, create, register
 from tests.helpers.metadata_images import cluster as image_of_cluster
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.virtual_time import eventually
 
 ME = NodeId(1)
 Result = TypeVar("Result")
@@ -87,6 +91,20 @@ async def _sync(syncs: Sequence[DiskWork]) -> list[OSError | None]:
     for sync in syncs:
         sync.run()
     return [None for _ in syncs]
+
+
+def hosting(
+    host: GroupHost,
+    metadata: LateMetadata,
+    filesystem: Filesystem,
+    directory: str,
+    registry: ReplicaRegistry,
+) -> tuple[Supervisor, ReplicaManager]:
+    """The part that opens and closes the replicas of one broker, in ``directory``."""
+    broken = BrokenGroups(filesystem, directory, host.clock)
+    logs = LogOpener(filesystem, directory, host.clock, registry)
+    supervisor = Supervisor(host, registry, broken)
+    return supervisor, ReplicaManager(host, metadata, supervisor, logs, broken, producer_ids=PRODUCER_IDS)
 
 
 # requirement: L9

@@ -6,14 +6,14 @@ import shutil
 from pathlib import Path
 
 from partitions.values import QUORUM
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.moving import ORDERS, values
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.moving import values
+from tests.helpers.orders import ORDERS, batch_of
 
 
 # requirement: T7
-@in_real_time
+@in_virtual_time
 async def test_the_records_of_a_deleted_topic_come_back_into_a_new_one(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         await cluster.create("orders")

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from raftlog.core.membership import Membership
+from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.repair import new_log
@@ -20,7 +20,7 @@ from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.log_files import BATCH, DIRECTORY, open_log, segment, sync
-from tests.helpers.repair_cluster import GROUP, NOBODY, TERMS, Cluster, Leader, log_of, members
+from tests.helpers.repair_cluster import GROUP, TERMS, Cluster, Leader, log_of, members
 from tests.helpers.storage_batches import storage_batch
 
 MEMBERS = members(1, 2, 3)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from raftlog.core.membership import NOBODY
 from raftlog.core.ready import HardState
 from raftlog.repair.target import CannotRepair
 from raftlog.storage.slots import SLOT_BYTES
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId, Term
 from tests.helpers.log_files import DIRECTORY, write_raw
-from tests.helpers.repair_cluster import NOBODY, TERMS, Cluster, log_of
+from tests.helpers.repair_cluster import TERMS, Cluster, log_of
 
 
 def with_a_lost_slot() -> FakeFilesystem:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from raftlog.core.membership import NOBODY
 from raftlog.core.ready import HardState
 from raftlog.repair.verify import examine
 from raftlog.storage.slots import SLOT_BYTES
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.log_files import BATCH, DIRECTORY, open_log, segment, sync, write_raw
-from tests.helpers.repair_cluster import NOBODY, Cluster, leads, log_of, terms_in
+from tests.helpers.repair_cluster import Cluster, leads, log_of, terms_in
 from tests.helpers.storage_batches import storage_batch
 
 TERMS = [1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.mutants.adapter import ADAPTER
 from tests.simulation.mutants.admins import CONTROLLER, GIVEN_UP
+from tests.simulation.mutants.assignors import ASSIGNORS
 from tests.simulation.mutants.broken import BROKEN
 from tests.simulation.mutants.changes import CHANGES
 from tests.simulation.mutants.clients import CLIENTS
@@ -45,4 +46,5 @@ MUTANTS = (
     *CLIENTS,
     *HTTP,
     *GROUPS,
+    *ASSIGNORS,
 )

@@ -146,6 +146,13 @@ GROUPS = (
         script=_REBALANCES,
     ),
     Mutant(
+        "a cooperative plan gives away what its owner may still read",
+        "groups.generations:problem_of_plan",
+        "if problem is not None or group.strategy != COOPERATIVE:",
+        "if True:",
+        script=_REBALANCES,
+    ),
+    Mutant(
         "anybody commits for a group in use",
         "groups.coordination:Coordination._commit",
         "elif not ask.is_forced:",

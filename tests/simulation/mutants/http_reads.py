@@ -272,7 +272,7 @@ FETCHING = (
     ),
     Mutant(
         "text with many control characters has escapes",
-        "api.resources.json_answers:as_it_looks",
+        "api.resources.json_values:as_it_looks",
         "if _grows(value):",
         "if False:",
         script="tests/unit/api/test_bounded_requests.py",

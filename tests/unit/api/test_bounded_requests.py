@@ -9,8 +9,9 @@ import tracemalloc
 import msgspec
 import pytest
 
-from api.resources.json_answers import JSON_BYTES_MAX, PAGE_BYTES_MAX, STEP_BYTES, as_it_looks
+from api.resources.json_answers import PAGE_BYTES_MAX
 from api.resources.json_records import WHOLE_BYTES_MAX, decode_records
+from api.resources.json_values import JSON_BYTES_MAX, STEP_BYTES, as_it_looks
 from partitions.replica.topic_rules import BATCHES_MAX
 from raftlog.errors import InvalidRecord, RecordTooLarge
 from raftlog.records.batch import Codec

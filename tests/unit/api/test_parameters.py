@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.http import parameters
+from api.http import json_bodies, parameters
 from partitions.values import AtTime, LastRecords, Start
 from raftlog.errors import InvalidRequest
 from raftlog.wire import media_types
@@ -19,7 +19,7 @@ OFFERED = (media_types.JSON, media_types.BATCH)
 
 @given(st.text(max_size=40))
 def test_no_text_makes_a_parser_raise_anything_but_its_error(text: str) -> None:
-    for parse in (parameters.position, parameters.position_or_time, parameters.time_ms):
+    for parse in (parameters.position, parameters.position_or_time, json_bodies.time_ms):
         with contextlib.suppress(InvalidRequest):
             parse(text, "here")
     with contextlib.suppress(InvalidRequest):
@@ -35,7 +35,7 @@ def test_no_text_makes_a_parser_raise_anything_but_its_error(text: str) -> None:
 def test_a_time_is_the_same_in_every_zone(moment: datetime, minutes: int) -> None:
     zoned = moment.replace(tzinfo=UTC).astimezone(timezone(timedelta(minutes=minutes)))
     milliseconds = round(moment.replace(tzinfo=UTC).timestamp()) * 1000
-    assert parameters.time_ms(zoned.isoformat(), "at") == milliseconds
+    assert json_bodies.time_ms(zoned.isoformat(), "at") == milliseconds
     assert parameters.position(f"timestamp:{zoned.isoformat()}", "at") == AtTime(milliseconds)
     assert parameters.position_or_time(zoned.isoformat(), "at") == AtTime(milliseconds)
 

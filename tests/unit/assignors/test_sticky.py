@@ -90,6 +90,23 @@ def test_a_chain_of_moves_makes_the_plan_even() -> None:
     assert texts(plan) == {"A": "t0/0 t0/1", "B": "t0/2 t1/0", "C": "t1/1 t1/2"}
 
 
+def test_a_member_with_another_choice_leaves_the_partitions_of_an_owner() -> None:
+    """A could have one of B's as its first partition, and gives it back for t1/0."""
+    members = {"A": subscribed("t0 t1"), "B": subscribed("t0", "t0/0 t0/1")}
+    assert texts(STICKY.assign(members, {"t0": 2, "t1": 1})) == {"A": "t1/0", "B": "t0/0 t0/1"}
+
+
+def test_only_one_of_two_owners_gives_a_partition_when_one_is_enough() -> None:
+    """C is full with t2: t0/1 goes to A, and B keeps t0/0 beside t1/0."""
+    members = {
+        "A": subscribed("t0"),
+        "B": subscribed("t0 t1", "t0/0"),
+        "C": subscribed("t0 t1 t2", "t0/1"),
+    }
+    plan = STICKY.assign(members, {"t0": 2, "t1": 1, "t2": 2})
+    assert texts(plan) == {"A": "t0/1", "B": "t0/0 t1/0", "C": "t2/0 t2/1"}
+
+
 def test_members_beyond_the_partitions_get_an_empty_row() -> None:
     # requirement: G5
     members = {"A": subscribed("t0"), "B": subscribed("t0", "t0/0"), "C": subscribed("none")}

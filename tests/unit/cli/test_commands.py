@@ -9,9 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from api.cli.commands import app
 from api.cli.output import Format, errors_reported, exit_code, show
@@ -73,28 +73,54 @@ def test_a_commands_line_in_the_list_is_how_its_own_help_begins(command: str) ->
     assert summary in " ".join(run(*command.split(), "--help").output.split())
 
 
-SERVER_MODULES = {"prometheus_client", "raftlog.node", "partitions", "api.broker", "api.server"}
+UNUSED = {"aiohttp.web", "aiokafka", "api.broker", "api.server", "partitions", "prometheus_client"}
+UNUSED |= {"pydantic", "raftlog.node", "rich", "ssl"}
+CLIENT = {"aiohttp", "asyncio", "msgspec", "raftlog.client"}
+NOWHERE = ("--server", "http://127.0.0.1:9")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "heavy"),
+    ("arguments", "unused"),
     [
-        (
-            ["--help"],
-            {"aiohttp", "aiokafka", "msgspec", "pydantic", "rich", "asyncio", "ssl", "raftlog.client"},
-        ),
-        (["topic", "create", "--help"], {"aiohttp", "aiokafka", "msgspec", "rich", "ssl", "raftlog.client"}),
-        (["topic", "list", "--server", "http://127.0.0.1:9"], {"aiokafka", "rich"}),
+        (["--help"], UNUSED | CLIENT),
+        (["topic", "create", "--help"], UNUSED | CLIENT),
+        (["topic", "list", *NOWHERE], UNUSED),
+        (["cluster", "health", *NOWHERE], UNUSED),
+        (["produce", "t", *NOWHERE], UNUSED),
+        (["consume", "t", *NOWHERE], UNUSED),
     ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_command_imports_only_what_it_needs(arguments: list[str], heavy: set[str]) -> None:
+def test_a_command_imports_only_what_it_needs(arguments: list[str], unused: set[str]) -> None:
     script = (
         "import sys; from api.cli.commands import app; app(sys.argv[1:], standalone_mode=False);"
         "sys.stdout.write(' '.join(sys.modules))"
     )
+    assert not unused & set(in_own_process(script, *arguments).split())
+
+
+def test_a_server_with_tls_is_asked_with_tls() -> None:
+    script = (
+        "import sys; from api.cli.imports import tls_only_for\n"
+        "with tls_only_for('https://log.example'): import aiohttp.connector\n"
+        "sys.stdout.write(str(aiohttp.connector._SSL_CONTEXT_VERIFIED is not None))"
+    )
+    assert in_own_process(script) == "True"
+
+
+def test_the_decoder_is_imported_without_the_kafka_client_which_can_be_imported_later() -> None:
+    script = (
+        "import sys; from api.cli.imports import import_decoder; import_decoder()\n"
+        "is_only_decoder = 'raftlog.records.reader' in sys.modules and 'aiokafka.client' not in sys.modules\n"
+        "sys.stdout.write(str(is_only_decoder))\n"
+        "import aiokafka; aiokafka.AIOKafkaConsumer"
+    )
+    assert in_own_process(script) == "True"
+
+
+def in_own_process(script: str, *arguments: str) -> str:
     command = [sys.executable, "-c", script, *arguments]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert not (heavy | SERVER_MODULES) & set(found.stdout.split())
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_the_version_is_shown() -> None:
@@ -125,7 +151,7 @@ def test_the_version_is_shown() -> None:
         (["topic", "lst"], "Did you mean 'list'?"),
         (["topic", "list", "--ouput", "json"], "--output"),
         (["partition", "set-replicas", "t", "0", "1,two"], "2,3,4"),
-        (["partition", "add-replica", "t", "0", "0"], "broker"),
+        (["partition", "add-replica", "t", "0", "0"], "BROKER"),
         (["nothing"], "nothing"),
     ],
 )
@@ -165,7 +191,7 @@ def test_exit_codes_keep_unknown_apart_from_refused(error: RaftlogError, reading
 
 def test_ctrl_c_and_files_that_are_not_there_end_without_a_traceback() -> None:
     for error, code in ((KeyboardInterrupt(), 130), (FileNotFoundError(2, "No such file"), 1)):
-        with pytest.raises(typer.Exit) as ended, errors_reported():
+        with pytest.raises(click.exceptions.Exit) as ended, errors_reported():
             raise error
         assert ended.value.exit_code == code
 

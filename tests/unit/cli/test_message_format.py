@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+import click
 import pytest
-import typer
 
 from api.cli.lines import Json
 from api.cli.message_format import renderer
@@ -51,7 +51,7 @@ def test_what_is_written_as_json_can_be_produced_again(message: Message) -> None
 
 @pytest.mark.parametrize("form", ["text", "%q", "%", r"%v\q", "%v\\"])
 def test_a_form_that_is_none_is_wrong_usage(form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit) as ended:
+    with pytest.raises(click.exceptions.Exit) as ended:
         renderer(form)
     assert ended.value.exit_code == 2
     assert capsys.readouterr().err.startswith("error: --format")

@@ -251,6 +251,21 @@ def test_plans_that_do_not_fit_are_refused(
     groups.answered(groups.sync("a", 1, {"a": {"orders": (0, 1, 2, 3)}}), Synced)
 
 
+def test_a_cooperative_plan_takes_nothing_from_a_member_that_may_still_read_it(
+    groups: CoordinatedGroups,
+) -> None:
+    strategies = ("cooperative-sticky",)
+    groups.join("a", strategies=strategies)
+    groups.answered(groups.sync("a", 1, is_auto=True), Synced)
+    groups.join("b", strategies=strategies)
+    groups.join("a", generation=1, strategies=strategies)
+    leader = groups.committed.groups["g"].leader
+    moved = {"a": {"orders": (0, 1)}, "b": {"orders": (2, 3)}}
+    refused = groups.answered(groups.sync(leader, 2, moved), InvalidRequest)
+    assert "withhold" in str(refused)
+    groups.answered(groups.sync(leader, 2, {"a": {"orders": (0, 1)}, "b": {}}), Synced)
+
+
 def test_members_need_a_strategy_in_common(groups: CoordinatedGroups) -> None:
     groups.answered(groups.join("a", strategies=("range", "mine")), Joined)
     refused = groups.answered(groups.join("b", strategies=("sticky",)), InvalidRequest)
@@ -288,6 +303,14 @@ def test_members_are_bounded(groups: CoordinatedGroups) -> None:
         groups.join(f"m{number}")
     refused = groups.answered(groups.join("one-more"), Conflict)
     assert str(MEMBERS_MAX) in str(refused)
+
+
+def test_the_record_of_a_group_is_bounded(groups: CoordinatedGroups) -> None:
+    topics = [f"{number:0>249}" for number in range(1_000)]
+    waiting = [groups.join(f"m{number}", *topics) for number in range(30)]
+    refused = [groups.answers[each] for each in waiting if isinstance(groups.answers.get(each), Conflict)]
+    assert refused
+    assert "fewer topics" in str(refused[0])
 
 
 # requirement: ST2

@@ -18,7 +18,7 @@ from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.loop_network import LoopNetwork
-from tests.helpers.partition_cluster import eventually
+from tests.helpers.virtual_time import eventually
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 ECHO, REFUSES, BREAKS, WAITS, NOTHING, LARGE = (

@@ -8,7 +8,7 @@ from raftlog.core.ready import HardState
 from raftlog.records.batch import checksum, stamp
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import Index, Offset, Term
-from tests.helpers.partition_cluster import batch_of
+from tests.helpers.orders import batch_of
 from tests.helpers.storage_batches import leader_change
 
 WALL_MS = 1_700_000_000_000

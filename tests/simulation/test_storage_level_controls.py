@@ -1,4 +1,4 @@
-"""Bugs planted in the storage on purpose: lives of logs alone must find every one of them."""
+"""Bugs planted in the storage: runs of logs alone must detect each of them."""
 
 from __future__ import annotations
 

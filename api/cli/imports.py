@@ -1,0 +1,38 @@
+"""Imports of other packages without what a command does not need: they cost most of its CPU time."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
+
+
+@contextlib.contextmanager
+def tls_only_for(server: str) -> Iterator[None]:
+    """Import no TLS for a server without it: aiohttp reads the certificates of the system, twice, if it can.
+
+    asyncio and aiohttp work without ``ssl``.
+    """
+    if "https:" in server or "ssl" in sys.modules:
+        yield
+        return
+    sys.modules["ssl"] = None  # type: ignore[assignment]  # its import fails
+    try:
+        yield
+    finally:
+        del sys.modules["ssl"]
+
+
+def import_decoder() -> None:
+    """Import aiokafka's decoder of records without its client, which the package imports with it."""
+    spec = find_spec("aiokafka")
+    if "aiokafka" in sys.modules or spec is None:
+        return
+    sys.modules["aiokafka"] = module_from_spec(spec)
+    try:
+        with contextlib.suppress(ImportError):  # then the client imports all of it
+            import_module("raftlog.records.reader")
+    finally:
+        del sys.modules["aiokafka"]

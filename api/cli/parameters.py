@@ -1,0 +1,116 @@
+"""The command of a function, whose signature declares the options and arguments.
+
+::
+
+    def create(
+        name: Annotated[str, Argument(help="The topic's name.")],
+        partitions: Annotated[int, Option("--partitions", "-p", min=1, help="Number of partitions.")] = 1,
+    ) -> None:
+
+Decides: the parameter of click for each annotation. Leaves to others: parsing and help (click). Typer reads
+such signatures, too, but imports pydantic for every call, a quarter of the time of a short command.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import get_args, get_origin, get_type_hints
+
+import click
+
+
+class Parameter:
+    """An option or argument, except for its type and its default."""
+
+    def __init__(
+        self,
+        *names: str,
+        help: str,
+        min: float | None = None,
+        metavar: str | None = None,
+        envvar: str | None = None,
+        path: click.Path[Path] | None = None,
+    ) -> None:
+        self.names = names
+        self.help = help
+        self.min = min
+        self.metavar = metavar
+        self.envvar = envvar
+        self.path = path or click.Path(path_type=Path)
+
+
+class Option(Parameter):
+    """An option. Without ``names`` it has that of the function's parameter."""
+
+
+class Argument(Parameter):
+    """An argument by its position."""
+
+
+class _Choice(click.Choice[enum.StrEnum]):
+    """The values of an enumeration, where click takes the names."""
+
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
+        return str(choice)
+
+
+def command_of(name: str, function: Callable[..., None]) -> click.Command:
+    """The command that calls ``function``; its help is the docstring."""
+    hints = get_type_hints(function, include_extras=True)
+    signature = inspect.signature(function).parameters
+    params = [_parameter(each, hints[each], given.default) for each, given in signature.items()]
+    return click.Command(name, callback=function, params=params, help=inspect.getdoc(function))
+
+
+def _parameter(name: str, hint: object, default: object) -> click.Parameter:
+    kind, declared = get_args(hint)
+    assert isinstance(declared, Parameter)
+    if isinstance(kind, UnionType):
+        (kind,) = (part for part in get_args(kind) if part is not NoneType)
+    is_list = get_origin(kind) is list
+    if is_list:
+        (kind,) = get_args(kind)
+    is_required = default is inspect.Parameter.empty
+    found: click.Parameter
+    if isinstance(declared, Argument):
+        found = click.Argument(
+            [name],
+            type=_type_of(kind, declared),
+            help=declared.help if is_required else f"{declared.help}  [default: {default}]",
+            metavar=declared.metavar,
+            nargs=-1 if is_list else 1,
+            required=is_required,
+        )
+    else:
+        found = click.Option(
+            [name, *(declared.names or [f"--{name.replace('_', '-')}"])],
+            type=None if kind is bool else _type_of(kind, declared),
+            is_flag=kind is bool or None,
+            help=declared.help,
+            metavar=declared.metavar,
+            multiple=is_list,
+            required=is_required,
+            show_default=True,
+            envvar=declared.envvar,
+            show_envvar=True,
+        )
+    if not is_required:
+        found.default = str(default) if isinstance(default, enum.StrEnum) else default  # help shows it
+    return found
+
+
+def _type_of(kind: object, declared: Parameter) -> click.ParamType[object]:
+    if kind is int:
+        return click.INT if declared.min is None else click.IntRange(min=int(declared.min))
+    if kind is float:
+        return click.FLOAT if declared.min is None else click.FloatRange(min=declared.min)
+    if kind is Path:
+        return declared.path
+    if isinstance(kind, type) and issubclass(kind, enum.StrEnum):
+        return _Choice(list(kind))
+    assert kind is str, f"no parameter is declared as {kind}"
+    return click.STRING

@@ -1,0 +1,75 @@
+"""Decodes JSON as structs, whose errors become JSON pointers. Used by the command line, too."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import msgspec
+
+from raftlog.errors import InvalidRequest
+
+T = TypeVar("T")
+
+_PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
+_FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<name>.*)`$", re.DOTALL)
+_STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
+_JSON_DECODERS: dict[type, msgspec.json.Decoder[object]] = {}
+
+
+def decode_json(
+    body: bytes | bytearray, kind: type[T], error: type[InvalidRequest] = InvalidRequest, prefix: str = ""
+) -> T:
+    """JSON as a struct. Raises ``error`` with a JSON pointer."""
+    decoder = _JSON_DECODERS.get(kind)
+    if decoder is None:
+        decoder = _JSON_DECODERS[kind] = msgspec.json.Decoder(kind)
+    try:
+        if not body.isascii():
+            body.decode()  # the decoder does not validate raw values
+        decoded = decoder.decode(body)
+    except msgspec.ValidationError as wrong:
+        pointer, what = _pointed(str(wrong))
+        pointer = prefix + pointer
+        raise error(
+            f"{pointer or 'the body'}: {what}", errors=[f"{pointer}: {what}"], field=pointer
+        ) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
+        what = "nested too deeply" if isinstance(wrong, RecursionError) else str(wrong)
+        raise error(
+            f"{prefix or 'the body'} is not JSON in UTF-8: {what}", errors=[f"{prefix}: {what}"], field=prefix
+        ) from None
+    assert isinstance(decoded, kind)
+    return decoded
+
+
+def time_ms(text: str, name: str) -> int:
+    """RFC 3339 with a zone, or milliseconds since 1970."""
+    if text.isascii() and text.isdigit() and len(text) <= 15:
+        return int(text)
+    # In a query a plus sign means a blank unless it is percent-encoded, which is often forgotten.
+    written = text.replace(" ", "+") if "T" in text else text
+    try:
+        moment = datetime.fromisoformat(written)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None or len(text) < 20:
+        raise InvalidRequest(f"{name}: {text[:64]!r} is not a time such as 2026-01-01T00:00:00Z", field=name)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    milliseconds = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
+    if milliseconds < 0:
+        raise InvalidRequest(f"{name}: {text[:64]!r} is before 1970", field=name)
+    return milliseconds
+
+
+def _pointed(message: str) -> tuple[str, str]:
+    """A decoder's message as JSON pointer and reason."""
+    found = _PLACE.match(message)
+    what, path = (found["what"], found["path"] or "") if found else (message, "")
+    pointer = "".join("/" + (index or name) for index, name in _STEP.findall(path))
+    field = _FIELD.match(what)
+    if field is not None:
+        pointer += "/" + field["name"].replace("~", "~0").replace("/", "~1")
+        what = "this field does not exist" if "unknown" in what else "this field is missing"
+    return pointer[:300], what[:300]

@@ -1,0 +1,277 @@
+"""One consumer: a member of a group whose records are handed out, acknowledged and committed.
+
+Decides: what is handed out when, what is committed, and what a rebalance waits for. All runs on the
+client's loop, but for ``acknowledge`` and ``is_handling``, which the user's thread calls.
+
+``at_least_once`` commits acknowledged records: every ``commit_interval``, before each rebalance and at the
+end. ``at_most_once`` commits records before it hands them out. A rebalance waits for the record that is
+being handled, for up to half of ``rebalance_timeout``, while heartbeats go on. Records that were handed out
+and not begun are dropped, since the next owner gets them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Collection
+from typing import Final
+
+from raftlog.client.consumer.fetching import Fetching, OpenPartition
+from raftlog.client.consumer.membership import COOPERATIVE, Membership
+from raftlog.client.consumer.options import ConsumerOptions
+from raftlog.client.messages import Message
+from raftlog.client.partition import Position
+from raftlog.client.retries import pause_s
+from raftlog.client.session import Session
+from raftlog.errors import (
+    NotSent,
+    RaftlogError,
+    RebalanceInProgress,
+    StaleGeneration,
+    UnknownGroup,
+    UnknownMember,
+)
+from raftlog.types import TopicPartition
+
+FENCED: Final = (UnknownGroup, UnknownMember, StaleGeneration, RebalanceInProgress)
+LOOK_S: Final = 0.02  # at a handler, while a rebalance waits for it
+_log = logging.getLogger("raftlog.client")
+
+
+class ConsumerCore:
+    """``epoch`` rises whenever partitions are lost: records handed out in an earlier one are dropped."""
+
+    def __init__(
+        self,
+        session: Session,
+        options: ConsumerOptions,
+        open_partition: OpenPartition,
+    ) -> None:
+        self.options = options
+        self.epoch = 0
+        self.is_handling = False
+        self._session = session
+        self._open_partition = open_partition
+        self._member = Membership(session, options)
+        self._fetching = Fetching(open_partition, options.prefetch_bytes, session.rng)
+        self._acknowledged: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+        self._rewound: set[TopicPartition] = set()
+        self._assignment: frozenset[TopicPartition] = frozenset()
+        self._is_assigned = asyncio.Event()
+        self._committing = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failure: RaftlogError | None = None
+
+    @property
+    def member_id(self) -> str:
+        """The id of this member."""
+        return self._member.member_id
+
+    @property
+    def generation(self) -> int:
+        """The newest generation that it joined; -1 before."""
+        return self._member.generation
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions of this member."""
+        return self._assignment
+
+    def start(self) -> None:
+        """Join in the background."""
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._belong()), asyncio.create_task(self._commit_regularly())]
+
+    # Records.
+
+    async def take(self, count_max: int, wait_s: float) -> tuple[int, list[Message]]:
+        """The epoch, and records of one partition; none when none come in time.
+
+        Raises the error that ended this consumer.
+        """
+        deadline = asyncio.get_running_loop().time() + wait_s
+        while True:
+            left_s = deadline - asyncio.get_running_loop().time()
+            await self._until_assigned(left_s)
+            epoch = self.epoch
+            messages = await self._fetching.take(count_max, max(0.0, left_s)) if self._assignment else []
+            if self._failure is not None:
+                raise self._failure
+            if epoch == self.epoch and (not messages or await self._may_hand_out(messages)):
+                return epoch, messages
+            if left_s <= 0:
+                return self.epoch, []
+
+    def acknowledge(self, message: Message) -> None:
+        """It is processed, and so are those before it. From any thread."""
+        self._acknowledged[TopicPartition(message.topic, message.partition)] = message.offset + 1
+
+    async def commit(self) -> None:
+        """Commit what is acknowledged. Raises what fences this member."""
+        async with self._committing:
+            await self._commit(dict(self._acknowledged))
+
+    async def _may_hand_out(self, messages: list[Message]) -> bool:
+        """At most once: committed before; a member that is fenced hands out nothing."""
+        if self.options.delivery != "at_most_once":
+            return True
+        newest = messages[-1]
+        self.acknowledge(newest)
+        try:
+            await self.commit()
+        except FENCED:
+            return False
+        return True
+
+    async def _commit(self, offsets: dict[TopicPartition, int]) -> None:
+        wanted = {
+            target: offset
+            for target, offset in offsets.items()
+            if target in self._assignment and self._committed.get(target) != offset
+        }
+        if wanted:
+            rewinds = bool(self._rewound)
+            await self._member.commit(wanted, {}, rewinds=rewinds)
+            self._committed.update(wanted)
+            self._rewound -= wanted.keys()
+
+    # Positions.
+
+    async def seek(self, target: TopicPartition, position: Position) -> None:
+        """Continue elsewhere in a partition of this member. Raises ``KeyError`` for others."""
+        if target not in self._assignment:
+            raise KeyError(f"{target} is not assigned to this consumer")
+        offset = position if type(position) is int and position >= 0 else None
+        if offset is None:
+            offset = await self._open_partition(target).offsets(position)
+        self.epoch += 1  # records that were handed out are from elsewhere
+        self._rewound.add(target)
+        self._acknowledged[target] = offset
+        await self._fetching.seek(target, offset)
+
+    def pause(self, targets: Collection[TopicPartition], *, is_paused: bool) -> None:
+        """Hand out no records of these partitions, or again."""
+        for target in targets:
+            if target not in self._assignment:
+                raise KeyError(f"{target} is not assigned to this consumer")
+            self._fetching.pause(target, is_paused)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset to hand out, by partition."""
+        return self._fetching.positions
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Records behind the end, as last seen, by partition."""
+        ends = self._fetching.ends
+        return {target: max(0, ends[target] - at) for target, at in self._fetching.positions.items()}
+
+    async def close(self) -> None:
+        """Commit, leave, and end. What is being handled is not acknowledged."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._fetching.stop()
+        with contextlib.suppress(RaftlogError):
+            await self.commit()
+        with contextlib.suppress(RaftlogError):
+            await self._member.leave()  # also where a join is under way
+        self._assignment = frozenset()
+        self.epoch += 1
+        self._failure = self._failure or NotSent("the consumer is closed")
+        self._is_assigned.set()
+
+    # Membership.
+
+    async def _belong(self) -> None:
+        """Be a member, in one generation after another."""
+        attempts = 0
+        while True:
+            try:
+                before, assignment = self._assignment, await self._member.join()
+                await self._assign(assignment)
+                attempts = 0
+                if self._member.strategy != COOPERATIVE or before <= assignment:
+                    while not await self._member.heartbeat():
+                        pass
+                await self._revoke()
+            except UnknownMember:
+                self._member.generation = -1
+                await self._lose()
+            except FENCED:
+                await self._lose()
+            except RaftlogError as error:
+                attempts += 1
+                if not error.retryable and not isinstance(error, NotSent):
+                    self._fail(error)
+                    return
+                await asyncio.sleep(pause_s(error, attempts, self._session.rng))
+
+    async def _assign(self, assignment: frozenset[TopicPartition]) -> None:
+        committed = await self._member.committed() if assignment else {}
+        positions = {target: offset for target, offset in committed.items() if target in assignment}
+        begins = {target: await self._first(target) for target in assignment - positions.keys()}
+        self._assignment = assignment
+        self._acknowledged, self._committed = {}, dict(positions)
+        self._rewound.clear()
+        if begins and self.options.reset == "latest":  # the end of now: it would move
+            async with self._committing:
+                await self._commit(begins)
+        await self._fetching.start({**positions, **begins})
+        self._is_assigned.set()
+        _log.info(
+            "member %s of group %s has %d partitions in generation %d",
+            self.member_id,
+            self.options.group,
+            len(assignment),
+            self.generation,
+        )
+
+    async def _first(self, target: TopicPartition) -> int:
+        return await self._open_partition(target).offsets(self.options.reset)
+
+    async def _revoke(self) -> None:
+        """A rebalance: finish the record that is being handled, commit, hand out nothing more."""
+        self._is_assigned.clear()
+        await self._fetching.stop()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.options.rebalance_timeout_ms / 2_000
+        beat_s = self.options.session_timeout_ms / 4_000
+        beats_at = loop.time() + beat_s
+        self.epoch += 1
+        while self.is_handling and loop.time() < deadline:
+            await asyncio.sleep(LOOK_S)
+            if loop.time() >= beats_at:
+                await self._member.heartbeat()
+                beats_at = loop.time() + beat_s
+        with contextlib.suppress(RaftlogError):
+            await self.commit()
+
+    async def _lose(self) -> None:
+        """Fenced: others have the partitions already."""
+        self._is_assigned.clear()
+        self.epoch += 1
+        await self._fetching.stop()
+        self._assignment = frozenset()
+
+    def _fail(self, error: RaftlogError) -> None:
+        self._failure = error
+        self._is_assigned.set()
+
+    async def _until_assigned(self, wait_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, wait_s)):
+                await self._is_assigned.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self.options.commit_interval_s)
+            try:
+                await self.commit()
+            except FENCED:
+                continue  # the records come again, perhaps to another member
+            except RaftlogError as error:
+                _log.warning("member %s commits later: %s", self.member_id, error)

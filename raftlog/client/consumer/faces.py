@@ -1,0 +1,249 @@
+"""The blocking and the asynchronous consumer. Both talk to a core on the client's own thread."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from types import TracebackType
+from typing import Self
+
+from raftlog.client.consumer.core import ConsumerCore
+from raftlog.client.messages import Message
+from raftlog.client.options import Duration, positive, seconds
+from raftlog.client.partition import Position
+from raftlog.client.portal import Portal
+from raftlog.types import TopicPartition
+
+Taken = tuple[int, list[Message]]  # the epoch, and records
+
+
+class _Handed:
+    """Records that were handed out and are not all handled. They belong to the user's thread."""
+
+    def __init__(self, core: ConsumerCore) -> None:
+        self._core = core
+        self._epoch = -1
+        self._messages: list[Message] = []
+        self._last: Message | None = None
+
+    def put(self, epoch: int, messages: list[Message]) -> None:
+        """The next ones."""
+        self._epoch, self._messages = epoch, messages[::-1]
+
+    def next(self) -> Message | None:
+        """Acknowledge the last one; the next one, or None."""
+        self.done()
+        if self._messages and self._epoch == self._core.epoch:
+            self._core.is_handling = True
+            if self._epoch != self._core.epoch:
+                self._core.is_handling = False  # a rebalance came first
+                return None
+            self._last = self._messages.pop()
+            return self._last
+        return None
+
+    def batch(self) -> list[Message]:
+        """All at once."""
+        self.done()
+        messages, self._messages = self._messages[::-1], []
+        if messages and self._epoch == self._core.epoch:
+            self._core.is_handling = True
+            self._last = messages[-1]
+            return messages
+        return []
+
+    def done(self) -> None:
+        """What was handed out last is processed."""
+        if self._last is not None and self._core.options.delivery == "at_least_once":
+            self._core.acknowledge(self._last)
+        self._last = None
+        self._core.is_handling = False
+
+
+class _Face:
+    """What both consumers have in common."""
+
+    def __init__(self, core: ConsumerCore, portal: Portal) -> None:
+        self._core = core
+        self._portal = portal
+        self._handed = _Handed(core)
+
+    @property
+    def member_id(self) -> str:
+        """The id of this member of the group."""
+        return self._core.member_id
+
+    @property
+    def generation(self) -> int:
+        """The newest generation that it joined; -1 before."""
+        return self._core.generation
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions of this member; empty until it has joined."""
+        return self._core.assignment
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset to read, by partition."""
+        return self._core.positions()
+
+    @property
+    def lag(self) -> dict[TopicPartition, int]:
+        """Records behind the end of each partition, as last seen."""
+        return self._core.lag()
+
+    def _take(
+        self, max_records: int | None, wait: Duration
+    ) -> Callable[[], Awaitable[tuple[int, list[Message]]]]:
+        count = (
+            self._core.options.max_records if max_records is None else positive("max_records", max_records)
+        )
+        wait_s = seconds("wait", wait)
+        return lambda: self._core.take(count, wait_s)
+
+    def _seek(self, topic: str, partition: int, position: Position) -> Callable[[], Awaitable[None]]:
+        self._handed.done()  # else it would be acknowledged after the seek, and take it back
+        return lambda: self._core.seek(TopicPartition(topic, partition), position)
+
+    def _pause(self, targets: Collection[TopicPartition], is_paused: bool) -> Callable[[], Awaitable[None]]:
+        async def pause() -> None:
+            self._core.pause(targets, is_paused=is_paused)
+
+        return pause
+
+
+class Consumer(_Face):
+    """A member of a group, for one thread. Iterate over it; made by ``client.consumer(...)``.
+
+    A record is acknowledged when the next one is asked for. Leaving the ``with`` block with an error does
+    not acknowledge the record that was being handled.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._handed.done()
+        self.close()
+
+    def __iter__(self) -> Iterator[Message]:
+        """Records without end."""
+        while True:
+            message = self.poll()
+            if message is not None:
+                yield message
+
+    def poll(self, wait: Duration = "1s") -> Message | None:
+        """The next record, or None if none comes within ``wait``. Acknowledges the one before."""
+        message = self._handed.next()
+        if message is None:
+            self._handed.put(*self._portal.call(self._take(None, wait)))
+            message = self._handed.next()
+        return message
+
+    def batches(self, max_records: int | None = None, wait: Duration = "1s") -> Iterator[list[Message]]:
+        """Lists of records of one partition each, without end. Each acknowledges the one before."""
+        take = self._take(max_records, wait)
+        while True:
+            self._handed.done()
+            self._handed.put(*self._portal.call(take))
+            batch = self._handed.batch()
+            if batch:
+                yield batch
+
+    def commit(self) -> None:
+        """Commit everything up to the record that was handed out last, that one included.
+
+        Raises ``StaleGeneration``, ``UnknownMember`` or ``RebalanceInProgress`` when the partitions are lost.
+        """
+        self._handed.done()
+        self._portal.call(self._core.commit)
+
+    def seek(self, topic: str, partition: int, position: Position) -> None:
+        """Continue elsewhere in a partition of this member. Raises ``KeyError`` for others."""
+        self._portal.call(self._seek(topic, partition, position))
+
+    def pause(self, targets: Collection[TopicPartition]) -> None:
+        """Hand out no records of these partitions until ``resume``. Raises ``KeyError`` for others."""
+        self._portal.call(self._pause(targets, True))
+
+    def resume(self, targets: Collection[TopicPartition]) -> None:
+        """Hand out records of these partitions again."""
+        self._portal.call(self._pause(targets, False))
+
+    def close(self) -> None:
+        """Commit what is acknowledged, and leave the group."""
+        if self._portal.is_open:
+            self._portal.call(self._core.close)
+
+
+class AsyncConsumer(_Face):
+    """A member of a group, for one task. Iterate over it with ``async for``; see ``Consumer``.
+
+    It has a thread of its own, so a blocked event loop of the application does not end its membership.
+    """
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._handed.done()
+        await self.close()
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Records without end."""
+        while True:
+            message = await self.poll()
+            if message is not None:
+                yield message
+
+    async def poll(self, wait: Duration = "1s") -> Message | None:
+        """The next record, or None if none comes within ``wait``. Acknowledges the one before."""
+        message = self._handed.next()
+        if message is None:
+            self._handed.put(*await self._portal.awaited(self._take(None, wait)))
+            message = self._handed.next()
+        return message
+
+    async def batches(
+        self, max_records: int | None = None, wait: Duration = "1s"
+    ) -> AsyncIterator[list[Message]]:
+        """Lists of records of one partition each, without end. Each acknowledges the one before."""
+        take = self._take(max_records, wait)
+        while True:
+            self._handed.done()
+            self._handed.put(*await self._portal.awaited(take))
+            batch = self._handed.batch()
+            if batch:
+                yield batch
+
+    async def commit(self) -> None:
+        """Commit everything up to the record that was handed out last, that one included.
+
+        Raises ``StaleGeneration``, ``UnknownMember`` or ``RebalanceInProgress`` when the partitions are lost.
+        """
+        self._handed.done()
+        await self._portal.awaited(self._core.commit)
+
+    async def seek(self, topic: str, partition: int, position: Position) -> None:
+        """Continue elsewhere in a partition of this member. Raises ``KeyError`` for others."""
+        await self._portal.awaited(self._seek(topic, partition, position))
+
+    async def pause(self, targets: Collection[TopicPartition]) -> None:
+        """Hand out no records of these partitions until ``resume``. Raises ``KeyError`` for others."""
+        await self._portal.awaited(self._pause(targets, True))
+
+    async def resume(self, targets: Collection[TopicPartition]) -> None:
+        """Hand out records of these partitions again."""
+        await self._portal.awaited(self._pause(targets, False))
+
+    async def close(self) -> None:
+        """Commit what is acknowledged, leave the group, and end the thread."""
+        if self._portal.is_open:
+            await self._portal.awaited(self._core.close)

@@ -1,0 +1,148 @@
+"""Reads ahead in the partitions of a member, each up to its share of a bound.
+
+Decides: what is fetched next and from which partition records are handed out next. Leaves to others: which
+partitions there are, and where they begin (``core``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from raftlog.client.messages import Message
+from raftlog.client.partition import AsyncPartition
+from raftlog.errors import OffsetOutOfRange, RaftlogError
+from raftlog.types import TopicPartition
+
+WAIT = "10s"
+CHUNK_BYTES_MIN = 64 << 10
+MESSAGE_BYTES = 300  # approximate memory of a message beside its contents
+PAUSE_S = 0.2
+
+OpenPartition = Callable[[TopicPartition], AsyncPartition]
+
+
+@dataclass(slots=True)
+class _Source:
+    """One partition. ``position`` is the next offset to fetch."""
+
+    partition: AsyncPartition
+    position: int
+    task: asyncio.Task[None] | None = None
+    buffer: deque[Message] = field(default_factory=deque)
+    end: int = -1  # the high watermark of the newest response
+    is_paused: bool = False
+
+
+class Fetching:
+    """Starts with no partition. All on the client's loop."""
+
+    def __init__(
+        self,
+        open_partition: OpenPartition,
+        prefetch_bytes: int,
+        rng: random.Random,
+    ) -> None:
+        self._open = open_partition
+        self._prefetch_bytes = prefetch_bytes
+        self._rng = rng
+        self._sources: dict[TopicPartition, _Source] = {}
+        self._changed = asyncio.Event()
+        self.failure: RaftlogError | None = None
+
+    async def start(self, positions: dict[TopicPartition, int]) -> None:
+        """Read these partitions, and no others, from now on."""
+        await self.stop()
+        share = max(CHUNK_BYTES_MIN, self._prefetch_bytes // max(1, len(positions)))
+        for target, position in positions.items():
+            source = self._sources[target] = _Source(self._open(target), position)
+            source.task = asyncio.create_task(self._read(target, source, share))
+
+    async def stop(self) -> None:
+        """Forget all partitions and what was read ahead."""
+        tasks = [source.task for source in self._sources.values() if source.task is not None]
+        self._sources = {}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def seek(self, target: TopicPartition, position: int) -> None:
+        """Continue elsewhere. Raises ``KeyError`` for a partition of another member."""
+        others = {each: source.position for each, source in self._sources.items()}
+        before = self._sources[target]
+        buffers = {each: source for each, source in self._sources.items() if each != target}
+        if before.task is not None:
+            before.task.cancel()
+        share = max(CHUNK_BYTES_MIN, self._prefetch_bytes // len(others))
+        source = _Source(before.partition, position, is_paused=before.is_paused)
+        self._sources = {**buffers, target: source}
+        source.task = asyncio.create_task(self._read(target, source, share))
+
+    def pause(self, target: TopicPartition, is_paused: bool) -> None:
+        """Hand out no records of a partition, or again."""
+        self._sources[target].is_paused = is_paused
+        self._changed.set()
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """The ends of partitions, as last seen; -1 before the first response."""
+        return {target: source.end for target, source in self._sources.items()}
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset to hand out."""
+        return {
+            target: source.buffer[0].offset if source.buffer else source.position
+            for target, source in self._sources.items()
+        }
+
+    async def take(self, count_max: int, wait_s: float) -> list[Message]:
+        """Records of one partition, in order; empty when none come in time. Raises what ended a reader."""
+        deadline = asyncio.get_running_loop().time() + wait_s
+        while True:
+            if self.failure is not None:
+                failure, self.failure = self.failure, None
+                raise failure
+            ready = [s for s in self._sources.values() if s.buffer and not s.is_paused]
+            if ready:
+                source = self._rng.choice(ready)
+                taken = [source.buffer.popleft() for _ in range(min(count_max, len(source.buffer)))]
+                self._changed.set()
+                return taken
+            self._changed.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._changed.wait()
+            except TimeoutError:
+                return []
+
+    async def _read(self, target: TopicPartition, source: _Source, bytes_max: int) -> None:
+        while True:
+            while source.buffer:
+                self._changed.clear()
+                await self._changed.wait()
+            try:
+                chunk = await source.partition.read(source.position, max_bytes=bytes_max, wait=WAIT)
+            except OffsetOutOfRange as error:
+                source.position = _nearest(source.position, error)
+                continue
+            except RaftlogError as error:
+                if not error.retryable:
+                    self.failure = error
+                    self._changed.set()
+                    return
+                await asyncio.sleep(PAUSE_S)
+                continue
+            source.position, source.end = chunk.next_offset, chunk.high_watermark
+            source.buffer.extend(chunk.messages)
+            if chunk.messages:
+                self._changed.set()
+
+
+def _nearest(position: int, error: OffsetOutOfRange) -> int:
+    """Retention deleted the records at a position."""
+    start, end = int(str(error.details.get("start", 0))), int(str(error.details.get("end", position)))
+    return min(max(position, start), end)

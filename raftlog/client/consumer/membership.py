@@ -1,0 +1,134 @@
+"""A member of a group over HTTP: join, sync, heartbeat, commit, leave. Any broker answers.
+
+Decides: nothing about records. Leaves to others: what happens when partitions come and go (``core``).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Literal
+
+from raftlog.assignors import Subscription
+from raftlog.client.consumer.options import ConsumerOptions
+from raftlog.client.session import Session
+from raftlog.errors import RebalanceInProgress
+from raftlog.types import TopicPartition
+from raftlog.wire import groups as wire
+from raftlog.wire import paths
+
+COOPERATIVE = "cooperative-sticky"
+PARK_S = 70.0  # longer than brokers let a request wait
+HEARTBEATS_PER_SESSION = 3
+
+
+class Membership:
+    """One member, which keeps its id for all generations."""
+
+    def __init__(self, session: Session, options: ConsumerOptions) -> None:
+        self._session = session
+        self._options = options
+        self.member_id = options.member_id or f"py-{uuid.uuid4().hex[:16]}"
+        self.generation = -1
+        self.strategy = ""
+
+    async def join(self) -> frozenset[TopicPartition]:
+        """Join, or join again, and get this member's partitions.
+
+        Raises ``UnknownMember``, ``StaleGeneration`` or ``RebalanceInProgress`` when the group has
+        moved on meanwhile: join again.
+        """
+        joined = await self._join()
+        self.generation, self.strategy = joined.generation, joined.strategy
+        plan = None if joined.role == "follower" else self._plan(joined)
+        body = wire.SyncGroup(generation=joined.generation, plan=plan)
+        path = self._path(paths.GROUP_SYNC)
+        reply = await self._session.ask_any("POST", path, body=body, attempt_timeout_s=PARK_S)
+        return _targets(reply.read(wire.SyncedBody).assignment)
+
+    async def heartbeat(self) -> bool:
+        """Whether the member must join again. The response may wait for a third of the session."""
+        wait_ms = self._options.session_timeout_ms // HEARTBEATS_PER_SESSION
+        path = f"{self._path(paths.GROUP_HEARTBEAT)}?wait={wait_ms}ms"
+        body = wire.HeartbeatGroup(generation=self.generation)
+        reply = await self._session.ask_any(
+            "POST", path, body=body, attempt_timeout_s=wait_ms / 1000 + self._session.request_timeout_s
+        )
+        return reply.read(wire.HeartbeatBody).action == "rejoin"
+
+    async def committed(self) -> dict[TopicPartition, int]:
+        """The committed offsets of the group."""
+        path = paths.of_group(paths.GROUP_OFFSETS, self._options.group)
+        found = (await self._session.ask_any("GET", f"{path}?lag=false")).read(wire.GroupOffsetList)
+        return {TopicPartition(item.topic, item.partition): item.committed_offset for item in found.items}
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int], *, rewinds: bool
+    ) -> None:
+        """Commit the next offsets to read. Raises what fences this member."""
+        body = wire.CommitOffsets(
+            offsets=[
+                wire.OffsetCommitBody(target.topic, target.partition, offset, epochs.get(target, -1))
+                for target, offset in offsets.items()
+            ],
+            member_id=self.member_id,
+            generation=self.generation,
+            allow_rewind=rewinds,
+        )
+        await self._session.ask_any(
+            "PUT", paths.of_group(paths.GROUP_OFFSETS, self._options.group), body=body
+        )
+
+    async def leave(self) -> None:
+        """Leave the group, so that the others need not wait for the end of the session."""
+        await self._session.ask_any("DELETE", self._path(paths.GROUP_MEMBER), retry_timeout_s=5.0)
+
+    async def _join(self) -> wire.JoinedBody:
+        options = self._options
+        body = wire.JoinGroup(
+            topics=[*options.topics],
+            strategies=[*options.strategies],
+            session_timeout=options.session_timeout_ms,
+            rebalance_timeout=options.rebalance_timeout_ms,
+            member_id=self.member_id,
+            instance_id=options.instance_id,
+            generation=self.generation,
+        )
+        path = paths.of_group(paths.GROUP_MEMBERS, options.group)
+        while True:
+            try:
+                reply = await self._session.ask_any("POST", path, body=body, attempt_timeout_s=PARK_S)
+            except RebalanceInProgress:
+                continue  # it waited as long as one request may; the member is expected
+            return reply.read(wire.JoinedBody)
+
+    def _plan(self, joined: wire.JoinedBody) -> dict[str, list[wire.TopicPartitions]] | Literal["auto"]:
+        """The plan of a strategy of the client's own; brokers make those of the others."""
+        own = self._options.assignors.get(joined.strategy)
+        if own is None:
+            return "auto"
+        members = {
+            info.member_id: Subscription(
+                topics=frozenset(info.topics),
+                owned=_targets(info.owned),
+                owned_generation=info.owned_generation,
+                instance_id=info.instance_id,
+            )
+            for info in joined.members
+        }
+        plan = own.assign(members, joined.partition_counts)
+        return {member: _listed(targets) for member, targets in plan.items()}
+
+    def _path(self, template: str) -> str:
+        return paths.of_member(template, self._options.group, self.member_id)
+
+
+def _targets(listed: list[wire.TopicPartitions]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(each.topic, number) for each in listed for number in each.partitions)
+
+
+def _listed(targets: frozenset[TopicPartition]) -> list[wire.TopicPartitions]:
+    numbers: dict[str, list[int]] = {}
+    for target in sorted(targets):
+        numbers.setdefault(target.topic, []).append(target.partition)
+    return [wire.TopicPartitions(topic, some) for topic, some in numbers.items()]

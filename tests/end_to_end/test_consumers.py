@@ -1,0 +1,280 @@
+"""The client's consumers as members of a group, blocking and asynchronous, on real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+
+import pytest
+
+from chaos.cluster import Cluster
+from raftlog import Client, Consumer, StaleGeneration, UnknownMember, aio
+from raftlog.assignors import Plan, Subscription
+from raftlog.types import TopicPartition
+from tests.helpers.real_cluster import create_topic, eventually
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def client(unbroken: Cluster) -> Iterator[Client]:
+    with Client(",".join(unbroken.urls)) as made:
+        yield made
+
+
+def filled(unbroken: Cluster, client: Client, name: str, *, partitions: int = 3, count: int = 90) -> str:
+    """A topic with numbered records, spread over its partitions."""
+    create_topic(unbroken.urls[0], name, partitions)
+    with client.producer(name) as producer:
+        for number in range(count):
+            producer.send(str(number), partition=number % partitions)
+    return name
+
+
+def read(consumer: Consumer, count: int, within_s: float = 30.0) -> list[int]:
+    """So many values; the last is not acknowledged yet."""
+    found: list[int] = []
+    deadline = time.monotonic() + within_s
+    while len(found) < count and time.monotonic() < deadline:
+        message = consumer.poll("200ms")
+        if message is not None:
+            found.append(int(message.value))
+    assert len(found) == count, (len(found), count)
+    return found
+
+
+def committed(client: Client, group: str) -> dict[int, int]:
+    return {item.partition: item.committed_offset for item in client.groups.offsets(group)}
+
+
+# requirement: G2 G3 C5
+def test_each_group_gets_every_record_and_continues_where_it_was(unbroken: Cluster, client: Client) -> None:
+    topic = filled(unbroken, client, "every-record")
+    for group in ("one", "two"):
+        with client.consumer(group, [topic]) as consumer:
+            assert sorted(read(consumer, 90)) == list(range(90))
+        assert committed(client, group) == {0: 30, 1: 30, 2: 30}
+    client.send(topic, "90", partition=0)
+    with client.consumer("one", [topic]) as consumer:
+        assert read(consumer, 1) == [90]
+
+
+# requirement: D2
+def test_at_least_once_hands_a_record_out_again_that_was_being_handled(
+    unbroken: Cluster, client: Client
+) -> None:
+    topic = filled(unbroken, client, "again", partitions=1, count=10)
+
+    def fail_at_the_fifth() -> None:
+        with client.consumer("again", topic) as consumer:
+            for message in consumer:
+                if message.offset == 4:
+                    raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_at_the_fifth()
+    assert committed(client, "again") == {0: 4}
+    with client.consumer("again", topic) as consumer:
+        assert read(consumer, 6) == [4, 5, 6, 7, 8, 9]
+
+
+# requirement: D1
+def test_at_most_once_commits_before_it_hands_out(unbroken: Cluster, client: Client) -> None:
+    topic = filled(unbroken, client, "once", partitions=1, count=10)
+    with client.consumer("once", topic, delivery="at_most_once", max_records=4) as consumer:
+        assert read(consumer, 1) == [0]
+        assert committed(client, "once") == {0: 4}
+    with client.consumer("once", topic, delivery="at_most_once") as consumer:
+        assert read(consumer, 6) == [4, 5, 6, 7, 8, 9]
+
+
+# requirement: G4 G8 G9
+def test_two_consumers_share_and_the_one_that_is_left_takes_over(unbroken: Cluster, client: Client) -> None:
+    topic = filled(unbroken, client, "shared", partitions=4, count=0)
+    with client.consumer("shared", topic, member_id="a") as first:
+        eventually(lambda: len(first.assignment) == 4, within_s=10, what="all partitions")
+        with closing(client.consumer("shared", topic, member_id="b")) as second:
+            eventually(lambda: len(second.assignment) == 2, within_s=10, what="half of the partitions")
+            assert len(first.assignment) == 2
+            assert not first.assignment & second.assignment
+        eventually(lambda: len(first.assignment) == 4, within_s=10, what="all partitions again")
+    reasons = [each.reason for each in client.groups.rebalances("shared")]
+    assert reasons == ["member b left", "member b joined", "member a joined"]
+
+
+def test_a_handler_that_blocks_longer_than_its_session_keeps_its_partitions(
+    unbroken: Cluster, client: Client
+) -> None:
+    topic = filled(unbroken, client, "slow", partitions=1, count=3)
+    with client.consumer("slow", topic, session_timeout="3s") as consumer:
+        assert read(consumer, 1) == [0]
+        generation = consumer.generation
+        time.sleep(7)  # what is tested: longer than two sessions
+        assert read(consumer, 2) == [1, 2]
+        assert consumer.generation == generation
+    assert len(client.groups.rebalances("slow")) == 1
+
+
+def test_an_application_that_blocks_its_event_loop_keeps_its_partitions(
+    unbroken: Cluster, client: Client
+) -> None:
+    topic = filled(unbroken, client, "blocked", partitions=1, count=2)
+
+    async def consume() -> int:
+        async with (
+            aio.Client(",".join(unbroken.urls)) as own,
+            await own.consumer("blocked", topic, session_timeout="3s") as consumer,
+        ):
+            found = []
+            async for message in consumer:
+                found.append(message.value)
+                time.sleep(4)  # the loop of the application, as careless handlers do
+                if len(found) == 2:
+                    return consumer.generation
+        raise AssertionError
+
+    assert asyncio.run(consume()) == 1
+    assert len(client.groups.rebalances("blocked")) == 1
+
+
+# requirement: G10
+def test_a_stopped_process_loses_its_partitions_and_is_fenced(unbroken: Cluster, client: Client) -> None:
+    topic = filled(unbroken, client, "stopped", partitions=1, count=5)
+    script = (
+        "import sys, raftlog\n"
+        "with raftlog.Client(sys.argv[1]) as client:\n"
+        "    consumer = client.consumer('stopped', sys.argv[2], session_timeout='1s', commit_interval='1h')\n"
+        "    print(next(iter(consumer)).offset, flush=True)\n"
+        "    sys.stdin.readline()\n"
+        "    try:\n"
+        "        consumer.commit()\n"
+        "    except raftlog.RaftlogError as error:\n"
+        "        print(type(error).__name__, flush=True)\n"
+    )
+    command = [sys.executable, "-P", "-c", script, ",".join(unbroken.urls), topic]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "0\n"
+        os.kill(process.pid, signal.SIGSTOP)
+        with client.consumer("stopped", topic) as other:
+            assert read(other, 5) == [0, 1, 2, 3, 4]
+            os.kill(process.pid, signal.SIGCONT)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline().strip() in (UnknownMember.__name__, StaleGeneration.__name__)
+    assert committed(client, "stopped") == {0: 5}
+
+
+class EverythingToTheFirst:
+    """A strategy of the application's own."""
+
+    name = "everything-to-the-first"
+
+    def assign(self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]) -> Plan:
+        """By name."""
+        first = min(members)
+        everything = frozenset(
+            TopicPartition(topic, number)
+            for topic, count in partition_counts.items()
+            for number in range(count)
+        )
+        return {member: everything if member == first else frozenset() for member in members}
+
+
+# requirement: G14
+def test_a_strategy_of_the_application(unbroken: Cluster, client: Client) -> None:
+    topic = filled(unbroken, client, "own-strategy", partitions=3, count=0)
+    options = {"strategies": [EverythingToTheFirst()]}
+    with closing(client.consumer("own", topic, member_id="b", **options)) as second:  # type: ignore[arg-type]
+        eventually(lambda: len(second.assignment) == 3, within_s=10, what="all partitions")
+        with closing(client.consumer("own", topic, member_id="a", **options)) as first:  # type: ignore[arg-type]
+            eventually(lambda: len(first.assignment) == 3, within_s=10, what="all partitions")
+            eventually(lambda: not second.assignment, within_s=10, what="no partition")
+
+
+@pytest.mark.parametrize("strategy", ["roundrobin", "sticky", "cooperative-sticky"])
+def test_strategies_by_name(unbroken: Cluster, client: Client, strategy: str) -> None:
+    topic = filled(unbroken, client, f"by-{strategy}", partitions=4, count=0)
+    with (
+        closing(client.consumer(strategy, topic, strategies=[strategy])) as first,
+        closing(client.consumer(strategy, topic, strategies=[strategy])) as second,
+    ):
+        eventually(
+            lambda: len(first.assignment) == len(second.assignment) == 2, within_s=20, what="two for each"
+        )
+        assert not first.assignment & second.assignment
+
+
+def test_seek_pause_resume_positions_and_lag(unbroken: Cluster, client: Client) -> None:
+    topic = filled(unbroken, client, "seeking", partitions=2, count=20)
+    zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    with client.consumer("seeking", topic) as consumer:
+        eventually(lambda: consumer.assignment == {zero, one}, within_s=10, what="both partitions")
+        consumer.pause([one])
+        assert read(consumer, 10) == list(range(0, 20, 2))
+        assert consumer.poll("200ms") is None
+        assert consumer.positions == {zero: 10, one: 0}
+        consumer.seek(topic, 0, 8)
+        assert read(consumer, 2) == [16, 18]
+        consumer.commit()
+        consumer.seek(topic, 0, "earliest")
+        consumer.resume([one])
+        assert sorted(read(consumer, 20)) == list(range(20))
+        eventually(lambda: consumer.lag == {zero: 0, one: 0}, within_s=10, what="no lag")
+        with pytest.raises(KeyError, match="seeking/5"):
+            consumer.seek(topic, 5, 0)
+
+
+def test_a_seek_back_while_a_record_is_handled_is_committed(unbroken: Cluster, client: Client) -> None:
+    topic = filled(unbroken, client, "rewound", partitions=1, count=10)
+    with client.consumer("rewound", topic, commit_interval="50ms") as consumer:
+        assert read(consumer, 10) == list(range(10))
+        eventually(lambda: committed(client, "rewound") == {0: 9}, within_s=10, what="a commit")
+        consumer.seek(topic, 0, 0)
+        assert read(consumer, 1) == [0]
+        eventually(lambda: committed(client, "rewound") == {0: 0}, within_s=10, what="the rewound offset")
+
+
+def test_consumers_and_batches_under_a_crowd(unbroken: Cluster, client: Client) -> None:
+    topic = filled(unbroken, client, "crowd", partitions=6, count=600)
+    seen: Counter[int] = Counter()
+    stop = threading.Event()
+
+    def work() -> None:
+        with client.consumer("crowd", topic, max_records=20) as consumer:
+            for batch in consumer.batches():
+                seen.update(int(message.value) for message in batch)
+                if stop.is_set():
+                    return
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+        eventually(lambda: len(seen) >= 50, within_s=20, what="some records")
+    eventually(lambda: len(seen) == 600, within_s=60, what="all records")
+    with client.producer(topic) as producer:
+        stop.set()
+        for number in range(600, 700):
+            producer.send(str(number), partition=number % 6)
+    for thread in threads:
+        thread.join(timeout=30)
+        assert not thread.is_alive()
+
+
+def test_bad_options_are_named() -> None:
+    with Client("http://127.0.0.1:9") as client:
+        with pytest.raises(ValueError, match="delivery is 'sometimes'"):
+            client.consumer("g", "t", delivery="sometimes")
+        with pytest.raises(ValueError, match="strategies"):
+            client.consumer("g", "t", strategies=["rang"])
+        with pytest.raises(ValueError, match="topics"):
+            client.consumer("g", [])

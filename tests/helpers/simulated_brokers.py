@@ -1,0 +1,161 @@
+"""Brokers of one process: real hosts, supervisors and logs; network, disks and time are simulated.
+
+Decides: how a broker starts, syncs and stops. Leaves to others what it hosts: metadata and partitions
+(``controlled_cluster``), or a counter (``hosting_cluster``). Use it ``in_virtual_time``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from raftlog.hosting.compaction import CompactionManager
+from raftlog.hosting.opener import LogOpener
+from raftlog.hosting.retention import RetentionManager
+from raftlog.hosting.supervisor import Supervisor
+from raftlog.node.group_host import GroupHost, HostSettings
+from raftlog.repair.repairer import Repairer
+from raftlog.repair.service import RepairService
+from raftlog.storage.broken_groups import BrokenGroups
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.log_storage import DiskWork
+from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.types import NodeId
+from tests.helpers.loop_network import LoopNetwork
+from tests.helpers.virtual_time import VirtualClock
+
+SYNC_S = 0.001
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a broker runs, in one incarnation of its process."""
+
+    node_id: NodeId
+    nodes: Sequence[NodeId]
+    network: LoopNetwork
+    filesystem: Filesystem
+    life: int
+
+
+class SimulatedBroker(ABC):
+    """One broker, in one incarnation of its process, on ``directory``."""
+
+    def __init__(
+        self, place: Place, directory: str, settings: HostSettings | None = None, *, repairs: bool
+    ) -> None:
+        self.node_id = place.node_id
+        self.directory = directory
+        self.filesystem = place.filesystem
+        self.clock = VirtualClock()
+        self.fatal: list[BaseException] = []
+        self.has_room = True
+        self.disk = asyncio.Event()  # set while syncs may end
+        self.disk.set()
+        self.host = GroupHost(
+            place.node_id,
+            place.network.member(place.node_id, place.nodes),
+            self.clock,
+            random.Random(1000 * place.node_id + place.life),
+            self._run_syncs,
+            on_fatal=self.fatal.append,
+            has_room=lambda: self.has_room,
+            settings=settings,
+        )
+        rng = random.Random(f"disk {place.node_id} {place.life}")
+        self.registry = ReplicaRegistry.open(self.filesystem, directory, rng)
+        self.broken = BrokenGroups(self.filesystem, directory, self.clock)
+        self.logs = LogOpener(self.filesystem, directory, self.clock, self.registry)
+        repairer = self._repairer() if repairs else None
+        self.supervisor = Supervisor(self.host, self.registry, self.broken, repairer=repairer)
+        tenants = self.supervisor.serving_tenants
+        self.retention = RetentionManager(self.host, tenants)
+        self.compaction = CompactionManager(self.host, self.filesystem, asyncio.to_thread, tenants, 0)
+
+    def _repairer(self) -> Repairer:
+        service = RepairService(
+            self.host, self.filesystem, asyncio.to_thread, lambda group: self.supervisor.directory_of(group)
+        )
+        service.offer()
+        return Repairer(self.host, self.filesystem, asyncio.to_thread, service)
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Host what it hosts."""
+
+    async def stop(self) -> None:
+        """A clean stop."""
+        await self.supervisor.stop()
+        # a host with failed syncs does not sync any more, so it closes no group
+        assert self.fatal == [], self.fatal
+        await self.host.stop()
+        assert self.fatal == []
+
+    async def _run_syncs(self, syncs: Sequence[DiskWork]) -> list[OSError | None]:
+        await asyncio.sleep(SYNC_S)
+        await self.disk.wait()
+        return [_error_of(sync) for sync in syncs]
+
+
+def _error_of(sync: DiskWork) -> OSError | None:
+    try:
+        sync.run()
+    except OSError as error:
+        return error
+    return None
+
+
+BrokerT = TypeVar("BrokerT", bound=SimulatedBroker)
+
+
+class SimulatedBrokers(ABC, Generic[BrokerT]):
+    """Brokers that know each other, with a disk each; use it with ``async with``."""
+
+    def __init__(self, disks: Mapping[NodeId, Filesystem]) -> None:
+        self.nodes = list(disks)
+        self.network = LoopNetwork(random.Random(len(disks)))
+        self.brokers: dict[NodeId, BrokerT] = {}
+        self.disks = disks
+        self._lives = 0
+
+    @abstractmethod
+    def new(self, place: Place) -> BrokerT:
+        """A broker that has not started."""
+
+    @abstractmethod
+    async def ready(self) -> None:
+        """Return once all brokers that have started work together."""
+
+    def __iter__(self) -> Iterator[BrokerT]:
+        return iter(self.brokers.values())
+
+    async def __aenter__(self) -> Self:
+        for node in self.nodes:
+            await self.start(node)
+        await self.ready()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for broker in self:
+            broker.disk.set()  # a failed test may have left syncs waiting, and a stop waits for them
+        for node in list(self.brokers):
+            await self.stop(node)
+
+    async def start(self, node: NodeId, filesystem: Filesystem | None = None) -> BrokerT:
+        """The next incarnation of a broker, by default on its disk."""
+        self._lives += 1
+        place = Place(node, self.nodes, self.network, filesystem or self.disks[node], self._lives)
+        broker = self.brokers[node] = self.new(place)
+        await broker.start()
+        return broker
+
+    async def stop(self, node: NodeId) -> None:
+        """End a broker's incarnation."""
+        await self.brokers.pop(node).stop()
