@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -162,15 +163,21 @@ async def test_a_topic_that_is_compacted_and_deleted_loses_old_segments() -> Non
         assert {record.key for record in records_in(stored(leader.group.log))} == {b"0", b"1", b"2", b"3"}
 
 
-async def delete_keys(cluster: ControlledCluster) -> None:
+async def delete_keys(
+    cluster: ControlledCluster,
+    keys: Sequence[bytes] = tuple(b"%d" % number for number in range(KEYS)),
+    behind: bytes = b"other",
+) -> list[int]:
     """A tombstone for each key, and a segment's worth of records of another key behind them."""
-    leader = await leader_of(cluster)
-    for key in range(KEYS):
-        data = build_batch([Record(None, b"%d" % key)], codec=Codec.NONE, timestamp_ms=0)
-        await leader.append(data, acks=QUORUM, timeout_ms=5000)
+    leader, offsets = await leader_of(cluster), list[int]()
+    for key in keys:
+        data = build_batch([Record(None, key)], codec=Codec.NONE, timestamp_ms=0)
+        receipt = await leader.append(data, acks=QUORUM, timeout_ms=5000)
+        offsets.append(receipt.base_offset)
     for _ in range(10):
-        await leader.append(batch_of(b"x" * 150, key=b"other"), acks=QUORUM, timeout_ms=5000)
+        await leader.append(batch_of(b"x" * 150, key=behind), acks=QUORUM, timeout_ms=5000)
     await level(cluster)
+    return offsets
 
 
 def voters_on(broker: ControlledBroker) -> set[NodeId]:
@@ -224,6 +231,24 @@ async def test_a_young_tombstone_stays() -> None:
         for _ in range(5):
             await look(cluster)
         assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 3
+
+
+@in_virtual_time
+async def test_an_old_tombstone_goes_before_a_young_one() -> None:
+    async with ControlledCluster() as cluster:
+        await cluster.create("orders", **{**TOMBSTONES, "delete.retention.ms": 60_000})
+        await write(cluster, 0, 20)
+        await delete_keys(cluster)
+        await look(cluster)
+        await asyncio.sleep(90)
+        young = await delete_keys(cluster, [b"other"], b"third")
+        for _ in range(5):
+            await look(cluster)
+        assert [tombstones(broker) for broker in cluster] == [young] * 3
+        await asyncio.sleep(90)
+        for _ in range(5):
+            await look(cluster)
+        assert [tombstones(broker) for broker in cluster] == [[]] * 3
 
 
 @in_virtual_time
