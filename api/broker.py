@@ -126,6 +126,10 @@ class Broker:
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
+    def _compaction(self) -> CompactionManager:
+        rate, tenants = self.settings.limits.compaction_bytes_per_s, self.supervisor.serving_tenants
+        return CompactionManager(self.host, self._environment.filesystem, asyncio.to_thread, tenants, rate)
+
     def _manager(self) -> ReplicaManager:
         return ReplicaManager(
             self.host,
@@ -138,10 +142,6 @@ class Broker:
             trash=self._trash(),
             derive=lambda target: self.groups.derive(target),
         )
-
-    def _compaction(self) -> CompactionManager:
-        rate, tenants = self.settings.limits.compaction_bytes_per_s, self.supervisor.serving_tenants
-        return CompactionManager(self.host, self._environment.filesystem, asyncio.to_thread, tenants, rate)
 
     def _first_start_of_cluster(self) -> FirstStart:
         disk, directory = self._environment.filesystem, self._metadata_directory

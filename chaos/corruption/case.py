@@ -380,9 +380,7 @@ class _Case:
         for machine in cluster.machines:
             for number, group in ({} if machine.broker is None else machine.broker.host.groups).items():
                 applied = group._applier
-                if (
-                    self.keys is None or number == METADATA_GROUP
-                ):  # a compacted log does not have the stamps of all batches
+                if self.keys is None or number == METADATA_GROUP:  # gap batches lack some stamps
                     at = number, applied.applied_index
                     states.setdefault(at, set()).add(applied._machine.snapshot())
                 members.setdefault((number, group.last_index), set()).add(group.membership)

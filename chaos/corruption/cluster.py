@@ -214,7 +214,7 @@ def is_cut(filling: int) -> bool:
 
 
 def is_compacted(filling: int) -> bool:
-    """True if the logs of a filling are compacted."""
+    """True if a filling with this seed compacts its logs."""
     return filling >= COMPACTED_FROM
 
 

@@ -75,7 +75,7 @@ class Verdict:
 
     @property
     def is_missed(self) -> bool:
-        """Whether nothing detected it and nothing shows that it is harmless."""
+        """True if the damage was neither detected nor shown to be harmless."""
         return not self.is_detected and self.harmless is None
 
     def __str__(self) -> str:

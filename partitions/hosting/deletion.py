@@ -40,9 +40,11 @@ class DeletePermits:
         self._calls = calls
         calls.serve(rpc.MAY_DELETE, self._serve)
 
-    async def ask(self, target: TopicPartition, partition: PartitionInfo) -> bool:
+    async def ask(
+        self, target: TopicPartition, partition: PartitionInfo, *, is_added_again: bool = False
+    ) -> bool:
         """Whether the leader permits it. No answer is a no, for now."""
-        head = encode_body(rpc.MayDelete((target, partition.group_id), partition.version))
+        head = encode_body(rpc.MayDelete((target, partition.group_id), partition.version, is_added_again))
         for node in partition.all_replicas:
             try:
                 body, _ = await self._calls.call(node, rpc.MAY_DELETE, head, timeout_ms=ASK_TIMEOUT_MS)
@@ -58,7 +60,7 @@ class DeletePermits:
         ask = decode_body(head, rpc.MayDelete)
         target, group_id = ask.place
         group = await self._led(target, group_id)
-        may_go = self._is_gone(sender, target, group, ask.version)
+        may_go = self._is_gone(sender, target, group, ask.version, is_added_again=ask.is_added_again)
         return encode_body(rpc.DeleteAnswer(may_go)), ()
 
     async def _led(self, target: TopicPartition, group_id: GroupId) -> RaftGroup[None]:
@@ -74,7 +76,15 @@ class DeletePermits:
             raise NotLeader(f"this broker cannot confirm that it leads {target}", leader=None) from None
         return group
 
-    def _is_gone(self, node: NodeId, target: TopicPartition, group: RaftGroup[None], version: int) -> bool:
+    def _is_gone(
+        self,
+        node: NodeId,
+        target: TopicPartition,
+        group: RaftGroup[None],
+        version: int,
+        *,
+        is_added_again: bool,
+    ) -> bool:
         image = self._image()
         topic = image.topics.get(target.topic)
         wanted = [] if topic is None else [p for p in topic.partitions if p.partition == target.partition]
@@ -83,5 +93,5 @@ class DeletePermits:
             and group.is_membership_committed
             and not group.membership.is_joint
             and node not in group.membership.members
-            and all(node not in partition.all_replicas for partition in wanted)
+            and (is_added_again or all(node not in partition.all_replicas for partition in wanted))
         )

@@ -58,6 +58,8 @@ class HostedPartition:
         self.group_id: GroupId = partition.group_id
         self.is_leaving = is_leaving  # the metadata places no replica here any more
         self.may_be_deleted = False  # its leader permits it
+        self.is_former = False  # a leader adds it, and it has the log of a replica that was removed
+        self.may_be_emptied = False  # its leader permits it
         self.replica: PartitionReplica | None = None  # while it takes part
         self._environment = around
         self._log: SegmentedLog | None = None
@@ -100,14 +102,26 @@ class HostedPartition:
         if replica is None or not topic_config.compacts(config):
             return None
         return CompactionRules(
-            replica.machine.producers.base_offsets, float(config["min.cleanable.dirty.ratio"])
+            replica.machine.producers.base_offsets,
+            float(config["min.cleanable.dirty.ratio"]),
+            topic_config.number(config, "delete.retention.ms"),
         )
+
+    @property
+    def must_begin_empty(self) -> bool:
+        """Whether it must not be added with the log that it has.
+
+        Tombstones behind the end of that log may be gone from the logs of the members.
+        """
+        has_log = self._log is not None and self._log.last_index >= 0
+        return has_log and topic_config.compacts(settings_of(self.topic))
 
     def reconfigure(self, topic: TopicInfo, partition: PartitionInfo, *, is_leaving: bool) -> None:
         """The metadata is newer. A permit to delete counts only as long as the replica is leaving."""
         self.topic, self.partition = topic, partition
         self.is_leaving = is_leaving
         self.may_be_deleted = self.may_be_deleted and is_leaving
+        self.is_former = self.may_be_emptied = False
         if self.replica is not None and self._log is not None:
             self.replica.reconfigure(settings_of(topic))
             self._log.reconfigure(log_settings(topic))

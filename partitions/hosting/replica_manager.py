@@ -191,6 +191,7 @@ class ReplicaManager:
             self._may_begin = True
             self._supervisor.look_again()
         await self._delete_permitted()
+        await self._empty_permitted()
         if is_sure and not self._folders.is_swept:
             await self._folders.sweep(image)
             await self._forget_gone(image)
@@ -283,6 +284,12 @@ class ReplicaManager:
                 if is_permitted and hosted.partition is asked:  # nothing is new since it was asked
                     hosted.may_be_deleted = True
                     self._changed.set()
+            for hosted in [hosted for hosted in self._hosted.values() if hosted.is_former]:
+                asked, target = hosted.partition, TopicPartition(*hosted.key)
+                is_permitted = await self._permits.ask(target, asked, is_added_again=True)
+                if is_permitted and hosted.partition is asked and hosted.is_former:
+                    hosted.may_be_emptied = True
+                    self._changed.set()
 
     async def _delete_permitted(self) -> None:
         """Delete replicas whose leader permits it, and what they have broken."""
@@ -298,6 +305,15 @@ class ReplicaManager:
                 continue
             if not await self._folders.give_up(hosted.directory, "moved-away"):
                 self._leave_to_deletion(hosted)
+
+    async def _empty_permitted(self) -> None:
+        """Replicas that are added again begin empty, where their former logs must not be continued."""
+        for hosted in [each for each in self._hosted.values() if each.may_be_emptied]:
+            if not self._folders.may_give_up:
+                return
+            await self._release(hosted)
+            await self._folders.give_up(hosted.directory, "added-again")
+            self._host_one(HostedPartition(self._environment, hosted.topic, hosted.partition))
 
     def _leave_to_deletion(self, hosted: HostedPartition) -> None:
         """Its files are still here, closed: it asks again whether they may be deleted."""
@@ -320,6 +336,8 @@ class ReplicaManager:
             and self._supervisor.state_of(group_id) is HostedState.SERVING
         )
         group = self._host.groups.get(group_id)
+        if is_open and ask.is_added and hosted is not None and hosted.must_begin_empty:
+            hosted.is_former, is_open = True, False
         return encode_body(rpc.PreparedAnswer(is_open, group is not None and group.is_rejoining)), ()
 
     def _elect_again(self, group: RaftGroup[None]) -> None:

@@ -123,6 +123,11 @@ _KEYS: Final[Mapping[str, _Key]] = {
     ),
     "validate.records": _Key("true", "true or false", _one_of("true", "false")),
     "min.cleanable.dirty.ratio": _Key("0.5", "text with a number from 0 to 1, such as 0.5", _ratio),
+    "delete.retention.ms": _Key(
+        _DAY_MS,
+        "milliseconds or a duration such as 1d, 0 or more",
+        _whole_number(0, _INT64_MAX, unit=duration_ms),
+    ),
 }
 
 DEFAULTS: Final[Mapping[str, Value]] = MappingProxyType({name: key.default for name, key in _KEYS.items()})

@@ -127,7 +127,7 @@ class Reassigner:
         try:
             match step:
                 case Prepare(nodes):
-                    answers = await self._ask_prepared(key, info, nodes)
+                    answers = await self._ask_prepared(key, info, nodes, is_added=True)
                     move.prepared |= {node for node, answer in answers.items() if answer.is_open}
                 case Change(membership):
                     if not await self._is_current(key, info, move):
@@ -153,10 +153,10 @@ class Reassigner:
             move.step = None
 
     async def _ask_prepared(
-        self, key: Key, info: PartitionInfo, nodes: frozenset[NodeId]
+        self, key: Key, info: PartitionInfo, nodes: frozenset[NodeId], *, is_added: bool = False
     ) -> dict[NodeId, rpc.PreparedAnswer]:
         """The answers of brokers, on the links on which their replicas' messages come."""
-        head = encode_body(rpc.Prepared((TopicPartition(*key), info.group_id), info.version))
+        head = encode_body(rpc.Prepared((TopicPartition(*key), info.group_id), info.version, is_added))
 
         async def ask(node: NodeId) -> rpc.PreparedAnswer:
             try:

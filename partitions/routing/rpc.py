@@ -97,10 +97,14 @@ class Transfer(Struct, frozen=True, array_like=True):
 
 
 class Prepared(Struct, frozen=True, array_like=True):
-    """Is the replica open, by metadata of this version at least? Answered with a ``PreparedAnswer``."""
+    """Is the replica open, by metadata of this version at least? Answered with a ``PreparedAnswer``.
+
+    ``is_added``: the leader is about to add it, since it is no member of the group.
+    """
 
     place: Place
     version: int
+    is_added: bool = False
 
 
 class PreparedAnswer(Struct, frozen=True, array_like=True):
@@ -111,10 +115,14 @@ class PreparedAnswer(Struct, frozen=True, array_like=True):
 
 
 class MayDelete(Struct, frozen=True, array_like=True):
-    """May the asker delete its replica, by metadata of this version? Answered with a ``DeleteAnswer``."""
+    """May the asker delete its replica, by metadata of this version? Answered with a ``DeleteAnswer``.
+
+    ``is_added_again``: it will begin again, empty, before it is added.
+    """
 
     place: Place
     version: int
+    is_added_again: bool = False
 
 
 class DeleteAnswer(Struct, frozen=True, array_like=True):

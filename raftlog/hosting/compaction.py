@@ -1,8 +1,8 @@
 """Compacts the logs that are hosted here, one after the other.
 
 Decides: when a round of compaction begins, how fast it reads, and when it is given up. Leaves to others:
-which records stay (``raftlog.storage.compaction``), the work itself (``raftlog.storage.compactor``), and
-replacing a segment in a safe order (the log).
+which records stay (``raftlog.storage.compaction``), the work itself (``raftlog.storage.compactor``),
+replacing a segment in a safe order (the log), and when tombstones may go (``tombstones``).
 
 What of a log is clean is known in memory only: after a start, the first round reads all closed segments.
 """
@@ -11,32 +11,49 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
+from typing import Final
 
-from raftlog.errors import LogCorrupt
+import msgspec
+
+from raftlog.errors import InvalidRequest, LogCorrupt, RaftlogError
 from raftlog.hosting.tenant import CompactionRules, Tenant
+from raftlog.hosting.tombstones import Agreement, Clean, old_enough
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
-from raftlog.storage.compaction import is_due
+from raftlog.node.rpc import decode_body
+from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.storage.compaction import NO_TOMBSTONE, is_due
 from raftlog.storage.compactor import Compactor
-from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.filesystem import Buffer, Filesystem
 from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment_rewriter import RewrittenSegment
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.types import GroupId, Index
+from raftlog.types import GroupId, Index, NodeId, Term
 
 _log = logging.getLogger("raftlog.hosting")
 
 
+SERVICE: Final = Service("compaction", CallClass.REPLICAS)
+ASK_TIMEOUT_MS: Final = 5000
+
+
+class _Ask(msgspec.Struct, frozen=True, array_like=True):
+    group_id: GroupId
+    tombstones_end: int  # which tombstones the leader knows that nobody needs
+
+
 @dataclass(slots=True)
 class CompactionCounts:
-    """For metrics."""
+    """For metrics, and for tests."""
 
     bytes_read: int = 0
     records_removed: int = 0
+    questions: int = 0  # to members, about tombstones
 
 
 @dataclass(slots=True)
@@ -46,6 +63,13 @@ class _Compacted:
     group: RaftGroup[object]
     log: SegmentedLog
     clean_end: Index
+    opening: int
+    agreement: tuple[Term, Agreement] = field(
+        default_factory=lambda: (Term(-1), Agreement())
+    )  # of the term in which this replica leads
+    tombstones_end: int = 0  # no tombstone below it is needed any more
+    tombstones_told: int = 0  # up to there all members know it from this replica
+    oldest_tombstone: int = NO_TOMBSTONE  # below ``clean_end``
 
     def compactable(self) -> list[ClosedSegment]:
         """The state machine has taken in all of these, too: it knows which headers it needs."""
@@ -64,6 +88,11 @@ class CompactionManager:
     bytes_per_s: int
     counts: CompactionCounts = field(default_factory=CompactionCounts)
     _logs: dict[GroupId, _Compacted] = field(default_factory=dict)
+    _openings: Iterator[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        self._openings = count(self.host.clock.wall_ms() << 20)  # another number in each process
+        self.host.calls.serve(SERVICE, self._serve)
 
     async def run(self, interval_ms: int) -> None:
         """Look at every replica now and then, until cancelled. Nothing is compacted at a rate of 0."""
@@ -72,7 +101,7 @@ class CompactionManager:
             await self.look()
 
     async def look(self) -> None:
-        """Compact all logs of which enough is dirty."""
+        """Compact all logs of which enough is dirty, or that have tombstones that are not needed any more."""
         before, self._logs = self._logs, {}
         for tenant in list(self.tenants()):
             rules, group = tenant.compaction, self.host.groups.get(tenant.group_id)
@@ -81,9 +110,11 @@ class CompactionManager:
             assert isinstance(group.log, SegmentedLog)
             known = before.get(group.group_id)
             if known is None or known.log is not group.log:
-                known = _Compacted(group, group.log, group.log.first_index)
+                known = _Compacted(group, group.log, group.log.first_index, next(self._openings))
             self._logs[group.group_id] = known
             with self.host.blames(group.group_id):
+                if group.is_ready:
+                    await self._agree(known, rules)
                 await self._look_at(known, rules)
             await asyncio.sleep(0)
 
@@ -92,7 +123,8 @@ class CompactionManager:
         while group.stopped is None and self.host.has_room():
             known.clean_end = Index(max(known.clean_end, log.first_index))
             segments = known.compactable()
-            if not is_due(segments, known.clean_end, rules.dirty_ratio_min):
+            has_old_tombstones = known.oldest_tombstone < known.tombstones_end
+            if not has_old_tombstones and not is_due(segments, known.clean_end, rules.dirty_ratio_min):
                 return
             work = Compactor(
                 self.filesystem,
@@ -101,10 +133,11 @@ class CompactionManager:
                 log.terms(),
                 known.clean_end,
                 headers_kept=rules.headers_needed(),
+                tombstones_end=known.tombstones_end,
             )
             if not await self._carry_out(known, work):
                 return
-            known.clean_end = work.clean_end
+            known.clean_end, known.oldest_tombstone = work.clean_end, work.oldest_tombstone
 
     async def _carry_out(self, known: _Compacted, work: Compactor) -> bool:
         """One round; whether it came to its end. It is given up where retention or a snapshot was faster."""
@@ -130,3 +163,48 @@ class CompactionManager:
         await self.run_blocking(work.close)
         self.counts.records_removed += work.records_removed
         return step is None
+
+    # Tombstones.
+
+    async def _agree(self, known: _Compacted, rules: CompactionRules) -> None:
+        """Ask the members how far their logs are clean, and tell them which tombstones may go.
+
+        Only while there are old ones: an idle group costs no messages.
+        """
+        group, now_ms = known.group, self.host.clock.trusted_ms()
+        old_end = old_enough(known.log.closed_segments, now_ms, rules.delete_retention_ms)
+        if known.oldest_tombstone >= old_end and known.tombstones_told >= known.tombstones_end:
+            return
+        if known.agreement[0] != group.term:
+            known.agreement = group.term, Agreement()
+        told = known.tombstones_end
+        head = msgspec.msgpack.encode(_Ask(group.group_id, told))
+        members = sorted(group.membership.members)
+        answers = await asyncio.gather(*(self._clean_end_of(node, head, known) for node in members))
+        if sorted(group.membership.members) != members:
+            return  # the next look asks the members of then
+        if None not in answers:
+            known.tombstones_told = told
+        end = known.agreement[1].heard(dict(zip(members, answers, strict=True)))
+        known.tombstones_end = max(known.tombstones_end, min(end, old_end))
+
+    async def _clean_end_of(self, node: NodeId, head: bytes, known: _Compacted) -> Clean | None:
+        if node == self.host.node_id:
+            return Clean(known.opening, known.clean_end)
+        self.counts.questions += 1
+        try:
+            answer, _ = await self.host.calls.call(node, SERVICE, head, timeout_ms=ASK_TIMEOUT_MS)
+        except RaftlogError:
+            return None
+        return Clean(*msgspec.msgpack.decode(answer, type=tuple[int, int]))
+
+    async def _serve(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = decode_body(head, _Ask)
+        known, group = self._logs.get(ask.group_id), self.host.groups.get(ask.group_id)
+        is_here = known is not None and known.group is group and known.group.stopped is None
+        if known is None or not is_here or sender not in known.group.membership.members:
+            raise InvalidRequest(f"no log of group {ask.group_id} is compacted here")
+        known.tombstones_end = max(known.tombstones_end, ask.tombstones_end)
+        return msgspec.msgpack.encode((known.opening, int(known.clean_end))), ()

@@ -25,6 +25,7 @@ class CompactionRules:
 
     headers_needed: Callable[[], Collection[int]]  # base offsets of batches whose header the state depends on
     dirty_ratio_min: float = 0.5  # of the closed segments, before they are compacted
+    delete_retention_ms: int = 24 * 3600 * 1000  # how long a tombstone stays, at least
 
 
 class NotYet(Exception):

@@ -94,6 +94,8 @@ def gap_batch(first: int, last: int, leader_epoch: int, stamped_ms: int | None) 
 def cut_gap(batch: Batch, first: int, last: int) -> Batch:
     """The part of a gap batch that lies in ``first..last``; every other batch as it is."""
     header = batch.header
+    if header.record_count:
+        return batch  # nearly always
     start, end = max(first, header.base_offset), min(last, header.last_offset)
     if not header.is_gap or start > end or (start, end) == (header.base_offset, header.last_offset):
         return batch

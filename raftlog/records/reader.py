@@ -36,7 +36,7 @@ _RECORD_BYTES_MIN = 7  # each of its seven fields takes at least a byte
 _HEADERS_MAX = 1 << 19
 _HEADER_BYTES_MIN = 2
 _OFFSET = attrgetter("offset")
-_KEY = attrgetter("key")
+_OFFSET_AND_KEY = attrgetter("offset", "key")
 _PREFIX = str(CorruptRecordException(""))  # a number and the name of the class, which do not help a reader
 _UNREADABLE = (CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError)
 
@@ -128,22 +128,29 @@ def check_records(batch: Batch, *, requires_keys: bool = False) -> int:
     try:
         readable = open_batch(batch)
         opened = DefaultRecordBatch(readable)
-        records = list(islice(opened, header.record_count))
+        fields = _OFFSET_AND_KEY if requires_keys else _OFFSET
+        found = list(map(fields, islice(opened, header.record_count)))
         sentinel = next(opened)
         next(opened, None)  # raises when bytes follow
     except _UNREADABLE as error:
         raise _corrupt(error) from error
     _check_sentinel(header, _fields(sentinel))
-    if list(map(_OFFSET, records)) != list(range(header.base_offset, header.last_offset + 1)):
+    offsets = [offset for offset, _ in found] if requires_keys else found
+    if offsets != list(range(header.base_offset, header.last_offset + 1)):
         raise CorruptBatch(f"records: their offsets must count from 0 to {header.last_offset_delta}")
-    if requires_keys and None in (keys := list(map(_KEY, records))):
+    if requires_keys:
+        _check_keys([key for _, key in found])
+    return len(readable) - HEADER_BYTES - len(_SENTINEL)
+
+
+def _check_keys(keys: Sequence[bytes | None]) -> None:
+    if None in keys:
         at = keys.index(None)
         raise InvalidRecord(
             f"record {at} has no key, and the topic is compacted: send a key with every record, or set "
             "cleanup.policy of the topic to delete",
             errors=[f"/records/{at}/key: is missing"],
         )
-    return len(readable) - HEADER_BYTES - len(_SENTINEL)
 
 
 def encoded_records(header: BatchHeader, opened: bytes) -> Iterator[memoryview]:

@@ -119,7 +119,9 @@ class Scrubber:
         newest = next((each for each in replica.log.closed_segments if each.base == rested.first), None)
         if newest is not None:
             index = partial(check_index, self.filesystem, rested, newest)
-            self._note(await self.run_blocking(index))
+            damaged = await self.run_blocking(index)
+            if replica.log.removals == removals and not replica.log.is_changing:
+                self._note(damaged)
 
     async def _small_files(self, replica: Scrubbed) -> None:
         directory = replica.log.directory

@@ -25,6 +25,7 @@ from raftlog.records.batch import Batch
 from raftlog.records.compaction import GAP_OFFSETS_MAX, KeyedRecord, gap_batch, keyed_records, retain
 from raftlog.storage.retention import ClosedSegment
 
+NO_TOMBSTONE: Final = 1 << 63  # above every offset
 KEYS_MAX: Final = 200_000  # of one round: about 190 bytes of memory each
 _DIGEST_BYTES: Final = 16  # no two keys have the same, not even keys that were chosen for it
 
@@ -75,6 +76,7 @@ class Compaction:
 
     def __init__(self, plan: Round) -> None:
         self.records_removed = 0
+        self.oldest_tombstone = NO_TOMBSTONE  # of those that stay below the end of the round
         self._round = plan
         self._gap: tuple[int, int, int, int | None] | None = None  # first, last, leader epoch, newest stamp
 
@@ -103,6 +105,10 @@ class Compaction:
             return None
         records = _removable(batch)
         kept = {record.offset for record in records if self._round.keeps(record)}
+        tombstones = (
+            one.offset for one in records if one.is_tombstone and one.offset in kept and one.key is not None
+        )
+        self.oldest_tombstone = min(self.oldest_tombstone, min(tombstones, default=NO_TOMBSTONE))
         if records and len(kept) == len(records):
             return batch
         if not records and header.record_count:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Sequence
 from typing import Final
 
-from raftlog.storage.compaction import KEYS_MAX, Compaction, NewestOffsets, Round
+from raftlog.errors import LogCorrupt
+from raftlog.storage.compaction import KEYS_MAX, NO_TOMBSTONE, Compaction, NewestOffsets, Round
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment_rewriter import RewrittenSegment, SegmentReader, SegmentRewriter
@@ -48,6 +49,7 @@ class Compactor:
     ) -> None:
         self.clean_end = clean_end
         self.records_removed = 0
+        self.oldest_tombstone = NO_TOMBSTONE  # of those that stay below ``clean_end``
         self._filesystem = filesystem
         self._directory = directory
         self._segments = segments
@@ -57,15 +59,21 @@ class Compactor:
         self._keys_max = keys_max
         self._step_bytes = step_bytes
         self._interval_bytes = index_interval_bytes
+        self._rewriter: SegmentRewriter | None = None
         self._steps = self._run()
 
     def step(self) -> Step | None:
         """Do some work; None once the round is over. Raises ``LogCorrupt`` and ``OSError``."""
-        return next(self._steps, None)
+        try:
+            return next(self._steps, None)
+        except (LogCorrupt, OSError):
+            self._abandon()
+            raise
 
     def close(self) -> None:
-        """End the round early: half-written files go."""
+        """End the round early: a half-written file goes."""
         self._steps.close()
+        self._abandon()
 
     def _run(self) -> Generator[Step]:
         newest = NewestOffsets(self._keys_max)
@@ -100,18 +108,24 @@ class Compactor:
     def _rewrite(self, segment: ClosedSegment, plan: Round) -> Generator[Step]:
         work = Compaction(plan)
         reader = SegmentReader(self._filesystem, self._directory, segment, self._terms)
-        rewriter = SegmentRewriter(self._filesystem, self._directory, segment, self._interval_bytes)
-        is_done = False
         try:
+            self._rewriter = SegmentRewriter(self._filesystem, self._directory, segment, self._interval_bytes)
             while batches := reader.read(self._step_bytes):
-                rewriter.add(work.feed(batches))
+                self._rewriter.add(work.feed(batches))
                 yield sum(batch.header.size_bytes for batch in batches)
-            rewriter.add(work.flush())
-            is_done = work.records_removed > 0 or rewriter.size != segment.size_bytes
-            if is_done:
-                self.records_removed += work.records_removed
-                yield rewriter.finish()
         finally:
             reader.close()
-            if not is_done:
-                rewriter.abandon()
+        self._rewriter.add(work.flush())
+        self.oldest_tombstone = min(self.oldest_tombstone, work.oldest_tombstone)
+        if work.records_removed or self._rewriter.size != segment.size_bytes:
+            rewritten, self._rewriter = self._rewriter.finish(), None
+            self.records_removed += work.records_removed
+            yield rewritten
+        else:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Not when the generator is collected: another process may write a file of the same name by then."""
+        rewriter, self._rewriter = self._rewriter, None
+        if rewriter is not None:
+            rewriter.abandon()

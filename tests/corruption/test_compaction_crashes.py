@@ -73,8 +73,8 @@ def run_points(stride: int, *, is_killed: bool) -> int:
         crash = _Crash(changes, is_killed=is_killed)
         cluster = RottingCluster(f"crash {changes}", ready().images, crash.work)
         cluster.keys = crash.keys
-        troubles = cluster.go() + crash.problems
-        assert not troubles, f"after {changes} operations: {troubles}"
+        problems = cluster.go() + crash.problems
+        assert not problems, f"after {changes} operations: {problems}"
         is_over = crash.is_over
         changes += stride
     return changes

@@ -18,12 +18,13 @@ from chaos.simulator.machine import DATA_DIRECTORY, Machine
 from partitions.metadata.image import MetadataImage
 from partitions.replica.replica import PartitionReplica
 from raftlog.errors import RaftlogError
-from raftlog.repair.scrubbing import check_rested
+from raftlog.repair.scrubbing import check_index, check_rested
 from raftlog.repair.verify import examine
 from raftlog.storage.log_storage import LogChange
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import METADATA_GROUP
+from tests.helpers.compacting import compact
 
 Result = TypeVar("Result")
 DIRECTORY = f"{DATA_DIRECTORY}/__cluster_metadata/Partition-0"
@@ -183,6 +184,37 @@ def test_a_scrub_beside_appends_truncations_and_retention_finds_no_damage() -> N
         counts.append((broker.scrubber.counts.damages_found, group.stopped is None))
 
     RottingCluster("a scrub beside the rest", {}, work).go()
+    assert counts == [(0, True)]
+
+
+@pytest.mark.parametrize("when", [check_rested, check_index])
+def test_a_scrub_beside_compaction_finds_no_damage(when: Callable[..., object]) -> None:
+    counts: list[tuple[int, bool]] = []
+
+    async def work(cluster: RottingCluster) -> None:
+        cluster.keys = {}
+        await filled(cluster)
+        machine, log = one(cluster, leads=False)
+        assert machine.broker is not None
+        broker, first = machine.broker, log.closed_segments[0]
+        is_compacted = False
+
+        async def pretend(check: Callable[[], Result]) -> Result:
+            """The log is compacted between the taking and the doing."""
+            nonlocal is_compacted
+            is_due = isinstance(check, partial) and check.func is when and not is_compacted
+            if is_due and check.args[1].path.startswith(log.directory):  # type: ignore[attr-defined]
+                compact(machine.disk, log)
+                is_compacted = True
+            return check()
+
+        broker.scrubber.run_blocking = pretend
+        await broker.scrubber.cycle()
+        assert log.closed_segments[0].size_bytes < first.size_bytes
+        group = replica(broker).group
+        counts.append((broker.scrubber.counts.damages_found, group.stopped is None))
+
+    RottingCluster("a scrub beside compaction", {}, work).go()
     assert counts == [(0, True)]
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
+from partitions.metadata.image import PartitionInfo
+from partitions.metadata.move_planner import MoveReplicas
 from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM, AtTime, FetchRequest
 from raftlog.errors import InvalidRecord
-from raftlog.records.batch import split_batches
+from raftlog.records.batch import Codec, split_batches
+from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import StoredRecord, read_records
-from raftlog.types import Offset
+from raftlog.types import NodeId, Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.compacting import records_in, stored
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
@@ -155,3 +161,155 @@ async def test_a_topic_that_is_compacted_and_deleted_loses_old_segments() -> Non
         leader = await leader_of(cluster)
         assert leader.group.log.first_index > 0
         assert {record.key for record in records_in(stored(leader.group.log))} == {b"0", b"1", b"2", b"3"}
+
+
+async def delete_keys(
+    cluster: ControlledCluster,
+    keys: Sequence[bytes] = tuple(b"%d" % number for number in range(KEYS)),
+    behind: bytes = b"other",
+) -> list[int]:
+    """A tombstone for each key, and a segment's worth of records of another key behind them."""
+    leader, offsets = await leader_of(cluster), list[int]()
+    for key in keys:
+        data = build_batch([Record(None, key)], codec=Codec.NONE, timestamp_ms=0)
+        receipt = await leader.append(data, acks=QUORUM, timeout_ms=5000)
+        offsets.append(receipt.base_offset)
+    for _ in range(10):
+        await leader.append(batch_of(b"x" * 150, key=behind), acks=QUORUM, timeout_ms=5000)
+    await level(cluster)
+    return offsets
+
+
+def voters_on(broker: ControlledBroker) -> set[NodeId]:
+    replica = broker.manager.replicas.get(("orders", 0))
+    return set() if replica is None or not replica.leader else {*replica.group.membership.voters}
+
+
+async def level(cluster: ControlledCluster) -> None:
+    leader = await leader_of(cluster)
+    await eventually(
+        lambda: all(
+            ("orders", 0) in broker.manager.replicas
+            and replica_on(broker).group.applied_index == leader.group.last_index
+            for broker in cluster
+        )
+    )
+
+
+def tombstones(broker: ControlledBroker) -> list[int]:
+    return [each.offset for each in records_in(stored(replica_on(broker).group.log)) if each.value is None]
+
+
+TOMBSTONES = {"cleanup.policy": "compact", "segment.bytes": 1024, "delete.retention.ms": 0}
+
+
+@in_virtual_time
+async def test_a_tombstone_goes_once_all_replicas_are_clean() -> None:
+    async with ControlledCluster() as cluster:
+        await cluster.create("orders", **TOMBSTONES)
+        await write(cluster, 0, 20)
+        await delete_keys(cluster)
+        await look(cluster)
+        assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 3
+        for _ in range(4):
+            await asyncio.sleep(0.01)
+            await look(cluster)
+        assert [tombstones(broker) for broker in cluster] == [[]] * 3
+        assert {one.key for one in await read_all(await leader_of(cluster))} == {b"other"}
+        asked = [broker.compaction.counts.questions for broker in cluster]
+        for _ in range(3):
+            await look(cluster)
+        assert asked == [broker.compaction.counts.questions for broker in cluster]
+
+
+@in_virtual_time
+async def test_a_young_tombstone_stays() -> None:
+    async with ControlledCluster() as cluster:
+        await cluster.create("orders", **{**TOMBSTONES, "delete.retention.ms": 3_600_000})
+        await write(cluster, 0, 20)
+        await delete_keys(cluster)
+        for _ in range(5):
+            await look(cluster)
+        assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 3
+
+
+@in_virtual_time
+async def test_an_old_tombstone_goes_before_a_young_one() -> None:
+    async with ControlledCluster() as cluster:
+        await cluster.create("orders", **{**TOMBSTONES, "delete.retention.ms": 60_000})
+        await write(cluster, 0, 20)
+        await delete_keys(cluster)
+        await look(cluster)
+        await asyncio.sleep(90)
+        young = await delete_keys(cluster, [b"other"], b"third")
+        for _ in range(5):
+            await look(cluster)
+        assert [tombstones(broker) for broker in cluster] == [young] * 3
+        await asyncio.sleep(90)
+        for _ in range(5):
+            await look(cluster)
+        assert [tombstones(broker) for broker in cluster] == [[]] * 3
+
+
+@in_virtual_time
+async def test_a_replica_that_is_away_keeps_tombstones_on_all_and_gets_them() -> None:
+    async with ControlledCluster() as cluster:
+        await cluster.create("orders", **TOMBSTONES)
+        await write(cluster, 0, 20)
+        leader = await leader_of(cluster)
+        away = next(broker.node_id for broker in cluster if replica_on(broker) is not leader)
+        await cluster.stop(away)
+        await delete_keys(cluster)
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            await look(cluster)
+        assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 2
+        await cluster.start(away)
+        await level(cluster)
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            await look(cluster)
+        assert [tombstones(broker) for broker in cluster] == [[]] * 3
+        for broker in cluster:
+            assert {each.key for each in records_in(stored(replica_on(broker).group.log))} == {b"other"}
+
+
+@in_virtual_time
+async def test_a_replica_that_is_added_again_begins_empty() -> None:
+    """Its former log has records whose tombstones are gone."""
+    async with ControlledCluster() as cluster:
+        await cluster.create("orders", **TOMBSTONES)
+        await write(cluster, 0, 20)
+        leader = await leader_of(cluster)
+        away = next(broker.node_id for broker in cluster if replica_on(broker) is not leader)
+        await cluster.stop(away)
+        rest = tuple(node for node in cluster.nodes if node != away)
+        await move(cluster, *rest)
+        await delete_keys(cluster)
+        for _ in range(5):
+            await asyncio.sleep(0.01)
+            await look(cluster)
+        assert [tombstones(broker) for broker in cluster] == [[]] * 2
+        back = await cluster.start(away)
+        permits, ask = back.manager._permits, back.manager._permits.ask
+
+        async def not_yet(
+            target: TopicPartition, partition: PartitionInfo, *, is_added_again: bool = False
+        ) -> bool:
+            return is_added_again and await ask(target, partition, is_added_again=True)
+
+        permits.ask = not_yet  # type: ignore[method-assign]
+        await eventually(lambda: ("orders", 0) in back.manager.replicas)
+        assert replica_on(back).group.last_index == 20
+        await cluster.registered()
+        await move(cluster, *rest, away)
+        await level(cluster)
+        for broker in cluster:
+            assert {each.key for each in records_in(stored(replica_on(broker).group.log))} == {b"other"}
+
+
+async def move(cluster: ControlledCluster, *nodes: NodeId) -> None:
+    wish = MoveReplicas("orders", 0, nodes)
+    await cluster.any.admin.change_replicas(wish, 5000)
+    holding = [broker for broker in cluster if broker.node_id in nodes]
+    await eventually(lambda: all(voters_on(broker) == {*nodes} for broker in holding))

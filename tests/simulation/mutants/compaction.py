@@ -6,6 +6,8 @@ from tests.helpers.planted_bugs import Mutant
 
 _TWIN = "tests/properties/test_compaction.py"
 _UNIT = "tests/unit/storage/test_compaction.py"
+_SCENARIO = "tests/scenarios/partitions/test_compaction.py"
+_TOMBSTONES = "tests/unit/hosting/test_tombstones.py"
 _REPAIR = "tests/scenarios/repair/test_repair_of_compacted.py"
 
 COMPACTION = (
@@ -65,7 +67,7 @@ COMPACTION = (
     Mutant(
         "the gap at the end of a segment is not written",
         "raftlog.storage.compactor:Compactor._rewrite",
-        "rewriter.add(work.flush())",
+        "self._rewriter.add(work.flush())",
         "pass",
     ),
     Mutant(
@@ -168,8 +170,8 @@ COMPACTION = (
     Mutant(
         "a compacted topic takes records without a key",
         "raftlog.records.reader:check_records",
-        "if requires_keys and",
-        "if False and",
+        "if requires_keys:",
+        "if False:",
         script="tests/scenarios/partitions/test_compaction.py",
     ),
     Mutant(
@@ -178,5 +180,61 @@ COMPACTION = (
         "in self._rows.values()",
         "in ()",
         script="tests/scenarios/node/test_node_stories.py",
+    ),
+    Mutant(
+        "a tombstone goes before its time",
+        "raftlog.hosting.compaction:CompactionManager._agree",
+        "min(end, old_end)",
+        "end",
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "a tombstone goes while a replica has older records",
+        "raftlog.hosting.compaction:CompactionManager._agree",
+        "min(end, old_end)",
+        "old_end",
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "answers of a log that was opened again count at once",
+        "raftlog.hosting.tombstones:Agreement.heard",
+        "and all(before[node].opening == now[node].opening for node in now)",
+        "",
+        script=_TOMBSTONES,
+    ),
+    Mutant(
+        "a member that does not answer is left out of an agreement",
+        "raftlog.hosting.tombstones:Agreement.heard",
+        "now if len(now) == len(answers) else None",
+        "now",
+        script=_TOMBSTONES,
+    ),
+    Mutant(
+        "an agreement takes the newest answers",
+        "raftlog.hosting.tombstones:Agreement.heard",
+        "for clean in before.values()",
+        "for clean in now.values()",
+        script=_TOMBSTONES,
+    ),
+    Mutant(
+        "a young segment does not hold later tombstones",
+        "raftlog.hosting.tombstones:old_enough",
+        "break",
+        "continue",
+        script=_TOMBSTONES,
+    ),
+    Mutant(
+        "a replica that is added again keeps its log",
+        "partitions.hosting.hosted_partition:HostedPartition.must_begin_empty",
+        "return has_log and",
+        "return False and has_log and",
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "an index that is replaced during a scrub counts as damage",
+        "raftlog.repair.scrubber:Scrubber._segment",
+        "if replica.log.removals == removals and not replica.log.is_changing:",
+        "if True:",
+        script="tests/corruption/test_damage_in_use.py",
     ),
 )

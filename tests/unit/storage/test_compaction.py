@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 
 import pytest
@@ -285,3 +286,21 @@ def test_a_batch_of_a_transaction_is_not_compacted() -> None:
     log.note_commit_index(log.last_index)
     compact(filesystem, log)
     assert [record.offset for record in records_in(stored(log))] == [1, 2]
+
+
+def test_a_round_that_was_forgotten_removes_no_file_of_the_next_one() -> None:
+    filesystem = FakeFilesystem()
+    log = keyed_log(filesystem, settings=LogSettings(segment_bytes=700))
+    forgotten, work = compactor(filesystem, log), compactor(filesystem, log)
+    path = f"{segment(0)}.compacted"
+    while not filesystem.exists(path):
+        forgotten.step()
+    del forgotten
+    gc.collect()
+    assert filesystem.exists(path)
+    compact(filesystem, log, work)
+    assert len(records_in(stored(log))) < 20
+    again = compactor(filesystem, keyed_log(filesystem))
+    again.step()
+    again.close()
+    assert not [name for name in filesystem.list_directory(DIRECTORY) if name.endswith(".compacted")]

@@ -1,0 +1,60 @@
+"""The state of consumer groups from a compacted ``__offsets`` is that from all of its records."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from groups.records import CommittedOffset, Group, GroupKey, Key, OffsetKey, Value, record_of
+from groups.state import GroupsState
+from raftlog.core.ready import HardState
+from raftlog.records.batch import Batch, Codec, stamp
+from raftlog.records.builder import build_batch
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.types import Term
+from tests.helpers.compacting import compact, compactor, stored
+from tests.helpers.log_files import DIRECTORY, sync
+from tests.helpers.manual_wall_clock import ManualWallClock
+
+NAMES = st.sampled_from(["one", "two"])
+OFFSETS = st.tuples(
+    st.builds(OffsetKey, NAMES, st.sampled_from(["orders", "bills"]), st.integers(0, 1)),
+    st.one_of(st.none(), st.builds(CommittedOffset, offset=st.integers(0, 9), topic_id=st.just("id"))),
+)
+GROUPS = st.tuples(
+    st.builds(GroupKey, NAMES), st.one_of(st.none(), st.builds(Group, generation=st.integers(0, 9)))
+)
+RECORDS = st.lists(st.one_of(OFFSETS, GROUPS), min_size=1, max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(batches=st.lists(RECORDS, min_size=1, max_size=30), removes_tombstones=st.booleans())
+def test_a_compacted_log_gives_the_same_groups(
+    batches: list[list[tuple[Key, Value | None]]], removes_tombstones: bool
+) -> None:
+    filesystem = FakeFilesystem()
+    log = SegmentedLog.open(filesystem, DIRECTORY, LogSettings(segment_bytes=500), ManualWallClock())
+    log.save_hard_state(HardState(Term(1), None))
+    written: list[Batch] = []
+    for number, records in enumerate(batches):
+        data = build_batch(
+            [record_of(key, value) for key, value in records], codec=Codec.NONE, timestamp_ms=0
+        )
+        base = int(log.last_index) + 1
+        written.append(stamp(data, base_offset=base, leader_epoch=1, append_time_ms=number))
+        log.append(written[-1:])
+    sync(log)
+    log.note_commit_index(log.last_index)
+    compact(filesystem, log)
+    if removes_tombstones:
+        end = int(log.last_index) + 1
+        compact(filesystem, log, compactor(filesystem, log, tombstones_end=end))
+    assert state_of(stored(log)).snapshot() == state_of(written).snapshot()
+
+
+def state_of(batches: list[Batch]) -> GroupsState:
+    state = GroupsState()
+    for batch in batches:
+        state.apply(batch)
+    return state
