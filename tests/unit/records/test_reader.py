@@ -148,7 +148,7 @@ def test_the_builder_tells_its_size_as_it_grows() -> None:
     [
         ([], "records"),
         ([Record(b"x", timestamp_ms=-2)], "timestamp_ms"),
-        ([Record(b"x", timestamp_ms=2**63)], "timestamp_ms"),
+        ([Record(b"x", timestamp_ms=2**63 - 1)], "timestamp_ms"),
         ([Record("text")], "value"),  # type: ignore[arg-type]
     ],
     ids=["none", "below", "above", "text"],
