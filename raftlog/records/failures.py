@@ -1,0 +1,144 @@
+"""Records that a consumer could not handle, as they are stored in a group's retry and dead-letter topics.
+
+Decides: the names of these topics, and the keys and headers of their records. Leaves to others: when a record
+is tried again or given up (``raftlog.client.worker``), and who reads dead letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, Self
+
+from raftlog.errors import InvalidRecord
+from raftlog.records.builder import Record
+
+Headers = tuple[tuple[str, bytes | None], ...]
+Settled = Literal["redriven", "discarded"]
+
+ORIGIN: Final = "raftlog.origin"
+ATTEMPTS: Final = "raftlog.attempts"
+NOT_BEFORE: Final = "raftlog.not_before"
+REASON: Final = "raftlog.reason"
+FAILED_AT: Final = "raftlog.failed_at"
+KEY: Final = "raftlog.key"
+NO_VALUE: Final = "raftlog.no_value"
+SETTLED: Final = "raftlog.settled"
+_REASON_CHARACTERS_MAX: Final = 1000
+
+
+def retry_topic(topic: str, group: str) -> str:
+    """The topic with the records of ``topic`` that a group will try again."""
+    return f"{topic}.{group}.retry"
+
+
+def dead_letter_topic(topic: str, group: str) -> str:
+    """The topic with the records of ``topic`` that a group has given up."""
+    return f"{topic}.{group}.dlq"
+
+
+class Origin(NamedTuple):
+    """Where a record was before it failed for the first time. Its text is ``topic/partition/offset``."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ``ValueError`` for other text."""
+        topic, partition, offset = text.rsplit("/", 2)
+        if not (topic and _is_number(partition) and _is_number(offset)):
+            raise ValueError(f"{text[:300]!r} is no origin; write it as topic/partition/offset")
+        return cls(topic, int(partition), int(offset))
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRecord:
+    """A record as its producer sent it, and how it failed.
+
+    ``attempts`` counts calls of the handler, ``not_before_ms`` and ``failed_ms`` are milliseconds since 1970.
+    """
+
+    origin: Origin
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    attempts: int
+    reason: str
+    failed_ms: int
+    not_before_ms: int = 0
+
+    def as_retry(self) -> Record:
+        """The record of the retry topic."""
+        ours = (*self._described(), (NOT_BEFORE, b"%d" % self.not_before_ms))
+        return Record(self.value, self.key, self.headers + ours)
+
+    def as_dead_letter(self) -> Record:
+        """The record of the dead-letter topic. Its key is the origin."""
+        ours = self._described()
+        if self.key is not None:
+            ours += ((KEY, self.key),)
+        if self.value is None:
+            ours += ((NO_VALUE, b""),)
+        return Record(self.value or b"", str(self.origin).encode(), self.headers + ours)
+
+    @classmethod
+    def from_retry(cls, key: bytes | None, value: bytes | None, headers: Headers) -> Self:
+        """Read a record of the retry topic. Raises ``InvalidRecord`` for a record that is none."""
+        ours, theirs = _split(headers)
+        return cls._read(key, value, theirs, ours)
+
+    @classmethod
+    def from_dead_letter(cls, value: bytes, headers: Headers) -> Self:
+        """Read a dead letter that is no tombstone. Raises ``InvalidRecord`` for a record that is none."""
+        ours, theirs = _split(headers)
+        return cls._read(ours.get(KEY), None if NO_VALUE in ours else value, theirs, ours)
+
+    @classmethod
+    def _read(
+        cls, key: bytes | None, value: bytes | None, headers: Headers, ours: Mapping[str, bytes | None]
+    ) -> Self:
+        texts = {name: (value or b"").decode(errors="replace") for name, value in ours.items() if name != KEY}
+        try:
+            return cls(
+                origin=Origin.parse(texts[ORIGIN]),
+                key=key,
+                value=value,
+                headers=headers,
+                attempts=int(texts[ATTEMPTS]),
+                reason=texts[REASON],
+                failed_ms=int(texts[FAILED_AT]),
+                not_before_ms=int(texts.get(NOT_BEFORE, 0)),
+            )
+        except (KeyError, ValueError) as error:
+            raise InvalidRecord(f"the record is no failed record: {error}") from None
+
+    def _described(self) -> Headers:
+        return (
+            (ORIGIN, str(self.origin).encode()),
+            (ATTEMPTS, b"%d" % self.attempts),
+            (REASON, self.reason[:_REASON_CHARACTERS_MAX].encode(errors="replace")),
+            (FAILED_AT, b"%d" % self.failed_ms),
+        )
+
+
+def tombstone(origin: Origin, settled: Settled) -> Record:
+    """The record that settles a dead letter."""
+    return Record(None, str(origin).encode(), ((SETTLED, settled.encode()),))
+
+
+def _split(headers: Headers) -> tuple[dict[str, bytes | None], Headers]:
+    """Our headers by name, which begin at the last origin, and those of the producer."""
+    names = [name for name, _ in headers]
+    if ORIGIN not in names:
+        raise InvalidRecord(f"the record is no failed record: it has no header {ORIGIN}")
+    begin = len(names) - 1 - names[::-1].index(ORIGIN)
+    return dict(headers[begin:]), headers[:begin]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20

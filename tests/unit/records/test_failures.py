@@ -1,0 +1,52 @@
+"""Records of retry and dead-letter topics: what failed comes back as its producer sent it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftlog.errors import InvalidRecord
+from raftlog.records.failures import KEY, ORIGIN, FailedRecord, Origin, tombstone
+
+optional_bytes = st.none() | st.binary(max_size=20)
+names = st.text(max_size=10) | st.sampled_from([ORIGIN, KEY, "raftlog.tag", "raftlog.attempts"])
+failed_records = st.builds(
+    FailedRecord,
+    origin=st.builds(
+        Origin, st.sampled_from(["orders", "a.b-c"]), st.integers(0, 9), st.integers(0, 2**63 - 1)
+    ),
+    key=optional_bytes,
+    value=optional_bytes,
+    headers=st.lists(st.tuples(names, optional_bytes), max_size=4).map(tuple),
+    attempts=st.integers(0, 2**31),
+    reason=st.text(max_size=1000).filter(lambda text: text == text.encode(errors="replace").decode()),
+    failed_ms=st.integers(0, 2**53),
+)
+
+
+@given(failed_records, st.integers(0, 2**53))
+def test_a_record_comes_back_from_both_topics(failed: FailedRecord, not_before_ms: int) -> None:
+    # requirement: A7
+    dead = failed.as_dead_letter()
+    assert dead.key == str(failed.origin).encode()
+    assert dead.value is not None  # it would be a tombstone
+    assert FailedRecord.from_dead_letter(dead.value, dead.headers) == failed
+    again = FailedRecord(
+        **{name: getattr(failed, name) for name in failed.__slots__} | {"not_before_ms": not_before_ms}
+    )
+    retry = again.as_retry()
+    assert (retry.key, retry.value) == (failed.key, failed.value)
+    assert FailedRecord.from_retry(retry.key, retry.value, retry.headers) == again
+
+
+@pytest.mark.parametrize("origin", [b"", b"orders", b"orders/1", b"orders/x/1", b"orders/1/-1", b"/1/1"])
+def test_a_foreign_record_is_named(origin: bytes) -> None:
+    with pytest.raises(InvalidRecord, match="failed record"):
+        FailedRecord.from_retry(b"k", b"v", ((ORIGIN, origin),))
+
+
+def test_a_settled_dead_letter_is_a_tombstone_of_its_key() -> None:
+    # requirement: A7
+    settled = tombstone(Origin("orders", 1, 7), "discarded")
+    assert (settled.key, settled.value) == (b"orders/1/7", None)
