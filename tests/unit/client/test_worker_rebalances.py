@@ -140,7 +140,7 @@ def test_a_call_of_an_earlier_assignment_acknowledges_nothing_in_a_later_one() -
         world.records.hand_out(0)
         await world.begun(0)
         world.records.begin_rebalance()  # it does not wait for the call for ever; others go on to 5
-        world.records.hand_out(0, 5, 6)
+        world.records.hand_out(0, 5)
         await world.begun(0, 5)
         world.handling.end(0)
         await world.begun(0, 5, 0)  # of the same record there is one call at a time
