@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -37,8 +36,6 @@ from raftlog.client.session import Session
 from raftlog.client.worker.calls import Calls, CoroutineCalls, check_function
 from raftlog.client.worker.options import WorkerSettings, worker_options
 from raftlog.client.worker.run import Registered, Workers, stopped_by_signals
-from raftlog.clock import Clock
-from raftlog.records.builder import Record
 from raftlog.types import TopicPartition
 
 URL_VARIABLE = "RAFTLOG_URL"
@@ -75,11 +72,11 @@ class AsyncClient:
         self._portal: Portal | None = None  # of consumers, with a client of their own
         self._second: AsyncClient | None = None
         self._registered: list[Registered] = []
-        self.workers = Workers(self)
         self.topics = AsyncTopics(self._session, self._metadata)
         self.cluster = AsyncCluster(self._session)
         self.replicas = AsyncReplicas(self._session)
         self.groups = AsyncGroups(self._session)
+        self.workers = Workers(self._session, self.topics, self.consumer_core, self.send)
 
     @classmethod
     def from_url(
@@ -181,22 +178,6 @@ class AsyncClient:
                 timestamp=timestamp,
             )
         )
-
-    @property
-    def clock(self) -> Clock:
-        """The time of this client."""
-        return self._session.clock
-
-    @property
-    def rng(self) -> random.Random:
-        """The randomness of this client."""
-        return self._session.rng
-
-    async def append(self, topic: str, partition: int, record: Record) -> None:
-        """Send a record as it is, and wait until it is stored."""
-        value, key, headers, time_ms = record
-        known_ms = time_ms if time_ms is not None and time_ms >= 0 else None
-        await self.send(topic, value, key=key, partition=partition, headers=headers, timestamp=known_ms)
 
     def consumer_core(self, options: ConsumerOptions, decoders: Decoders = NO_DECODERS) -> ConsumerCore:
         """A consumer that runs on this client's loop: what both faces stand on."""

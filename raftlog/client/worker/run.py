@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from raftlog.client.admin import AsyncTopics
+from raftlog.client.consumer.core import ConsumerCore
+from raftlog.client.consumer.options import ConsumerOptions
+from raftlog.client.receipts import Receipt
+from raftlog.client.session import Session
 from raftlog.client.worker.calls import Calls
 from raftlog.client.worker.core import WorkerCore
 from raftlog.client.worker.failures import Failures
 from raftlog.client.worker.options import WorkerOptions
-
-if TYPE_CHECKING:
-    from raftlog.client.client import AsyncClient
+from raftlog.records.builder import Record
 
 
 class Registered(NamedTuple):
@@ -27,10 +30,19 @@ class Registered(NamedTuple):
 
 
 class Workers:
-    """All on the loop of ``client``, which has the consumers."""
+    """All on the loop of the session."""
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
+    def __init__(
+        self,
+        session: Session,
+        topics: AsyncTopics,
+        make_consumer: Callable[[ConsumerOptions], ConsumerCore],
+        send: Callable[..., Awaitable[Receipt]],
+    ) -> None:
+        self._session = session
+        self._topics = topics
+        self._make_consumer = make_consumer
+        self._send = send
         self._cores: list[WorkerCore] = []
         self._is_stopping = False
 
@@ -57,17 +69,22 @@ class Workers:
     async def _run_one(self, worker: Registered) -> BaseException | None:
         options, calls = worker.options, worker.make_calls()
         try:
-            failures = Failures(options, self._client.append, self._client.rng)
-            await failures.make_topics(self._client.topics)
+            failures = Failures(options, self._append, self._session.rng)
+            await failures.make_topics(self._topics)
             if self._is_stopping:
                 return None
-            consumer = self._client.consumer_core(options.consumer)
-            core = WorkerCore(options, consumer, failures, calls, self._client.clock)
+            consumer = self._make_consumer(options.consumer)
+            core = WorkerCore(options, consumer, failures, calls, self._session.clock)
             self._cores.append(core)
             return await core.run()
         finally:
             calls.close()
             self.stop()  # where one ends, all end
+
+    async def _append(self, topic: str, partition: int, record: Record) -> None:
+        value, key, headers, time_ms = record
+        known_ms = time_ms if time_ms is not None and time_ms >= 0 else None
+        await self._send(topic, value, key=key, partition=partition, headers=headers, timestamp=known_ms)
 
 
 @contextmanager
