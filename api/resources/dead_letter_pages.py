@@ -54,7 +54,8 @@ class Pages:
     selection: Selection
     limit: int
     letter_bytes_max: int
-    cursor: Cursor | None
+    cursor_letters_max: int
+    cursor: Cursor | None = None
     items: Bodies = field(default_factory=list)
     foreign: int = 0
     _read_bytes: int = 0
@@ -96,7 +97,7 @@ class Pages:
         await self._scan(target, scan)
         self.foreign += scan.foreign
         if not scan.is_complete:
-            return [], scan.continued()
+            return [], scan.continued(self.cursor_letters_max)
         letters, rest = await self._letters(target, scan.offsets)
         used = await use(scan, letters)
         return used, scan.following(rest) or self.next_partition(cursor.partition)

@@ -29,7 +29,7 @@ from raftlog.records.failures import FailedRecord, Origin
 from raftlog.records.reader import StoredRecord, iter_opened, open_batch
 from raftlog.wire.limits import DEAD_LETTERS_MAX
 
-CURSOR_LETTERS_MAX: Final = 100  # a cursor is a part of a URL
+URL_LETTERS_MAX: Final = 100  # in a cursor that is a part of a URL
 _DIGEST_BYTES: Final = 8
 _NUMBER_MAX: Final = (1 << 63) - 1  # in JSON
 
@@ -80,7 +80,7 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
     at: Offset63 = 0
     end: Offset63 = -1
     rest: Offset63 = -1
-    found: Annotated[list[tuple[Offset63, bytes]], msgspec.Meta(max_length=CURSOR_LETTERS_MAX)] = []
+    found: Annotated[list[tuple[Offset63, bytes]], msgspec.Meta(max_length=DEAD_LETTERS_MAX)] = []
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -94,6 +94,12 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
                 field="cursor",
             ) from None
 
+    def cut(self, letters_max: int) -> Cursor:
+        """The same with at most so many dead letters; the others are left to the next page."""
+        if len(self.found) <= letters_max:
+            return self
+        return msgspec.structs.replace(self, rest=self.found[letters_max][0], found=self.found[:letters_max])
+
     def __str__(self) -> str:
         return base64.urlsafe_b64encode(msgspec.msgpack.encode(self)).rstrip(b"=").decode()
 
@@ -105,7 +111,7 @@ class Scan:
     """
 
     def __init__(self, cursor: Cursor, selection: Selection, limit: int) -> None:
-        self.cursor = cursor
+        self.cursor = cursor = cursor.cut(limit)
         self.read_bytes = 0
         self.foreign = 0
         self.is_complete = False
@@ -151,12 +157,10 @@ class Scan:
         self._at = max(self._at, result.next_offset)
         self.is_complete = self._at >= result.high_watermark
 
-    def continued(self) -> Cursor:
-        """The cursor of a scan that is not complete. It may leave dead letters to a later page."""
-        found, rest = [(offset, digest) for digest, offset in self._found.items()], self._rest
-        if len(found) > CURSOR_LETTERS_MAX:
-            rest = found[CURSOR_LETTERS_MAX][0]
-        return Cursor(self.cursor.partition, self._at, self._last, rest, found[:CURSOR_LETTERS_MAX])
+    def continued(self, letters_max: int) -> Cursor:
+        """The cursor of a scan that is not complete. All but ``letters_max`` are left to a later page."""
+        found = [(offset, digest) for digest, offset in self._found.items()]
+        return Cursor(self.cursor.partition, self._at, self._last, self._rest, found).cut(letters_max)
 
     def following(self, shown: int | None) -> Cursor | None:
         """The cursor after the page, or ``None`` if the partition has no more candidates.

@@ -19,14 +19,21 @@ from api.http import parameters
 from api.http.bodies import read_json
 from api.http.routes import CONFIRM_MS, TOPIC, Call, Parameter, Route, json_answer, json_response
 from api.resources import json_records
-from api.resources.dead_letter_pages import READ_BYTES, Bodies, Letter, Pages
-from api.resources.dead_letter_scan import Cursor, Scan, Selection, letter_of, records_of
+from api.resources.dead_letter_pages import READ_BYTES, Bodies, Letter, Pages, Use
+from api.resources.dead_letter_scan import (
+    URL_LETTERS_MAX,
+    Cursor,
+    Scan,
+    Selection,
+    letter_of,
+    records_of,
+)
 from api.resources.group_bodies import GROUP, name_of
 from api.resources.json_values import ABSENT, SHOW, headers_in_json, key_in_json
 from partitions.metadata.image import TopicInfo
 from partitions.values import QUORUM, AppendReceipt, FetchRequest, FetchResult
 from raftlog import errors
-from raftlog.errors import InvalidRequest, RecordTooLarge, UnknownTopic
+from raftlog.errors import CommitUnknown, InvalidRequest, RecordTooLarge, UnknownTopic
 from raftlog.node.computing import computed
 from raftlog.records.builder import Record
 from raftlog.records.failures import FailedRecord, Settled, dead_letter_topic, retry_topic, tombstone
@@ -51,14 +58,21 @@ async def list_dead_letters(call: Call) -> web.StreamResponse:
     selection = Selection.of(ids, query.get("reason"), query.get("key"), "id")
     shape = parameters.one_of(query, "format", FORMATS)
     limit = LIMITS.of(query, "limit")
-    pages = await _pages(call, selection, limit, LISTED_BYTES_MAX, query.get("cursor"))
+    pages = Pages(
+        call=call,
+        source=await _source(call),
+        selection=selection,
+        limit=limit,
+        letter_bytes_max=LISTED_BYTES_MAX,
+        cursor_letters_max=URL_LETTERS_MAX,
+    )
 
     async def show(scan: Scan, letters: Sequence[Letter]) -> Bodies:
         is_short = sum(letter.size_bytes for letter in letters) <= SHORT_BYTES
         build = partial(_bodies, scan.cursor.partition, letters, shape)
         return await computed(build, is_short=is_short)
 
-    await pages.collect(show)
+    await _collect(pages, query.get("cursor"), show)
     return json_response(wire.DeadLetterList(pages.items, _next(pages), pages.foreign))
 
 
@@ -80,7 +94,14 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
             'all: send either a selection (ids, reason, key) or "all": true for all dead letters', field="all"
         )
     selection = Selection.of(wanted.ids, wanted.reason, wanted.key, "ids")
-    pages = await _pages(call, selection, wanted.limit, SETTLED_BYTES_MAX, wanted.cursor)
+    pages = Pages(
+        call=call,
+        source=await _source(call),
+        selection=selection,
+        limit=wanted.limit,
+        letter_bytes_max=SETTLED_BYTES_MAX,
+        cursor_letters_max=wanted.limit,
+    )
     name = retry_topic(call.match_info["topic"], name_of(call, "group"))
     retries = await _topic(call, name, "where records are tried again") if how == "redriven" else None
 
@@ -91,34 +112,31 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
             await _settle(call, pages.source, scan, letters, how)
         return _bodies(scan.cursor.partition, letters, None)
 
-    await pages.collect(settle)
+    await _collect(pages, wanted.cursor, settle)
     count = len(pages.items)
     return json_response(
         wire.DeadLettersSettled(pages.items, count, wanted.dry_run, _next(pages), pages.foreign)
     )
 
 
-async def _pages(
-    call: Call, selection: Selection, limit: int, letter_bytes_max: int, cursor: str | None
-) -> Pages:
-    """The pages from a cursor on, or all. Raises ``UnknownTopic`` and ``InvalidRequest``."""
+async def _source(call: Call) -> TopicInfo:
+    """The dead-letter topic of the path."""
     group = name_of(call, "group")
-    parsed = None if cursor is None else Cursor.parse(cursor)
     name = dead_letter_topic(call.match_info["topic"], group)
-    source = await _topic(call, name, f"where group {group} puts records that keep failing")
-    pages = Pages(
-        call=call,
-        source=source,
-        selection=selection,
-        limit=limit,
-        letter_bytes_max=letter_bytes_max,
-        cursor=parsed,
-    )
-    if parsed is None:
+    return await _topic(call, name, f"where group {group} puts records that keep failing")
+
+
+async def _collect(pages: Pages, cursor: str | None, use: Use) -> None:
+    """Use the dead letters from a cursor on, or from the first partition."""
+    if cursor is None:
         pages.cursor = pages.next_partition(-1)
-    elif parsed.partition >= len(source.partitions):
-        raise InvalidRequest(f"cursor: {name} has no partition {parsed.partition}", field="cursor")
-    return pages
+    else:
+        pages.cursor = Cursor.parse(cursor)
+        if pages.cursor.partition >= len(pages.source.partitions):
+            raise InvalidRequest(
+                f"cursor: {pages.source.name} has no partition {pages.cursor.partition}", field="cursor"
+            )
+    await pages.collect(use)
 
 
 async def _topic(call: Call, name: str, purpose: str) -> TopicInfo:
@@ -166,12 +184,15 @@ async def _settle(call: Call, source: TopicInfo, scan: Scan, letters: Sequence[L
     )
     ids = frozenset(str(letter.record.origin) for letter in letters)
     hidden = dict[str, FailedRecord]()
-    at = scan.at
+    target, at = TopicPartition(source.name, partition), scan.at
+    wait_ms = call.services.limits.control_timeout_ms
     while at < receipt.base_offset:
-        request = FetchRequest(position=Offset(at), bytes_max=READ_BYTES)
-        result = await call.services.gateway.fetch(TopicPartition(source.name, partition), request)
+        request = FetchRequest(position=Offset(at), bytes_max=READ_BYTES, wait_ms=wait_ms)
+        result = await call.services.gateway.fetch(target, request)
+        if result.next_offset <= at:
+            raise CommitUnknown(f"{target} cannot be read after a write; list its dead letters")
         await computed(partial(_find_hidden, result, ids, receipt.base_offset, hidden), is_short=False)
-        at = max(at + 1, result.next_offset)
+        at = result.next_offset
     if hidden:
         await _append(call, source, partition, [letter.as_dead_letter() for letter in hidden.values()])
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.resources.dead_letter_scan import CURSOR_LETTERS_MAX, Cursor, Scan, Selection, letter_of
+from api.resources.dead_letter_scan import URL_LETTERS_MAX, Cursor, Scan, Selection, letter_of
 from partitions.values import FetchResult
 from raftlog.errors import InvalidRequest
 from raftlog.records.batch import Batch, stamp
@@ -44,22 +44,26 @@ def fetched(log: Sequence[Batch], offset: int, count: int = 1 << 30) -> FetchRes
     )
 
 
-def scanned(log: Sequence[Batch], cursor: Cursor, limit: int, selection: Selection = ALL) -> Scan:
+def scanned(
+    log: Sequence[Batch], cursor: Cursor, limit: int, selection: Selection = ALL, kept: int = URL_LETTERS_MAX
+) -> Scan:
     """A scan in requests of one batch each, which continue at a cursor that was a text."""
     while True:
         scan = Scan(Cursor.parse(str(cursor)), selection, limit)
         scan.read(fetched(log, scan.at, 1), 1 << 20)
         if scan.is_complete:
             return scan
-        cursor = scan.continued()
+        cursor = scan.continued(kept)
 
 
-def offsets(log: Sequence[Batch], limit: int, selection: Selection = ALL) -> list[int]:
+def offsets(
+    log: Sequence[Batch], limit: int, selection: Selection = ALL, kept: int = URL_LETTERS_MAX
+) -> list[int]:
     """Where open dead letters are, page by page."""
     found: list[int] = []
     cursor: Cursor | None = Cursor(0)
     while cursor is not None:
-        scan = scanned(log, cursor, limit, selection)
+        scan = scanned(log, cursor, limit, selection, kept)
         assert len(scan.offsets) <= limit
         found += scan.offsets
         cursor = scan.following(None)
@@ -77,9 +81,10 @@ events = st.one_of(
     st.lists(st.lists(events, min_size=1, max_size=4), max_size=8),
     st.integers(1, 5),
     st.sampled_from(["", "late"]),
+    st.integers(1, 3),
 )
 def test_open_are_the_newest_records_that_are_dead_letters(
-    batches: list[list[FailedRecord | Record]], limit: int, reason: str
+    batches: list[list[FailedRecord | Record]], limit: int, reason: str, kept: int
 ) -> None:
     # requirement: A7
     newest: dict[bytes | None, tuple[int, FailedRecord | None]] = {}
@@ -87,7 +92,7 @@ def test_open_are_the_newest_records_that_are_dead_letters(
         each = stored(record, offset)
         newest[each.key] = (offset, letter_of(each))
     wanted = sorted(offset for offset, each in newest.values() if each is not None and reason in each.reason)
-    assert offsets(log_of(batches), limit, Selection(reason=reason)) == wanted
+    assert offsets(log_of(batches), limit, Selection(reason=reason), kept) == wanted
 
 
 def test_a_dead_letter_that_is_settled_during_the_scan_is_not_open() -> None:
@@ -96,7 +101,7 @@ def test_a_dead_letter_that_is_settled_during_the_scan_is_not_open() -> None:
     scan.read(fetched(before, 0, 1), 1 << 20)
     assert (scan.is_complete, list(scan.offsets)) == (False, [0])
     after = log_of([[letter(1)], [letter(2)], [tombstone(Origin("orders", 0, 1), "redriven")]])
-    assert list(scanned(after, scan.continued(), 10).offsets) == [1]
+    assert list(scanned(after, scan.continued(URL_LETTERS_MAX), 10).offsets) == [1]
 
 
 def test_later_failures_are_not_part_of_a_scan() -> None:
@@ -115,7 +120,7 @@ def test_a_dead_letter_that_fails_again_during_the_scan_is_shown_once() -> None:
     scan = Scan(Cursor(0), ALL, 10)
     scan.read(fetched(log_of([[letter(1)], [letter(2)]]), 0, 1), 1 << 20)
     later = log_of([[letter(1)], [letter(2)], [letter(1, reason="again")]])
-    page = scanned(later, scan.continued(), 10)
+    page = scanned(later, scan.continued(URL_LETTERS_MAX), 10)
     assert list(page.offsets) == [1, 2]
     assert page.following(None) is None
 
@@ -129,14 +134,25 @@ def test_a_page_that_is_shown_in_part_continues_there() -> None:
 
 
 def test_a_cursor_is_short_and_loses_nothing() -> None:
-    log = log_of([[letter(number)] for number in range(3 * CURSOR_LETTERS_MAX + 7)])
+    log = log_of([[letter(number)] for number in range(3 * URL_LETTERS_MAX + 7)])
     scan = Scan(Cursor(0), ALL, 1000)
     scan.read(fetched(log, 0, 250), 1 << 30)
     assert not scan.is_complete
     assert len(scan.offsets) == 250
-    cursor = scan.continued()
+    cursor = scan.continued(URL_LETTERS_MAX)
     assert len(str(cursor)) < 4000
     assert offsets(log, 1000) == list(range(len(log)))
+
+
+def test_a_page_has_no_more_than_its_limit_whatever_its_cursor_has() -> None:
+    log = log_of([[letter(number)] for number in range(10)])
+    scan = Scan(Cursor(0), ALL, 1000)
+    scan.read(fetched(log, 0, 8), 1 << 30)
+    page = scanned(log, scan.continued(1000), 3)
+    assert list(page.offsets) == [0, 1, 2]
+    cursor = page.following(None)
+    assert cursor is not None
+    assert list(scanned(log, cursor, 100).offsets) == list(range(3, 10))
 
 
 def test_a_scan_reads_no_more_than_it_may() -> None:
