@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
 from chaos.cluster import Cluster
-from raftlog import Client, UnknownTopic
+from raftlog import Client, Message, UnknownTopic
 from raftlog.records.builder import Record
 from raftlog.records.failures import FailedRecord
 from raftlog.wire import media_types, paths
 from tests.helpers.command_line import run
 from tests.helpers.dead_letters import DEAD, PATH, RETRY, batch, ids, letter
-from tests.helpers.real_cluster import Answer, call, create_topic, read_all
+from tests.helpers.real_cluster import Answer, call, create_topic, eventually, read_all
 
 pytestmark = pytest.mark.e2e
 
@@ -100,3 +101,41 @@ def _redrive_and_discard(cluster: Cluster, client: Client) -> None:
         letters.list("orders", "other")
     _, errors = run(cluster, "dlq", "list", "orders", "--group", "other", code=1)
     assert "`raftlog topic list`" in errors
+
+
+# requirement: A7 D2
+def test_a_record_that_fails_at_once_is_never_lost_by_a_redrive(cluster: Cluster) -> None:
+    create_topic(cluster.urls[0], "orders", PARTITIONS)
+    handled, is_mended = set[bytes](), threading.Event()
+    with Client(",".join(cluster.urls)) as client, Client(",".join(cluster.urls)) as operator:
+        letters = operator.dead_letters
+
+        @client.worker("orders", group="mail", dead_letter=True, concurrency=4, order="none")
+        def handle(message: Message) -> None:
+            if not is_mended.is_set():
+                raise LookupError("no such customer")
+            handled.add(message.value)
+
+        worker = threading.Thread(target=client.run)
+        worker.start()
+        try:
+            for number in range(30):
+                client.send("orders", str(number), partition=number % PARTITIONS)
+            everything = sorted(
+                f"orders/{number % PARTITIONS}/{number // PARTITIONS}" for number in range(30)
+            )
+
+            def are_all_open() -> bool:
+                return sorted(each.id for each in letters.list("orders", "mail")) == everything
+
+            for _ in range(10):
+                eventually(are_all_open, within_s=30, what="all records are dead letters")
+                assert len(letters.redrive("orders", "mail", all=True)) == 30
+            eventually(are_all_open, within_s=30, what="all records are dead letters")
+            is_mended.set()
+            assert len(letters.redrive("orders", "mail", all=True)) == 30
+            eventually(lambda: len(handled) == 30, within_s=30, what="all records are handled")
+            assert letters.list("orders", "mail") == []
+        finally:
+            client.stop()
+            worker.join(30)
