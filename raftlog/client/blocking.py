@@ -7,7 +7,7 @@ the caller's thread and uses the loop only for a full buffer or a new topic.
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -18,7 +18,7 @@ from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.client import AsyncClient, url_from
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import Consumer
-from raftlog.client.consumer.options import consumer_options
+from raftlog.client.consumer.options import TopicNames, consumer_options
 from raftlog.client.dead_letters import AsyncDeadLetters
 from raftlog.client.groups import AsyncGroups
 from raftlog.client.messages import Chunk, Decoder, Decoders, Message
@@ -256,9 +256,11 @@ class Client(SyncProxy[AsyncClient]):
 
     def consumer(
         self,
-        group: str,
-        topics: Sequence[str] | str,
+        group: str | None,
+        topics: TopicNames = (),
         *,
+        assign: Iterable[tuple[str, int]] | None = None,
+        topics_refresh: Duration = "30s",
         delivery: str = "at_least_once",
         reset: str = "earliest",
         strategies: Sequence[str | Assignor] = ("range",),
@@ -274,6 +276,10 @@ class Client(SyncProxy[AsyncClient]):
     ) -> Consumer:
         """Join a group, in the background, and consume its topics.
 
+        ``topics`` are names, or ``re.compile(...)`` for all that match, which are looked for again every
+        ``topics_refresh``. With ``assign=[("orders", 0)]`` these partitions are read without a membership,
+        and nothing is committed if ``group`` is None.
+
         ``delivery`` is ``at_least_once`` or ``at_most_once``. ``reset`` is where a partition without a
         committed offset begins. ``strategies`` are names, or objects with ``name`` and ``assign``, and the
         preferred one comes first.
@@ -282,6 +288,8 @@ class Client(SyncProxy[AsyncClient]):
         options = consumer_options(
             group,
             topics,
+            assign=assign,
+            topics_refresh=topics_refresh,
             delivery=delivery,
             reset=reset,
             strategies=strategies,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -14,7 +14,7 @@ from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import AsyncConsumer
-from raftlog.client.consumer.options import ConsumerOptions, consumer_options
+from raftlog.client.consumer.options import ConsumerOptions, TopicNames, consumer_options
 from raftlog.client.dead_letters import AsyncDeadLetters
 from raftlog.client.environment import Environment
 from raftlog.client.groups import AsyncGroups
@@ -187,16 +187,18 @@ class AsyncClient:
         def open_partition(target: TopicPartition) -> AsyncPartition:
             return AsyncPartition(self._session, self._metadata, target.topic, target.partition, decoders)
 
-        core = ConsumerCore(self._session, options, open_partition)
+        core = ConsumerCore(self._session, options, open_partition, self.topics.list)
         self._consumers.append(core)
         core.start()
         return core
 
     async def consumer(
         self,
-        group: str,
-        topics: Sequence[str] | str,
+        group: str | None,
+        topics: TopicNames = (),
         *,
+        assign: Iterable[tuple[str, int]] | None = None,
+        topics_refresh: Duration = "30s",
         delivery: str = "at_least_once",
         reset: str = "earliest",
         strategies: Sequence[str | Assignor] = ("range",),
@@ -214,6 +216,8 @@ class AsyncClient:
         options = consumer_options(
             group,
             topics,
+            assign=assign,
+            topics_refresh=topics_refresh,
             delivery=delivery,
             reset=reset,
             strategies=strategies,

@@ -20,6 +20,7 @@ from typing import Final
 from raftlog.client.consumer.fetching import Fetching, OpenPartition
 from raftlog.client.consumer.membership import COOPERATIVE, Membership
 from raftlog.client.consumer.options import ConsumerOptions
+from raftlog.client.consumer.subscription import ListTopics, Subscription
 from raftlog.client.messages import Message
 from raftlog.client.partition import Position
 from raftlog.client.retries import pause_s
@@ -31,6 +32,7 @@ from raftlog.errors import (
     StaleGeneration,
     UnknownGroup,
     UnknownMember,
+    UnknownTopic,
 )
 from raftlog.types import TopicPartition
 
@@ -47,6 +49,7 @@ class ConsumerCore:
         session: Session,
         options: ConsumerOptions,
         open_partition: OpenPartition,
+        list_topics: ListTopics,
     ) -> None:
         self.options = options
         self.epoch = 0
@@ -54,7 +57,13 @@ class ConsumerCore:
         self._session = session
         self._open_partition = open_partition
         self._member = Membership(session, options)
-        self._fetching = Fetching(open_partition, options.prefetch_bytes, session.rng)
+        self._subscription = Subscription(options, list_topics, session.clock)
+        self._fetching = Fetching(
+            open_partition,
+            options.prefetch_bytes,
+            session.rng,
+            ignores_deleted=options.pattern is not None,
+        )
         self._acknowledged: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._rewound: set[TopicPartition] = set()
@@ -80,9 +89,10 @@ class ConsumerCore:
         return self._assignment
 
     def start(self) -> None:
-        """Join in the background."""
+        """Join in the background, or read the assigned partitions."""
         if not self._tasks:
-            self._tasks = [asyncio.create_task(self._belong()), asyncio.create_task(self._commit_regularly())]
+            work = self._hold() if self.options.assigned else self._belong()
+            self._tasks = [asyncio.create_task(work), asyncio.create_task(self._commit_regularly())]
 
     # Records.
 
@@ -115,6 +125,8 @@ class ConsumerCore:
 
     async def commit(self) -> None:
         """Commit what is acknowledged. Raises what fences this member, once for partitions that are lost."""
+        if not self.options.group:
+            return
         async with self._committing:
             offsets = dict(self._acknowledged)
             await self._commit(offsets)
@@ -193,8 +205,9 @@ class ConsumerCore:
         await self._fetching.stop()
         with contextlib.suppress(RaftlogError):
             await self.commit()
-        with contextlib.suppress(RaftlogError):
-            await self._member.leave()  # also where a join is under way
+        if not self.options.assigned:
+            with contextlib.suppress(RaftlogError):
+                await self._member.leave()  # also where a join is under way
         self._assignment = frozenset()
         self.epoch += 1
         self._failure = self._failure or NotSent("the consumer is closed")
@@ -207,11 +220,15 @@ class ConsumerCore:
         attempts = 0
         while True:
             try:
-                before, assignment = self._assignment, await self._member.join()
+                if not await self._subscription.look():
+                    await asyncio.sleep(self.options.topics_refresh_s)
+                    continue
+                before = self._assignment
+                assignment = await self._member.join(self._subscription.topics)
                 await self._assign(assignment)
                 attempts = 0
                 if self._member.strategy != COOPERATIVE or before <= assignment:
-                    while not await self._member.heartbeat():
+                    while not (await self._member.heartbeat() or await self._subscription.has_changed()):
                         pass
                 await self._revoke()
             except UnknownMember:
@@ -221,19 +238,37 @@ class ConsumerCore:
                 await self._lose()
             except RaftlogError as error:
                 attempts += 1
-                if not error.retryable and not isinstance(error, NotSent):
-                    self._fail(error)
+                if not await self._may_try_again(error, attempts):
                     return
-                await asyncio.sleep(pause_s(error, attempts, self._session.rng))
+
+    async def _hold(self) -> None:
+        """Read the partitions that were chosen, from the committed offsets of the group, if there is one."""
+        attempts = 1
+        while not self._assignment:
+            try:
+                await self._assign(self.options.assigned)
+            except RaftlogError as error:
+                if not await self._may_try_again(error, attempts):
+                    return
+                attempts += 1
+
+    async def _may_try_again(self, error: RaftlogError, attempts: int) -> bool:
+        """After a pause; an error that stays ends this consumer."""
+        is_deleted = self.options.pattern is not None and isinstance(error, UnknownTopic)
+        if not (error.retryable or is_deleted or isinstance(error, NotSent)):
+            self._fail(error)
+            return False
+        await asyncio.sleep(pause_s(error, attempts, self._session.rng))
+        return True
 
     async def _assign(self, assignment: frozenset[TopicPartition]) -> None:
-        committed = await self._member.committed() if assignment else {}
+        committed = await self._member.committed() if assignment and self.options.group else {}
         positions = {target: offset for target, offset in committed.items() if target in assignment}
         begins = {target: await self._first(target) for target in assignment - positions.keys()}
         self._assignment = assignment
         self._acknowledged, self._committed = {}, dict(positions)
         self._rewound.clear()
-        if begins and self.options.reset == "latest":  # the end of now: it would move
+        if begins and self.options.reset == "latest" and self.options.group:  # the end of now: it would move
             async with self._committing:
                 await self._commit(begins)
         await self._fetching.start({**positions, **begins})
@@ -289,7 +324,10 @@ class ConsumerCore:
             await asyncio.sleep(self.options.commit_interval_s)
             try:
                 await self.commit()
-            except FENCED:
-                continue  # the records come again, perhaps to another member
             except RaftlogError as error:
+                if self.options.assigned and not error.retryable and error.is_definite:
+                    self._fail(error)  # such as a group that has members
+                    return
+                if isinstance(error, FENCED):
+                    continue  # the records come again, perhaps to another member
                 _log.warning("member %s commits later: %s", self.member_id, error)

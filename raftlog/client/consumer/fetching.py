@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from raftlog.client.messages import Message
 from raftlog.client.partition import AsyncPartition
-from raftlog.errors import OffsetOutOfRange, RaftlogError
+from raftlog.errors import OffsetOutOfRange, RaftlogError, UnknownTopic
 from raftlog.types import TopicPartition
 
 WAIT = "10s"
@@ -45,10 +45,13 @@ class Fetching:
         open_partition: OpenPartition,
         prefetch_bytes: int,
         rng: random.Random,
+        *,
+        ignores_deleted: bool = False,
     ) -> None:
         self._open = open_partition
         self._prefetch_bytes = prefetch_bytes
         self._rng = rng
+        self._ignores_deleted = ignores_deleted  # topics; their partitions have no more records
         self._sources: dict[TopicPartition, _Source] = {}
         self._changed = asyncio.Event()
         self.failure: RaftlogError | None = None
@@ -131,6 +134,8 @@ class Fetching:
                 continue
             except RaftlogError as error:
                 if not error.retryable:
+                    if self._ignores_deleted and isinstance(error, UnknownTopic):
+                        return
                     self.failure = error
                     self._changed.set()
                     return

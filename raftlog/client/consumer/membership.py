@@ -6,13 +6,13 @@ Decides: nothing about records. Leaves to others: what happens when partitions c
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from raftlog.assignors import Subscription
 from raftlog.client.consumer.options import ConsumerOptions
 from raftlog.client.session import Session
-from raftlog.errors import RebalanceInProgress
+from raftlog.errors import RebalanceInProgress, UnknownGroup
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
 from raftlog.wire import paths
@@ -32,13 +32,13 @@ class Membership:
         self.generation = -1
         self.strategy = ""
 
-    async def join(self) -> frozenset[TopicPartition]:
-        """Join, or join again, and get this member's partitions.
+    async def join(self, topics: Sequence[str]) -> frozenset[TopicPartition]:
+        """Join with these topics, or join again, and get this member's partitions.
 
         Raises ``UnknownMember``, ``StaleGeneration`` or ``RebalanceInProgress`` when the group has
         moved on meanwhile: join again.
         """
-        joined = await self._join()
+        joined = await self._join(topics)
         self.generation, self.strategy = joined.generation, joined.strategy
         plan = None if joined.role == "follower" else self._plan(joined)
         body = wire.SyncGroup(generation=joined.generation, plan=plan)
@@ -57,9 +57,14 @@ class Membership:
         return reply.read(wire.HeartbeatBody).action == "rejoin"
 
     async def committed(self) -> dict[TopicPartition, int]:
-        """The committed offsets of the group."""
+        """The committed offsets of the group; none of a group that does not exist yet."""
         path = paths.of_group(paths.GROUP_OFFSETS, self._options.group)
-        found = (await self._session.ask_any("GET", f"{path}?lag=false")).read(wire.GroupOffsetList)
+        try:
+            found = (await self._session.ask_any("GET", f"{path}?lag=false")).read(wire.GroupOffsetList)
+        except UnknownGroup:
+            if not self._options.assigned:
+                raise  # this member's generation has ended
+            return {}
         return {TopicPartition(item.topic, item.partition): item.committed_offset for item in found.items}
 
     async def commit(
@@ -71,7 +76,7 @@ class Membership:
                 wire.OffsetCommitBody(target.topic, target.partition, offset, epochs.get(target, -1))
                 for target, offset in offsets.items()
             ],
-            member_id=self.member_id,
+            member_id=None if self._options.assigned else self.member_id,
             generation=self.generation,
             allow_rewind=rewinds,
         )
@@ -83,10 +88,10 @@ class Membership:
         """Leave the group, so that the others need not wait for the end of the session."""
         await self._session.ask_any("DELETE", self._path(paths.GROUP_MEMBER), retry_timeout_s=5.0)
 
-    async def _join(self) -> wire.JoinedBody:
+    async def _join(self, topics: Sequence[str]) -> wire.JoinedBody:
         options = self._options
         body = wire.JoinGroup(
-            topics=[*options.topics],
+            topics=[*topics],
             strategies=[*options.strategies],
             session_timeout=options.session_timeout_ms,
             rebalance_timeout=options.rebalance_timeout_ms,

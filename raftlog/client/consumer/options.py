@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from raftlog.assignors import ASSIGNORS
 from raftlog.assignors.values import Assignor
 from raftlog.client.options import Duration, milliseconds, positive, positive_seconds
+from raftlog.types import TopicPartition
 
 Delivery = Literal["at_least_once", "at_most_once"]
 Reset = Literal["earliest", "latest"]
+TopicNames = Sequence[str] | str | re.Pattern[str]
+"""Names, or a pattern that whole names match."""
 DELIVERIES: Final = ("at_least_once", "at_most_once")
 RESETS: Final = ("earliest", "latest")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """A consumer's checked options. ``assignors`` has the client's own strategies, by name."""
+    """A consumer's checked options. ``assignors`` has the client's own strategies, by name.
+
+    Without a ``group`` nothing is committed. ``assigned`` partitions were chosen: there is no membership.
+    """
 
     group: str
     topics: tuple[str, ...]
+    pattern: re.Pattern[str] | None
+    assigned: frozenset[TopicPartition]
+    topics_refresh_s: float
     delivery: Delivery
     reset: Reset
     strategies: tuple[str, ...]
@@ -36,9 +46,11 @@ class ConsumerOptions:
 
 
 def consumer_options(
-    group: str,
-    topics: Sequence[str] | str,
+    group: str | None,
+    topics: TopicNames = (),
     *,
+    assign: Iterable[tuple[str, int]] | None = None,
+    topics_refresh: Duration = "30s",
     delivery: str = "at_least_once",
     reset: str = "earliest",
     strategies: Sequence[str | Assignor] = ("range",),
@@ -51,9 +63,15 @@ def consumer_options(
     prefetch_bytes: int = 8 << 20,
 ) -> ConsumerOptions:
     """Check the options. Raises ``ValueError`` and ``TypeError`` that name the option and its choices."""
-    names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
-    if not all(names) or not names:
-        raise ValueError(f"topics is {topics!r}; name at least one topic")
+    names, pattern = _subscription(topics)
+    assigned = frozenset(TopicPartition(*each) for each in assign or ())
+    if bool(assigned) == bool(names or pattern):
+        raise ValueError(
+            f"topics is {topics!r} and assign is {assign!r}; give either the topics of a group, or "
+            "partitions such as assign=[('orders', 0)]"
+        )
+    if not group and (not assigned or delivery == "at_most_once"):
+        raise ValueError("group is missing; only a consumer with assign, at least once, can do without")
     if delivery not in DELIVERIES:
         raise ValueError(f"delivery is {delivery!r}; choose {' or '.join(map(repr, DELIVERIES))}")
     if reset not in RESETS:
@@ -67,8 +85,11 @@ def consumer_options(
             f"strategies is {strategies!r}; choose {known}, or give an object with name and assign"
         )
     return ConsumerOptions(
-        group=group,
+        group=group or "",
         topics=names,
+        pattern=pattern,
+        assigned=assigned,
+        topics_refresh_s=positive_seconds("topics_refresh", topics_refresh),
         delivery="at_most_once" if delivery == "at_most_once" else "at_least_once",
         reset="latest" if reset == "latest" else "earliest",
         strategies=words,
@@ -81,3 +102,12 @@ def consumer_options(
         max_records=positive("max_records", max_records),
         prefetch_bytes=positive("prefetch_bytes", prefetch_bytes),
     )
+
+
+def _subscription(topics: TopicNames) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
+    if isinstance(topics, re.Pattern):
+        return (), topics
+    names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+    if not all(names):
+        raise ValueError(f"topics is {topics!r}; a name must not be empty")
+    return names, None

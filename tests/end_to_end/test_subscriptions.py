@@ -1,0 +1,109 @@
+"""Consumers that subscribe by a pattern, or read partitions of their choice, on real brokers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from chaos.cluster import Cluster
+from raftlog import Client, Conflict, Consumer
+from tests.helpers.real_cluster import create_topic, eventually
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def client(unbroken: Cluster) -> Iterator[Client]:
+    with Client(",".join(unbroken.urls)) as made:
+        yield made
+
+
+def filled(unbroken: Cluster, client: Client, name: str, count: int = 4) -> None:
+    create_topic(unbroken.urls[0], name, 2)
+    for number in range(count):
+        client.send(name, f"{name} {number}", partition=number % 2)
+
+
+def read(consumer: Consumer, count: int) -> list[str]:
+    found: list[str] = []
+
+    def has_all() -> bool:
+        message = consumer.poll("200ms")
+        if message is not None:
+            found.append(message.value.decode())
+        return len(found) >= count
+
+    eventually(has_all, within_s=30, what=f"{count} messages")
+    return sorted(found)
+
+
+# requirement: G1
+def test_a_pattern_finds_topics_that_are_made_and_survives_those_that_are_deleted(
+    unbroken: Cluster, client: Client
+) -> None:
+    filled(unbroken, client, "sales.eu")
+    filled(unbroken, client, "other.sales.eu")
+    pattern = re.compile(r"sales\.\w+")
+    with client.consumer("sales", pattern, topics_refresh="200ms", session_timeout="1s") as consumer:
+        assert read(consumer, 4) == [f"sales.eu {number}" for number in range(4)]
+        filled(unbroken, client, "sales.us")
+        assert read(consumer, 4) == [f"sales.us {number}" for number in range(4)]
+        client.topics.delete("sales.eu")
+        eventually(
+            lambda: (
+                {target.topic for target in consumer.assignment} == {"sales.us"} or not consumer.poll("0ms")
+            ),
+            within_s=1,
+            what="a look",
+        )
+        client.send("sales.us", "sales.us 4", partition=0)
+        assert read(consumer, 1) == ["sales.us 4"]
+        eventually(
+            lambda: {target.topic for target in consumer.assignment} == {"sales.us"},
+            within_s=20,
+            what="the deleted topic has gone",
+        )
+
+
+# requirement: G1
+def test_a_pattern_without_a_match_waits_for_one(unbroken: Cluster, client: Client) -> None:
+    with client.consumer("late", re.compile("late-.*"), topics_refresh="100ms") as consumer:
+        assert consumer.poll("300ms") is None
+        filled(unbroken, client, "late-1", 2)
+        assert read(consumer, 2) == ["late-1 0", "late-1 1"]
+
+
+# requirement: C5 G4
+def test_chosen_partitions_are_read_from_their_commits_without_a_rebalance(
+    unbroken: Cluster, client: Client
+) -> None:
+    filled(unbroken, client, "chosen", 8)
+    with (
+        client.consumer("chosen", assign=[("chosen", 0)]) as even,
+        client.consumer("chosen", assign=[("chosen", 1)]) as odd,
+    ):
+        assert read(even, 4) == [f"chosen {number}" for number in (0, 2, 4, 6)]
+        assert read(odd, 2) == ["chosen 1", "chosen 3"]
+        even.seek("chosen", 0, 3)
+        assert read(even, 1) == ["chosen 6"]
+    with client.consumer("chosen", assign=[("chosen", 0), ("chosen", 1)]) as both:
+        assert read(both, 2) == ["chosen 5", "chosen 7"]
+    assert client.groups.rebalances("chosen") == []
+    with client.consumer(None, assign=[("chosen", 1)]) as reader:
+        assert len(read(reader, 4)) == 4
+    assert {item.partition: item.committed_offset for item in client.groups.offsets("chosen")} == {0: 4, 1: 4}
+
+
+def test_chosen_partitions_of_a_group_with_members_are_told_so(unbroken: Cluster, client: Client) -> None:
+    filled(unbroken, client, "busy")
+    with (
+        client.consumer("busy", "busy") as member,
+        client.consumer("busy", assign=[("busy", 0)], commit_interval="100ms") as stranger,
+    ):
+        assert len(read(member, 4)) == 4
+
+        with pytest.raises(Conflict, match="member"):
+            for _ in range(100):
+                stranger.poll("100ms")
