@@ -51,13 +51,6 @@ def test_a_pattern_finds_topics_that_are_made_and_survives_those_that_are_delete
         filled(unbroken, client, "sales.us")
         assert read(consumer, 4) == [f"sales.us {number}" for number in range(4)]
         client.topics.delete("sales.eu")
-        eventually(
-            lambda: (
-                {target.topic for target in consumer.assignment} == {"sales.us"} or not consumer.poll("0ms")
-            ),
-            within_s=1,
-            what="a look",
-        )
         client.send("sales.us", "sales.us 4", partition=0)
         assert read(consumer, 1) == ["sales.us 4"]
         eventually(
@@ -105,5 +98,4 @@ def test_chosen_partitions_of_a_group_with_members_are_told_so(unbroken: Cluster
         assert len(read(member, 4)) == 4
 
         with pytest.raises(Conflict, match="member"):
-            for _ in range(100):
-                stranger.poll("100ms")
+            read(stranger, 1000)
