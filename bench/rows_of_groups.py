@@ -22,7 +22,7 @@ from raftlog.client.consumer.faces import AsyncConsumer
 from raftlog.wire import media_types
 
 MEMBERS = 20
-COMMITTERS = 64
+COMMITTERS = (64, 512)
 READ_RECORDS = 200_000
 JOINS = 5
 
@@ -117,18 +117,18 @@ async def commits(bench: Bench) -> Section:
     """Commits of one offset, and of many."""
     section = Section(
         "Commits of offsets",
-        f"{COMMITTERS} connections spread over the three brokers, each for a group of its own, send `PUT "
+        "Connections spread over the three brokers, each for a group of its own without members, send `PUT "
         "/v1/groups/{group}/offsets` and wait for the answer. Two of three requests are forwarded to the "
         "coordinator.",
     )
     rows = []
-    for offsets in (1, 100):
-        load = Load(records=offsets, record_bytes=0, streams=1, in_flight=COMMITTERS, seconds=bench.seconds)
+    for offsets, connections in ((1, COMMITTERS[0]), (1, COMMITTERS[1]), (100, COMMITTERS[0])):
+        load = Load(records=offsets, record_bytes=0, streams=1, in_flight=connections, seconds=bench.seconds)
         async with _brokers(bench) as system:
             await system.create("committed", 100)
             found = (await bench.in_turn([_Committer(system, offsets)], load))[system.name]
         rate = found.records_per_s / offsets
-        name = f"{offsets} offset{'s' if offsets > 1 else ''} per commit"
+        name = f"{offsets} offset{'s' if offsets > 1 else ''} per commit, {connections} connections"
         rows.append(
             [
                 name,
@@ -138,8 +138,8 @@ async def commits(bench: Bench) -> Section:
                 f"{found.p99_ms:.1f} ms",
             ]
         )
-        if offsets == 1:
-            section.floors.append(Floor("commits/s of one offset each", rate, 5_000))
+        if connections == COMMITTERS[-1]:
+            section.floors.append(Floor(f"commits/s of one offset, {connections} connections", rate, 5_000))
     section.tables.append(table(["", "commits/s", "offsets/s", "p50", "p99"], rows))
     return section
 
