@@ -11,6 +11,7 @@ from typing import Final
 from api.http.services import ControllerPort, GatewayPort
 from api.settings import BrokerSettings
 from groups.coordinator import Coordinator
+from groups.lag_samples import LagSamples
 from groups.offsets import GroupOffsets
 from groups.records import TOPIC
 from groups.service import GroupService
@@ -42,12 +43,13 @@ class BrokerGroups:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._coordinators: dict[int, Coordinator] = {}
+        self.coordinators: dict[int, Coordinator] = {}  # by partition of ``__offsets``
         self._topics = ConsumedTopics(controller, gateway)
         node_id = NodeId(settings.broker_id)
         offsets_topic = OffsetsTopic(settings, controller, gateway)
-        self.service = GroupService(node_id, offsets_topic, self._coordinators, calls)
+        self.service = GroupService(node_id, offsets_topic, self.coordinators, calls)
         self.offsets = GroupOffsets(self.service, self._topics, clock)
+        self.lags = LagSamples(self._topics, clock)
         controller.subscribe(self._image_changed)
 
     def derive(self, target: TopicPartition) -> DerivedState | None:
@@ -60,12 +62,12 @@ class BrokerGroups:
             self._topics.counts,
             offsets_retention_ms=self._settings.groups.offsets_retention_ms,
         )
-        self._coordinators[target.partition] = coordinator
+        self.coordinators[target.partition] = coordinator
         return coordinator
 
     def _image_changed(self, image: MetadataImage) -> None:
         if self._topics.take(image):
-            for coordinator in self._coordinators.values():
+            for coordinator in self.coordinators.values():
                 coordinator.partitions_changed()
 
 

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from api.broker import Broker
 from api.broker_metrics import BrokerMetrics
+from api.group_metrics import GroupMetrics
 from api.http.access import names_of
 from api.http.services import HealthProbes, Limits, Services
 from raftlog.hosting.hosted_replica import HostedState
@@ -20,9 +21,10 @@ from raftlog.types import METADATA_GROUP
 def services_of(broker: Broker, rng: random.Random) -> Services:
     """The parts of a broker as handlers use them."""
     registry = CollectorRegistry()
-    registry.register(BrokerMetrics(broker))
     settings = broker.settings
     limits = settings.limits
+    registry.register(BrokerMetrics(broker))
+    registry.register(GroupMetrics(broker.groups, limits.group_metrics_max))
 
     def ready() -> Mapping[str, bool]:
         return {

@@ -117,6 +117,7 @@ class Limits(BaseModel):
     disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 << 20
     partitions_max: Annotated[int, Field(ge=1)] = 10_000
     partition_metrics_max: Annotated[int, Field(ge=0)] = 1000  # replicas listed individually by /metrics
+    group_metrics_max: Annotated[int, Field(ge=0)] = 1000  # groups, and offsets of groups, that it lists
     connections_max: Annotated[int, Field(ge=1)] | None = None  # of HTTP clients; None for the default
     producers_max: Annotated[int, Field(ge=1)] = 250_000  # entries on this broker, about 400 bytes each
     scrub_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # scrubbed; 0 for never

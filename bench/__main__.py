@@ -19,6 +19,7 @@ import uvloop
 
 from bench import (
     rows_of_clients,
+    rows_of_groups,
     rows_of_growth,
     rows_of_records,
     rows_of_standing,
@@ -36,8 +37,11 @@ ROWS: dict[str, Callable[[Bench], Awaitable[Section]]] = {
     "idle": rows_of_standing.idle,
     "failover": rows_of_standing.failover,
     "growth": rows_of_growth.growth,
+    "join": rows_of_groups.join,
+    "commits": rows_of_groups.commits,
+    "consumer": rows_of_groups.consumer,
 }
-ALONE = ("idle", "failover")
+ALONE = ("idle", "failover", "join", "commits", "consumer")
 """Rows that start their own clusters: the shared systems need not start."""
 
 

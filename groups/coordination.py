@@ -30,6 +30,7 @@ from groups.requests import (
     Sync,
 )
 from groups.state import GroupsState
+from groups.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError, UnknownGroup
 
 SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
@@ -45,9 +46,10 @@ class Coordination:
         *,
         now_ms: int,
         offsets_retention_ms: int,
+        tally: Tally | None = None,
     ) -> None:
         """``counts`` are the partitions by topic; the caller keeps them up to date."""
-        self._outputs = Outputs(state.copy())
+        self._outputs = Outputs(state.copy(), tally or Tally())
         self._counts = counts
         self._offsets_retention_ms = offsets_retention_ms
         self._memberships: dict[str, Membership] = {}
@@ -91,7 +93,10 @@ class Coordination:
             due_ms, name = heapq.heappop(self._deadlines)
             if self._next.get(name) == due_ms:
                 del self._next[name]
-                self._memberships[name].tick(now_ms, wall_ms)
+                membership = self._memberships[name]
+                before = membership.group
+                membership.tick(now_ms, wall_ms)
+                self._outputs.tally.expired(before, membership.group)
                 self._after(name)
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + SWEEP_MS

@@ -21,6 +21,7 @@ from groups.outputs import Answer, RequestId, Write
 from groups.records import Key, Value, record_of
 from groups.requests import Join, ReadGroup, Reply, Request, Sync
 from groups.state import GroupsState
+from groups.tally import Tally
 from raftlog.clock import Clock
 from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RebalanceInProgress
 from raftlog.records.batch import Batch, Codec, split_batches
@@ -59,6 +60,7 @@ class Coordinator:
     ) -> None:
         """``counts`` are the partitions by topic, which the caller keeps up to date."""
         self.state = GroupsState()
+        self.tally = Tally()
         self._name = name
         self._clock = clock
         self._counts = counts
@@ -76,6 +78,11 @@ class Coordinator:
     def is_coordinating(self) -> bool:
         """Whether this broker answers for the groups of the partition."""
         return self._coordination is not None
+
+    @property
+    def coordinated(self) -> GroupsState | None:
+        """The groups as they will be once all records are committed; None on other brokers."""
+        return None if self._coordination is None else self._coordination.state
 
     # What the replica tells.
 
@@ -95,6 +102,7 @@ class Coordinator:
         """This broker coordinates the groups from now on, or no longer."""
         self._end(NotLeader(f"this broker does not lead {self._name} any more", leader=None))
         self._log = log
+        self.tally.rebalances.clear()
         if log is not None:
             self._begin()
 
@@ -151,6 +159,7 @@ class Coordinator:
             self._counts,
             now_ms=self._now_ms(),
             offsets_retention_ms=self._offsets_retention_ms,
+            tally=self.tally,
         )
         self._carry_out()
 

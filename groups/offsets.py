@@ -64,7 +64,7 @@ class GroupOffsets:
         """
         if not request.offsets:
             raise InvalidRequest("offsets: send at least one", field="offsets")
-        await _gathered(self._check(commit) for commit in request.offsets)
+        await gathered(self._check(commit) for commit in request.offsets)
         await self._service.ask(request, timeout_ms=timeout_ms, creates=True)
 
     def placed(
@@ -103,7 +103,7 @@ class GroupOffsets:
 
     async def lags(self, view: GroupView) -> list[OffsetLag]:
         """How far a group is behind, by partition."""
-        return await _gathered(self._lag(*row) for row in view.offsets)
+        return await gathered(self._lag(*row) for row in view.offsets)
 
     def without_lag(self, view: GroupView) -> list[OffsetLag]:
         """The committed offsets alone."""
@@ -155,7 +155,7 @@ class GroupOffsets:
         )
 
 
-async def _gathered(work: Iterable[Coroutine[None, None, Result]]) -> list[Result]:
+async def gathered(work: Iterable[Coroutine[None, None, Result]]) -> list[Result]:
     """All results, in order; so many at a time."""
     room = asyncio.Semaphore(ASKED_AT_ONCE)
 

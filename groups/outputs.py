@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from groups.records import Key, Value
 from groups.requests import Reply
 from groups.state import GroupsState
+from groups.tally import Tally
 from raftlog.errors import RaftlogError
 
 RequestId = int
@@ -32,6 +33,7 @@ class Outputs:
     """Collects them. ``state`` is what the partition's records add up to once all are committed."""
 
     state: GroupsState
+    tally: Tally = field(default_factory=Tally)
     wanted: list[Answer | Write] = field(default_factory=list)
 
     def answer(self, request_id: RequestId, reply: Reply | RaftlogError) -> None:
@@ -42,6 +44,7 @@ class Outputs:
         """Write records; the state has them at once."""
         self.wanted.append(Write(rows))
         for key, value in rows:
+            self.tally.written(key, self.state.groups.get(key.group), value)
             self.state.put(key, value)
 
     def take(self) -> list[Answer | Write]:

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from groups.records import CommittedOffset, Group, GroupKey, Key, OffsetKey, Value, decoded, record_of
+from groups.snapshot_rows import SnapshotRows
 from raftlog.records.batch import Batch
 from raftlog.records.reader import read_records
 
@@ -27,16 +28,24 @@ class GroupsState:
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, dict[Target, CommittedOffset]] = {}
+        self._rows: SnapshotRows | None = SnapshotRows()  # None: it takes no snapshots
 
     def copy(self) -> GroupsState:
-        """The same values, to be changed apart."""
+        """The same values, to be changed apart. A copy takes no snapshots."""
         copied = GroupsState()
+        copied._rows = None
         copied.groups = dict(self.groups)
         copied.offsets = {group: dict(offsets) for group, offsets in self.offsets.items()}
         return copied
 
     def put(self, key: Key, value: Value | None) -> None:
         """What one record says."""
+        if self._rows is not None:
+            row = record_of(key, value)
+            self._rows.keep(row.key or b"", row.value)
+        self._put(key, value)
+
+    def _put(self, key: Key, value: Value | None) -> None:
         if isinstance(key, GroupKey):
             if isinstance(value, Group):
                 self.groups[key.group] = value
@@ -56,9 +65,7 @@ class GroupsState:
         if entry.header.is_control:
             return
         for record in read_records(entry):
-            known = decoded(record.key, record.value)
-            if known is not None:
-                self.put(*known)
+            self._take(record.key or b"", record.value)
 
     def items(self) -> Iterator[tuple[Key, Value]]:
         """All keys and values, in order."""
@@ -69,19 +76,25 @@ class GroupsState:
                 yield OffsetKey(name, topic, partition), committed
 
     def snapshot(self) -> bytes:
-        """The whole state, in the same bytes on every replica."""
-        rows = [record_of(key, value) for key, value in self.items()]
-        return msgspec.msgpack.encode((SNAPSHOT_VERSION, [(row.key, row.value) for row in rows]))
+        """The whole state, in the same bytes on every replica. Encodes no row again (``snapshot_rows``)."""
+        assert self._rows is not None, "a copy takes no snapshots"
+        return msgspec.msgpack.encode((SNAPSHOT_VERSION, msgspec.Raw(self._rows.joined())))
 
     def restore(self, snapshot: bytes) -> None:
         """Become this state; an empty snapshot is the initial state. Raises ``ValueError``."""
-        self.groups, self.offsets = {}, {}
+        self.groups, self.offsets, self._rows = {}, {}, SnapshotRows()
         if not snapshot:
             return
         version, rows = _SNAPSHOT.decode(snapshot)
         if version != SNAPSHOT_VERSION:
             raise ValueError(f"a snapshot of groups has version {version}, not {SNAPSHOT_VERSION}")
         for key, value in rows:
-            known = decoded(key, value)
-            if known is not None:
-                self.put(*known)
+            self._take(key, value)
+
+    def _take(self, key: bytes, value: bytes | None) -> None:
+        """Keep the bytes too, if this version knows them."""
+        known = decoded(key, value)
+        if known is not None:
+            self._put(*known)
+            if self._rows is not None:
+                self._rows.keep(key, value)

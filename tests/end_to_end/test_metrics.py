@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,37 @@ def test_partitions_are_shown_one_by_one_up_to_the_limit(directory: Path) -> Non
             f'raftlog_partition_leader{{partition="{number}",topic="orders"}}' for number in (0, 1)
         ]
         assert told["raftlog_partitions_not_shown"] == 1
+
+
+def post(url: str, path: str, body: object, *, method: str = "POST") -> None:
+    reply = call(url, method, path, body)
+    assert reply.status in (200, 204), reply.body
+
+
+def test_groups_are_shown_by_their_coordinator_up_to_the_limit(directory: Path) -> None:
+    with Cluster(directory, brokers=1, environment={"RAFTLOG_LIMITS__GROUP_METRICS_MAX": "2"}) as cluster:
+        url = cluster.url(1)
+        create_topic(url, "orders", 1, replication_factor=1)
+        produce_surely([url], "orders", ["a", "b", "c"], partition=0)
+        offsets = {"offsets": [{"topic": "orders", "partition": 0, "offset": 1}]}
+        post(url, "/v1/groups/mail/members/a:poll", {"topics": ["orders"], "wait": "0s"})
+        for name in ("billing", "zebra"):
+            post(url, f"/v1/groups/{name}/offsets", offsets, method="PUT")
+        told = figures(url)
+        assert told["raftlog_groups"] == 3
+        assert told["raftlog_groups_not_shown"] == 1
+        assert told['raftlog_group_members{group="mail"}'] == 1
+        assert told['raftlog_group_members{group="billing"}'] == 0
+        assert told['raftlog_group_generation{group="mail"}'] == 1
+        assert told['raftlog_group_rebalances_total{group="mail",reason="joined"}'] == 1
+        assert told['raftlog_group_last_rebalance_seconds{group="mail"}'] >= 0
+        assert told["raftlog_group_offsets_committed_total"] == 2
+        assert told["raftlog_group_members_expired_total"] == 0
+        assert not any("zebra" in name for name in told)
+        where = '{group="billing",partition="0",topic="orders"}'
+        deadline = time.monotonic() + 30
+        while f"raftlog_group_lag_records{where}" not in told:
+            assert time.monotonic() < deadline
+            told = figures(url)
+        assert told[f"raftlog_group_lag_records{where}"] == 2
+        assert told[f"raftlog_group_lag_seconds{where}"] >= 0

@@ -22,6 +22,7 @@ from groups.requests import (
     Synced,
 )
 from groups.state import GroupsState
+from groups.tally import Tally
 from raftlog.errors import RaftlogError
 
 SESSION_MS = 10_000
@@ -38,13 +39,18 @@ class CoordinatedGroups:
         self.now_ms = 0
         self.answers: dict[RequestId, Reply | RaftlogError] = {}
         self.committed = GroupsState()
+        self.tally = Tally()
         self._retention_ms = offsets_retention_ms
         self._last_id = 0
         self.coordination = self._begin()
 
     def _begin(self) -> Coordination:
         return Coordination(
-            self.committed, self.counts, now_ms=self.now_ms, offsets_retention_ms=self._retention_ms
+            self.committed,
+            self.counts,
+            now_ms=self.now_ms,
+            offsets_retention_ms=self._retention_ms,
+            tally=self.tally,
         )
 
     @property

@@ -33,6 +33,7 @@ class _Source:
     position: int
     task: asyncio.Task[None] | None = None
     buffer: deque[Message] = field(default_factory=deque)
+    drained: asyncio.Event = field(default_factory=asyncio.Event)  # wakes its reader, and no other
     end: int = -1  # the high watermark of the newest response
     is_paused: bool = False
 
@@ -113,7 +114,8 @@ class Fetching:
             if ready:
                 source = self._rng.choice(ready)
                 taken = [source.buffer.popleft() for _ in range(min(count_max, len(source.buffer)))]
-                self._changed.set()
+                if not source.buffer:
+                    source.drained.set()
                 return taken
             self._changed.clear()
             try:
@@ -125,8 +127,8 @@ class Fetching:
     async def _read(self, target: TopicPartition, source: _Source, bytes_max: int) -> None:
         while True:
             while source.buffer:
-                self._changed.clear()
-                await self._changed.wait()
+                source.drained.clear()
+                await source.drained.wait()
             try:
                 chunk = await source.partition.read(source.position, max_bytes=bytes_max, wait=WAIT)
             except OffsetOutOfRange as error:

@@ -1,0 +1,122 @@
+"""Metrics of the consumer groups that this broker coordinates, computed when they are collected.
+
+Single groups, and their lag by partition, are limited to ``limits.group_metrics_max`` of each, by name.
+A scrape asks no other broker: the lag is the newest sample (``groups.lag_samples``), and a scrape has the
+next one measured in the background.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from heapq import nsmallest
+from itertools import islice
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from api.broker_groups import BrokerGroups
+from groups.coordinator import Coordinator
+from groups.lag_samples import Row
+from groups.records import CommittedOffset, Group
+
+
+class GroupMetrics(Collector):
+    """A collector for a broker's registry."""
+
+    def __init__(self, groups: BrokerGroups, shown_max: int) -> None:
+        self._groups = groups
+        self._shown_max = shown_max
+
+    def collect(self) -> Iterator[Metric]:
+        """The current values."""
+        coordinators = list(self._groups.coordinators.values())
+        yield CounterMetricFamily(
+            "raftlog_group_offsets_committed",
+            "Offsets committed to the coordinators here.",
+            sum(each.tally.offsets_committed for each in coordinators),
+        )
+        yield CounterMetricFamily(
+            "raftlog_group_members_expired",
+            "Members removed because they were not heard in time.",
+            sum(each.tally.members_expired for each in coordinators),
+        )
+        found: dict[str, Coordinator] = {}
+        for each in coordinators:
+            found.update(dict.fromkeys(() if each.coordinated is None else each.coordinated.groups, each))
+        shown = {name: found[name] for name in nsmallest(self._shown_max, found)}
+        yield GaugeMetricFamily("raftlog_groups", "Groups that this broker coordinates.", len(found))
+        yield GaugeMetricFamily(
+            "raftlog_groups_not_shown",
+            "Groups omitted because of limits.group_metrics_max.",
+            len(found) - len(shown),
+        )
+        yield from _group_metrics(shown)
+        yield from self._lag_metrics(shown)
+
+    def _lag_metrics(self, shown: Mapping[str, Coordinator]) -> Iterator[Metric]:
+        labels = ["group", "topic", "partition"]
+        records = GaugeMetricFamily(
+            "raftlog_group_lag_records", "Records behind the committed offset.", labels=labels
+        )
+        seconds = GaugeMetricFamily(
+            "raftlog_group_lag_seconds", "Age of the first record that is not consumed.", labels=labels
+        )
+        rows = list(islice(_offsets_of(shown), self._shown_max))
+        for row, committed in rows:
+            lag = self._groups.lags.lag_of(row, committed)
+            if lag is not None:
+                named = [row[0], row[1], str(row[2])]
+                records.add_metric(named, lag[0])
+                seconds.add_metric(named, lag[1])
+        if rows and _is_in_loop():
+            self._groups.lags.want(rows)
+        yield from (records, seconds)
+        yield GaugeMetricFamily(
+            "raftlog_group_lags_not_shown",
+            "Committed offsets whose lag is omitted because of limits.group_metrics_max.",
+            sum(len(_offsets(each, name)) for name, each in shown.items()) - len(rows),
+        )
+
+
+def _group_metrics(shown: Mapping[str, Coordinator]) -> Iterator[Metric]:
+    members = GaugeMetricFamily("raftlog_group_members", "Members of a group.", labels=["group"])
+    generation = GaugeMetricFamily("raftlog_group_generation", "Generation of a group.", labels=["group"])
+    took = GaugeMetricFamily(
+        "raftlog_group_last_rebalance_seconds", "Duration of a group's last rebalance.", labels=["group"]
+    )
+    rebalances = CounterMetricFamily(
+        "raftlog_group_rebalances", "Completed rebalances.", labels=["group", "reason"]
+    )
+    for name, coordinator in shown.items():
+        group = _group(coordinator, name)
+        members.add_metric([name], len(group.members))
+        generation.add_metric([name], group.generation)
+        if group.rebalances:
+            took.add_metric([name], group.rebalances[-1].duration_ms / 1000)
+        for reason, count in sorted(coordinator.tally.rebalances.get(name, {}).items()):
+            rebalances.add_metric([name, reason], count)
+    yield from (members, generation, took, rebalances)
+
+
+def _group(coordinator: Coordinator, name: str) -> Group:
+    return Group() if coordinator.coordinated is None else coordinator.coordinated.groups[name]
+
+
+def _offsets(coordinator: Coordinator, name: str) -> Mapping[tuple[str, int], CommittedOffset]:
+    return {} if coordinator.coordinated is None else coordinator.coordinated.offsets.get(name, {})
+
+
+def _offsets_of(shown: Mapping[str, Coordinator]) -> Iterator[tuple[Row, CommittedOffset]]:
+    for name, coordinator in shown.items():
+        for (topic, partition), committed in sorted(_offsets(coordinator, name).items()):
+            yield (name, topic, partition), committed
+
+
+def _is_in_loop() -> bool:
+    """A collection at registration has no loop yet."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,202 @@
+"""Rows for consumer groups: a join, commits of offsets, the throughput of a consumer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from api.cli import raw_http
+from api.cli.closed_loop import Measured, measured, percentile
+from bench.load import Load
+from bench.raftlog_system import RaftlogSystem
+from bench.report import Floor, Section, table
+from bench.suite import Bench
+from raftlog.aio import Client
+from raftlog.client.consumer.faces import AsyncConsumer
+from raftlog.wire import media_types
+
+MEMBERS = 20
+COMMITTERS = (64, 512)
+READ_RECORDS = 200_000
+JOINS = 5
+
+
+async def join(bench: Bench) -> Section:
+    """Twenty consumers of one group start together."""
+    trials = 2 if bench.is_quick else JOINS
+    section = Section(
+        "Joining a group",
+        f"{MEMBERS} consumers of the Python client with their defaults join a new group at once, {trials} "
+        f"times. The topic has {MEMBERS} partitions that get a record every 50 ms. The time is that from the "
+        "start of the last consumer until each consumer has its first record.",
+    )
+    async with _brokers(bench) as system, Client(system.cluster.bootstrap) as client:
+        await system.create("joined", MEMBERS)
+        sending = asyncio.create_task(_send_all_the_time(client))
+        try:
+            took = sorted([await _join_once(client, f"join-{trial}") for trial in range(trials)])
+        finally:
+            sending.cancel()
+    row = [f"{statistics.median(took):.2f} s", f"{took[-1]:.2f} s"]
+    section.tables.append(table(["p50", "maximum"], [row]))
+    what = f"join of {MEMBERS} consumers until their first records, p50"
+    section.floors.append(Floor(what, statistics.median(took), 1.0, " s", is_upper=True))
+    return section
+
+
+async def _send_all_the_time(client: Client) -> None:
+    async with client.producer("joined") as producer:
+        while True:
+            for number in range(MEMBERS):
+                await producer.send(b"x", partition=number)
+            await asyncio.sleep(0.05)
+
+
+async def _join_once(client: Client, group: str) -> float:
+    first: dict[int, float] = {}
+    have_all = asyncio.Event()
+    consumers = [await client.consumer(group, "joined") for _ in range(MEMBERS)]
+    began = time.perf_counter()
+    reads = [asyncio.create_task(_read_on(*each, first, have_all)) for each in enumerate(consumers)]
+    try:
+        async with asyncio.timeout(120):
+            await have_all.wait()
+    finally:
+        for read in reads:
+            read.cancel()
+        await asyncio.gather(*reads, return_exceptions=True)
+        await asyncio.gather(*(consumer.close() for consumer in consumers))
+    return max(first.values()) - began
+
+
+async def _read_on(
+    number: int, consumer: AsyncConsumer, first: dict[int, float], have_all: asyncio.Event
+) -> None:
+    """Members that have their first record read on: one that stopped would hold up the rebalance."""
+    async for _ in consumer.batches():
+        first.setdefault(number, time.perf_counter())
+        if len(first) == MEMBERS:
+            have_all.set()
+
+
+class _Committer:
+    """raftlog as a system that takes commits: a stream is a kind of commit."""
+
+    def __init__(self, system: RaftlogSystem, offsets: int) -> None:
+        self.name = system.name
+        self.pids = system.pids
+        self._system = system
+        self._offsets = offsets
+        self._connected = 0
+
+    async def start(self, streams: int) -> None:
+        """Nothing: the system is already running."""
+
+    async def stop(self) -> None:
+        """The caller stops it."""
+
+    async def connect(self, stream: int, records: int, record_bytes: int) -> raw_http.HttpConnection:
+        """A connection to the next broker that commits for a group of its own."""
+        urls = self._system.cluster.urls
+        url = urls[self._connected % len(urls)]
+        group = f"commits-{self._offsets}-{self._connected}"
+        self._connected += 1
+        rows = [{"topic": "committed", "partition": number, "offset": 0} for number in range(self._offsets)]
+        body = json.dumps({"offsets": rows}).encode()
+        request = raw_http.post(url, f"/v1/groups/{group}/offsets", media_types.JSON, body)
+        return await raw_http.connect(url, b"PUT" + request.removeprefix(b"POST"))
+
+
+async def commits(bench: Bench) -> Section:
+    """Commits of one offset, and of many."""
+    section = Section(
+        "Commits of offsets",
+        "Connections spread over the three brokers, each for a group of its own without members, send `PUT "
+        "/v1/groups/{group}/offsets` and wait for the answer. Two of three requests are forwarded to the "
+        "coordinator.",
+    )
+    rows = []
+    for offsets, connections in ((1, COMMITTERS[0]), (1, COMMITTERS[1]), (100, COMMITTERS[0])):
+        load = Load(records=offsets, record_bytes=0, streams=1, in_flight=connections, seconds=bench.seconds)
+        async with _brokers(bench) as system:
+            await system.create("committed", 100)
+            found = (await bench.in_turn([_Committer(system, offsets)], load))[system.name]
+        rate = found.records_per_s / offsets
+        name = f"{offsets} offset{'s' if offsets > 1 else ''} per commit, {connections} connections"
+        rows.append(
+            [
+                name,
+                f"{rate:,.0f}",
+                f"{found.records_per_s:,.0f}",
+                f"{found.p50_ms:.1f} ms",
+                f"{found.p99_ms:.1f} ms",
+            ]
+        )
+        if connections == COMMITTERS[-1]:
+            section.floors.append(Floor(f"commits/s of one offset, {connections} connections", rate, 5_000))
+    section.tables.append(table(["", "commits/s", "offsets/s", "p50", "p99"], rows))
+    return section
+
+
+async def consumer(bench: Bench) -> Section:
+    """The client's consumer reads what is there."""
+    records = 20_000 if bench.is_quick else READ_RECORDS
+    section = Section(
+        "Consumer of a group",
+        f"One asynchronous consumer with its defaults, alone in its group, takes {records:,} records of 1 KB "
+        "with `batches`. The time runs from its first batch to its last one.",
+    )
+    rows = []
+    for partitions in (10, 100):
+        topic = f"read-{partitions}"
+        async with _brokers(bench) as system, Client(system.cluster.bootstrap) as client:
+            await system.create(topic, partitions)
+            await _fill(client, topic, records)
+            rounds = [await _read(client, topic, f"{topic}-{n}", records) for n in range(bench.rounds)]
+        rate = statistics.median(each.records_per_s for each in rounds)
+        worst = percentile(sorted(each.records_per_s for each in rounds), 0)
+        rows.append([f"{partitions} partitions", f"{rate:,.0f}", f"{worst:,.0f}"])
+        section.floors.append(Floor(f"consumer, records/s of 1 KB, {partitions} partitions", rate, 150_000))
+    section.tables.append(table(["", "records/s", "slowest round"], rows))
+    bench.say("Kafka's consumers are left out: the suite has no Kafka client with groups")
+    return section
+
+
+@contextlib.asynccontextmanager
+async def _brokers(bench: Bench) -> AsyncIterator[RaftlogSystem]:
+    with tempfile.TemporaryDirectory(dir=bench.directory, prefix="groups-") as directory:
+        system = RaftlogSystem(Path(directory), retained_bytes=-1)
+        try:
+            await system.start(1)
+            yield system
+        finally:
+            await system.stop()
+
+
+async def _fill(client: Client, topic: str, records: int) -> None:
+    value = b"x" * 1024
+    async with client.producer(topic, linger="20ms") as producer:
+        for number in range(records):
+            await producer.send(value, key=str(number))
+        await producer.flush()
+
+
+async def _read(client: Client, topic: str, group: str, records: int) -> Measured:
+    found, counted, began = 0, 0, 0.0
+    async with await client.consumer(group, topic) as reader:
+        async for batch in reader.batches():
+            found += len(batch)
+            if began:
+                counted += len(batch)
+            else:
+                began = time.perf_counter()
+            if found >= records:
+                break
+        took_s = time.perf_counter() - began
+    return measured([took_s / max(1, counted)], records=counted, took_s=took_s)
