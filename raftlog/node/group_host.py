@@ -331,6 +331,8 @@ class GroupHost:
         """Take one frame. Raises ``MalformedFrame``, which costs the sender its connection."""
         if self._fatal or self._has_stopped:
             return
+        if not self._watch.is_reachable(sender):
+            self._leaderless.peer_reachable(sender, self._awake)
         self._watch.heard(sender)
         kind, head, payload = split_frame(frame)
         if kind is FrameKind.RAFT:

@@ -203,13 +203,13 @@ class Checker:
             self._quiesce(node)
 
     def _quiesce(self, node: Node) -> None:
-        """A leader becomes quiescent once every member has everything (I29)."""
+        """A leader becomes quiescent once every member that is reachable has everything (I29)."""
         if node.writes:
             raise Broken("I9 no failed assertion", f"node {node.id} is quiescent while it writes")
         if node.core.role is not Role.LEADER:
             return
         last = len(node.log) - 1
-        for member in sorted(node.core.membership.members):
+        for member in sorted(node.core.membership.members - node.core.unreachable):
             if not self.nodes[member].disk.log.is_equal_up_to(last, node.log):
                 detail = (
                     f"node {node.id} is quiescent, its log ends at {last}, and node {member} lacks some of it"

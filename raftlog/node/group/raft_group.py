@@ -23,6 +23,7 @@ from raftlog.core.inputs import (
     HardStateSaved,
     Input,
     LogTruncatedPrefix,
+    PeerReachable,
     PeerUnreachable,
     Propose,
     Receive,
@@ -169,6 +170,10 @@ class RaftGroup(LeaderRequests[Reply]):
         """The link to a peer broke or it has been silent too long."""
         self._step(PeerUnreachable(peer))
 
+    def peer_reachable(self, peer: NodeId) -> None:
+        """The node of a peer that was unreachable is heard from again."""
+        self._step(PeerReachable(peer))
+
     def receive(self, sender: NodeId, message: Message, batches: Sequence[Batch]) -> None:
         """A message came in; ``batches`` belong to an ``AppendRequest``."""
         if batches:
@@ -282,7 +287,7 @@ class RaftGroup(LeaderRequests[Reply]):
         """Whether a core must not take this in while its log is replaced: such messages are lost."""
         if isinstance(event, Receive) and isinstance(heartbeat := event.message, Heartbeat):
             return heartbeat.term != self.term or heartbeat.commit_index > self.commit_index
-        return not isinstance(event, AppendDropped | PeerUnreachable | SnapshotInstalled)
+        return not isinstance(event, AppendDropped | PeerReachable | PeerUnreachable | SnapshotInstalled)
 
     def _drain(self, received: Sequence[Batch] = ()) -> None:
         while self.stopped is None and (ready := self._core.take_ready()) is not None:

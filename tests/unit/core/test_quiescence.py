@@ -2,8 +2,17 @@
 
 import pytest
 
-from raftlog.core.inputs import Campaign, ConfirmRead, Input, PeerUnreachable, Propose, Receive, Tick
-from raftlog.core.messages import Heartbeat, HeartbeatReply, VoteRequest
+from raftlog.core.inputs import (
+    Campaign,
+    ConfirmRead,
+    Input,
+    PeerReachable,
+    PeerUnreachable,
+    Propose,
+    Receive,
+    Tick,
+)
+from raftlog.core.messages import Heartbeat, HeartbeatReply, VoteReply, VoteRequest
 from raftlog.core.ready import Role
 from raftlog.types import BEFORE_LOG, Index, Term, Token
 from tests.helpers.raft_member import ELECTION_TICKS, THREE, TWO, MemberUnderTest, append, span
@@ -93,6 +102,72 @@ def test_a_leader_stays_active_while_a_peer_does_not_answer_since_its_last_entry
     assert not member.core.is_quiescent
     quiet(member, 6)
     assert member.core.is_quiescent
+
+
+def leader_without_three() -> MemberUnderTest:
+    """Quiescent, with an entry that member THREE lacks."""
+    member = MemberUnderTest()
+    member.become_leader()
+    member.feed(PeerUnreachable(THREE), Propose(Token(1), 1))
+    member.acknowledge(TWO, 0)
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert member.core.is_quiescent
+    return member
+
+
+def test_a_leader_quiesces_without_a_minority_whose_nodes_are_unreachable() -> None:
+    member = leader_without_three()
+    assert [beat.quiesces for beat in member.said(Heartbeat, TWO)[-2:]] == [False, True]
+
+
+def test_a_leader_without_a_reachable_quorum_stays_active() -> None:
+    member = MemberUnderTest()
+    member.become_leader()
+    member.feed(PeerUnreachable(THREE), PeerUnreachable(TWO))
+    quiet(member, 2 * QUIET_TICKS, TWO, THREE)
+    assert not member.core.is_quiescent
+    assert member.core.role is not Role.LEADER
+
+
+def test_a_leader_is_active_from_when_a_peer_is_reachable_again_until_it_has_everything() -> None:
+    member = leader_without_three()
+    member.feed(PeerReachable(THREE))
+    assert not member.core.is_quiescent
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert not member.core.is_quiescent
+    quiet(member, 3)
+    member.acknowledge(THREE, 0)
+    quiet(member, 2 * QUIET_TICKS)
+    assert member.core.is_quiescent
+
+
+def test_a_message_of_a_peer_says_that_it_is_reachable() -> None:
+    member = leader_without_three()
+    member.hear(THREE, HeartbeatReply(term=Term(1), round=1))
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert not member.core.is_quiescent
+
+
+def test_a_new_leader_knows_who_is_unreachable() -> None:
+    member = MemberUnderTest()
+    member.become_candidate()
+    member.feed(PeerUnreachable(THREE))
+    member.hear(TWO, VoteReply(term=member.core.term, asked=member.core.term, granted=True))
+    member.acknowledge(TWO, -1)
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert member.core.is_quiescent
+
+
+def test_a_quiescent_follower_that_hears_a_candidate_reminds_the_leader() -> None:
+    member = quiescent_follower()
+    member.hear(THREE, VoteRequest(term=Term(9), last=BEFORE_LOG, is_pre_vote=True))
+    assert [to for to, message in member.sent if isinstance(message, HeartbeatReply)] == [TWO]
+
+
+def test_a_peer_that_was_reachable_all_the_time_unquiesces_nobody() -> None:
+    for member in (quiescent_leader(), quiescent_follower()):
+        member.feed(PeerReachable(THREE))
+        assert member.core.is_quiescent
 
 
 @pytest.mark.parametrize(
