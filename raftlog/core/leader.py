@@ -125,6 +125,10 @@ class Leader(RoleState):
         """Ticks since each peer's last reply."""
         return {peer: self._now - progress.heard_tick for peer, progress in self._peers.progress.items()}
 
+    def depends_on(self, peer: NodeId) -> bool:
+        """A leader depends on every peer that it does not know to be unreachable."""
+        return peer not in self._member.unreachable
+
     def tick(self) -> Role | None:
         """Send heartbeats; step down without a quorum (thesis 6.2); end a transfer that takes too long."""
         self._now = now = self._now + 1

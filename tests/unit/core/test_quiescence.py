@@ -11,9 +11,10 @@ from raftlog.core.inputs import (
     Propose,
     Receive,
     Tick,
+    TransferLeadership,
 )
-from raftlog.core.messages import Heartbeat, HeartbeatReply, VoteReply, VoteRequest
-from raftlog.core.ready import Role
+from raftlog.core.messages import Heartbeat, HeartbeatReply, TimeoutNow, VoteReply, VoteRequest
+from raftlog.core.ready import ReadConfirmed, Refused, Role
 from raftlog.types import BEFORE_LOG, Index, Term, Token
 from tests.helpers.raft_member import ELECTION_TICKS, THREE, TWO, MemberUnderTest, append, span
 
@@ -139,6 +140,63 @@ def test_a_leader_is_active_from_when_a_peer_is_reachable_again_until_it_has_eve
     member.acknowledge(THREE, 0)
     quiet(member, 2 * QUIET_TICKS)
     assert member.core.is_quiescent
+
+
+def test_a_leader_that_is_told_again_of_an_unreachable_peer_stays_quiescent() -> None:
+    member = leader_without_three()
+    member.feed(PeerUnreachable(THREE))
+    assert member.core.is_quiescent
+    member.feed(PeerUnreachable(TWO))
+    assert not member.core.is_quiescent
+
+
+def test_a_quiescent_leader_that_loses_its_quorum_steps_down() -> None:
+    member = leader_without_three()
+    member.feed(PeerUnreachable(TWO))
+    member.tick(ELECTION_TICKS)
+    assert member.core.role is Role.FOLLOWER
+
+
+def test_a_leader_quiesces_without_an_unreachable_peer_that_was_rejoining() -> None:
+    member = MemberUnderTest()
+    member.become_leader()
+    member.feed(Propose(Token(1), 1))
+    member.acknowledge(TWO, 0)
+    member.hear(THREE, HeartbeatReply(term=member.core.term, round=0, rejoining=7))
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert not member.core.is_quiescent
+    member.feed(PeerUnreachable(THREE))
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert member.core.is_quiescent
+    member.feed(PeerReachable(THREE))
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert not member.core.is_quiescent
+
+
+def test_a_deposed_leader_that_slept_confirms_no_read() -> None:
+    """The others have elected another leader; it hears of that as soon as it asks them."""
+    member = leader_without_three()
+    member.feed(ConfirmRead(Token(5)))
+    member.hear(TWO, HeartbeatReply(term=Term(9), round=0))
+    assert member.core.role is Role.FOLLOWER
+    assert [type(answer) for answer in member.settled if answer.token == Token(5)] == [Refused]
+
+
+def test_echoes_of_rounds_before_a_leader_slept_confirm_no_read() -> None:
+    member = leader_without_three()
+    slept_at = member.said(Heartbeat, TWO)[-1].round
+    member.feed(ConfirmRead(Token(5)))
+    member.hear(TWO, HeartbeatReply(term=member.core.term, round=slept_at))
+    assert not any(answer.token == Token(5) for answer in member.settled)
+    member.hear(TWO, HeartbeatReply(term=member.core.term, round=slept_at + 1))
+    assert [type(answer) for answer in member.settled if answer.token == Token(5)] == [ReadConfirmed]
+
+
+def test_a_leader_that_slept_makes_no_unreachable_peer_its_successor() -> None:
+    member = leader_without_three()
+    member.feed(TransferLeadership(THREE))
+    member.tick(ELECTION_TICKS - 1)
+    assert member.said(TimeoutNow) == []
 
 
 def test_a_message_of_a_peer_says_that_it_is_reachable() -> None:
