@@ -160,11 +160,13 @@ class RaftGroup(LeaderRequests[Reply]):
             self._guarded(self._writer.try_append)
             self._environment.request_sync(self)
         if self._core.role is Role.LEADER:
-            self._health.observe(self._core.status())
+            self._health.observe(self._core.status(), self._core.unreachable)
         if self._was_rejoining and not self._core.is_rejoining:
             self._was_rejoining = False
             _log.warning("group %d on broker %d has rejoined", self.group_id, self._environment.node_id)
         self._step(_TICK)
+        if self._core.is_quiescent:
+            self._health.quiesced_without(self._core.unreachable)
 
     def peer_unreachable(self, peer: NodeId) -> None:
         """The link to a peer broke or it has been silent too long."""
