@@ -52,8 +52,10 @@ if TYPE_CHECKING:
     from raftlog.client.messages import Chunk, Message
     from raftlog.client.receipts import BlockingPendingReceipt as PendingReceipt
     from raftlog.client.receipts import Durability, Receipt
+    from raftlog.client.worker.options import Backoff
 
 __all__ = [
+    "Backoff",
     "Chunk",
     "Client",
     "Cluster",
@@ -102,6 +104,7 @@ __all__ = [
 ]
 
 _OF_THE_CLIENT = {
+    "Backoff": ("worker.options", "Backoff"),
     "Chunk": ("messages", "Chunk"),
     "Client": ("blocking", "Client"),
     "Cluster": ("blocking", "Cluster"),

@@ -9,8 +9,10 @@ from raftlog.client.partition import AsyncPartition as Partition
 from raftlog.client.producer import AsyncProducer as Producer
 from raftlog.client.receipts import PendingReceipt
 from raftlog.client.replicas import AsyncReplicas as Replicas
+from raftlog.client.worker.options import Backoff
 
 __all__ = [
+    "Backoff",
     "Client",
     "Cluster",
     "Consumer",

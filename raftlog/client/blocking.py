@@ -7,10 +7,10 @@ the caller's thread and uses the loop only for a full buffer or a new topic.
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar, Unpack
 
 from raftlog.assignors.values import Assignor
 from raftlog.client import values
@@ -27,6 +27,11 @@ from raftlog.client.portal import Portal, SyncProxy, blocking
 from raftlog.client.producer import HURRIED_CLOSE, AsyncProducer
 from raftlog.client.receipts import BlockingPendingReceipt, OnAck
 from raftlog.client.replicas import AsyncReplicas
+from raftlog.client.worker.calls import Calls, ThreadCalls, check_function
+from raftlog.client.worker.options import WorkerSettings, worker_options
+from raftlog.client.worker.run import Registered, stopped_by_signals
+
+Handler = TypeVar("Handler", bound=Callable[[Message], object])
 
 
 class Topics(SyncProxy[AsyncTopics]):
@@ -167,6 +172,7 @@ class Client(SyncProxy[AsyncClient]):
         self.cluster = Cluster(core.cluster, self._portal)
         self.replicas = Replicas(core.replicas, self._portal)
         self.groups = Groups(core.groups, self._portal)
+        self._registered: list[Registered] = []
 
     @classmethod
     def from_url(
@@ -282,6 +288,43 @@ class Client(SyncProxy[AsyncClient]):
             return self._core.consumer_core(options, Decoders(key, value))
 
         return Consumer(self._portal.call(make), self._portal)
+
+    def worker(
+        self, topics: Sequence[str] | str, **settings: Unpack[WorkerSettings]
+    ) -> Callable[[Handler], Handler]:
+        """Decorate a function that handles one message of these topics; ``run`` calls it, in threads.
+
+        ``concurrency`` calls run at a time. Of the same key, or the same partition, only one at a time and in
+        order, as ``order`` says: ``key``, ``partition`` or ``none``. ``retry=Backoff(...)`` tries a message
+        again whose call raised, and ``dead_letter=True`` puts it aside when it is not tried again; without
+        them ``run`` raises the error. The other options are those of ``consumer``.
+        """
+        options = worker_options(topics, **settings)
+
+        def register(function: Handler) -> Handler:
+            check_function(function, wants_coroutine=False)
+
+            def make_calls() -> Calls:
+                return ThreadCalls(function, options.concurrency)
+
+            self._registered.append(Registered(options, make_calls))
+            return function
+
+        return register
+
+    def run(self) -> None:
+        """Call the decorated functions until ``stop``, SIGINT, SIGTERM or an error, which is raised.
+
+        Finishes the calls that have begun, commits and leaves the groups before it returns.
+        """
+        with stopped_by_signals(self.stop):
+            ended = self._portal.call(lambda: self._core.workers.run(self._registered))
+        if ended is not None:
+            raise ended
+
+    def stop(self) -> None:
+        """Let ``run`` return once the calls that have begun are over. From any thread."""
+        self._portal.post(self._core.workers.stop)
 
     def partition(
         self, topic: str, number: int, *, key: Decoder | None = None, value: Decoder | None = None

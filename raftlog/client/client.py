@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar, Unpack
 
 from raftlog.assignors.values import Assignor
 from raftlog.client import values
@@ -17,7 +17,7 @@ from raftlog.client.consumer.faces import AsyncConsumer
 from raftlog.client.consumer.options import ConsumerOptions, consumer_options
 from raftlog.client.environment import Environment
 from raftlog.client.groups import AsyncGroups
-from raftlog.client.messages import Decoder, Decoders
+from raftlog.client.messages import Decoder, Decoders, Message
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import (
     URL_DEFAULT,
@@ -33,9 +33,14 @@ from raftlog.client.producer import AsyncProducer
 from raftlog.client.receipts import Receipt
 from raftlog.client.replicas import AsyncReplicas
 from raftlog.client.session import Session
+from raftlog.client.worker.calls import Calls, CoroutineCalls, check_function
+from raftlog.client.worker.options import WorkerSettings, worker_options
+from raftlog.client.worker.run import Registered, Workers, stopped_by_signals
 from raftlog.types import TopicPartition
 
 URL_VARIABLE = "RAFTLOG_URL"
+NO_DECODERS = Decoders()
+Handler = TypeVar("Handler", bound=Callable[[Message], Awaitable[object]])
 
 
 class AsyncClient:
@@ -66,10 +71,12 @@ class AsyncClient:
         self._consumers: list[ConsumerCore] = []
         self._portal: Portal | None = None  # of consumers, with a client of their own
         self._second: AsyncClient | None = None
+        self._registered: list[Registered] = []
         self.topics = AsyncTopics(self._session, self._metadata)
         self.cluster = AsyncCluster(self._session)
         self.replicas = AsyncReplicas(self._session)
         self.groups = AsyncGroups(self._session)
+        self.workers = Workers(self._session, self.topics, self.consumer_core, self.send)
 
     @classmethod
     def from_url(
@@ -172,7 +179,7 @@ class AsyncClient:
             )
         )
 
-    def consumer_core(self, options: ConsumerOptions, decoders: Decoders) -> ConsumerCore:
+    def consumer_core(self, options: ConsumerOptions, decoders: Decoders = NO_DECODERS) -> ConsumerCore:
         """A consumer that runs on this client's loop: what both faces stand on."""
 
         def open_partition(target: TopicPartition) -> AsyncPartition:
@@ -216,7 +223,16 @@ class AsyncClient:
             max_records=max_records,
             prefetch_bytes=prefetch_bytes,
         )
-        if self._portal is None:
+        portal, second = await self._background()
+
+        async def make() -> ConsumerCore:
+            return second.consumer_core(options, Decoders(key, value))
+
+        return AsyncConsumer(await portal.awaited(make), portal)
+
+    async def _background(self) -> tuple[Portal, AsyncClient]:
+        """A client on a loop of its own, which a blocked loop of the application does not stop."""
+        if self._portal is None or self._second is None:
             self._portal = Portal()
             self._second = AsyncClient(
                 self._session.bootstrap,
@@ -224,13 +240,41 @@ class AsyncClient:
                 retry_timeout=timedelta(seconds=self._session.retry_timeout_s),
             )
             await self._portal.awaited(self._second.open)
-        portal, second = self._portal, self._second
-        assert second is not None
+        return self._portal, self._second
 
-        async def make() -> ConsumerCore:
-            return second.consumer_core(options, Decoders(key, value))
+    def worker(
+        self, topics: Sequence[str] | str, **settings: Unpack[WorkerSettings]
+    ) -> Callable[[Handler], Handler]:
+        """Decorate an ``async def`` that handles one message of these topics; ``run`` calls it.
 
-        return AsyncConsumer(await portal.awaited(make), portal)
+        The options are those of ``raftlog.Client.worker``.
+        """
+        options = worker_options(topics, **settings)
+
+        def register(function: Handler) -> Handler:
+            check_function(function, wants_coroutine=True)
+
+            def make_calls() -> Calls:
+                return CoroutineCalls(function, loop)
+
+            self._registered.append(Registered(options, make_calls))
+            return function
+
+        loop = asyncio.get_running_loop()
+        return register
+
+    async def run(self) -> None:
+        """Call the decorated functions until ``stop``, a signal or an error; see ``raftlog.Client.run``."""
+        portal, second = await self._background()
+        with stopped_by_signals(self.stop):
+            ended = await portal.awaited(lambda: second.workers.run(self._registered))
+        if ended is not None:
+            raise ended
+
+    def stop(self) -> None:
+        """Let ``run`` return once the calls that have begun are over."""
+        if self._portal is not None and self._second is not None:
+            self._portal.post(self._second.workers.stop)
 
     def partition(
         self, topic: str, number: int, *, key: Decoder | None = None, value: Decoder | None = None

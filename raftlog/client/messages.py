@@ -150,7 +150,7 @@ class Decoders:
         messages: list[Message] = []
         for message in found.messages:
             try:
-                messages.append(self._decoded(message))
+                messages.append(self.decode(message))
             except InvalidRecord:
                 if not messages:
                     raise
@@ -160,7 +160,8 @@ class Decoders:
                 )
         return found._replace(messages=messages)
 
-    def _decoded(self, message: Message) -> Message:
+    def decode(self, message: Message) -> Message:
+        """One message with its key and value decoded. Raises ``InvalidRecord``."""
         what = "key"
         try:
             key = message.key if self.key is None or message.key is None else self.key(message.key)

@@ -7,6 +7,7 @@ signatures and docstrings, so that both clients stay equal.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import threading
 from collections.abc import Awaitable, Callable
@@ -52,6 +53,11 @@ class Portal:
     async def awaited(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """The same for a task of another event loop, which goes on meanwhile."""
         return await asyncio.wrap_future(self._submit(work))
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Run ``callback`` on the loop soon. Also from a signal handler; nothing happens after ``close``."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback)
 
     def _submit(self, work: Callable[[], Awaitable[Result]]) -> Future[Result]:
         async def run() -> Result:

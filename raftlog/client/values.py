@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from raftlog.errors import InvalidRecord
+from raftlog.records.builder import TIMESTAMP_MAX
 from raftlog.records.keys import encode_key
 from raftlog.wire.headers import TAG_RECORD_HEADER
 
@@ -33,7 +34,6 @@ Value = object
 """Bytes and text are stored unchanged, ``None`` as no value, and all other values as JSON."""
 Headers = Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]]
 
-_TIMESTAMP_MS_MAX = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEADER_OVERHEAD_BYTES = 10
 
@@ -111,6 +111,6 @@ def timestamp_ms(timestamp: datetime | int) -> int:
             raise InvalidRecord("timestamp: a time needs a zone, such as datetime.UTC", errors=["/timestamp"])
         since = timestamp - _EPOCH
         timestamp = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
-    if type(timestamp) is not int or not 0 <= timestamp <= _TIMESTAMP_MS_MAX:
+    if type(timestamp) is not int or not 0 <= timestamp <= TIMESTAMP_MAX:
         raise InvalidRecord(f"timestamp: {timestamp!r} is not a time since 1970", errors=["/timestamp"])
     return timestamp

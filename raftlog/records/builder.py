@@ -30,7 +30,7 @@ from raftlog.records.batch import (
 )
 from raftlog.records.compression import compress
 
-_TIMESTAMP_MAX = (1 << 63) - 2  # its distance from NO_TIMESTAMP fits into 64 bits
+TIMESTAMP_MAX = (1 << 63) - 2  # its distance from NO_TIMESTAMP fits into 64 bits
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43
 _CHECKSUM = struct.Struct(">I")
@@ -109,7 +109,7 @@ class BatchBuilder:
         base_ms, max_ms, count, size = self._base, self._max_ms, self._count, self._size
         for value, key, headers, own_ms in records:
             time_ms = default_ms if own_ms is None else own_ms
-            if not NO_TIMESTAMP <= time_ms <= _TIMESTAMP_MAX:
+            if not NO_TIMESTAMP <= time_ms <= TIMESTAMP_MAX:
                 raise InvalidRecord(f"timestamp_ms: {time_ms} is outside -1 to 2^63-2", errors=["/timestamp"])
             if base_ms is None:
                 base_ms = time_ms

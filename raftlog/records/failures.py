@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Self
 
 from raftlog.errors import InvalidRecord
+from raftlog.records.batch import NO_TIMESTAMP
 from raftlog.records.builder import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -60,13 +61,15 @@ class Origin(NamedTuple):
 class FailedRecord:
     """A record as its producer sent it, and how it failed.
 
-    ``attempts`` counts calls of the handler, ``not_before_ms`` and ``failed_ms`` are milliseconds since 1970.
+    ``attempts`` counts calls of the handler; ``timestamp_ms`` (of the record), ``not_before_ms`` and
+    ``failed_ms`` are milliseconds since 1970.
     """
 
     origin: Origin
     key: bytes | None
     value: bytes | None
     headers: Headers
+    timestamp_ms: int
     attempts: int
     reason: str
     failed_ms: int
@@ -75,7 +78,7 @@ class FailedRecord:
     def as_retry(self) -> Record:
         """The record of the retry topic."""
         ours = (*self._described(), (NOT_BEFORE, b"%d" % self.not_before_ms))
-        return Record(self.value, self.key, self.headers + ours)
+        return Record(self.value, self.key, self.headers + ours, self.timestamp_ms)
 
     def as_dead_letter(self) -> Record:
         """The record of the dead-letter topic. Its key is the origin."""
@@ -84,31 +87,31 @@ class FailedRecord:
             ours += ((KEY, self.key),)
         if self.value is None:
             ours += ((NO_VALUE, b""),)
-        return Record(self.value or b"", str(self.origin).encode(), self.headers + ours)
+        return Record(self.value or b"", str(self.origin).encode(), self.headers + ours, self.timestamp_ms)
 
     @classmethod
-    def from_retry(cls, key: bytes | None, value: bytes | None, headers: Headers) -> Self:
+    def from_retry(cls, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> Self:
         """Read a record of the retry topic. Raises ``InvalidRecord`` for a record that is none."""
         ours, theirs = _split(headers)
-        return cls._read(key, value, theirs, ours)
+        return cls._read(Record(value, key, theirs, timestamp_ms), ours)
 
     @classmethod
-    def from_dead_letter(cls, value: bytes, headers: Headers) -> Self:
+    def from_dead_letter(cls, value: bytes, headers: Headers, timestamp_ms: int) -> Self:
         """Read a dead letter that is no tombstone. Raises ``InvalidRecord`` for a record that is none."""
         ours, theirs = _split(headers)
-        return cls._read(ours.get(KEY), None if NO_VALUE in ours else value, theirs, ours)
+        sent = Record(None if NO_VALUE in ours else value, ours.get(KEY), theirs, timestamp_ms)
+        return cls._read(sent, ours)
 
     @classmethod
-    def _read(
-        cls, key: bytes | None, value: bytes | None, headers: Headers, ours: Mapping[str, bytes | None]
-    ) -> Self:
+    def _read(cls, sent: Record, ours: Mapping[str, bytes | None]) -> Self:
         texts = {name: (value or b"").decode(errors="replace") for name, value in ours.items() if name != KEY}
         try:
             return cls(
                 origin=Origin.parse(texts[ORIGIN]),
-                key=key,
-                value=value,
-                headers=headers,
+                key=sent.key,
+                value=sent.value,
+                headers=sent.headers,
+                timestamp_ms=NO_TIMESTAMP if sent.timestamp_ms is None else sent.timestamp_ms,
                 attempts=int(texts[ATTEMPTS]),
                 reason=texts[REASON],
                 failed_ms=int(texts[FAILED_AT]),

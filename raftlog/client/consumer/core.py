@@ -105,8 +105,13 @@ class ConsumerCore:
                 return self.epoch, []
 
     def acknowledge(self, message: Message) -> None:
-        """It is processed, and so are those before it. From any thread."""
-        self._acknowledged[TopicPartition(message.topic, message.partition)] = message.offset + 1
+        """It is processed, and so are those before it. From any thread.
+
+        Acknowledgements never go back, as a late one from before a rebalance would; only a seek does.
+        """
+        target, offset = TopicPartition(message.topic, message.partition), message.offset + 1
+        if offset > self._acknowledged.get(target, self._committed.get(target, 0)):
+            self._acknowledged[target] = offset
 
     async def commit(self) -> None:
         """Commit what is acknowledged. Raises what fences this member, once for partitions that are lost."""

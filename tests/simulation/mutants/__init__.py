@@ -22,6 +22,7 @@ from tests.simulation.mutants.partitions import METADATA, PARTITIONS
 from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.storage import STORAGE
+from tests.simulation.mutants.workers import WORKERS
 
 MUTANTS = (
     *CORE,
@@ -47,4 +48,5 @@ MUTANTS = (
     *HTTP,
     *GROUPS,
     *ASSIGNORS,
+    *WORKERS,
 )

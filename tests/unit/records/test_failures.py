@@ -19,6 +19,7 @@ failed_records = st.builds(
     key=optional_bytes,
     value=optional_bytes,
     headers=st.lists(st.tuples(names, optional_bytes), max_size=4).map(tuple),
+    timestamp_ms=st.integers(-1, 2**53),
     attempts=st.integers(0, 2**31),
     reason=st.text(max_size=1000).filter(lambda text: text == text.encode(errors="replace").decode()),
     failed_ms=st.integers(0, 2**53),
@@ -31,19 +32,19 @@ def test_a_record_comes_back_from_both_topics(failed: FailedRecord, not_before_m
     dead = failed.as_dead_letter()
     assert dead.key == str(failed.origin).encode()
     assert dead.value is not None  # it would be a tombstone
-    assert FailedRecord.from_dead_letter(dead.value, dead.headers) == failed
+    assert FailedRecord.from_dead_letter(dead.value, dead.headers, failed.timestamp_ms) == failed
     again = FailedRecord(
         **{name: getattr(failed, name) for name in failed.__slots__} | {"not_before_ms": not_before_ms}
     )
     retry = again.as_retry()
     assert (retry.key, retry.value) == (failed.key, failed.value)
-    assert FailedRecord.from_retry(retry.key, retry.value, retry.headers) == again
+    assert FailedRecord.from_retry(retry.key, retry.value, retry.headers, failed.timestamp_ms) == again
 
 
 @pytest.mark.parametrize("origin", [b"", b"orders", b"orders/1", b"orders/x/1", b"orders/1/-1", b"/1/1"])
 def test_a_foreign_record_is_named(origin: bytes) -> None:
     with pytest.raises(InvalidRecord, match="failed record"):
-        FailedRecord.from_retry(b"k", b"v", ((ORIGIN, origin),))
+        FailedRecord.from_retry(b"k", b"v", ((ORIGIN, origin),), 0)
 
 
 def test_a_settled_dead_letter_is_a_tombstone_of_its_key() -> None:

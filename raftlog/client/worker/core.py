@@ -1,0 +1,243 @@
+"""One worker on the client's loop: takes records from its consumer and calls a function for each.
+
+Decides: when a call begins, what is acknowledged, and when no more records are taken. A rebalance waits for
+the calls that have begun; records that have not begun are dropped, since their next owner gets them.
+
+A record of a retry topic waits here until its time comes. Behind a record that is not handled nothing of its
+partition is committed, so a crash repeats what was handled behind it, and no record is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Collection, Hashable
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from raftlog.client.messages import Message
+from raftlog.client.worker.early import EarlyRecords
+from raftlog.client.worker.failures import Failures
+from raftlog.client.worker.lanes import Lanes
+from raftlog.client.worker.options import WorkerOptions
+from raftlog.client.worker.progress import Progress
+from raftlog.clock import Clock
+from raftlog.errors import InvalidRecord
+from raftlog.records.failures import FailedRecord, Origin, retry_topic
+from raftlog.types import TopicPartition
+
+HELD_MAX: Final = 1000  # records that have not begun
+TAKE_S: Final = 1.0
+Call = Callable[[Message], Awaitable[BaseException | None]]
+"""Calls the user's function. Raises what it raises; returns what must end the process, such as SystemExit."""
+_log = logging.getLogger("raftlog.client")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A record: as it was taken, and as its producer sent it."""
+
+    taken: Message
+    record: FailedRecord
+    progress: Progress
+    lane: Hashable
+
+    @property
+    def message(self) -> Message:
+        """What the function gets: the record where it was first, whatever topic it came from."""
+        sent = self.record
+        return Message(*sent.origin, sent.timestamp_ms, sent.key, sent.value, sent.headers, self.taken.crc)
+
+
+class Records(Protocol):
+    """What a worker needs of its consumer; see ``ConsumerCore``."""
+
+    is_handling: bool
+
+    @property
+    def epoch(self) -> int:
+        """Rises whenever partitions are lost: records handed out in an earlier one are dropped."""
+
+    async def take(self, count_max: int, wait_s: float) -> tuple[int, list[Message]]:
+        """The epoch, and records of one partition; none when none come in time."""
+
+    def acknowledge(self, message: Message) -> None:
+        """It is processed, and so are those before it."""
+
+    def pause(self, targets: Collection[TopicPartition], *, is_paused: bool) -> None:
+        """Hand out no records of these partitions, or again."""
+
+    async def close(self) -> None:
+        """Commit, leave, and end."""
+
+
+class WorkerCore:
+    """A worker that runs once."""
+
+    def __init__(
+        self, options: WorkerOptions, consumer: Records, failures: Failures, call: Call, clock: Clock
+    ) -> None:
+        self.options = options
+        self._consumer = consumer
+        self._failures = failures
+        self._call = call
+        self._clock = clock
+        self._retry_topics = {retry_topic(topic, options.consumer.group) for topic in options.topics}
+        self._epoch = -1
+        self._progress: dict[TopicPartition, Progress] = {}
+        self._lanes: Lanes[_Job] = Lanes()
+        self._held_bytes = 0
+        self._early = EarlyRecords[_Job](clock)
+        self._calls: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> BaseException | None:
+        """Handle records until ``stop``; returns what ended the worker instead, if anything did."""
+        tasks = [asyncio.create_task(self._take()), asyncio.create_task(self._admit())]
+        try:
+            return await self._ended
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._calls:
+                await asyncio.wait(self._calls, timeout=self.options.close_timeout_s)
+            if self._calls:
+                _log.warning("calls in progress after close_timeout: %d", len(self._calls))
+            await self._consumer.close()
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Begin no more calls; ``run`` returns once those that have begun are over."""
+        if not self._ended.done():
+            self._ended.set_result(error)
+
+    # Records that come.
+
+    async def _take(self) -> None:
+        try:
+            while True:
+                self._changed.clear()
+                if self._has_room:
+                    self._accept(*await self._consumer.take(self.options.consumer.max_records, TAKE_S))
+                else:
+                    await self._changed.wait()
+                self._begin_calls()
+        except Exception as error:
+            self.stop(error)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._lanes) < HELD_MAX and self._held_bytes < self.options.consumer.prefetch_bytes
+
+    def _accept(self, epoch: int, messages: list[Message]) -> None:
+        if epoch != self._epoch:  # another assignment: what has not begun comes again, here or elsewhere
+            self._epoch = epoch
+            self._progress = {}
+            self._drop()
+        for message in messages:
+            target = TopicPartition(message.topic, message.partition)
+            progress = self._progress.setdefault(target, Progress())
+            progress.add(message)
+            record = self._as_sent(message)
+            job = _Job(message, record, progress, self._lane(record))
+            if record.not_before_ms <= self._clock.wall_ms():
+                self._hold(job)
+            elif self._early.add(record.not_before_ms, job, target, message.size_bytes):
+                self._consumer.pause([target], is_paused=True)
+
+    def _hold(self, job: _Job) -> None:
+        self._lanes.add(job.lane, job)
+        self._held_bytes += job.taken.size_bytes
+
+    def _drop(self) -> None:
+        self._lanes.clear()
+        self._held_bytes = 0
+        self._early.clear()
+
+    async def _admit(self) -> None:
+        """Records of retry topics, when their time comes."""
+        while True:
+            await self._early.wait()
+            for job in self._early.due():
+                self._hold(job)
+            self._begin_calls()
+            if self._consumer.epoch == self._epoch:
+                self._consumer.pause(self._early.roomy(), is_paused=False)
+
+    def _as_sent(self, message: Message) -> FailedRecord:
+        """A record that did not come from a retry topic has not failed yet."""
+        if message.topic in self._retry_topics:
+            with contextlib.suppress(InvalidRecord):
+                return FailedRecord.from_retry(
+                    message.key, message.value, message.headers, message.timestamp_ms
+                )
+        return FailedRecord(
+            origin=Origin(message.topic, message.partition, message.offset),
+            key=message.key,
+            value=message.value,
+            headers=message.headers,
+            timestamp_ms=message.timestamp_ms,
+            attempts=0,
+            reason="",
+            failed_ms=0,
+        )
+
+    def _lane(self, record: FailedRecord) -> Hashable:
+        """Retries are in the lane of their first topic, so that no key is handled twice at a time."""
+        order, origin = self.options.order, record.origin
+        if order == "partition":
+            return origin.topic, origin.partition
+        if order == "key" and record.key is not None:
+            return origin.topic, record.key
+        return origin
+
+    # Calls.
+
+    def _begin_calls(self) -> None:
+        if self._consumer.epoch != self._epoch:
+            self._drop()  # a rebalance has begun
+        while len(self._calls) < self.options.concurrency and not self._ended.done():
+            job = self._lanes.begin()
+            if job is None:
+                break
+            self._held_bytes -= job.taken.size_bytes
+            task = asyncio.create_task(self._handle(job))
+            self._calls.add(task)
+            task.add_done_callback(self._call_ended)
+        self._consumer.is_handling = bool(self._calls)
+
+    def _call_ended(self, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        self._changed.set()
+        self._begin_calls()
+
+    async def _handle(self, job: _Job) -> None:
+        try:
+            ends_worker = await self._attempt(job)
+        except Exception as error:
+            ends_worker = error
+        self._lanes.end(job.lane)
+        if ends_worker is not None:
+            self.stop(ends_worker)
+            return
+        last = job.progress.handled(job.taken.offset)
+        if last is not None and self.options.consumer.delivery == "at_least_once":
+            target = TopicPartition(last.topic, last.partition)
+            if self._progress.get(target, job.progress) is job.progress:  # not yet begun anew
+                self._consumer.acknowledge(last)
+
+    async def _attempt(self, job: _Job) -> BaseException | None:
+        """One call, and what becomes of the record if it fails. Returns or raises what ends the worker."""
+        try:
+            return await self._call(self.options.decoders.decode(job.message))
+        except Exception as error:
+            failed = replace(
+                job.record,
+                attempts=job.record.attempts + 1,
+                reason=f"{type(error).__name__}: {error}",
+                failed_ms=self._clock.wall_ms(),
+            )
+            await self._failures.put_aside(failed, error)
+            return None

@@ -1,0 +1,108 @@
+"""The workers of one client: they begin and end together."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import NamedTuple
+
+from raftlog.client.admin import AsyncTopics
+from raftlog.client.consumer.core import ConsumerCore
+from raftlog.client.consumer.options import ConsumerOptions
+from raftlog.client.receipts import Receipt
+from raftlog.client.session import Session
+from raftlog.client.worker.calls import Calls
+from raftlog.client.worker.core import WorkerCore
+from raftlog.client.worker.failures import Failures
+from raftlog.client.worker.options import WorkerOptions
+from raftlog.records.builder import Record
+
+
+class Registered(NamedTuple):
+    """A worker that will run."""
+
+    options: WorkerOptions
+    make_calls: Callable[[], Calls]
+
+
+class Workers:
+    """All on the loop of the session."""
+
+    def __init__(
+        self,
+        session: Session,
+        topics: AsyncTopics,
+        make_consumer: Callable[[ConsumerOptions], ConsumerCore],
+        send: Callable[..., Awaitable[Receipt]],
+    ) -> None:
+        self._session = session
+        self._topics = topics
+        self._make_consumer = make_consumer
+        self._send = send
+        self._cores: list[WorkerCore] = []
+        self._is_stopping = False
+
+    async def run(self, registered: Sequence[Registered]) -> BaseException | None:
+        """Handle records until ``stop``; returns what ended them instead, such as ``UnknownTopic``."""
+        if not registered:
+            raise ValueError("this client has no worker; decorate a function with client.worker(...) first")
+        if self._cores:
+            raise RuntimeError("the workers of this client run already")
+        self._is_stopping = False
+        runs = [self._run_one(each) for each in registered]
+        try:
+            ended = await asyncio.gather(*runs, return_exceptions=True)
+        finally:
+            self._cores.clear()
+        return next((error for error in ended if error is not None), None)
+
+    def stop(self) -> None:
+        """Begin no more calls; ``run`` returns once those that have begun are over."""
+        self._is_stopping = True
+        for core in self._cores:
+            core.stop()
+
+    async def _run_one(self, worker: Registered) -> BaseException | None:
+        options, calls = worker.options, worker.make_calls()
+        try:
+            failures = Failures(options, self._append, self._session.rng)
+            await failures.make_topics(self._topics)
+            if self._is_stopping:
+                return None
+            consumer = self._make_consumer(options.consumer)
+            core = WorkerCore(options, consumer, failures, calls, self._session.clock)
+            self._cores.append(core)
+            return await core.run()
+        finally:
+            calls.close()
+            self.stop()  # where one ends, all end
+
+    async def _append(self, topic: str, partition: int, record: Record) -> None:
+        value, key, headers, time_ms = record
+        known_ms = time_ms if time_ms is not None and time_ms >= 0 else None
+        await self._send(topic, value, key=key, partition=partition, headers=headers, timestamp=known_ms)
+
+
+@contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM call ``stop``, a second one has its usual effect. Only in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, before[signal.Signals(number)])
+        stop()
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
