@@ -63,7 +63,7 @@ class CoreOdds:
         added = {
             "slow links": slow,
             "fill the disk": odds(0.1),
-            "absent": rng.choice((0.0, 0.0, 0.005, 0.02)),
+            "absent": rng.choice((0.0, 0.0, 0.0, 0.01)),
         }
         return replace(drawn, timed={**drawn.timed, **{kind: odd for kind, odd in added.items() if odd}})
 
