@@ -71,7 +71,7 @@ class RequestPipeline:
             services.gateway, services.rng, services.limits.produce_timeout_ms_default
         )
         self.metrics = HttpMetrics(services, self.admission, self.disconnect_watcher)
-        self._life = f"{services.rng.getrandbits(48):012x}"
+        self._incarnation = f"{services.rng.getrandbits(48):012x}"
         self._numbers = itertools.count(1)
         self._monotonic = services.clock.monotonic
         self._access = Access(services)
@@ -129,7 +129,7 @@ class RequestPipeline:
             self.admission,
             self.disconnect_watcher,
             self._batcher,
-            f"{self._life}-{next(self._numbers):x}",
+            f"{self._incarnation}-{next(self._numbers):x}",
         )
 
     async def _handle(self, call: Call, path: str) -> web.StreamResponse:

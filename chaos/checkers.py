@@ -49,7 +49,13 @@ def duplicates(history: History) -> Iterator[Anomaly]:
 
 
 def lost_writes(history: History) -> Iterator[Anomaly]:
-    """An acknowledged value is not in the final read, nor deleted."""
+    """An acknowledged value is not in the final read, nor deleted.
+
+    Without a final read: no poll returned it, although polls got past its offset.
+    """
+    if not history.final:
+        yield from _passed_over(history)
+        return
     read = {(poll.partition, value) for poll in history.final for _, value in poll.records}
     starts = history.log_starts()
     for send in history.sends:
@@ -59,10 +65,26 @@ def lost_writes(history: History) -> Iterator[Anomaly]:
             yield Anomaly("lost write", send.partition, f"{send.value!r} was acknowledged at {send.offset}")
 
 
+def _passed_over(history: History) -> Iterator[Anomaly]:
+    read: dict[int, dict[str, int]] = defaultdict(dict)  # by partition: values, and where each was first
+    for poll in history.polls:
+        for offset, value in poll.records:
+            known = read[poll.partition].setdefault(value, offset)
+            read[poll.partition][value] = min(known, offset)
+    ends = {partition: max(firsts.values()) for partition, firsts in read.items()}
+    for send in history.sends:
+        if send.outcome is not Outcome.ACKNOWLEDGED or send.offset is None:
+            continue
+        if send.value not in read[send.partition] and send.offset <= ends.get(send.partition, -1):
+            yield Anomaly("lost write", send.partition, f"{send.value!r} was acknowledged at {send.offset}")
+
+
 def unread_again(history: History) -> Iterator[Anomaly]:
     """A value that some poll returned is not in the final read, nor deleted: it was readable and then
     lost.
     """
+    if not history.final:
+        return
     read = {(poll.partition, value) for poll in history.final for _, value in poll.records}
     starts = history.log_starts()
     for poll in history.polls:

@@ -74,7 +74,7 @@ class GroupsState:
         return msgspec.msgpack.encode((SNAPSHOT_VERSION, [(row.key, row.value) for row in rows]))
 
     def restore(self, snapshot: bytes) -> None:
-        """Become this state; an empty snapshot is the state at birth. Raises ``ValueError``."""
+        """Become this state; an empty snapshot is the initial state. Raises ``ValueError``."""
         self.groups, self.offsets = {}, {}
         if not snapshot:
             return

@@ -185,7 +185,7 @@ class OutOfOrderSequence(Rejected):
 
 
 class ProducerFenced(Rejected):
-    """``current_epoch`` belongs to a newer life of this producer."""
+    """``current_epoch`` belongs to a newer incarnation of this producer."""
 
     code = "producer_fenced"
 

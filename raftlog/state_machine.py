@@ -23,4 +23,4 @@ class StateMachine(Protocol[Entry_contra, Reply_co]):
         """The whole state, versioned, in the same bytes on every replica."""
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the state that ``snapshot`` describes. An empty one means the state at birth."""
+        """Become the state that ``snapshot`` describes. An empty one means the initial state."""

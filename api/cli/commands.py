@@ -133,6 +133,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "latency",
         "Produce one record at a time to the first partition, and wait for each.",
     ),
+    "chaos check": (
+        "chaos.commands",
+        "check",
+        "Check a history of sends and polls for anomalies; ends with 1 if there are any.",
+    ),
 }
 _GROUPS = {
     "topic": "Create, show, change and delete topics.",
@@ -141,6 +146,7 @@ _GROUPS = {
     "group": "Consumer groups: members, committed offsets, lag.",
     "bench": "Load a running cluster and measure it.",
     "inspect": "Show files of a broker, without a broker.",
+    "chaos": "Check what clients saw under faults.",
 }
 
 

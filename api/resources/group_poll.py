@@ -68,6 +68,10 @@ class _Poll:
         """The time that is left."""
         return max(0, round((self.ends_at - asyncio.get_running_loop().time()) * 1000))
 
+    def is_given(self, target: TopicPartition) -> bool:
+        """Whether the request says where to read in this partition."""
+        return any(TopicPartition(each.topic, each.partition) == target for each in self.wanted.positions)
+
 
 async def poll(call: Call) -> web.StreamResponse:
     """Commit what is acknowledged, join if that is needed, and read."""
@@ -239,7 +243,7 @@ async def _records(state: _Poll) -> list[bodies.Message]:
             try:
                 result = await read_in_turn(partial(read_at_once, call, target), request, turn)
             except OffsetOutOfRange as error:
-                state.positions[target] = _nearest(state.positions[target], error)
+                state.positions[target] = _nearest(state.positions[target], error, state.is_given(target))
                 continue
             view = View(target=target, format=FORMATS[0], limit=limit)
             page = await view.page(result, turn)
@@ -249,9 +253,14 @@ async def _records(state: _Poll) -> list[bodies.Message]:
     return found
 
 
-def _nearest(offset: int, error: OffsetOutOfRange) -> int:
-    """Retention deleted the records at a position, or a recovery those before it."""
+def _nearest(offset: int, error: OffsetOutOfRange, is_given: bool) -> int:
+    """Retention deleted the records at a position, or a recovery those before it.
+
+    A position above the end that the request gave is a mistake of the client, and the error is raised.
+    """
     start, end = int(str(error.details.get("start", 0))), int(str(error.details.get("end", offset)))
+    if is_given and offset > end:
+        raise error
     return min(max(offset, start), end)
 
 

@@ -25,7 +25,7 @@ from raftlog.core.membership import Membership
 from raftlog.errors import CorruptBatch, OffsetOutOfRange, RaftlogError
 from raftlog.records.batch import check_batch, split_batches
 from raftlog.records.reader import read_records
-from raftlog.repair.scrubbing import rested_in
+from raftlog.repair.scrubbing import scrub_ranges
 from raftlog.repair.verify import examine
 from raftlog.storage import twin_file
 from raftlog.storage.segmented_log import SegmentedLog
@@ -237,7 +237,7 @@ class _Case:
         assert machine.broker is not None
         log = machine.broker.manager.replicas[TOPIC, 0].group.log
         assert isinstance(log, SegmentedLog)
-        active = rested_in(log)[-1]
+        active = scrub_ranges(log)[-1]
         if active.size:
             position = self._use_rng.randrange(active.size)
             machine.disk.flip_bit(active.path, position, self._use_rng.randrange(8))

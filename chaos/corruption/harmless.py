@@ -22,7 +22,7 @@ from raftlog.records.batch import Batch, check_batch, parse_header
 from raftlog.storage.epochs import EPOCHS_NAME, load_epochs
 from raftlog.storage.members import MEMBERS_NAME, load_members, membership_in
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX
-from raftlog.storage.slots import SLOT_NAMES, ReplicaState, Slot, newborn, read_slot
+from raftlog.storage.slots import SLOT_NAMES, ReplicaState, Slot, initial_state, read_slot
 from raftlog.storage.sparse_index import build_index
 from raftlog.storage.state_files import CHECKPOINT_NAME, STATE_SUFFIX
 from raftlog.testing.fake_filesystem import FakeFilesystem
@@ -157,7 +157,7 @@ def _of_members(disk: Disk, folder: str) -> str | None:
 
 def _state(image: Image, folder: str) -> ReplicaState:
     """The content of the slot with the highest number."""
-    return max(_slots(image, folder), key=lambda slot: slot.sequence, default=Slot(0, newborn())).state
+    return max(_slots(image, folder), key=lambda slot: slot.sequence, default=Slot(0, initial_state())).state
 
 
 def _slots(image: Image, folder: str) -> list[Slot]:

@@ -118,7 +118,7 @@ class ForkedBroker:
 
 
 def _run(settings: BrokerSettings, log: Path, faults: Faults, control: socket.socket) -> NoReturn:
-    """The whole life of the fork."""
+    """All that the fork does, from start to end."""
     status = 1
     try:
         for other in _open_here:

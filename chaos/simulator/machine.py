@@ -120,9 +120,9 @@ class Machine:
         self.incarnation += 1
         self.is_stopping = False
         self._observer.starts(self)
-        self.process = process = Process(f"{self.name} life {self.incarnation}", self.rate)
+        self.process = process = Process(f"{self.name} incarnation {self.incarnation}", self.rate)
         self._transport = run.network.transport(self.node, process)
-        run.trace.note(self.node, f"starts, life {self.incarnation}")
+        run.trace.note(self.node, f"starts, incarnation {self.incarnation}")
         self._observer.began(self, process)
         run.loop.start_in(process, self._live(process, self._transport))
 
@@ -134,7 +134,9 @@ class Machine:
             clock=clock,
             transport=transport,
             secret=SECRET,
-            rng=random.Random(f"{run.seed} broker {self.node} life {self.incarnation}"),
+            rng=random.Random(
+                f"{run.seed} broker {self.node} life {self.incarnation}"
+            ),  # a seed means the same for ever
             run_syncs=self.syncs.run,
             on_fatal=self._fatal,
         )

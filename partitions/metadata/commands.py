@@ -24,7 +24,7 @@ ENCODING_VERSION: Final = 1
 
 
 class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="register_broker"):
-    """A broker's process has come to life, if the one that it knew of is still the newest that registered."""
+    """A broker's process has started, if the one that it knew of is still the newest that registered."""
 
     broker_id: NodeId
     incarnation: str

@@ -13,7 +13,7 @@ _FIRST_PRODUCER = ProducerId(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerInfo:
-    """One registered broker. ``incarnation`` is new in every life of its process."""
+    """One registered broker. ``incarnation`` is new whenever its process starts."""
 
     broker_id: NodeId
     incarnation: str
@@ -40,7 +40,7 @@ class UnsafeRecovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInfo:
-    """Where one partition lives; ``replicas[0]`` is the preferred leader.
+    """Where one partition is; ``replicas[0]`` is the preferred leader.
 
     ``replicas`` are the voters that a leader last reported; the present ones stand in the group's own log.
     """

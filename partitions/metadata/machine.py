@@ -90,7 +90,7 @@ class MetadataMachine:
         return encode_image(self.image)
 
     def restore(self, snapshot: bytes) -> None:
-        """Become what ``snapshot`` describes; an empty one means the image at birth."""
+        """Become what ``snapshot`` describes; an empty one means the initial image."""
         self.image = decode_image(snapshot) if snapshot else MetadataImage()
         self._tell()
 

@@ -112,7 +112,7 @@ def recovered_unsafely(image: MetadataImage, command: RecoveredUnsafely, version
 
 
 def disk_replaced(image: MetadataImage, broker: NodeId, version: int) -> MetadataImage:
-    """All that a broker held is gone with its disk: wherever it had replicas, it is a newcomer."""
+    """All that a broker held is gone with its disk: wherever it had replicas, it is an added replica."""
 
     def begins_anew(partition: PartitionInfo) -> PartitionInfo:
         if broker not in partition.all_replicas or broker in partition.added:
@@ -123,7 +123,7 @@ def disk_replaced(image: MetadataImage, broker: NodeId, version: int) -> Metadat
 
 
 def _begins(node: NodeId, voters: set[NodeId], target: tuple[NodeId, ...], report: ReplicasChanged) -> bool:
-    """Whether a newcomer is one still: it does not vote yet, or the first membership is still in force."""
+    """Whether an added replica is one still: it does not vote yet, or the first membership is in force."""
     return report.membership_index < 0 if node in voters else node in target
 
 

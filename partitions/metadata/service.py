@@ -113,7 +113,7 @@ class Controller:
 
     @property
     def is_registered(self) -> bool:
-        """Whether the metadata here shows this life of this broker, with its addresses."""
+        """Whether the metadata here shows this incarnation of this broker, with its addresses."""
         shown = self.image.brokers.get(self._registration.broker_id)
         mine = self._registration
         return shown is not None and (
@@ -342,7 +342,7 @@ class Controller:
     # Keeping this broker registered.
 
     async def _keep_registered(self) -> None:
-        """Register at the start of this life, and again should the metadata show otherwise.
+        """Register at the start of this process, and again should the metadata show otherwise.
 
         Never against a later process of this broker: two processes with one id would register in turns.
         """

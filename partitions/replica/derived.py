@@ -38,7 +38,7 @@ class DerivedState(Protocol):
         """The whole state, versioned, in the same bytes on every replica."""
 
     def restore(self, snapshot: bytes) -> None:
-        """Become this state; an empty snapshot is the state at birth."""
+        """Become this state; an empty snapshot is the initial state."""
 
     def leads(self, log: DerivedLog | None) -> None:
         """This replica leads from now on, or no longer."""

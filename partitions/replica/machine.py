@@ -38,7 +38,7 @@ class PartitionMachine:
         return _LENGTH.pack(len(producers)) + producers + self._derived.snapshot()
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the state that ``snapshot`` describes; an empty one means the state at birth."""
+        """Become the state that ``snapshot`` describes; an empty one means the initial state."""
         if self._derived is None:
             self.producers.restore(snapshot)
             return

@@ -124,7 +124,7 @@ class ProducerTable:
         return b"".join([_HEAD.pack(SNAPSHOT_VERSION, *self._clock), *self._rows.values()])
 
     def restore(self, snapshot: bytes) -> None:
-        """Become the table that ``snapshot`` describes; an empty one means the table at birth."""
+        """Become the table that ``snapshot`` describes; an empty one means the initial table."""
         self._clock = -1, -1, 0, 0
         self._rows.clear()
         if not snapshot:

@@ -159,7 +159,7 @@ class InFlight(Generic[Handle]):
         return Begun(len(found))
 
     def _find(self, header: BatchHeader) -> _Pending[Handle] | _Pending[None] | None:
-        """The same batch of the same life of its producer, if its like is remembered."""
+        """The same batch of the same producer epoch, if it is remembered."""
         sequences = (header.base_sequence, header.last_sequence)
         epoch = header.producer_epoch
         tail = self._tail(header.producer_id)
@@ -184,7 +184,7 @@ class InFlight(Generic[Handle]):
 
 
 def _follows(header: BatchHeader, tail: tuple[int, int]) -> bool:
-    """Whether this is the next batch of the same life of its producer."""
+    """Whether this is the next batch of the same producer epoch."""
     return header.producer_epoch == tail[0] and header.base_sequence == (tail[1] + 1) & SEQUENCE_MAX
 
 

@@ -181,7 +181,7 @@ class GroupHost:
         group_id: GroupId,
         announces_commits: bool,
     ) -> Raft:
-        log.keep_birth(first)
+        log.store_initial_membership(first)
         restored = log.restored(first)
         checkpoint = log.load_checkpoint()
         if checkpoint is not None and checkpoint[0] > restored.commit_hint:
@@ -217,7 +217,7 @@ class GroupHost:
         if is_cancelled:
             raise asyncio.CancelledError
 
-    # The life of the host.
+    # Start and stop.
 
     async def start(self) -> None:
         """Listen, dial the peers and begin to tick."""
@@ -284,7 +284,7 @@ class GroupHost:
         return self._transport.send(to, encode_message(group, message, payload))
 
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
-        """Keep these informed that this broker lives, and watch them."""
+        """Keep these informed that this broker is alive, and watch them."""
         self._watch.watch_peers(peers - {self.node_id})
 
     def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:

@@ -28,7 +28,7 @@ class PeerWatch:
 
     @property
     def known(self) -> list[NodeId]:
-        """Peers that want to hear that this broker lives: those of its groups, and those that are linked."""
+        """Peers that want to hear that this broker is alive: those of its groups, and linked ones."""
         return sorted(self._met | self._connected.keys())
 
     @property

@@ -39,8 +39,8 @@ _log = logging.getLogger("raftlog.node")
 class Calls:
     """One broker's open questions and the services it offers to its peers.
 
-    ``first_id`` should be drawn anew in each life of a process: the answer to a question of an
-    earlier life must not be taken for the answer to one of this.
+    ``first_id`` should be drawn anew in each incarnation of a process: the answer to a question of an
+    earlier one must not be taken for the answer to one of this.
     """
 
     def __init__(self, transport: Transport, *, first_id: int) -> None:

@@ -21,12 +21,12 @@ from raftlog.clock import Clock
 from raftlog.errors import LogCorrupt
 from raftlog.node.blocking import RunBlocking
 from raftlog.repair.scrubbing import (
-    Rested,
+    ScrubRange,
     check_index,
-    check_rested,
+    check_range,
     check_slots_and_epochs,
     check_states,
-    rested_in,
+    scrub_ranges,
 )
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import LogChange
@@ -98,15 +98,15 @@ class Scrubber:
             if replica.group.stopped is None:
                 await self._small_files(replica)
             done = -1
-            while replica.group.stopped is None and (rested := _next(replica.log, done)) is not None:
-                await self._segment(replica, rested)
-                done = rested.first
+            while replica.group.stopped is None and (part := _next(replica.log, done)) is not None:
+                await self._segment(replica, part)
+                done = part.first
         self.counts.last_cycle_ended_ms = self.clock.wall_ms()
 
-    async def _segment(self, replica: Scrubbed, rested: Rested) -> None:
-        place, removals = (0, rested.first), replica.log.removals
-        while place[0] < rested.size:
-            check = partial(check_rested, self.filesystem, rested, replica.log.terms(), place, STEP_BYTES)
+    async def _segment(self, replica: Scrubbed, part: ScrubRange) -> None:
+        place, removals = (0, part.first), replica.log.removals
+        while place[0] < part.size:
+            check = partial(check_range, self.filesystem, part, replica.log.terms(), place, STEP_BYTES)
             try:
                 following = await self.run_blocking(check)
             except (LogCorrupt, OSError) as error:
@@ -116,9 +116,9 @@ class Scrubber:
                 return
             await self._pause(following[0] - place[0])
             place = following
-        newest = next((each for each in replica.log.closed_segments if each.base == rested.first), None)
+        newest = next((each for each in replica.log.closed_segments if each.base == part.first), None)
         if newest is not None:
-            index = partial(check_index, self.filesystem, rested, newest)
+            index = partial(check_index, self.filesystem, part, newest)
             damaged = await self.run_blocking(index)
             if replica.log.removals == removals and not replica.log.is_changing:
                 self._note(damaged)
@@ -147,6 +147,6 @@ class Scrubber:
         await asyncio.sleep(size / self.bytes_per_s if self.bytes_per_s else 0)
 
 
-def _next(log: SegmentedLog, done: int) -> Rested | None:
+def _next(log: SegmentedLog, done: int) -> ScrubRange | None:
     """The oldest segment behind those that are done. Retention may have removed some meanwhile."""
-    return next((rested for rested in rested_in(log) if rested.first > done), None)
+    return next((part for part in scrub_ranges(log) if part.first > done), None)

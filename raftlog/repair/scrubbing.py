@@ -21,7 +21,7 @@ from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.storage.slots import SLOT_NAMES, Slot, Trouble
+from raftlog.storage.slots import SLOT_NAMES, Slot, SlotError
 from raftlog.storage.sparse_index import (
     INDEX_INTERVAL_BYTES,
     SegmentSummary,
@@ -34,7 +34,7 @@ from raftlog.types import EntryId, Index
 
 
 @dataclass(frozen=True, slots=True)
-class Rested:
+class ScrubRange:
     """A segment as the open log knows it; of the active one what is durable."""
 
     path: str
@@ -44,12 +44,12 @@ class Rested:
     is_closed: bool = True
 
 
-def rested_in(log: SegmentedLog) -> list[Rested]:
+def scrub_ranges(log: SegmentedLog) -> list[ScrubRange]:
     """The closed segments of an open log, oldest first, and then the active one, as far as it is durable."""
     segments = [(each, True) for each in log.closed_segments]
     segments.append((log.durable_part_of_active, False))
     return [
-        Rested(
+        ScrubRange(
             segment_path(log.directory, each.base) + LOG_SUFFIX,
             each.base,
             each.last,
@@ -60,8 +60,8 @@ def rested_in(log: SegmentedLog) -> list[Rested]:
     ]
 
 
-def check_rested(
-    filesystem: Filesystem, rested: Rested, terms: Sequence[EntryId], place: tuple[int, int], bytes_max: int
+def check_range(
+    filesystem: Filesystem, part: ScrubRange, terms: Sequence[EntryId], place: tuple[int, int], bytes_max: int
 ) -> tuple[int, int]:
     """Read on from a batch; return where the next one begins, and its offset. Raises ``LogCorrupt``.
 
@@ -70,14 +70,14 @@ def check_rested(
     position, expected = place
     starts = [entry.index for entry in terms]
     try:
-        file = filesystem.open(rested.path)
+        file = filesystem.open(part.path)
     except FileNotFoundError:
-        raise LogCorrupt(f"{rested.path}: the file is gone") from None
+        raise LogCorrupt(f"{part.path}: the file is gone") from None
     start = position
     try:
-        if file.size < rested.size or (rested.is_closed and file.size > rested.size):
-            raise BatchDamaged(min(file.size, rested.size), f"{file.size} bytes in place of {rested.size}")
-        for at, batch in walk_batches(file, position, rested.size, expected):
+        if file.size < part.size or (part.is_closed and file.size > part.size):
+            raise BatchDamaged(min(file.size, part.size), f"{file.size} bytes in place of {part.size}")
+        for at, batch in walk_batches(file, position, part.size, expected):
             header = batch.header
             term = terms[max(bisect_right(starts, expected) - 1, 0)].term
             if header.leader_epoch != term:
@@ -87,7 +87,7 @@ def check_rested(
                 break
     except BatchDamaged as damage:
         raise LogCorrupt(
-            f"{rested.path} at position {damage.position}: {damage.reason}; it is repaired from its peers"
+            f"{part.path} at position {damage.position}: {damage.reason}; it is repaired from its peers"
         ) from None
     finally:
         file.close()
@@ -99,7 +99,7 @@ def check_slots_and_epochs(filesystem: Filesystem, directory: str) -> Sequence[s
     found = [
         f"{directory}/{name}"
         for name, slot in zip(SLOT_NAMES, found_slots(filesystem, directory), strict=True)
-        if slot in (Trouble.LOST, Trouble.ABSENT) or (isinstance(slot, Slot) and slot.was_repaired)
+        if slot in (SlotError.LOST, SlotError.ABSENT) or (isinstance(slot, Slot) and slot.was_repaired)
     ]
     epochs = f"{directory}/{EPOCHS_NAME}"
     if filesystem.exists(epochs) and load_epochs(filesystem, directory)[-1] < 0:
@@ -116,18 +116,18 @@ def check_states(filesystem: Filesystem, directory: str, log_start: Index) -> Se
     return found
 
 
-def check_index(filesystem: Filesystem, rested: Rested, closed: ClosedSegment) -> Sequence[str]:
+def check_index(filesystem: Filesystem, part: ScrubRange, closed: ClosedSegment) -> Sequence[str]:
     """The path of an index that is not that of its segment. It is built again."""
-    path = rested.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
-    summary = SegmentSummary(rested.first, rested.last, rested.size, closed.max_timestamp, closed.stored_ms)
+    path = part.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
+    summary = SegmentSummary(part.first, part.last, part.size, closed.max_timestamp, closed.stored_ms)
     if load_index(filesystem, path, summary, INDEX_INTERVAL_BYTES) is not None:
         return []
     try:
-        file = filesystem.open(rested.path)
+        file = filesystem.open(part.path)
     except FileNotFoundError:
         return []  # retention was faster
     with contextlib.closing(file), contextlib.suppress(BatchDamaged):
-        index, built = build_index(walk_headers(file, 0, rested.size), INDEX_INTERVAL_BYTES)
+        index, built = build_index(walk_headers(file, 0, part.size), INDEX_INTERVAL_BYTES)
         if built == summary:
             write_index(filesystem, path, index, summary)
     return [path]

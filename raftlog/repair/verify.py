@@ -20,7 +20,7 @@ from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
 from raftlog.storage.filesystem import Filesystem, file_size
 from raftlog.storage.members import MEMBERS_NAME, load_members
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
-from raftlog.storage.slots import SLOT_NAMES, UNKNOWN_TERMS, ReplicaState, Slot, Trouble, newborn
+from raftlog.storage.slots import SLOT_NAMES, UNKNOWN_TERMS, ReplicaState, Slot, SlotError, initial_state
 from raftlog.storage.sparse_index import SegmentSummary, load_index, load_summary
 from raftlog.storage.state_files import (
     CHECKPOINT_NAME,
@@ -97,8 +97,8 @@ class _Examiner:
         names = self._filesystem.list_directory(self._directory)
         found = found_slots(self._filesystem, self._directory)
         newest = newest_slot(found)
-        in_doubt = doubt(found) if _has_lived(names, found) else None
-        state = newborn() if newest is None else newest.state
+        in_doubt = doubt(found) if _was_used(names, found) else None
+        state = initial_state() if newest is None else newest.state
         self._seen = seen = VerifyReport(directory=self._directory, state=state, doubt=in_doubt)
         if newest is not None and state.is_given_up:
             self._damaged(
@@ -107,7 +107,7 @@ class _Examiner:
             return seen
         if in_doubt is not None:
             for name, slot in zip(SLOT_NAMES, found, strict=True):
-                if isinstance(slot, Trouble) and slot is not Trouble.TORN:
+                if isinstance(slot, SlotError) and slot is not SlotError.TORN:
                     self._damaged(name, slot.value)
         for name, slot in zip(SLOT_NAMES, found, strict=True):
             if isinstance(slot, Slot) and slot.was_repaired:
@@ -309,7 +309,7 @@ def _place(summary: SegmentSummary) -> tuple[int, int, int]:
     return summary.base_offset, summary.last_offset, summary.size_bytes
 
 
-def _has_lived(names: list[str], found: list[Slot | Trouble]) -> bool:
+def _was_used(names: list[str], found: list[Slot | SlotError]) -> bool:
     """Whether anything was ever durable here: else the directory was just being made."""
     left = (EPOCHS_NAME, CHECKPOINT_NAME, MEMBERS_NAME)
     return any(name.endswith((LOG_SUFFIX, STATE_SUFFIX)) or name in left for name in names) or any(

@@ -29,10 +29,10 @@ from raftlog.storage.slots import (
     DurableEnd,
     ReplicaState,
     Slot,
-    Trouble,
+    SlotError,
     encode_slot,
     highest_number,
-    newborn,
+    initial_state,
     read_slot,
 )
 from raftlog.types import Index, Term
@@ -86,9 +86,9 @@ class DurableState:
         found = found_slots(filesystem, directory)
         newest = newest_slot(found)
         if newest is None or doubt(found) is not None:
-            if is_new and is_being_born(found):
+            if is_new and is_being_created(found):
                 is_rejoining |= newest is not None and newest.state.hard_state.is_rejoining
-                return cls._born(filesystem, directory, newborn(is_rejoining=is_rejoining))
+                return cls._create(filesystem, directory, initial_state(is_rejoining=is_rejoining))
             raise SlotsInDoubt(
                 f"{directory}: {doubt(found)}, so a vote may be forgotten; this replica takes no part until "
                 "all its peers have said which terms they know"
@@ -97,21 +97,22 @@ class DurableState:
         # It may be in the page cache only, in a page that a failed sync has left clean, and is relied
         # upon from now on. Should the power go meanwhile, the other slot counts, as it would have before.
         _make_durable(filesystem, f"{directory}/{SLOT_NAMES[at]}", encode_slot(newest.sequence, newest.state))
-        if found[1 - at] is Trouble.ABSENT:  # the power went at its birth; later its name would not be synced
-            born = newborn(is_rejoining=newest.state.hard_state.is_rejoining)
-            _make_durable(filesystem, f"{directory}/{SLOT_NAMES[1 - at]}", encode_slot(0, born))
+        # Power was lost while it was created; later nothing would sync the name of the other slot.
+        if found[1 - at] is SlotError.ABSENT:
+            created = initial_state(is_rejoining=newest.state.hard_state.is_rejoining)
+            _make_durable(filesystem, f"{directory}/{SLOT_NAMES[1 - at]}", encode_slot(0, created))
         sequence = newest.sequence
-        if found[1 - at] is Trouble.TORN:
+        if found[1 - at] is SlotError.TORN:
             sequence = max(sequence, highest_number(filesystem, f"{directory}/{SLOT_NAMES[1 - at]}"))
         return cls(filesystem, directory, newest.state, at, sequence)
 
     @classmethod
-    def _born(cls, filesystem: Filesystem, directory: str, state: ReplicaState) -> DurableState:
+    def _create(cls, filesystem: Filesystem, directory: str, state: ReplicaState) -> DurableState:
         # Both slots get their bytes now, so that no later change of term needs room on the disk.
-        born = cls(filesystem, directory, state, durable=1, sequence=0)
+        created = cls(filesystem, directory, state, durable=1, sequence=0)
         _make_durable(filesystem, f"{directory}/{SLOT_NAMES[1]}", encode_slot(0, state))
-        born.save()
-        return born
+        created.save()
+        return created
 
     @classmethod
     def replace(cls, filesystem: Filesystem, directory: str, state: ReplicaState) -> None:
@@ -228,31 +229,31 @@ def _make_durable(filesystem: Filesystem, path: str, slot: bytes) -> None:
         file.close()
 
 
-def found_slots(filesystem: Filesystem, directory: str) -> list[Slot | Trouble]:
+def found_slots(filesystem: Filesystem, directory: str) -> list[Slot | SlotError]:
     """The content of the two files."""
     return [read_slot(filesystem, f"{directory}/{name}") for name in SLOT_NAMES]
 
 
-def newest_slot(found: Sequence[Slot | Trouble]) -> Slot | None:
+def newest_slot(found: Sequence[Slot | SlotError]) -> Slot | None:
     """The one that counts."""
     whole = [slot for slot in found if isinstance(slot, Slot)]
     return max(whole, key=lambda slot: slot.sequence, default=None)
 
 
-def doubt(found: Sequence[Slot | Trouble]) -> str | None:
+def doubt(found: Sequence[Slot | SlotError]) -> str | None:
     """Why what can be read may be older than what was written; None where it cannot.
 
     Nothing depended on a slot that was torn, and one that is absent beside the first was never made.
     """
     newest = newest_slot(found)
     for name, slot in zip(SLOT_NAMES, found, strict=True):
-        is_unborn = slot is Trouble.ABSENT and newest is not None and newest.sequence <= 1
-        if slot is Trouble.LOST or (slot is Trouble.ABSENT and not is_unborn):
+        is_incomplete = slot is SlotError.ABSENT and newest is not None and newest.sequence <= 1
+        if slot is SlotError.LOST or (slot is SlotError.ABSENT and not is_incomplete):
             return f"{name} {slot.value}"
     return None if newest is not None else "neither slot can be read"
 
 
-def is_being_born(found: Sequence[Slot | Trouble]) -> bool:
+def is_being_created(found: Sequence[Slot | SlotError]) -> bool:
     """Whether a creation was cut short.
 
     The second slot is used only after the first was durable, and then has a higher number.

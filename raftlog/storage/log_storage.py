@@ -244,13 +244,13 @@ class LogStorage(LogReader, Protocol):
     def size_bytes(self) -> int:
         """Bytes of all segments."""
 
-    def keep_birth(self, membership: Membership) -> None:
+    def store_initial_membership(self, membership: Membership) -> None:
         """Keep the membership before the first entry, unless one is kept; durable with the next sync."""
 
     def restored(self, membership: Membership) -> Restored:
         """The state found on opening, after the torn tail was cut off.
 
-        ``membership`` counts only for a log without an earlier ``keep_birth``.
+        ``membership`` counts only for a log without an earlier ``store_initial_membership``.
         """
 
     def append(self, batches: Sequence[Batch]) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from raftlog.errors import CorruptBatch, LogCorrupt
 from raftlog.records.batch import Batch
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
-from raftlog.storage.durable_state import DurableState, found_slots, is_being_born
+from raftlog.storage.durable_state import DurableState, found_slots, is_being_created
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
 from raftlog.storage.filesystem import File, Filesystem, file_size
 from raftlog.storage.members import MEMBERS_NAME, LogMembers, load_members, membership_in
@@ -77,8 +77,8 @@ def has_lived(filesystem: Filesystem, directory: str) -> bool:
     names = filesystem.list_directory(directory)
     if not {*SLOT_NAMES} & {*names}:
         return False
-    is_unborn = is_being_born(found_slots(filesystem, directory))
-    return not is_unborn or _has_entries_or_state(filesystem, directory, names)
+    is_incomplete = is_being_created(found_slots(filesystem, directory))
+    return not is_incomplete or _has_entries_or_state(filesystem, directory, names)
 
 
 def _has_entries_or_state(filesystem: Filesystem, directory: str, names: list[str]) -> bool:

@@ -74,7 +74,7 @@ class SegmentedLog(LogChanges):
         """New sizes and times, from the next append on."""
         self._settings = settings
 
-    def keep_birth(self, membership: Membership) -> None:
+    def store_initial_membership(self, membership: Membership) -> None:
         """Keep the membership before the first entry, unless one is kept; durable with the next sync."""
         if self._members.base(self.first_index) is None:
             self._members.keep_base(self.first_index, MembershipEntry(Index(self._first - 1), membership))

@@ -75,7 +75,7 @@ class ReplicaState:
         return self.durable_index == INDEX_MAX
 
 
-class Trouble(enum.Enum):
+class SlotError(enum.Enum):
     """Why a slot holds no values."""
 
     ABSENT = "the file is missing"
@@ -92,7 +92,7 @@ class Slot:
     was_repaired: bool = False  # a flipped bit was turned back
 
 
-def newborn(*, is_rejoining: bool = False) -> ReplicaState:
+def initial_state(*, is_rejoining: bool = False) -> ReplicaState:
     """The values before anything has happened."""
     hard_state = HardState(Term(0), None, is_rejoining)
     return ReplicaState(hard_state, Index(0), Term(0), NOTHING_DURABLE, Index(-1))
@@ -118,24 +118,24 @@ def encode_slot(sequence: int, state: ReplicaState) -> bytes:
     ) + _SEQUENCE.pack(sequence)
 
 
-def read_slot(filesystem: Filesystem, path: str) -> Slot | Trouble:
+def read_slot(filesystem: Filesystem, path: str) -> Slot | SlotError:
     """The content of a slot's file, or why it does not count."""
     try:
         data = filesystem.read_file(path)
     except FileNotFoundError:
-        return Trouble.ABSENT
+        return SlotError.ABSENT
     slot = _decode(data)
     if slot is not None:
         return slot
     if len(data) != SLOT_BYTES:
-        return Trouble.LOST
+        return SlotError.LOST
     repaired = _with_a_bit_turned_back(data)
     if repaired is not None:
         return repaired
     if data[:4] != _MAGIC:
-        return Trouble.LOST
+        return SlotError.LOST
     (head,), (tail,) = _SEQUENCE.unpack_from(data, 4), _SEQUENCE.unpack_from(data, _SEALED_BYTES)
-    return Trouble.TORN if head != tail and max(head, tail) <= _SEQUENCE_MAX else Trouble.LOST
+    return SlotError.TORN if head != tail and max(head, tail) <= _SEQUENCE_MAX else SlotError.LOST
 
 
 def highest_number(filesystem: Filesystem, path: str) -> int:

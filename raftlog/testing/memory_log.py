@@ -146,7 +146,7 @@ class MemoryLog:
         """Bytes of all batches."""
         return sum(len(batch.data) for batch in self._batches)
 
-    def keep_birth(self, membership: Membership) -> None:
+    def store_initial_membership(self, membership: Membership) -> None:
         """Remember who takes part before the first entry."""
         self._base = self._base or membership
 

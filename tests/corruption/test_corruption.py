@@ -61,7 +61,7 @@ def test_a_search_for_damage_that_looks_at_nothing_misses_it() -> None:
         "reading everything through looks at nothing",
         "raftlog.repair.verify:examine",
         "return _Examiner(filesystem, directory, pace).run()",
-        "return VerifyReport(directory=directory, state=newborn(), doubt=None)",
+        "return VerifyReport(directory=directory, state=initial_state(), doubt=None)",
     )
     with planted(look):
         summary = run_suite(1, 0)

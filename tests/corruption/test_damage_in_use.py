@@ -18,7 +18,7 @@ from chaos.simulator.machine import DATA_DIRECTORY, Machine
 from partitions.metadata.image import MetadataImage
 from partitions.replica.replica import PartitionReplica
 from raftlog.errors import RaftlogError
-from raftlog.repair.scrubbing import check_index, check_rested
+from raftlog.repair.scrubbing import check_index, check_range
 from raftlog.repair.verify import examine
 from raftlog.storage.log_storage import LogChange
 from raftlog.storage.segmented_log import SegmentedLog
@@ -157,7 +157,7 @@ def test_a_scrub_beside_appends_truncations_and_retention_finds_no_damage() -> N
 
         async def pretend(check: Callable[[], Result]) -> Result:
             """Something happens to the log between the taking and the doing."""
-            if checks and isinstance(check, partial) and check.func is check_rested:
+            if checks and isinstance(check, partial) and check.func is check_range:
                 rested = check.args[1]
                 if rested.path.startswith(log.directory) and rested.first == checks[0][0]:
                     checks.pop()[1]()
@@ -187,7 +187,7 @@ def test_a_scrub_beside_appends_truncations_and_retention_finds_no_damage() -> N
     assert counts == [(0, True)]
 
 
-@pytest.mark.parametrize("when", [check_rested, check_index])
+@pytest.mark.parametrize("when", [check_range, check_index])
 def test_a_scrub_beside_compaction_finds_no_damage(when: Callable[..., object]) -> None:
     counts: list[tuple[int, bool]] = []
 

@@ -176,3 +176,22 @@ def test_a_group_in_use_outlives_its_coordinator(cluster: Cluster) -> None:
 
     eventually(beats, within_s=30, what="the next coordinator knows the member")
     cluster.start(coordinator)
+
+
+# requirement: C1
+def test_a_position_above_the_end_is_refused(cluster: Cluster) -> None:
+    url = cluster.urls[0]
+    create_topic(url, "short", 1)
+    produce_surely([url], "short", ["only"])
+    path = "/v1/groups/readers/members/one:poll"
+
+    def poll(offset: int) -> Answer:
+        place = {"topic": "short", "partition": 0, "offset": offset}
+        return call(
+            url, "POST", path, {"topics": ["short"], "positions": [place], "wait": "5s"}, timeout_s=20
+        )
+
+    refused = poll(2)
+    assert (refused.status, refused.json["code"]) == (416, "offset_out_of_range")
+    assert (refused.json["start"], refused.json["end"]) == (0, 1)
+    assert [row["value"] for row in poll(0).rows()] == ["only"]

@@ -86,7 +86,7 @@ class LogRun:
         self.term = 0
         self._ahead = BEFORE_LOG  # the newest entry whose state was stored before it was durable
         self.log = self._open()
-        self.log.keep_birth(INITIAL_MEMBERSHIP)
+        self.log.store_initial_membership(INITIAL_MEMBERSHIP)
 
     def now_s(self) -> float:
         """Simulated seconds since the beginning."""
@@ -375,7 +375,7 @@ class LogRun:
         self._clean_end = 0
         self.model = checker.check_restart(self.log, self.model)
         self.term = self.model.hard_states[0].term
-        self.log.keep_birth(INITIAL_MEMBERSHIP)
+        self.log.store_initial_membership(INITIAL_MEMBERSHIP)
         term, ahead = self._ahead.term, self._ahead.index
         if self.model.first <= ahead <= self.model.line.last and self.log.term_at(ahead) == term:
             self.model.committed = max(self.model.committed, ahead)  # a majority holds it

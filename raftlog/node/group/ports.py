@@ -35,7 +35,7 @@ class GroupListener(Protocol):
     def removed(self) -> None:
         """This replica was named by its log, and a membership without it is committed: it may go.
 
-        Unless it was added anew since: a new life reads of the end of the old one first.
+        Unless it was added again since: the new replica reads of the end of the former one first.
         """
 
     def replica_stopped(self, error: BaseException) -> None:
@@ -81,7 +81,7 @@ class GroupEnvironment(Protocol):
         """Queue a message; False when it was dropped, as all are once the process has failed."""
 
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
-        """These take part in a group with this broker: let them hear that it lives, and watch them."""
+        """These take part in a group with this broker: let them hear that it is alive, and watch them."""
 
     def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
         """Run this beside the rest; the caller keeps the task. What it raises ends the process."""

@@ -255,7 +255,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self.drain()
 
     def stop(self, error: BaseException) -> None:
-        """This replica's life ends: it neither votes nor serves until its process starts again."""
+        """This replica ends: it neither votes nor serves until its process starts again."""
         if self.stopped is None:
             _log.error("group %d on broker %d ends: %s", self.group_id, self._environment.node_id, error)
             self._has_failed = True

@@ -125,7 +125,7 @@ class Replication(Generic[Reply]):
         return is_sent
 
     def call_election(self, term: Term, match_index: Mapping[NodeId, Index]) -> None:
-        """Say that this leader of ``term`` ends while its broker lives: its followers may be quiescent.
+        """Say that this leader of ``term`` ends while its broker goes on: its followers may be quiescent.
 
         The one that is furthest stands at once. The others unquiesce, and campaign in time should that fail.
         """

@@ -89,7 +89,7 @@ class OutboundLink:
         self._task = asyncio.get_running_loop().create_task(self._dial_for_ever())
 
     def move(self, host: str, port: int) -> None:
-        """The peer lives elsewhere now; nothing happens if it does not."""
+        """The peer has another address now; nothing happens if it does not."""
         if (host, port) != self._address:
             self._address = (host, port)
             self.connection.abort()

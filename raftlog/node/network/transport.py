@@ -24,7 +24,7 @@ class FrameReceiver(Protocol):
         """
 
     def peer_connected(self, peer: NodeId) -> None:
-        """Frames to this peer now leave; it may be a new life of it."""
+        """Frames to this peer now leave; it may be a new incarnation of it."""
 
     def peer_lost(self, peer: NodeId) -> None:
         """The connection to or from this peer broke; frames may have been lost."""

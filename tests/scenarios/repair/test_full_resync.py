@@ -32,7 +32,7 @@ def begins_at(start: int, *terms: int, membership: Membership = MEMBERS) -> Fake
     """A closed log whose beginning is gone, with the state that it led to."""
     filesystem = log_of(*terms)
     log = open_log(filesystem)
-    log.keep_birth(membership)
+    log.store_initial_membership(membership)
     before = Index(start - 1)
     log.states.save(EntryId(log.term_at(before), before), f"state at {start}".encode())
     assert log.truncate_prefix(Index(start)) == start
@@ -205,7 +205,7 @@ def test_a_founder_whose_members_no_newcomer_knows_begins_as_they_did() -> None:
     """Their logs begin with nobody: who takes part stands in the log itself."""
     one = log_of(*TERMS)
     log = open_log(one)
-    log.keep_birth(MEMBERS)
+    log.store_initial_membership(MEMBERS)
     log.close()
     one.restart()
     one.flip_bit(f"{DIRECTORY}/{MEMBERS_NAME}", 9)

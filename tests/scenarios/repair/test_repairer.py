@@ -215,7 +215,7 @@ def test_who_took_part_is_said_by_who_is_that_far_only() -> None:
     right, wrong = (Membership(frozenset({NodeId(1), NodeId(2), NodeId(at)})) for at in (3, 4))
     one = log_of(*TERMS)
     log = open_log(one)
-    log.keep_birth(right)
+    log.store_initial_membership(right)
     log.states.save(EntryId(log.term_at(Index(7)), Index(7)), b"state")
     log.truncate_prefix(Index(8))
     sync(log)

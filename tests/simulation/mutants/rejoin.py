@@ -114,7 +114,7 @@ REJOIN = (
     Mutant(
         "slots of a creation that was cut short pass for those of a replica",
         "raftlog.storage.recovery:has_lived",
-        "return not is_unborn or _has_entries_or_state(filesystem, directory, names)",
+        "return not is_incomplete or _has_entries_or_state(filesystem, directory, names)",
         "return True",
         script="tests/unit/partitions/test_opener.py",
     ),

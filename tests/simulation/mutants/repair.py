@@ -60,7 +60,7 @@ REPAIR = (
     ),
     Mutant(
         "a scrub skips the active segment",
-        "raftlog.repair.scrubbing:rested_in",
+        "raftlog.repair.scrubbing:scrub_ranges",
         "segments.append((log.durable_part_of_active, False))",
         "pass",
         script=_IN_USE,

@@ -77,7 +77,7 @@ STORAGE = (
     Mutant(
         "a slot that was lost at creation is not created again",
         "raftlog.storage.durable_state:DurableState.open",
-        "if found[1 - at] is Trouble.ABSENT:",
+        "if found[1 - at] is SlotError.ABSENT:",
         "if False:",
         script="tests/unit/storage/test_recovery.py",
     ),
@@ -90,7 +90,7 @@ STORAGE = (
     Mutant(
         "a lost slot counts as torn",
         "raftlog.storage.durable_state:doubt",
-        "slot is Trouble.LOST or",
+        "slot is SlotError.LOST or",
         "False or",
         script="tests/unit/storage/test_slots.py",
     ),

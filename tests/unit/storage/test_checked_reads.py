@@ -6,7 +6,7 @@ import pytest
 
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt, OffsetOutOfRange
-from raftlog.repair.scrubbing import check_rested, rested_in
+from raftlog.repair.scrubbing import check_range, scrub_ranges
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, Term
@@ -37,8 +37,8 @@ def sync(log: SegmentedLog) -> None:
 
 
 def scrub(disk: FakeFilesystem, log: SegmentedLog) -> None:
-    for rested in rested_in(log):
-        check_rested(disk, rested, log.terms(), (0, rested.first), 1 << 20)
+    for rested in scrub_ranges(log):
+        check_range(disk, rested, log.terms(), (0, rested.first), 1 << 20)
 
 
 # requirement: M3
@@ -79,11 +79,11 @@ def test_a_scrub_reads_the_active_segment_as_far_as_it_is_durable() -> None:
     disk = FakeFilesystem()
     log = log_of(disk)
     log.append([storage_batch(7, epoch=2)])
-    assert [(each.first, each.last) for each in rested_in(log)] == [(0, 3), (4, 6)]
+    assert [(each.first, each.last) for each in scrub_ranges(log)] == [(0, 3), (4, 6)]
     sync(log)
-    assert [(each.first, each.last) for each in rested_in(log)] == [(0, 3), (4, 7)]
+    assert [(each.first, each.last) for each in scrub_ranges(log)] == [(0, 3), (4, 7)]
     log.append([storage_batch(8, epoch=2)])
-    assert [(each.first, each.last) for each in rested_in(log)] == [(0, 3), (4, 7), (8, 7)]
+    assert [(each.first, each.last) for each in scrub_ranges(log)] == [(0, 3), (4, 7), (8, 7)]
     scrub(disk, log)
 
 
@@ -94,7 +94,7 @@ def test_where_the_newest_places_are_not_known_the_scrub_ends_a_little_before() 
     log.append([storage_batch(base) for base in range(20)])
     sync(log)
     log.append([storage_batch(base) for base in range(20, 2000)])
-    (active,) = rested_in(log)
+    (active,) = scrub_ranges(log)
     assert (active.first, active.last, active.size) == (0, 15, 16 * BATCH)
     scrub(disk, log)
 

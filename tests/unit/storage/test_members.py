@@ -89,8 +89,8 @@ def test_the_log_tells_its_memberships(kind: str) -> None:
     log: LogStorage = open_log(FakeFilesystem()) if kind == "segments" else MemoryLog(segment_batches=2)
     log.save_hard_state(HardState(Term(1), None))
     assert found(log) == (members(9), [])
-    log.keep_birth(BIRTH)
-    log.keep_birth(NOBODY)
+    log.store_initial_membership(BIRTH)
+    log.store_initial_membership(NOBODY)
     fill(log, None, WITH_LEARNER, None, None, JOINT, None, None)
     assert found(log) == (BIRTH, [(1, WITH_LEARNER), (4, JOINT)])
     log.truncate_suffix(Index(4))
@@ -107,7 +107,7 @@ def test_memberships_are_found_again_also_without_the_epochs_file(lost: str | No
     filesystem = FakeFilesystem()
     log = open_log(filesystem)
     log.save_hard_state(HardState(Term(1), None))
-    log.keep_birth(BIRTH)
+    log.store_initial_membership(BIRTH)
     fill(log, None, WITH_LEARNER, None, None, JOINT, None, None, None)
     log.close()
     if lost is not None:
@@ -122,11 +122,11 @@ def test_memberships_are_found_again_also_without_the_epochs_file(lost: str | No
 def test_what_a_log_was_born_with_is_durable_before_any_vote() -> None:
     filesystem = FakeFilesystem()
     log = open_log(filesystem)
-    log.keep_birth(NOBODY)
+    log.store_initial_membership(NOBODY)
     filesystem.restart()
     assert found(open_log(filesystem)) == (members(9), [])
     log = open_log(filesystem)
-    log.keep_birth(NOBODY)
+    log.store_initial_membership(NOBODY)
     log.save_hard_state(HardState(Term(1), NodeId(2)))
     sync(log)
     filesystem.restart()
@@ -136,7 +136,7 @@ def test_what_a_log_was_born_with_is_durable_before_any_vote() -> None:
 def test_a_damaged_file_is_refused_and_names_the_remedy() -> None:
     filesystem = FakeFilesystem()
     log = open_log(filesystem)
-    log.keep_birth(BIRTH)
+    log.store_initial_membership(BIRTH)
     sync(log)
     log.close()
     filesystem.replace_file(f"{DIRECTORY}/{MEMBERS_NAME}", b"RLM1 not what it was")
@@ -150,7 +150,7 @@ def test_a_crash_at_any_moment_of_a_cut_leaves_the_right_membership(seed: int) -
         filesystem = FakeFilesystem()
         log = open_log(filesystem)
         log.save_hard_state(HardState(Term(1), None))
-        log.keep_birth(BIRTH)
+        log.store_initial_membership(BIRTH)
         fill(log, None, WITH_LEARNER, None, None, JOINT, None, JOINT.leave_joint(), None, None, None)
         filesystem.crash_after_changes = crash_after
         with contextlib.suppress(PowerLost):
@@ -172,7 +172,7 @@ def test_a_crash_at_any_moment_of_a_cut_leaves_the_right_membership(seed: int) -
 def test_a_full_disk_lets_votes_be_saved_and_keeps_the_old_start() -> None:
     filesystem = FakeFilesystem()
     log = open_log(filesystem)
-    log.keep_birth(BIRTH)
+    log.store_initial_membership(BIRTH)
     filesystem.capacity_bytes = 0
     log.save_hard_state(HardState(Term(1), NodeId(1)))
     sync(log)

@@ -255,7 +255,7 @@ def test_a_power_loss_during_birth_leaves_something_that_opens() -> None:
 def test_two_slots_that_are_gone_are_no_birth_once_the_replica_may_have_voted() -> None:
     filesystem = FakeFilesystem()
     log = open_log(filesystem)
-    log.keep_birth(Membership(frozenset({NodeId(1), NodeId(2), NodeId(3)})))
+    log.store_initial_membership(Membership(frozenset({NodeId(1), NodeId(2), NodeId(3)})))
     log.save_hard_state(HardState(Term(1), NodeId(2)))
     sync(log)
     log.close()

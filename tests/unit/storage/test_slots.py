@@ -11,7 +11,15 @@ from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage.durable_state import DurableState, SlotsInDoubt, found_slots, newest_slot
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.storage.slots import SLOT_BYTES, SLOT_NAMES, Slot, Trouble, encode_slot, newborn, read_slot
+from raftlog.storage.slots import (
+    SLOT_BYTES,
+    SLOT_NAMES,
+    Slot,
+    SlotError,
+    encode_slot,
+    initial_state,
+    read_slot,
+)
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, NodeId, Term
 from tests.helpers.log_files import BATCH, DIRECTORY, append, log_with, open_log, segment, sync, write_raw
@@ -45,12 +53,12 @@ def test_a_slot_that_is_torn_twice_is_torn_and_not_damaged(cut: int) -> None:
     second = encode_slot(newest.sequence + 2, replace(newest.state, hard_state=HardState(Term(12), None)))
     torn = second[:40] + first[40:]
     filesystem.overwrite(other, torn)
-    assert read_slot(filesystem, other) is Trouble.TORN
+    assert read_slot(filesystem, other) is SlotError.TORN
     state = DurableState.open(filesystem, DIRECTORY, is_new=False)
     state.set_hard_state(HardState(Term(9), NodeId(3)))
     state.save()
     filesystem.overwrite(other, filesystem.read_file(other)[:cut] + torn[cut:])
-    assert read_slot(filesystem, other) is not Trouble.LOST
+    assert read_slot(filesystem, other) is not SlotError.LOST
 
 
 # requirement: F6
@@ -96,18 +104,18 @@ def test_a_lost_slot_may_have_held_a_vote_so_the_replica_does_not_open(path: str
 def test_a_slot_that_was_cut_short_while_it_was_written_counts_for_nothing(kept: int) -> None:
     filesystem = FakeFilesystem()
     filesystem.make_directories(DIRECTORY)
-    old, new = newborn(), newborn()
+    old, new = initial_state(), initial_state()
     new.hard_state = VOTE
     file = filesystem.open(PATHS[0], create=True)
     file.append([encode_slot(4, new)[:kept] + encode_slot(2, old)[kept:]])
     found = read_slot(filesystem, PATHS[0])
-    assert found is Trouble.TORN or (isinstance(found, Slot) and found.state in (old, new))
+    assert found is SlotError.TORN or (isinstance(found, Slot) and found.state in (old, new))
 
 
 def test_replaced_slots_hold_the_new_values_whichever_one_is_read() -> None:
     filesystem = voted()
     write_raw(filesystem, PATHS[1], 0, bytes(SLOT_BYTES))
-    state = newborn()
+    state = initial_state()
     state.hard_state = HardState(Term(9), NodeId(1))
     DurableState.replace(filesystem, DIRECTORY, state)
     assert [slot.state for slot in found_slots(filesystem, DIRECTORY) if isinstance(slot, Slot)] == [
@@ -149,10 +157,10 @@ def test_a_number_that_nobody_can_have_counted_to_is_damage() -> None:
     data = bytearray(filesystem.read_file(PATHS[0]))
     data[4:12] = b"\xff" * 8
     filesystem.overwrite(PATHS[0], bytes(data))
-    assert read_slot(filesystem, PATHS[0]) is Trouble.LOST
+    assert read_slot(filesystem, PATHS[0]) is SlotError.LOST
 
 
 def test_a_slot_with_such_a_number_and_a_right_checksum_is_damage_too() -> None:
     filesystem = voted()
-    filesystem.overwrite(PATHS[0], encode_slot((1 << 64) - 1, newborn()))
-    assert read_slot(filesystem, PATHS[0]) is Trouble.LOST
+    filesystem.overwrite(PATHS[0], encode_slot((1 << 64) - 1, initial_state()))
+    assert read_slot(filesystem, PATHS[0]) is SlotError.LOST

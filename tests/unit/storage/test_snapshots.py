@@ -40,7 +40,7 @@ def sync(log: SegmentedLog) -> None:
 def log_with(filesystem: FakeFilesystem, entries: int, *, epoch: int = 5) -> SegmentedLog:
     """So many entries, three to a batch, durable."""
     log = open_log(filesystem)
-    log.keep_birth(BIRTH)
+    log.store_initial_membership(BIRTH)
     log.save_hard_state(VOTE)
     for base in range(0, entries, 3):
         log.append([storage_batch(base, 3, epoch=epoch)])

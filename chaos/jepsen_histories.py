@@ -1,0 +1,129 @@
+"""Histories of Jepsen's workload for Kafka-like logs (``tests/kafka.clj``), written as EDN.
+
+Decides: which of our operations says the same. A transaction is its sends and polls. A process that assigns
+or subscribes anew, crashes or is rebalanced goes on as another reader of the keys concerned, since it may
+continue elsewhere. Polls without an ``:ok`` are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import edn_format
+
+from chaos.history import History, Outcome, Poll, Send
+from chaos.history_files import InvalidHistory
+
+Op = Mapping[str, Any]
+Word = Hashable
+_OUTCOMES = {"ok": Outcome.ACKNOWLEDGED, "fail": Outcome.FAILED, "info": Outcome.UNKNOWN}
+
+
+def read_jepsen(path: Path) -> History:
+    """Read ``history.edn``: a map for each operation, or a vector of them. Raises ``InvalidHistory``."""
+    edn_format.add_tag("jepsen.history.Op", lambda fields: fields)
+    translation = _Translation()
+    try:
+        for found in edn_format.loads_all(path.read_text()):
+            for op in found if isinstance(found, Sequence) else (found,):
+                translation.add({_name(key): value for key, value in op.items()})
+    except (edn_format.EDNDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidHistory(
+            f"{path}: no history of Jepsen's Kafka workload ({type(error).__name__}: {error}); give the "
+            "history.edn of such a test, or a file of ours"
+        ) from error
+    return translation.finished()
+
+
+class _Translation:
+    def __init__(self) -> None:
+        self.history = History()
+        self._begun: dict[Word, Op] = {}
+        self._partitions: dict[Word, int] = {}
+        self._readers: dict[tuple[Word, int], int] = {}  # by process and partition
+        self._numbers = count()
+
+    def add(self, op: Op) -> None:
+        """The next event."""
+        kind, process = _name(op["type"]), op["process"]
+        if kind == "invoke":
+            self._begun[process] = op
+            return
+        if isinstance(process, int):  # others are those of faults
+            if process not in self._begun:
+                raise ValueError(f"process {process} completes what it did not begin")
+            self._complete(kind, self._begun.pop(process), op)
+
+    def finished(self) -> History:
+        """With the operations that never completed."""
+        for begun in self._begun.values():
+            if isinstance(begun["process"], int):
+                self._complete("info", begun, begun)
+        return self.history
+
+    def _complete(self, kind: str, begun: Op, op: Op) -> None:
+        function = _name(begun["f"])
+        if function in ("assign", "subscribe", "crash"):
+            kept = (
+                {self._partition(key) for key in begun.get("value") or ()} if function != "crash" else set()
+            )
+            self._forget(begun["process"], set(self._partitions.values()) - kept)
+        if function not in ("send", "poll", "txn"):
+            return
+        moved = {self._partition(key) for entry in op.get("rebalance-log") or () for key in _keys(entry)}
+        self._forget(begun["process"], moved)
+        asked_steps = begun["value"]
+        done_steps = asked_steps if kind == "fail" else op.get("value") or asked_steps
+        for asked, step in zip(asked_steps, done_steps, strict=True):
+            if _name(step[0]) == "send":
+                self._send(kind, begun, op, asked, step)
+            elif kind == "ok":
+                self._poll(begun, op, step)
+
+    def _send(self, kind: str, begun: Op, op: Op, asked: Sequence[Any], step: Sequence[Any]) -> None:
+        offset = step[2][0] if isinstance(step[2], Sequence) and kind != "fail" else None
+        self.history.sends.append(
+            Send(
+                process=begun["process"],
+                partition=self._partition(asked[1]),
+                value=str(asked[2]),
+                invoked_s=begun["time"] / 1e9,
+                completed_s=math.inf if kind == "info" else op["time"] / 1e9,
+                outcome=_OUTCOMES[kind],
+                offset=offset,
+            )
+        )
+
+    def _poll(self, begun: Op, op: Op, step: Sequence[Any]) -> None:
+        for key, pairs in (step[1] if len(step) > 1 else {}).items():
+            partition = self._partition(key)
+            reader = (begun["process"], partition)
+            self.history.polls.append(
+                Poll(
+                    process=self._readers.setdefault(reader, next(self._numbers)),
+                    partition=partition,
+                    invoked_s=begun["time"] / 1e9,
+                    completed_s=op["time"] / 1e9,
+                    records=tuple((offset, str(value)) for offset, value in pairs if offset is not None),
+                )
+            )
+
+    def _forget(self, process: Word, partitions: Collection[int]) -> None:
+        for partition in partitions:
+            self._readers.pop((process, partition), None)
+
+    def _partition(self, key: Word) -> int:
+        return self._partitions.setdefault(key, len(self._partitions))
+
+
+def _keys(entry: Mapping[Any, Any]) -> Iterator[Any]:
+    yield from {_name(key): value for key, value in entry.items()}.get("keys") or ()
+
+
+def _name(word: Word) -> str:
+    """Of a keyword."""
+    return str(getattr(word, "name", word))

@@ -1,0 +1,146 @@
+"""Whether the operations on one register are linearizable: a search for an order that explains them.
+
+The algorithm is that of Wing and Gong with the memory of Lowe ("Testing for linearizability", 2017), as in
+Porcupine: an operation is put next if it may come next, and a state is tried once for each set of operations
+that came before. It takes exponential time in the number of concurrent operations, so it is bounded.
+
+Committed offsets are such registers, one for each group and partition: registers are checked one by one,
+since operations on different ones do not affect each other.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+STEPS_MAX: Final = 2_000_000
+
+
+class Verdict(enum.Enum):
+    """``UNKNOWN``: the search was given up."""
+
+    VALID = "valid"
+    INVALID = "invalid"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation. Its times are of one clock; ``completed_s`` is infinite if its outcome is unknown."""
+
+    invoked_s: float
+    completed_s: float = math.inf
+
+    def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
+        """Whether its result fits to this state, and the state after it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write(Operation):
+    """Sets the value."""
+
+    value: Hashable
+
+    def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
+        """See ``Operation``."""
+        return True, self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read(Operation):
+    """``value`` is what it returned."""
+
+    value: Hashable
+
+    def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
+        """See ``Operation``."""
+        return self.value == state, state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareAndSet(Operation):
+    """Sets ``new`` if the value is ``old``. ``was_set`` is what it returned, None if that is unknown."""
+
+    old: Hashable
+    new: Hashable
+    was_set: bool | None
+
+    def next_state(self, state: Hashable) -> tuple[bool, Hashable]:
+        """See ``Operation``."""
+        sets = state == self.old
+        return self.was_set is None or self.was_set is sets, self.new if sets else state
+
+
+def check_register(
+    operations: Sequence[Operation], initial: Hashable = None, *, steps_max: int = STEPS_MAX
+) -> Verdict:
+    """Search for an order in which every operation takes effect between its begin and its end.
+
+    Operations that begin at the very time at which another one ends count as concurrent with it.
+    """
+    return _Search(operations).run(initial, steps_max)
+
+
+class _Search:
+    """Begins and ends in the order of time, as a linked list from which placed operations are taken out."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        count = len(operations)
+        events = [(operation.invoked_s, 0, number) for number, operation in enumerate(operations)]
+        events += [(operation.completed_s, 1, number) for number, operation in enumerate(operations)]
+        events.sort()
+        self._next_states = [operation.next_state for operation in operations]
+        self._ends = [0] * count  # the place of each operation's end
+        self._numbers = [-1] * (2 * count + 2)  # of the operation that begins at a place; -1 for ends
+        self._after = list(range(1, 2 * count + 3))
+        self._before = list(range(-1, 2 * count + 1))
+        for place, (_, is_end, number) in enumerate(events, 1):
+            if is_end:
+                self._ends[number] = place
+            else:
+                self._numbers[place] = number
+        self._last = 2 * count + 1
+
+    def run(self, state: Hashable, steps_max: int) -> Verdict:
+        """Depth first; ``placed`` has a bit for each operation."""
+        after, numbers, next_states = self._after, self._numbers, self._next_states
+        placed, tried = 0, set[tuple[int, Hashable]]()
+        path: list[tuple[int, Hashable]] = []
+        place = after[0]
+        for _ in range(steps_max):
+            if after[0] == self._last:
+                return Verdict.VALID
+            number = numbers[place]
+            if number >= 0:
+                fits, new = next_states[number](state)
+                key = placed | 1 << number, new
+                if fits and key not in tried:
+                    tried.add(key)
+                    path.append((place, state))
+                    placed, state = key
+                    self._take_out(place, self._ends[number])
+                    place = after[0]
+                else:
+                    place = after[place]
+            elif path:  # an operation ended that could not be placed: undo the newest choice
+                place, state = path.pop()
+                number = numbers[place]
+                placed &= ~(1 << number)
+                self._put_back(place, self._ends[number])
+                place = after[place]
+            else:
+                return Verdict.INVALID
+        return Verdict.UNKNOWN
+
+    def _take_out(self, *places: int) -> None:
+        for place in places:
+            before, after = self._before[place], self._after[place]
+            self._after[before], self._before[after] = after, before
+
+    def _put_back(self, begin: int, end: int) -> None:
+        for place in (end, begin):
+            self._after[self._before[place]] = self._before[self._after[place]] = place
