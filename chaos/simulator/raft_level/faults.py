@@ -295,9 +295,10 @@ class CoreFaults(FaultPoints):
             voting = [half | (membership.learners & {node.id}) for half in membership.halves]
             if any(node.id in half and 2 * len(half & gone) >= len(half) for half in voting):
                 return False
+        group.lose(node.id)  # its connections have broken
         group.restart_from(node.id, empty_disk(group, node), is_new=True)
         for other in [other for other in group.nodes.values() if other.is_up and other.id != node.id]:
-            group.feed(other, PeerUnreachable(node.id))  # its broker was off: connections have broken
+            group.feed(other, PeerUnreachable(node.id))
         tell_return(group, node.id, rng)
         return True
 
