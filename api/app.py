@@ -24,6 +24,7 @@ from api.http.routes import CONFIRM_MS, Call, Route
 from api.http.services import Services
 from api.resources import (
     cluster,
+    dead_letters,
     documentation,
     fetch,
     group_members,
@@ -50,6 +51,7 @@ ROUTES: tuple[Route, ...] = (
     *groups.ROUTES,
     *group_members.ROUTES,
     *group_poll.ROUTES,
+    *dead_letters.ROUTES,
     *cluster.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,
@@ -140,7 +142,7 @@ class RequestPipeline:
             return web.Response(status=204, headers=preflight(methods))
         route, call.match_info = self._paths.find(request.method, path)
         call.route = route.path
-        call.query = query_of(request, route.query_names)
+        call.query = query_of(request, route.query_names, route.list_names)
         wanted = accepted(request.headers, route.media_types)
         if wanted is None and route.negotiated:
             raise NotAcceptable(

@@ -47,8 +47,18 @@ from raftlog.errors import (
 )
 
 if TYPE_CHECKING:
-    from raftlog.client.blocking import Client, Cluster, Groups, Partition, Producer, Replicas, Topics
+    from raftlog.client.blocking import (
+        Client,
+        Cluster,
+        DeadLetters,
+        Groups,
+        Partition,
+        Producer,
+        Replicas,
+        Topics,
+    )
     from raftlog.client.consumer.faces import Consumer
+    from raftlog.client.dead_letters import DeadLetter
     from raftlog.client.messages import Chunk, Message
     from raftlog.client.receipts import BlockingPendingReceipt as PendingReceipt
     from raftlog.client.receipts import Durability, Receipt
@@ -64,6 +74,8 @@ __all__ = [
     "ConnectionLost",
     "Consumer",
     "CorruptBatch",
+    "DeadLetter",
+    "DeadLetters",
     "Draining",
     "Durability",
     "Groups",
@@ -109,6 +121,8 @@ _OF_THE_CLIENT = {
     "Client": ("blocking", "Client"),
     "Cluster": ("blocking", "Cluster"),
     "Consumer": ("consumer.faces", "Consumer"),
+    "DeadLetter": ("dead_letters", "DeadLetter"),
+    "DeadLetters": ("blocking", "DeadLetters"),
     "Durability": ("receipts", "Durability"),
     "Groups": ("blocking", "Groups"),
     "Message": ("messages", "Message"),

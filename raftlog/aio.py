@@ -4,6 +4,7 @@ from raftlog.client.admin import AsyncCluster as Cluster
 from raftlog.client.admin import AsyncTopics as Topics
 from raftlog.client.client import AsyncClient as Client
 from raftlog.client.consumer.faces import AsyncConsumer as Consumer
+from raftlog.client.dead_letters import AsyncDeadLetters as DeadLetters
 from raftlog.client.groups import AsyncGroups as Groups
 from raftlog.client.partition import AsyncPartition as Partition
 from raftlog.client.producer import AsyncProducer as Producer
@@ -16,6 +17,7 @@ __all__ = [
     "Client",
     "Cluster",
     "Consumer",
+    "DeadLetters",
     "Groups",
     "Partition",
     "PendingReceipt",

@@ -113,6 +113,22 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "delete",
         "Delete a group without members, and its committed offsets.",
     ),
+    "dlq list": (
+        "api.cli.dead_letters",
+        "list_all",
+        "List the records that a group has given up and that nobody has decided about.",
+    ),
+    "dlq show": (
+        "api.cli.dead_letters",
+        "show_one",
+        "Show one dead letter: why and when it failed, its headers and its value.",
+    ),
+    "dlq redrive": (
+        "api.cli.dead_letters",
+        "redrive",
+        "Try dead letters again: the workers of the group get them from its retry topic.",
+    ),
+    "dlq discard": ("api.cli.dead_letters", "discard", "Discard dead letters: nothing tries them again."),
     "inspect segment": (
         "api.cli.inspect",
         "segment",
@@ -144,6 +160,7 @@ _GROUPS = {
     "partition": "Leaders and replicas of partitions.",
     "cluster": "The cluster as a whole, and its brokers.",
     "group": "Consumer groups: members, committed offsets, lag.",
+    "dlq": "Dead letters: records that a consumer group has given up.",
     "bench": "Load a running cluster and measure it.",
     "inspect": "Show files of a broker, without a broker.",
     "chaos": "Check what clients saw under faults.",

@@ -50,7 +50,13 @@ DEFAULT_SERVER = "http://127.0.0.1:7070"
 _FIELD = re.compile(
     r"^[a-z_]+(?= is |: )"
 )  # the API's and the client's names of an option, at the beginning of an error
-_OPTIONS = {"bootstrap": "--server", "name": "NAME", "replication_factor": "--replication"}
+_OPTIONS = {
+    "bootstrap": "--server",
+    "id": "--id",
+    "ids": "--id",
+    "name": "NAME",
+    "replication_factor": "--replication",
+}
 
 Cell = object
 Row = Mapping[str, Cell]

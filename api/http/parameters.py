@@ -59,17 +59,23 @@ PRODUCER_EPOCH = WholeNumber(0, EPOCH_MAX)
 PRODUCER_SEQUENCE = WholeNumber(0, SEQUENCE_MAX)
 
 
-def query_of(request: Request, known: frozenset[str]) -> Mapping[str, str]:
-    """The query parameters of a request. Raises ``InvalidRequest`` for unknown ones and duplicates."""
+def query_of(
+    request: Request, known: frozenset[str], lists: frozenset[str] = frozenset()
+) -> Mapping[str, str]:
+    """The query parameters of a request. Raises ``InvalidRequest`` for unknown ones and duplicates.
+
+    Those in ``lists`` may be repeated; this has one of their values.
+    """
     if not request.query_string:
         return _NOTHING
     pairs = request.query
     query = dict(pairs)
     if len(query) != len(pairs):
-        twice = sorted(name for name in query if len(pairs.getall(name)) > 1)
-        raise InvalidRequest(
-            f"the query parameter {twice[0][:64]!r} is sent twice; send it once", field=twice[0][:64]
-        )
+        twice = sorted(name for name in query if name not in lists and len(pairs.getall(name)) > 1)
+        if twice:
+            raise InvalidRequest(
+                f"the query parameter {twice[0][:64]!r} is sent twice; send it once", field=twice[0][:64]
+            )
     if not query.keys() <= known:
         name = min(query.keys() - known)[:64]
         choices = f"this path has {', '.join(sorted(known))}" if known else "this path has none"

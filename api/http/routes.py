@@ -55,13 +55,14 @@ TEXT: Schema = {"type": "string"}
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One parameter of a route. Path parameters are always required. ``schema`` may depend on the
-    settings.
+    settings. A list is sent by repeating the parameter.
     """
 
     name: str
     description: str
     schema: Schema | Callable[[Limits], Schema] = field(default_factory=lambda: TEXT)
     place: Literal["query", "header", "path"] = "query"
+    is_list: bool = False
 
     def schema_for(self, limits: Limits) -> Schema:
         """The schema for a broker with these limits."""
@@ -203,6 +204,11 @@ class Route:
     def query_names(self) -> frozenset[str]:
         """The query parameters of this route."""
         return frozenset(parameter.name for parameter in self.parameters if parameter.place == "query")
+
+    @cached_property
+    def list_names(self) -> frozenset[str]:
+        """The query parameters that may be repeated."""
+        return frozenset(parameter.name for parameter in self.parameters if parameter.is_list)
 
     @cached_property
     def media_types(self) -> tuple[str, ...]:

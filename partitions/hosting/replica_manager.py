@@ -228,7 +228,8 @@ class ReplicaManager:
             seen = self._seen.get(topic.name)
             if seen is topic:
                 continue
-            left = [] if seen is not None else await self._folders.partitions_in(topic)
+            # What an earlier process hosted may be newer than all metadata that this one has seen.
+            left = await self._folders.partitions_in(topic)
             for partition in topic.partitions:
                 hosted = self._hosted.get((topic.name, partition.partition))
                 wanted = me in partition.all_replicas

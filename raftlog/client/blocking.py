@@ -19,6 +19,7 @@ from raftlog.client.client import AsyncClient, url_from
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import Consumer
 from raftlog.client.consumer.options import consumer_options
+from raftlog.client.dead_letters import AsyncDeadLetters
 from raftlog.client.groups import AsyncGroups
 from raftlog.client.messages import Chunk, Decoder, Decoders, Message
 from raftlog.client.options import URL_DEFAULT, Duration, Partitioner
@@ -74,6 +75,14 @@ class Groups(SyncProxy[AsyncGroups]):
     reset = blocking(AsyncGroups.reset)
     delete_offsets = blocking(AsyncGroups.delete_offsets)
     delete = blocking(AsyncGroups.delete)
+
+
+class DeadLetters(SyncProxy[AsyncDeadLetters]):
+    """The dead letters of the consumer groups."""
+
+    list = blocking(AsyncDeadLetters.list)
+    redrive = blocking(AsyncDeadLetters.redrive)
+    discard = blocking(AsyncDeadLetters.discard)
 
 
 class Partition(SyncProxy[AsyncPartition]):
@@ -172,6 +181,7 @@ class Client(SyncProxy[AsyncClient]):
         self.cluster = Cluster(core.cluster, self._portal)
         self.replicas = Replicas(core.replicas, self._portal)
         self.groups = Groups(core.groups, self._portal)
+        self.dead_letters = DeadLetters(core.dead_letters, self._portal)
         self._registered: list[Registered] = []
 
     @classmethod

@@ -15,6 +15,7 @@ from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import AsyncConsumer
 from raftlog.client.consumer.options import ConsumerOptions, consumer_options
+from raftlog.client.dead_letters import AsyncDeadLetters
 from raftlog.client.environment import Environment
 from raftlog.client.groups import AsyncGroups
 from raftlog.client.messages import Decoder, Decoders, Message
@@ -76,6 +77,7 @@ class AsyncClient:
         self.cluster = AsyncCluster(self._session)
         self.replicas = AsyncReplicas(self._session)
         self.groups = AsyncGroups(self._session)
+        self.dead_letters = AsyncDeadLetters(self._session)
         self.workers = Workers(self._session, self.topics, self.consumer_core, self.send)
 
     @classmethod

@@ -14,3 +14,4 @@ BROKER_ID_MAX: Final = (1 << 31) - 1
 RECORDS_MAX: Final = 10_000  # of one JSON request or response
 TAG_CHARACTERS_MAX: Final = 255
 CONFIRM_CHARACTERS_MAX: Final = 1_000
+DEAD_LETTERS_MAX: Final = 1_000  # of one request or response

@@ -18,6 +18,9 @@ REMOVE_REPLICA = "/v1/topics/{topic}/partitions/{partition}:remove-replica"
 SET_REPLICAS = "/v1/topics/{topic}/partitions/{partition}:set-replicas"
 UNSAFE_RECOVER = "/v1/partitions/{topic}/{partition}:unsafe-recover"
 MESSAGE = "/v1/topics/{topic}/messages/{partition}/{offset}"
+DEAD_LETTERS = "/v1/topics/{topic}/dlq/{group}"
+DEAD_LETTERS_REDRIVE = "/v1/topics/{topic}/dlq/{group}:redrive"
+DEAD_LETTERS_DISCARD = "/v1/topics/{topic}/dlq/{group}:discard"
 GROUPS = "/v1/groups"
 GROUP = "/v1/groups/{group}"
 GROUP_COORDINATOR = "/v1/groups/{group}/coordinator"
@@ -90,6 +93,11 @@ def partition_offsets(name: str, number: int) -> str:
 def message(name: str, number: int, offset: int) -> str:
     """The permalink of one message."""
     return MESSAGE.format(topic=quote(name, safe=""), partition=number, offset=offset)
+
+
+def of_dead_letters(template: str, topic_name: str, group: str) -> str:
+    """The path of a group's dead letters, such as ``DEAD_LETTERS_REDRIVE``."""
+    return template.format(topic=quote(topic_name, safe=""), group=quote(group, safe=""))
 
 
 def of_group(template: str, group: str) -> str:

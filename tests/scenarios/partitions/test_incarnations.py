@@ -8,7 +8,7 @@ import pytest
 
 from partitions.hosting.directories import folder_name
 from partitions.metadata.commands import DeleteTopic, RegisterBroker
-from partitions.metadata.image import TopicInfo
+from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewTopic
 from partitions.metadata.requests import (
@@ -19,13 +19,14 @@ from partitions.metadata.requests import (
     decode_question,
     encode_question,
 )
+from partitions.metadata.service import Controller
 from partitions.values import QUORUM
 from raftlog.errors import CommitUnknown, Conflict, ConnectionLost, PreconditionFailed, UnknownTopic
 from raftlog.node.rpc import Calls
 from raftlog.types import METADATA_GROUP, NodeId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
-from tests.helpers.moving import nodes, values
+from tests.helpers.moving import create, move, nodes, values
 from tests.helpers.orders import ORDERS, batch_of
 from tests.helpers.virtual_time import eventually
 
@@ -99,6 +100,35 @@ async def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_na
         assert await values(away) == [b"new"]
         assert not (tmp_path / f"broker-{away.node_id}" / folder_name(first)).exists()
         assert replica.group.log.last_index == led.manager.replicas["orders", 0].group.log.last_index
+
+
+# requirement: T1
+@in_virtual_time
+async def test_a_replica_of_a_newer_topic_of_the_name_does_not_stay_when_it_is_placed_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that starts sees old metadata first, and then metadata that is newer than its files."""
+    known = dict[NodeId, MetadataImage]()
+    newest = Controller.image
+    monkeypatch.setattr(
+        Controller, "image", property(lambda it: known.get(it._host.node_id) or newest.__get__(it))
+    )
+    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+        first = (await create(cluster))[0]
+        old = cluster.any.controller.image
+        await delete(cluster.any)
+        second = await cluster.create("orders")
+        away = next(node for node in second.partitions[0].replicas if node in first)
+        folder = Path(cluster.directory_of(away)) / folder_name(second) / "Partition-0"
+        assert folder.exists()
+        await cluster.stop(away)
+        await move(cluster, *sorted(set(cluster.nodes) - {away}))
+        known[away] = old
+        again = await cluster.start(away)
+        await eventually(lambda: ("orders", 0) in again.manager.failures)
+        known.clear()
+        await cluster.create("other")
+        await eventually(lambda: not folder.exists())
 
 
 @in_virtual_time

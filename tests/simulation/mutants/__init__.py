@@ -11,6 +11,7 @@ from tests.simulation.mutants.clients import CLIENTS
 from tests.simulation.mutants.clocks import CLOCKS
 from tests.simulation.mutants.compaction import COMPACTION
 from tests.simulation.mutants.core import CORE
+from tests.simulation.mutants.dead_letters import DEAD_LETTERS
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.http import HTTP
@@ -49,6 +50,7 @@ MUTANTS = (
     *CLIENTS,
     *HTTP,
     *GROUPS,
+    *DEAD_LETTERS,
     *ASSIGNORS,
     *WORKERS,
 )

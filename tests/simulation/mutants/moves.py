@@ -108,6 +108,13 @@ MOVES = (
 
 STALE = (
     Mutant(
+        "replicas that are left over are looked for at the first metadata only",
+        "partitions.hosting.replica_manager:ReplicaManager._host_missing",
+        "left = await self._folders.partitions_in(topic)",
+        "left = [] if seen is not None else await self._folders.partitions_in(topic)",
+        script="tests/scenarios/partitions/test_incarnations.py",
+    ),
+    Mutant(
         "a leader changes the membership by unconfirmed metadata",
         "partitions.reassignment.reassigner:Reassigner._take",
         "if not await self._is_current(key, info, move):",

@@ -42,6 +42,7 @@ BODIES: dict[str, Schema] = {
     "CommitOffsets": {"offsets": [PLACE]},
     "ResetOffsets": {"to": "earliest", "topics": ["orders"], "partitions": [SOME]},
     "DeleteGroupOffsets": {"partitions": [SOME]},
+    "SettleDeadLetters": {"ids": ["orders/0/1"], "reason": "late"},
 }
 
 

@@ -1,0 +1,281 @@
+"""Commands about dead letters of consumer groups: ``dlq list``, ``show``, ``redrive`` and ``discard``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+
+import click
+
+from api.cli.connection import connected
+from api.cli.output import (
+    DEFAULT_SERVER,
+    REFUSED,
+    Format,
+    OutputOption,
+    Row,
+    ServerOption,
+    errors_reported,
+    note,
+    show,
+    write_json,
+    wrong_usage,
+)
+from api.cli.parameters import Argument, Option
+from raftlog.errors import UnknownTopic
+from raftlog.units import counted
+
+if TYPE_CHECKING:
+    from raftlog import DeadLetter
+    from raftlog.records.failures import Settled
+
+TopicArgument = Annotated[str, Argument(help="The topic whose records failed.")]
+GroupOption = Annotated[str, Option("--group", "-g", help="The consumer group.")]
+IdsOption = Annotated[
+    list[str] | None, Option("--id", help="A dead letter, TOPIC/PARTITION/OFFSET as in a list; repeatable.")
+]
+ReasonOption = Annotated[str | None, Option("--reason", help="A part of the reason, in upper or lower case.")]
+KeyOption = Annotated[str | None, Option("--key", help="The key of the record that failed.")]
+SettledOption = Annotated[int | None, Option("--limit", "-n", min=1, help="At most so many.  [default: all]")]
+AllOption = Annotated[bool, Option("--all", help="All dead letters of the group.")]
+DryRunOption = Annotated[bool, Option("--dry-run", help="Only show what would change.")]
+
+_REASON_CHARACTERS: Final = 80  # in a table
+
+
+def list_all(
+    topic: TopicArgument,
+    group: GroupOption,
+    ids: IdsOption = None,
+    reason: ReasonOption = None,
+    key: KeyOption = None,
+    limit: Annotated[int, Option("--limit", "-n", min=1, help="At most so many.")] = 100,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """List the records that a group has given up and that nobody has decided about.
+
+    \b
+    Examples:
+      raftlog dlq list orders --group mail
+      raftlog dlq list orders --group mail --reason "no such user" --limit 1000
+    """
+    with errors_reported(), _topics_named(topic, group), connected(server) as client:
+        found = client.dead_letters.list(
+            topic, group, ids=ids or None, reason=reason, key=key, limit=limit + 1
+        )
+        _show(found[:limit], output, has_value=True)
+        if not found:
+            note("there are no dead letters")
+        elif len(found) > limit:
+            note(f"there are more than {limit}; --limit shows more")
+
+
+def show_one(
+    topic: TopicArgument,
+    id: Annotated[str, Argument(help="TOPIC/PARTITION/OFFSET, as in a list.")],
+    group: GroupOption,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show one dead letter: why and when it failed, its headers and its value.
+
+    \b
+    Example:
+      raftlog dlq show orders orders/1/42 --group mail
+    """
+    with errors_reported(), _topics_named(topic, group), connected(server) as client:
+        found = client.dead_letters.list(topic, group, ids=[id])
+        if not found:
+            _end_not_open([id], topic, group)
+        if output is Format.JSON:
+            write_json(_in_json(found[0], has_value=True))
+        else:
+            _write_letter(found[0])
+
+
+def redrive(
+    topic: TopicArgument,
+    group: GroupOption,
+    ids: IdsOption = None,
+    reason: ReasonOption = None,
+    key: KeyOption = None,
+    limit: SettledOption = None,
+    all: AllOption = False,
+    dry_run: DryRunOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Try dead letters again: the workers of the group get them from its retry topic.
+
+    \b
+    Examples:
+      raftlog dlq redrive orders --group mail --id orders/1/42
+      raftlog dlq redrive orders --group mail --reason "no such user" --dry-run
+      raftlog dlq redrive orders --group mail --all
+    """
+    _settle("redriven", topic, group, ids, reason, key, limit, all, dry_run, server, output)
+
+
+def discard(
+    topic: TopicArgument,
+    group: GroupOption,
+    ids: IdsOption = None,
+    reason: ReasonOption = None,
+    key: KeyOption = None,
+    limit: SettledOption = None,
+    all: AllOption = False,
+    dry_run: DryRunOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Discard dead letters: nothing tries them again.
+
+    \b
+    Examples:
+      raftlog dlq discard orders --group mail --id orders/1/42
+      raftlog dlq discard orders --group mail --key u1 --dry-run
+    """
+    _settle("discarded", topic, group, ids, reason, key, limit, all, dry_run, server, output)
+
+
+def _settle(
+    how: Settled,
+    topic: str,
+    group: str,
+    ids: list[str] | None,
+    reason: str | None,
+    key: str | None,
+    limit: int | None,
+    is_all: bool,
+    dry_run: bool,
+    server: str,
+    output: Format,
+) -> None:
+    if bool(ids or reason is not None or key is not None) == is_all:
+        wrong_usage("say which dead letters: --id, --reason or --key, or --all")
+    with errors_reported(changing=not dry_run), _topics_named(topic, group), connected(server) as client:
+        letters = client.dead_letters
+        settle = letters.redrive if how == "redriven" else letters.discard
+        settled = settle(
+            topic, group, ids=ids or None, reason=reason, key=key, all=is_all, limit=limit, dry_run=dry_run
+        )
+    _show(settled, output, has_value=False)
+    note(f"{len(settled)} would be {how}; nothing was changed" if dry_run else f"{len(settled)} {how}")
+    missing = {*(ids or ())} - {letter.id for letter in settled}
+    if missing and limit is None:
+        _end_not_open(sorted(missing), topic, group)
+
+
+def _end_not_open(ids: Sequence[str], topic: str, group: str) -> NoReturn:
+    some = ", ".join(ids)
+    note(
+        f"error: not selected: {some}; `raftlog dlq list {topic} --group {group}` shows the open dead letters"
+    )
+    raise click.exceptions.Exit(REFUSED)
+
+
+@contextmanager
+def _topics_named(topic: str, group: str) -> Iterator[None]:
+    """An error for a missing topic of the group says what makes it."""
+    try:
+        yield
+    except UnknownTopic as error:
+        name = str(error.details.get("topic"))
+        if name.endswith(".retry"):
+            text = f"records cannot be tried again: there is no topic {name!r}; start a worker of the group, "
+            text += (
+                f"which makes it, or run `raftlog topic create {name}` with as many partitions as {topic} has"
+            )
+        else:
+            text = f"group {group!r} has no dead letters of {topic!r}: there is no topic {name!r}; "
+            text += "`raftlog topic list` shows all topics, `raftlog group list` all groups"
+        raise UnknownTopic(text, **error.details) from error
+
+
+def _show(letters: Sequence[DeadLetter], output: Format, *, has_value: bool) -> None:
+    if output is Format.JSON:
+        write_json([_in_json(letter, has_value=has_value) for letter in letters])
+    elif letters:
+        show([_row(letter) for letter in letters], output)
+
+
+def _row(letter: DeadLetter) -> Row:
+    reason = _one_line(letter.reason)
+    is_long = len(reason) > _REASON_CHARACTERS
+    return {
+        "id": _one_line(letter.id),
+        "failed_at": _time(letter.failed_ms),
+        "attempts": letter.attempts,
+        "key": None if letter.key is None else _one_line(letter.key.decode(errors="backslashreplace")),
+        "size": letter.size_bytes,
+        "reason": reason[: _REASON_CHARACTERS - 1] + "…" if is_long else reason,
+    }
+
+
+def _write_letter(letter: DeadLetter) -> None:
+    fields = {
+        "id": letter.id,
+        "dead letter": f"partition {letter.partition}, offset {letter.offset}",
+        "failed_at": _time(letter.failed_ms),
+        "attempts": letter.attempts,
+        "reason": letter.reason,
+        "timestamp": _time(letter.timestamp_ms),
+        "key": "-" if letter.key is None else letter.key.decode(errors="backslashreplace"),
+    }
+    for name, content in letter.headers:
+        fields[f"header {name}"] = "-" if content is None else content.decode(errors="backslashreplace")
+    for name, text in fields.items():
+        click.echo(f"{_one_line(name)}: {_one_line(str(text))}")
+    if letter.value is None:
+        note(f"no value is shown; the dead letter has {counted(letter.size_bytes, 'byte')}")
+    else:
+        click.echo()
+        sys.stdout.flush()
+        sys.stdout.buffer.write(letter.value + b"\n")
+
+
+def _in_json(letter: DeadLetter, *, has_value: bool) -> Row:
+    """As in the response of a broker."""
+    from api.resources.json_values import ABSENT, as_it_looks, headers_in_json, key_in_json
+
+    key, key_encoding = key_in_json(letter.key)
+    headers, tags, raw = headers_in_json(letter.headers)
+    row: dict[str, object] = {
+        "id": letter.id,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "origin": letter.origin._asdict(),
+        "attempts": letter.attempts,
+        "reason": letter.reason,
+        "failed_at": letter.failed_ms,
+        "timestamp": letter.timestamp_ms,
+        "key": key,
+        "headers": headers,
+        "tags": tags,
+        "size": letter.size_bytes,
+    }
+    if has_value:
+        value, encoding = ABSENT if letter.value is None else as_it_looks(letter.value, 0)
+        row |= {"value": json.loads(bytes(value)), "encoding": encoding}
+    if isinstance(key_encoding, str):
+        row["key_encoding"] = key_encoding
+    if isinstance(raw, list):
+        row["headers_raw"] = raw
+    return row
+
+
+def _one_line(text: str) -> str:
+    """The text without characters that move the cursor of a terminal."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def _time(milliseconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return str(milliseconds)

@@ -1,0 +1,243 @@
+"""Finds the open dead letters of one partition, with bounded memory and without state between requests.
+
+A dead letter is open until a later record has its key: its tombstone, or the dead letter of another failure.
+So the partition is read to its end before a dead letter counts as open. One request reads a part of it. The
+cursor takes the rest to the next request, any broker's: the dead letters that may be open, as offsets and
+digests of keys, and the offset from which later records are missing.
+
+Decides: which dead letters are candidates, when they are settled, and where the next request continues.
+Leaves to others: reading, and what happens to open dead letters (``dead_letters``).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, Self
+
+import msgspec
+
+from partitions.values import FetchResult
+from raftlog.errors import CorruptBatch, InvalidRecord, InvalidRequest
+from raftlog.records.batch import NO_TIMESTAMP, split_batches
+from raftlog.records.builder import TIMESTAMP_MAX
+from raftlog.records.failures import FailedRecord, Origin
+from raftlog.records.reader import StoredRecord, iter_opened, open_batch
+from raftlog.wire.limits import DEAD_LETTERS_MAX
+
+URL_LETTERS_MAX: Final = 100  # in a cursor that is a part of a URL
+_DIGEST_BYTES: Final = 8
+_NUMBER_MAX: Final = (1 << 63) - 1  # in JSON
+
+Offset63 = Annotated[int, msgspec.Meta(ge=-1, le=_NUMBER_MAX)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which dead letters are selected: all, unless it says more. ``reason`` is a part of the reason."""
+
+    ids: frozenset[str] | None = None
+    reason: str = ""
+    key: bytes | None = None
+
+    @classmethod
+    def of(cls, ids: Iterable[str] | None, reason: str | None, key: str | None, field: str) -> Self:
+        """From a request, whose ``field`` has the ids. Raises ``InvalidRequest``."""
+        wanted = None if ids is None else frozenset(_checked_id(text, field) for text in ids)
+        if wanted is not None and len(wanted) > DEAD_LETTERS_MAX:
+            raise InvalidRequest(f"{field}: send at most {DEAD_LETTERS_MAX} of them", field=field)
+        if key is None:
+            return cls(ids=wanted, reason=(reason or "").casefold())
+        return cls(ids=wanted, reason=(reason or "").casefold(), key=key.encode())
+
+    def has(self, letter: FailedRecord) -> bool:
+        """True if the dead letter is selected."""
+        return (
+            (self.ids is None or str(letter.origin) in self.ids)
+            and (self.key is None or letter.key == self.key)
+            and self.reason in letter.reason.casefold()
+        )
+
+    def partitions(self, count: int) -> Sequence[int]:
+        """The partitions, of so many, in which selected dead letters may be; in order."""
+        if self.ids is None:
+            return range(count)
+        return sorted({Origin.parse(text).partition % count for text in self.ids})
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
+    """Where a scan continues. Dead letters from ``end`` on are newer than the scan of their partition.
+
+    Records before ``at`` are read; those found in them may be open: offset and digest of the key. ``rest`` is
+    the offset of the first dead letter that is left to the next page, or -1.
+    """
+
+    partition: Annotated[int, msgspec.Meta(ge=0, le=_NUMBER_MAX)]
+    at: Offset63 = 0
+    end: Offset63 = -1
+    rest: Offset63 = -1
+    found: Annotated[list[tuple[Offset63, bytes]], msgspec.Meta(max_length=DEAD_LETTERS_MAX)] = []
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ``InvalidRequest`` for a text that no broker has sent."""
+        try:
+            padded = text.encode() + b"=" * (-len(text) % 4)
+            return msgspec.msgpack.decode(base64.b64decode(padded, b"-_", validate=True), type=cls)
+        except (msgspec.MsgspecError, binascii.Error, ValueError):
+            raise InvalidRequest(
+                f"cursor is {text[:64]!r}; send the `next` of the previous response unchanged",
+                field="cursor",
+            ) from None
+
+    def cut(self, letters_max: int) -> Cursor:
+        """The same with at most so many dead letters; the others are left to the next page."""
+        if len(self.found) <= letters_max:
+            return self
+        return msgspec.structs.replace(self, rest=self.found[letters_max][0], found=self.found[:letters_max])
+
+    def __str__(self) -> str:
+        return base64.urlsafe_b64encode(msgspec.msgpack.encode(self)).rstrip(b"=").decode()
+
+
+class Scan:
+    """The scan of one partition for a page of at most ``limit`` dead letters.
+
+    ``read_bytes`` grows with the records that it reads, decompressed. ``foreign`` counts skipped records.
+    """
+
+    def __init__(self, cursor: Cursor, selection: Selection, limit: int) -> None:
+        self.cursor = cursor = cursor.cut(limit)
+        self.read_bytes = 0
+        self.foreign = 0
+        self.is_complete = False
+        self._selection = selection
+        self._limit = limit
+        self._at = cursor.at
+        self._end = cursor.end
+        self._rest = cursor.rest
+        self._found = {digest: offset for offset, digest in cursor.found}  # in order of offset
+
+    @property
+    def at(self) -> int:
+        """The next offset to read. Once the scan is complete, the end of the partition."""
+        return self._at
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """The dead letters of the page, which are open once the scan is complete."""
+        return list(self._found.values())
+
+    def move(self, start: int) -> None:
+        """The log does not have the next offset. It begins at ``start``, or a recovery has cut its end."""
+        self.is_complete = start <= self._at
+        self._at = max(self._at, start)
+
+    def read(self, result: FetchResult, bytes_max: int) -> None:
+        """Take the records of a fetch, until ``read_bytes`` exceeds ``bytes_max``."""
+        if self._end < 0:
+            self._end = result.high_watermark
+        for batch in split_batches(result.data):
+            if batch.header.is_control or batch.last_offset < self._at:
+                continue
+            if self.read_bytes > bytes_max:
+                return
+            try:
+                opened = open_batch(batch)
+                self.read_bytes += len(opened)
+                for stored in iter_opened(batch.header, opened, self._at):
+                    self._take(stored)
+            except CorruptBatch:
+                self.foreign += 1
+            self._at = batch.last_offset + 1
+        self._at = max(self._at, result.next_offset)
+        self.is_complete = self._at >= result.high_watermark
+
+    def continued(self, letters_max: int) -> Cursor:
+        """The cursor of a scan that is not complete. All but ``letters_max`` are left to a later page."""
+        found = [(offset, digest) for digest, offset in self._found.items()]
+        return Cursor(self.cursor.partition, self._at, self._last, self._rest, found).cut(letters_max)
+
+    def following(self, shown: int | None) -> Cursor | None:
+        """The cursor after the page, or ``None`` if the partition has no more candidates.
+
+        ``shown`` is the first offset of the page that is not shown, if it is not shown as a whole.
+        """
+        rest = self._rest if shown is None else shown
+        return None if rest < 0 else Cursor(self.cursor.partition, rest, self._last)
+
+    @property
+    def _last(self) -> int:
+        """The end of the candidates: some may have replaced earlier ones after the scan began."""
+        return max(self._end, *(offset + 1 for offset in self._found.values()), 0)
+
+    def _take(self, stored: StoredRecord) -> None:
+        digest = digest_of(stored.key)
+        was_found = self._found.pop(digest, None) is not None
+        is_new = self._rest < 0 and stored.offset < self._end
+        if stored.value is None or not (was_found or is_new):
+            return
+        letter = letter_of(stored)
+        if letter is None:
+            self.foreign += 1
+        elif self._selection.has(letter):
+            if not is_new:
+                # An older failure was found, so this one stands for it unless a later page has it.
+                if stored.offset >= self._end:
+                    self._found[digest] = stored.offset
+            elif len(self._found) < self._limit:
+                self._found[digest] = stored.offset
+            else:
+                self._rest = stored.offset
+
+
+def records_of(result: FetchResult) -> Iterator[tuple[StoredRecord, int]]:
+    """The user records of a fetch that can be decoded, and the bytes that were decompressed for each."""
+    for batch in split_batches(result.data):
+        if batch.header.is_control or batch.last_offset < result.offset:
+            continue
+        with contextlib.suppress(CorruptBatch):
+            opened = open_batch(batch)
+            size_bytes = len(opened)
+            for stored in iter_opened(batch.header, opened, result.offset):
+                yield stored, size_bytes
+                size_bytes = 0
+
+
+def letter_of(stored: StoredRecord) -> FailedRecord | None:
+    """The dead letter, or ``None`` for a tombstone and for any other record."""
+    if stored.value is None:
+        return None
+    time_ms = min(max(stored.timestamp_ms, NO_TIMESTAMP), TIMESTAMP_MAX)
+    try:
+        letter = FailedRecord.from_dead_letter(stored.value, stored.headers, time_ms)
+    except InvalidRecord:
+        return None
+    numbers = (*letter.origin[1:], letter.attempts, letter.failed_ms)
+    if stored.key != str(letter.origin).encode() or not all(0 <= n <= _NUMBER_MAX for n in numbers):
+        return None
+    return letter
+
+
+def again(letter: FailedRecord) -> FailedRecord:
+    """The record as a redrive sends it to the retry topic: its attempts begin again, at once."""
+    return replace(letter, attempts=0, not_before_ms=0)
+
+
+def digest_of(key: bytes | None) -> bytes:
+    """What a cursor keeps of a key."""
+    return hashlib.blake2b(key or b"", digest_size=_DIGEST_BYTES).digest()
+
+
+def _checked_id(text: str, field: str) -> str:
+    try:
+        origin = Origin.parse(text)
+    except ValueError:
+        raise InvalidRequest(
+            f"{field}: {text[:300]!r} is no id; send topic/partition/offset, as in a list", field=field
+        ) from None
+    return str(origin)

@@ -1,0 +1,345 @@
+"""The dead letters of a consumer group: list them, try them again, discard them.
+
+Decides: the order of writes. A redriven record is in the retry topic, by a quorum, before its dead letter is
+settled, so a crash in between tries it twice and does not lose it. Leaves to others: which dead letters are
+open (``dead_letter_scan``), and who tries records again (the group's workers).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from aiohttp import web
+
+from api.http import parameters
+from api.http.bodies import read_json
+from api.http.routes import CONFIRM_MS, TOPIC, Call, Parameter, Route, json_answer, json_response
+from api.resources import json_records
+from api.resources.dead_letter_pages import READ_BYTES, Bodies, Letter, Pages, Use
+from api.resources.dead_letter_scan import (
+    URL_LETTERS_MAX,
+    Cursor,
+    Scan,
+    Selection,
+    letter_of,
+    records_of,
+)
+from api.resources.group_bodies import GROUP, name_of
+from api.resources.json_values import ABSENT, SHOW, headers_in_json, key_in_json
+from partitions.metadata.image import TopicInfo
+from partitions.values import QUORUM, AppendReceipt, FetchRequest, FetchResult
+from raftlog import errors
+from raftlog.errors import CommitUnknown, InvalidRequest, RecordTooLarge, UnknownTopic
+from raftlog.node.computing import computed
+from raftlog.records.builder import Record
+from raftlog.records.failures import FailedRecord, Settled, dead_letter_topic, retry_topic, tombstone
+from raftlog.types import Offset, TopicPartition
+from raftlog.wire import dead_letters as wire
+from raftlog.wire import media_types, paths
+from raftlog.wire.limits import DEAD_LETTERS_MAX
+
+LISTED_BYTES_MAX: Final = 1 << 20  # of the dead letters of one response; one more may exceed it
+SETTLED_BYTES_MAX: Final = 4 << 20  # the same for a request that settles them
+VALUE_BYTES_MAX: Final = 1 << 20  # longer values are not shown
+SHORT_BYTES: Final = 256 << 10  # is built on the event loop
+
+LIMITS = parameters.WholeNumber(1, DEAD_LETTERS_MAX, 100)
+FORMATS = ("auto", "base64")
+
+
+async def list_dead_letters(call: Call) -> web.StreamResponse:
+    """Open dead letters, partition by partition, the oldest first."""
+    query = call.query
+    ids = call.request.query.getall("id") if "id" in query else None
+    selection = Selection.of(ids, query.get("reason"), query.get("key"), "id")
+    shape = parameters.one_of(query, "format", FORMATS)
+    limit = LIMITS.of(query, "limit")
+    pages = Pages(
+        call=call,
+        source=await _source(call),
+        selection=selection,
+        limit=limit,
+        letter_bytes_max=LISTED_BYTES_MAX,
+        cursor_letters_max=URL_LETTERS_MAX,
+    )
+
+    async def show(scan: Scan, letters: Sequence[Letter]) -> Bodies:
+        is_short = sum(letter.size_bytes for letter in letters) <= SHORT_BYTES
+        build = partial(_bodies, scan.cursor.partition, letters, shape)
+        return await computed(build, is_short=is_short)
+
+    await _collect(pages, query.get("cursor"), show)
+    return json_response(wire.DeadLetterList(pages.items, _next(pages), pages.foreign))
+
+
+async def redrive_dead_letters(call: Call) -> web.StreamResponse:
+    """Send dead letters to the group's retry topic."""
+    return await _settled(call, "redriven")
+
+
+async def discard_dead_letters(call: Call) -> web.StreamResponse:
+    """Settle dead letters without another attempt."""
+    return await _settled(call, "discarded")
+
+
+async def _settled(call: Call, how: Settled) -> web.StreamResponse:
+    wanted = await read_json(call, wire.SettleDeadLetters)
+    has_selection = wanted.ids is not None or wanted.reason is not None or wanted.key is not None
+    if has_selection == wanted.all:
+        raise InvalidRequest(
+            'all: send either a selection (ids, reason, key) or "all": true for all dead letters', field="all"
+        )
+    selection = Selection.of(wanted.ids, wanted.reason, wanted.key, "ids")
+    pages = Pages(
+        call=call,
+        source=await _source(call),
+        selection=selection,
+        limit=wanted.limit,
+        letter_bytes_max=SETTLED_BYTES_MAX,
+        cursor_letters_max=wanted.limit,
+    )
+    name = retry_topic(call.match_info["topic"], name_of(call, "group"))
+    retries = await _topic(call, name, "where records are tried again") if how == "redriven" else None
+
+    async def settle(scan: Scan, letters: Sequence[Letter]) -> Bodies:
+        if letters and not wanted.dry_run:
+            if retries is not None:
+                await _redrive(call, retries, letters)
+            await _settle(call, pages.source, scan, letters, how)
+        return _bodies(scan.cursor.partition, letters, None)
+
+    await _collect(pages, wanted.cursor, settle)
+    count = len(pages.items)
+    return json_response(
+        wire.DeadLettersSettled(pages.items, count, wanted.dry_run, _next(pages), pages.foreign)
+    )
+
+
+async def _source(call: Call) -> TopicInfo:
+    """The dead-letter topic of the path."""
+    group = name_of(call, "group")
+    name = dead_letter_topic(call.match_info["topic"], group)
+    return await _topic(call, name, f"where group {group} puts records that keep failing")
+
+
+async def _collect(pages: Pages, cursor: str | None, use: Use) -> None:
+    """Use the dead letters from a cursor on, or from the first partition."""
+    if cursor is None:
+        pages.cursor = pages.next_partition(-1)
+    else:
+        pages.cursor = Cursor.parse(cursor)
+        if pages.cursor.partition >= len(pages.source.partitions):
+            raise InvalidRequest(
+                f"cursor: {pages.source.name} has no partition {pages.cursor.partition}", field="cursor"
+            )
+    await pages.collect(use)
+
+
+async def _topic(call: Call, name: str, purpose: str) -> TopicInfo:
+    """A topic of the group, which this broker may not have heard of yet."""
+    controller = call.services.controller
+    found = controller.image.topics.get(name)
+    if found is None:
+        found = (await controller.current_image(CONFIRM_MS)).topics.get(name)
+    if found is None:
+        raise UnknownTopic(
+            f"there is no topic {name[:500]!r}, {purpose}; a worker of the group makes it. Check the names "
+            "of topic and group: GET /v1/topics lists all topics",
+            topic=name[:500],
+        )
+    return found
+
+
+def _next(pages: Pages) -> str | None:
+    return None if pages.cursor is None else str(pages.cursor)
+
+
+# Writing.
+
+
+async def _redrive(call: Call, retries: TopicInfo, letters: Sequence[Letter]) -> None:
+    """Append the records to the retry topic, each to the partition of its origin."""
+
+    def partition_of(letter: Letter) -> int:
+        return letter.record.origin.partition % len(retries.partitions)
+
+    for partition, some in itertools.groupby(sorted(letters, key=partition_of), partition_of):
+        records = [replace(each.record, attempts=0, not_before_ms=0).as_retry() for each in some]
+        await _append(call, retries, partition, records)
+
+
+async def _settle(call: Call, source: TopicInfo, scan: Scan, letters: Sequence[Letter], how: Settled) -> None:
+    """Append the tombstones of dead letters.
+
+    A redriven record may have failed again before its tombstone, which then hides its new dead letter: such a
+    dead letter is appended once more.
+    """
+    partition = scan.cursor.partition
+    receipt = await _append(
+        call, source, partition, [tombstone(letter.record.origin, how) for letter in letters]
+    )
+    ids = frozenset(str(letter.record.origin) for letter in letters)
+    hidden = dict[str, FailedRecord]()
+    target, at = TopicPartition(source.name, partition), scan.at
+    wait_ms = call.services.limits.control_timeout_ms
+    while at < receipt.base_offset:
+        request = FetchRequest(position=Offset(at), bytes_max=READ_BYTES, wait_ms=wait_ms)
+        result = await call.services.gateway.fetch(target, request)
+        if result.next_offset <= at:
+            raise CommitUnknown(f"{target} cannot be read after a write; list its dead letters")
+        await computed(partial(_find_hidden, result, ids, receipt.base_offset, hidden), is_short=False)
+        at = result.next_offset
+    if hidden:
+        await _append(call, source, partition, [letter.as_dead_letter() for letter in hidden.values()])
+
+
+def _find_hidden(
+    result: FetchResult, ids: frozenset[str], before: int, hidden: dict[str, FailedRecord]
+) -> None:
+    """Add the open dead letters of ``ids`` below the offset ``before``."""
+    for stored, _ in records_of(result):
+        name = (stored.key or b"").decode(errors="replace")
+        if stored.offset < before and name in ids:
+            hidden.pop(name, None)
+            letter = letter_of(stored)
+            if letter is not None:
+                hidden[name] = letter
+
+
+async def _append(call: Call, topic: TopicInfo, partition: int, records: Sequence[Record]) -> AppendReceipt:
+    """Append records to one partition, all or none of them, acknowledged by a quorum."""
+    build = partial(
+        json_records.build_batches,
+        records,
+        bytes_max=call.services.batch_bytes_max(topic),
+        now_ms=call.services.clock.wall_ms(),
+        producer=None,
+    )
+    is_short = sum(map(json_records.size_of, records)) <= SHORT_BYTES
+    try:
+        batches = await computed(build, is_short=is_short)
+    except RecordTooLarge as error:
+        raise RecordTooLarge(
+            f"a record does not fit into {topic.name}: {error}; raise max.message.bytes of that topic",
+            **error.details,
+        ) from error
+    target = TopicPartition(topic.name, partition)
+    timeout_ms = call.services.limits.control_timeout_ms
+    return await call.services.gateway.append(target, batches, acks=QUORUM, timeout_ms=timeout_ms)
+
+
+# Showing.
+
+
+def _bodies(partition: int, letters: Sequence[Letter], shape: str | None) -> Bodies:
+    """Dead letters as JSON; without values if there is no ``shape`` for them."""
+    return [_body(partition, letter, shape) for letter in letters]
+
+
+def _body(partition: int, letter: Letter, shape: str | None) -> wire.DeadLetterBody:
+    record = letter.record
+    key, key_encoding = key_in_json(record.key)
+    headers, tags, raw = headers_in_json(record.headers)
+    body = wire.DeadLetterBody(
+        id=str(record.origin),
+        partition=partition,
+        offset=letter.offset,
+        origin=wire.OriginBody(*record.origin),
+        attempts=record.attempts,
+        reason=record.reason,
+        failed_at=record.failed_ms,
+        timestamp=record.timestamp_ms,
+        key=key,
+        headers=headers,
+        tags=tags,
+        size=letter.size_bytes,
+        key_encoding=key_encoding,
+        headers_raw=raw,
+    )
+    if shape is not None and len(record.value or b"") <= VALUE_BYTES_MAX:
+        body.value, body.encoding = (
+            ABSENT if record.value is None else SHOW[shape](record.value, letter.offset)
+        )
+    return body
+
+
+_CURSOR = Parameter("cursor", "`next` of the previous response, with the same selection")
+_ERRORS = (
+    errors.InvalidRequest,
+    errors.UnknownTopic,
+    errors.UnknownPartition,
+    errors.NoLeader,
+    errors.Overloaded,
+    errors.ConnectionLost,
+)
+_WRITE_ERRORS = (
+    *_ERRORS,
+    errors.UnsupportedMediaType,
+    errors.RecordTooLarge,
+    errors.InvalidRecord,
+    errors.NotEnoughReplicas,
+    errors.StorageFull,
+    errors.CommitUnknown,
+    errors.OffsetOutOfRange,
+)
+
+ROUTES = (
+    Route(
+        "GET",
+        paths.DEAD_LETTERS,
+        list_dead_letters,
+        "List the open dead letters of a group",
+        "Partition by partition, the oldest first. One request reads a bounded part of the dead-letter "
+        "topic: continue with `next` as `cursor` until it is null, even after an empty page.",
+        (
+            TOPIC,
+            GROUP,
+            Parameter("limit", "maximum number of items", LIMITS.schema),
+            _CURSOR,
+            Parameter("reason", "a part of the reason, in any case"),
+            Parameter("key", "the key of the record that failed, as text"),
+            Parameter(
+                "id",
+                "the origin of a dead letter, `topic/partition/offset`; repeat it for several",
+                {"type": "array", "items": {"type": "string"}},
+                is_list=True,
+            ),
+            Parameter(
+                "format",
+                "`auto` shows values as a fetch does, `base64` all of them in base64",
+                {"type": "string", "enum": list(FORMATS), "default": "auto"},
+            ),
+        ),
+        {},
+        {200: json_answer("a page", wire.DeadLetterList)},
+        _ERRORS,
+    ),
+    Route(
+        "POST",
+        paths.DEAD_LETTERS_REDRIVE,
+        redrive_dead_letters,
+        "Try dead letters again",
+        "Appends each record to the retry topic of the group, then settles its dead letter. With `dry_run` "
+        "only shows what would change. Repeat it after an unknown outcome: what is settled is not selected "
+        "again.",
+        (TOPIC, GROUP),
+        {media_types.JSON: wire.SettleDeadLetters},
+        {200: json_answer("what was redriven", wire.DeadLettersSettled)},
+        _WRITE_ERRORS,
+    ),
+    Route(
+        "POST",
+        paths.DEAD_LETTERS_DISCARD,
+        discard_dead_letters,
+        "Discard dead letters",
+        "Settles dead letters without another attempt. With `dry_run` only shows what would change.",
+        (TOPIC, GROUP),
+        {media_types.JSON: wire.SettleDeadLetters},
+        {200: json_answer("what was discarded", wire.DeadLettersSettled)},
+        _WRITE_ERRORS,
+    ),
+)

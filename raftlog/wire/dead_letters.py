@@ -1,0 +1,77 @@
+"""The bodies of requests about the dead letters of consumer groups, and of their responses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from raftlog.wire import limits
+from raftlog.wire.bodies import Answer, Encoding, Request
+
+
+class OriginBody(Answer):
+    """Where a record was before it failed for the first time."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class DeadLetterBody(Answer, omit_defaults=True):
+    """One dead letter. ``id`` is its origin as text; ``partition`` and ``offset`` are where it is stored.
+
+    Key, headers and tags are those of the record that failed, as in a fetch. ``value`` is left out above
+    1 MiB, and by requests that redrive or discard. ``size`` is the size of the dead letter in bytes.
+    """
+
+    id: str
+    partition: int
+    offset: int
+    origin: OriginBody
+    attempts: int
+    reason: str
+    failed_at: int
+    timestamp: int
+    key: str | None
+    headers: dict[str, str | None]
+    tags: list[str]
+    size: int
+    value: Raw | UnsetType = UNSET
+    encoding: Encoding | UnsetType = UNSET
+    key_encoding: Literal["base64"] | UnsetType = UNSET
+    headers_raw: list[tuple[str, str | None]] | UnsetType = UNSET
+
+
+class DeadLetterList(Answer):
+    """Open dead letters. Continue with ``next`` as ``cursor``, even after an empty page; null ends the list.
+
+    ``foreign`` counts the records of the dead-letter topic that are no dead letters and were skipped.
+    """
+
+    items: list[DeadLetterBody]
+    next: str | None = None
+    foreign: int = 0
+
+
+class SettleDeadLetters(Request):
+    """Body of ``:redrive`` and ``:discard``: a selection, or ``all``."""
+
+    ids: Annotated[list[str], msgspec.Meta(min_length=1, max_length=limits.DEAD_LETTERS_MAX)] | None = None
+    reason: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    key: str | None = None
+    all: bool = False
+    limit: Annotated[int, msgspec.Meta(ge=1, le=limits.DEAD_LETTERS_MAX)] = 100
+    dry_run: bool = False
+    cursor: str | None = None
+
+
+class DeadLettersSettled(Answer):
+    """What is settled, or would be with ``dry_run``. Continue with ``next`` as ``cursor``."""
+
+    items: list[DeadLetterBody]
+    count: int
+    dry_run: bool
+    next: str | None = None
+    foreign: int = 0
