@@ -16,7 +16,7 @@ import binascii
 import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Final, Self
 
 import msgspec
@@ -25,7 +25,7 @@ from partitions.values import FetchResult
 from raftlog.errors import CorruptBatch, InvalidRecord, InvalidRequest
 from raftlog.records.batch import NO_TIMESTAMP, split_batches
 from raftlog.records.builder import TIMESTAMP_MAX
-from raftlog.records.failures import FailedRecord, Origin
+from raftlog.records.failures import FailedRecord, origin_of
 from raftlog.records.reader import StoredRecord, iter_opened, open_batch
 from raftlog.wire.limits import DEAD_LETTERS_MAX
 
@@ -57,7 +57,7 @@ class Selection:
     def has(self, letter: FailedRecord) -> bool:
         """True if the dead letter is selected."""
         return (
-            (self.ids is None or str(letter.origin) in self.ids)
+            (self.ids is None or letter.id in self.ids)
             and (self.key is None or letter.key == self.key)
             and self.reason in letter.reason.casefold()
         )
@@ -66,7 +66,7 @@ class Selection:
         """The partitions, of so many, in which selected dead letters may be; in order."""
         if self.ids is None:
             return range(count)
-        return sorted({Origin.parse(text).partition % count for text in self.ids})
+        return sorted({origin_of(text).partition % count for text in self.ids})
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
@@ -217,15 +217,10 @@ def letter_of(stored: StoredRecord) -> FailedRecord | None:
         letter = FailedRecord.from_dead_letter(stored.value, stored.headers, time_ms)
     except InvalidRecord:
         return None
-    numbers = (*letter.origin[1:], letter.attempts, letter.failed_ms)
-    if stored.key != str(letter.origin).encode() or not all(0 <= n <= _NUMBER_MAX for n in numbers):
+    numbers = (*letter.origin[1:], letter.attempts, letter.failed_ms, letter.redrives)
+    if stored.key != letter.id.encode() or not all(0 <= n <= _NUMBER_MAX for n in numbers):
         return None
     return letter
-
-
-def again(letter: FailedRecord) -> FailedRecord:
-    """The record as a redrive sends it to the retry topic: its attempts begin again, at once."""
-    return replace(letter, attempts=0, not_before_ms=0)
 
 
 def digest_of(key: bytes | None) -> bytes:
@@ -235,9 +230,9 @@ def digest_of(key: bytes | None) -> bytes:
 
 def _checked_id(text: str, field: str) -> str:
     try:
-        origin = Origin.parse(text)
+        origin_of(text)
     except ValueError:
         raise InvalidRequest(
             f"{field}: {text[:300]!r} is no id; send topic/partition/offset, as in a list", field=field
         ) from None
-    return str(origin)
+    return text

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -19,25 +18,23 @@ from api.http import parameters
 from api.http.bodies import read_json
 from api.http.routes import CONFIRM_MS, TOPIC, Call, Parameter, Route, json_answer, json_response
 from api.resources import json_records
-from api.resources.dead_letter_pages import READ_BYTES, Bodies, Letter, Pages, Use
+from api.resources.dead_letter_pages import Bodies, Letter, Pages, Use
 from api.resources.dead_letter_scan import (
     URL_LETTERS_MAX,
     Cursor,
     Scan,
     Selection,
-    letter_of,
-    records_of,
 )
 from api.resources.group_bodies import GROUP, name_of
 from api.resources.json_values import ABSENT, SHOW, headers_in_json, key_in_json
 from partitions.metadata.image import TopicInfo
-from partitions.values import QUORUM, AppendReceipt, FetchRequest, FetchResult
+from partitions.values import QUORUM, AppendReceipt
 from raftlog import errors
-from raftlog.errors import CommitUnknown, InvalidRequest, RecordTooLarge, UnknownTopic
+from raftlog.errors import InvalidRequest, RecordTooLarge, UnknownTopic
 from raftlog.node.computing import computed
 from raftlog.records.builder import Record
-from raftlog.records.failures import FailedRecord, Settled, dead_letter_topic, retry_topic, tombstone
-from raftlog.types import Offset, TopicPartition
+from raftlog.records.failures import Settled, dead_letter_topic, retry_topic, tombstone
+from raftlog.types import TopicPartition
 from raftlog.wire import dead_letters as wire
 from raftlog.wire import media_types, paths
 from raftlog.wire.limits import DEAD_LETTERS_MAX
@@ -109,7 +106,8 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
         if letters and not wanted.dry_run:
             if retries is not None:
                 await _redrive(call, retries, letters)
-            await _settle(call, pages.source, scan, letters, how)
+            tombstones = [tombstone(letter.record.id, how) for letter in letters]
+            await _append(call, pages.source, scan.cursor.partition, tombstones)
         return _bodies(scan.cursor.partition, letters, None)
 
     await _collect(pages, wanted.cursor, settle)
@@ -168,46 +166,8 @@ async def _redrive(call: Call, retries: TopicInfo, letters: Sequence[Letter]) ->
         return letter.record.origin.partition % len(retries.partitions)
 
     for partition, some in itertools.groupby(sorted(letters, key=partition_of), partition_of):
-        records = [replace(each.record, attempts=0, not_before_ms=0).as_retry() for each in some]
+        records = [each.record.redriven().as_retry() for each in some]
         await _append(call, retries, partition, records)
-
-
-async def _settle(call: Call, source: TopicInfo, scan: Scan, letters: Sequence[Letter], how: Settled) -> None:
-    """Append the tombstones of dead letters.
-
-    A redriven record may have failed again before its tombstone, which then hides its new dead letter: such a
-    dead letter is appended once more.
-    """
-    partition = scan.cursor.partition
-    receipt = await _append(
-        call, source, partition, [tombstone(letter.record.origin, how) for letter in letters]
-    )
-    ids = frozenset(str(letter.record.origin) for letter in letters)
-    hidden = dict[str, FailedRecord]()
-    target, at = TopicPartition(source.name, partition), scan.at
-    wait_ms = call.services.limits.control_timeout_ms
-    while at < receipt.base_offset:
-        request = FetchRequest(position=Offset(at), bytes_max=READ_BYTES, wait_ms=wait_ms)
-        result = await call.services.gateway.fetch(target, request)
-        if result.next_offset <= at:
-            raise CommitUnknown(f"{target} cannot be read after a write; list its dead letters")
-        await computed(partial(_find_hidden, result, ids, receipt.base_offset, hidden), is_short=False)
-        at = result.next_offset
-    if hidden:
-        await _append(call, source, partition, [letter.as_dead_letter() for letter in hidden.values()])
-
-
-def _find_hidden(
-    result: FetchResult, ids: frozenset[str], before: int, hidden: dict[str, FailedRecord]
-) -> None:
-    """Add the open dead letters of ``ids`` below the offset ``before``."""
-    for stored, _ in records_of(result):
-        name = (stored.key or b"").decode(errors="replace")
-        if stored.offset < before and name in ids:
-            hidden.pop(name, None)
-            letter = letter_of(stored)
-            if letter is not None:
-                hidden[name] = letter
 
 
 async def _append(call: Call, topic: TopicInfo, partition: int, records: Sequence[Record]) -> AppendReceipt:
@@ -245,7 +205,7 @@ def _body(partition: int, letter: Letter, shape: str | None) -> wire.DeadLetterB
     key, key_encoding = key_in_json(record.key)
     headers, tags, raw = headers_in_json(record.headers)
     body = wire.DeadLetterBody(
-        id=str(record.origin),
+        id=record.id,
         partition=partition,
         offset=letter.offset,
         origin=wire.OriginBody(*record.origin),

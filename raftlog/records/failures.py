@@ -7,7 +7,7 @@ is tried again or given up (``raftlog.client.worker``), and who reads dead lette
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, Self
 
 from raftlog.errors import InvalidRecord
@@ -19,6 +19,7 @@ Settled = Literal["redriven", "discarded"]
 
 ORIGIN: Final = "raftlog.origin"
 ATTEMPTS: Final = "raftlog.attempts"
+REDRIVES: Final = "raftlog.redrives"
 NOT_BEFORE: Final = "raftlog.not_before"
 REASON: Final = "raftlog.reason"
 FAILED_AT: Final = "raftlog.failed_at"
@@ -51,7 +52,7 @@ class Origin(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Raises ``ValueError`` for other text."""
-        topic, partition, offset = text.rsplit("/", 2)
+        topic, partition, offset = text.rsplit("/", 2) if text.count("/") > 1 else ("", "", "")
         if not (topic and _is_number(partition) and _is_number(offset)):
             raise ValueError(f"{text[:300]!r} is no origin; write it as topic/partition/offset")
         return cls(topic, int(partition), int(offset))
@@ -61,8 +62,8 @@ class Origin(NamedTuple):
 class FailedRecord:
     """A record as its producer sent it, and how it failed.
 
-    ``attempts`` counts calls of the handler; ``timestamp_ms`` (of the record), ``not_before_ms`` and
-    ``failed_ms`` are milliseconds since 1970.
+    ``attempts`` counts calls of the handler since the last redrive. ``timestamp_ms`` (of the record),
+    ``not_before_ms`` and ``failed_ms`` are milliseconds since 1970.
     """
 
     origin: Origin
@@ -74,6 +75,16 @@ class FailedRecord:
     reason: str
     failed_ms: int
     not_before_ms: int = 0
+    redrives: int = 0
+
+    @property
+    def id(self) -> str:
+        """Of its dead letter. After each redrive it is another one, which no older tombstone settles."""
+        return f"{self.origin}#{self.redrives}" if self.redrives else str(self.origin)
+
+    def redriven(self) -> FailedRecord:
+        """The record as a redrive sends it to the retry topic: its attempts begin again, at once."""
+        return replace(self, attempts=0, not_before_ms=0, redrives=self.redrives + 1)
 
     def as_retry(self) -> Record:
         """The record of the retry topic."""
@@ -81,13 +92,13 @@ class FailedRecord:
         return Record(self.value, self.key, self.headers + ours, self.timestamp_ms)
 
     def as_dead_letter(self) -> Record:
-        """The record of the dead-letter topic. Its key is the origin."""
+        """The record of the dead-letter topic. Its key is ``id``."""
         ours = self._described()
         if self.key is not None:
             ours += ((KEY, self.key),)
         if self.value is None:
             ours += ((NO_VALUE, b""),)
-        return Record(self.value or b"", str(self.origin).encode(), self.headers + ours, self.timestamp_ms)
+        return Record(self.value or b"", self.id.encode(), self.headers + ours, self.timestamp_ms)
 
     @classmethod
     def from_retry(cls, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> Self:
@@ -116,22 +127,35 @@ class FailedRecord:
                 reason=texts[REASON],
                 failed_ms=int(texts[FAILED_AT]),
                 not_before_ms=int(texts.get(NOT_BEFORE, 0)),
+                redrives=int(texts.get(REDRIVES, 0)),
             )
         except (KeyError, ValueError) as error:
             raise InvalidRecord(f"the record is no failed record: {error}") from None
 
     def _described(self) -> Headers:
+        redrives = ((REDRIVES, b"%d" % self.redrives),) if self.redrives else ()
         return (
             (ORIGIN, str(self.origin).encode()),
             (ATTEMPTS, b"%d" % self.attempts),
+            *redrives,
             (REASON, self.reason[:_REASON_CHARACTERS_MAX].encode(errors="replace")),
             (FAILED_AT, b"%d" % self.failed_ms),
         )
 
 
-def tombstone(origin: Origin, settled: Settled) -> Record:
+def tombstone(letter_id: str, settled: Settled) -> Record:
     """The record that settles a dead letter."""
-    return Record(None, str(origin).encode(), ((SETTLED, settled.encode()),))
+    return Record(None, letter_id.encode(), ((SETTLED, settled.encode()),))
+
+
+def origin_of(letter_id: str) -> Origin:
+    """The origin in the id of a dead letter. Raises ``ValueError`` for other text."""
+    text, mark, redrives = letter_id.partition("#")
+    if mark and not (_is_number(redrives) and not redrives.startswith("0")):
+        raise ValueError(
+            f"{letter_id[:300]!r} is no id; write it as topic/partition/offset, or with #redrives"
+        )
+    return Origin.parse(text)
 
 
 def _split(headers: Headers) -> tuple[dict[str, bytes | None], Headers]:

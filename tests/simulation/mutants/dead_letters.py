@@ -32,7 +32,7 @@ DEAD_LETTERS = (
     Mutant(
         "a record with another key than its origin is a dead letter",
         "api.resources.dead_letter_scan:letter_of",
-        "if stored.key != str(letter.origin).encode() or not all(",
+        "if stored.key != letter.id.encode() or not all(",
         "if not all(",
         script=SCAN,
     ),
@@ -41,18 +41,20 @@ DEAD_LETTERS = (
         "api.resources.dead_letters:_settled",
         "            if retries is not None:\n"
         "                await _redrive(call, retries, letters)\n"
-        "            await _settle(call, pages.source, scan, letters, how)\n",
-        "            await _settle(call, pages.source, scan, letters, how)\n"
+        "            tombstones = [tombstone(letter.record.id, how) for letter in letters]\n"
+        "            await _append(call, pages.source, scan.cursor.partition, tombstones)\n",
+        "            tombstones = [tombstone(letter.record.id, how) for letter in letters]\n"
+        "            await _append(call, pages.source, scan.cursor.partition, tombstones)\n"
         "            if retries is not None:\n"
         "                await _redrive(call, retries, letters)\n",
         script=HTTP,
     ),
     Mutant(
-        "a dead letter that is written during its redrive is lost",
-        "api.resources.dead_letters:_settle",
-        "while at < receipt.base_offset:",
-        "while False:",
-        script=HTTP,
+        "the tombstone of a redrive settles the next failure, too",
+        "raftlog.records.failures:FailedRecord.redriven",
+        "redrives=self.redrives + 1",
+        "redrives=self.redrives",
+        script="tests/unit/records/test_failures.py",
     ),
     Mutant(
         "a dry run redrives",
@@ -63,9 +65,9 @@ DEAD_LETTERS = (
     ),
     Mutant(
         "a redriven record keeps its attempts",
-        "api.resources.dead_letters:_redrive",
-        "replace(each.record, attempts=0, not_before_ms=0)",
-        "each.record",
+        "raftlog.records.failures:FailedRecord.redriven",
+        "attempts=0, ",
+        "",
         script=HTTP,
     ),
     Mutant(

@@ -88,8 +88,8 @@ WORKERS = (
     Mutant(
         "a failed record without a value is a tombstone",
         "raftlog.records.failures:FailedRecord.as_dead_letter",
-        'return Record(self.value or b"", str',
-        "return Record(self.value, str",
+        'return Record(self.value or b"", self.id',
+        "return Record(self.value, self.id",
         script="tests/unit/records/test_failures.py",
     ),
 )

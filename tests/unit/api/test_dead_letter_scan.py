@@ -72,7 +72,7 @@ def offsets(
 
 events = st.one_of(
     st.builds(letter, st.integers(0, 6), reason=st.sampled_from(["late", "lost"])),
-    st.builds(lambda offset: tombstone(Origin("orders", 0, offset), "discarded"), st.integers(0, 6)),
+    st.builds(lambda offset: tombstone(str(Origin("orders", 0, offset)), "discarded"), st.integers(0, 6)),
     st.just(FOREIGN),
 )
 
@@ -100,7 +100,7 @@ def test_a_dead_letter_that_is_settled_during_the_scan_is_not_open() -> None:
     scan = Scan(Cursor(0), ALL, 10)
     scan.read(fetched(before, 0, 1), 1 << 20)
     assert (scan.is_complete, list(scan.offsets)) == (False, [0])
-    after = log_of([[letter(1)], [letter(2)], [tombstone(Origin("orders", 0, 1), "redriven")]])
+    after = log_of([[letter(1)], [letter(2)], [tombstone(str(Origin("orders", 0, 1)), "redriven")]])
     assert list(scanned(after, scan.continued(URL_LETTERS_MAX), 10).offsets) == [1]
 
 

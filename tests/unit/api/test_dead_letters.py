@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -84,7 +85,7 @@ async def test_a_list_has_open_dead_letters_by_partition_in_pages() -> None:
         await make_topics(server, 3)
         await add(server, letter(1), letter(2), letter(1, reason="again"), partition=0)
         await add(server, letter(5, partition=2), letter(3, partition=2), partition=2)
-        await add(server, tombstone(Origin("orders", 2, 5), "discarded"), partition=2)
+        await add(server, tombstone(str(Origin("orders", 2, 5)), "discarded"), partition=2)
         for limit in (1, 2, 100):
             assert await open_offsets(server, f"limit={limit}") == [2, 1, 3]
         assert await open_offsets(server, "reason=AGAIN") == [1]
@@ -103,7 +104,7 @@ async def test_a_request_reads_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -
         for number in range(40):
             await add(server, letter(number, value=bytes(100)))
         for number in range(0, 40, 2):
-            await add(server, tombstone(Origin("orders", 0, number), "discarded"))
+            await add(server, tombstone(str(Origin("orders", 0, number)), "discarded"))
         first = await server.get(f"{PATH}?limit=3")
         assert (rows(first), first.json["next"] is None) == ([], False)
         assert await open_offsets(server, "limit=3") == list(range(1, 40, 2))
@@ -227,16 +228,16 @@ async def test_a_record_that_fails_again_during_its_redrive_is_a_dead_letter_aga
         await add(server, letter(1), letter(2), letter(3))
         appends = Appends(server)
         appends.between = (
-            letter(1, reason="at once"),
-            letter(2, reason="settled by others"),
-            tombstone(Origin("orders", 0, 2), "discarded"),
+            replace(letter(1, reason="at once"), redrives=1),
+            replace(letter(2, reason="settled by others"), redrives=1),
+            tombstone("orders/0/2#1", "discarded"),
             letter(9, reason="another"),
         )
         assert offsets_of(await server.post(REDRIVE, {"all": True})) == [1, 2, 3]
         shown = rows(await server.get(PATH))
         assert [(row["id"], row["reason"]) for row in shown] == [
+            ("orders/0/1#1", "at once"),
             ("orders/0/9", "another"),
-            ("orders/0/1", "at once"),
         ]
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.errors import InvalidRecord
-from raftlog.records.failures import KEY, ORIGIN, FailedRecord, Origin, tombstone
+from raftlog.records.failures import KEY, ORIGIN, FailedRecord, Origin, origin_of, tombstone
 
 optional_bytes = st.none() | st.binary(max_size=20)
 names = st.text(max_size=10) | st.sampled_from([ORIGIN, KEY, "raftlog.tag", "raftlog.attempts"])
@@ -23,6 +23,7 @@ failed_records = st.builds(
     attempts=st.integers(0, 2**31),
     reason=st.text(max_size=1000).filter(lambda text: text == text.encode(errors="replace").decode()),
     failed_ms=st.integers(0, 2**53),
+    redrives=st.integers(0, 9),
 )
 
 
@@ -30,7 +31,9 @@ failed_records = st.builds(
 def test_a_record_comes_back_from_both_topics(failed: FailedRecord, not_before_ms: int) -> None:
     # requirement: A7
     dead = failed.as_dead_letter()
-    assert dead.key == str(failed.origin).encode()
+    assert dead.key == failed.id.encode()
+    assert origin_of(failed.id) == failed.origin
+    assert failed.redriven().id != failed.id  # the tombstone does not settle a later failure
     assert dead.value is not None  # it would be a tombstone
     assert FailedRecord.from_dead_letter(dead.value, dead.headers, failed.timestamp_ms) == failed
     again = FailedRecord(
@@ -49,5 +52,13 @@ def test_a_foreign_record_is_named(origin: bytes) -> None:
 
 def test_a_settled_dead_letter_is_a_tombstone_of_its_key() -> None:
     # requirement: A7
-    settled = tombstone(Origin("orders", 1, 7), "discarded")
+    settled = tombstone("orders/1/7", "discarded")
     assert (settled.key, settled.value) == (b"orders/1/7", None)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "orders", "orders/1/2#", "orders/1/2#0", "orders/1/2#x", "orders/1/2#1#1", "/1/2#1"]
+)
+def test_a_text_that_is_no_id_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match="write"):
+        origin_of(text)
