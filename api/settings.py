@@ -115,7 +115,7 @@ class Limits(BaseModel):
     wait_ms_max: Annotated[int, Field(ge=0)] = 55_000
     peer_queue_bytes_max: Annotated[int, Field(ge=1 << 20)] = 64 << 20
     disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 << 20
-    partitions_max: Annotated[int, Field(ge=1)] = 10_000
+    partitions_max: Annotated[int, Field(ge=1)] = 4_000
     partition_metrics_max: Annotated[int, Field(ge=0)] = 1000  # replicas listed individually by /metrics
     group_metrics_max: Annotated[int, Field(ge=0)] = 1000  # groups, and offsets of groups, that it lists
     connections_max: Annotated[int, Field(ge=1)] | None = None  # of HTTP clients; None for the default

@@ -43,7 +43,7 @@ class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
 class PlannerLimits:
     """Limits of a cluster's size."""
 
-    replicas_per_broker_max: int = 10_000
+    replicas_per_broker_max: int = 4_000
 
 
 def plan(request: NewTopic | MoveReplicas | Command, image: MetadataImage, limits: PlannerLimits) -> Command:

@@ -112,6 +112,13 @@ class PeerUnreachable:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerReachable:
+    """The node of a peer that was unreachable is heard from again."""
+
+    peer: NodeId
+
+
+@dataclass(frozen=True, slots=True)
 class LogTruncatedPrefix:
     """The log begins after ``snapshot`` now; the entries before were committed and durable here."""
 
@@ -143,6 +150,7 @@ Input = (
     | AppendCut
     | AppendDropped
     | PeerUnreachable
+    | PeerReachable
     | LogTruncatedPrefix
     | SnapshotInstalled
 )

@@ -123,6 +123,6 @@ def require_safe_change(before: Membership, index: Index, commit_index: Index, a
 
 
 def require_nothing_open(last: Index, match_indexes: Iterable[Index], *, writes_finished: bool) -> None:
-    """A member becomes quiescent when its disk, and as a leader every peer, holds its whole log (I29)."""
+    """A member becomes quiescent when its disk, and as a leader every reachable peer, has its log (I29)."""
     if not writes_finished or any(match_index < last for match_index in match_indexes):
         raise InvariantViolated(f"quiescent at {last}, with writes or peers that have not got there")

@@ -25,6 +25,7 @@ from raftlog.core.messages import (
     TimeoutNow,
 )
 from raftlog.core.peers import Peers
+from raftlog.core.progress import Progress
 from raftlog.core.read_index import ReadIndex
 from raftlog.core.ready import Appended, RefusalReason, Role
 from raftlog.core.role_state import RoleState
@@ -124,6 +125,10 @@ class Leader(RoleState):
         """Ticks since each peer's last reply."""
         return {peer: self._now - progress.heard_tick for peer, progress in self._peers.progress.items()}
 
+    def depends_on(self, peer: NodeId) -> bool:
+        """A leader depends on every peer that it does not know to be unreachable."""
+        return peer not in self._member.unreachable
+
     def tick(self) -> Role | None:
         """Send heartbeats; step down without a quorum (thesis 6.2); end a transfer that takes too long."""
         self._now = now = self._now + 1
@@ -208,6 +213,10 @@ class Leader(RoleState):
             self._transfer = None
         self._mark_active()
 
+    def peer_reachable(self) -> None:
+        """The group is active until the peer has everything."""
+        self._mark_active()
+
     def append_dropped(self, to: NodeId) -> None:
         """Probe again with the next reply, as after a broken connection."""
         self.peer_unreachable(to)
@@ -288,7 +297,7 @@ class Leader(RoleState):
         quiesces = self._now - self._active_tick >= settings.quiet_ticks and self._may_quiesce()
         self._broadcast(quiesces=quiesces)
         if quiesces:
-            self._member.quiesce(map(_MATCH_INDEX, self._peers.progress.values()))
+            self._member.quiesce(map(_MATCH_INDEX, self._reachable()))
         if self._peers.leaving:
             self._peers.drop_removed(self._now)
 
@@ -313,6 +322,9 @@ class Leader(RoleState):
     def _may_quiesce(self) -> bool:
         """Whether every peer holds everything, and has echoed a round that began since: it knows the commit.
 
+        Peers whose nodes are unreachable do not count; ``peer_reachable`` says when they do. A quorum always
+        counts: a leader that does not hear one steps down before it may become quiescent.
+
         A peer that has lost its files since then may have rejoined, and its replies may be lost: its match
         index is unknown then, and the leader continues to send heartbeats.
         """
@@ -324,9 +336,13 @@ class Leader(RoleState):
             and not self._peers.any_rejoins
             and all(
                 progress.round > active_round and progress.match_index >= last
-                for progress in self._peers.progress.values()
+                for progress in self._reachable()
             )
         )
+
+    def _reachable(self) -> list[Progress]:
+        unreachable = self._member.unreachable
+        return [progress for peer, progress in self._peers.progress.items() if peer not in unreachable]
 
     def _advance_commit(self) -> Role | None:
         """Commit entries that a quorum has durably, if the last is of our own term (Raft 5.3, 5.4.2)."""

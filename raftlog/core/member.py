@@ -58,6 +58,7 @@ class Member:
         "settings",
         "term",
         "terms",
+        "unreachable",
         "voted_for",
         "writes",
     )
@@ -85,6 +86,7 @@ class Member:
             max(restored.snapshot.index, min(restored.commit_hint, restored.last.index))
         )
         self.is_quiescent = False
+        self.unreachable: set[NodeId] = set()  # peers whose nodes the host cannot reach
         self.has_news = self.commit_index > restored.snapshot.index
         self._commit_told = restored.snapshot.index
         self._outgoing: list[Envelope] = []

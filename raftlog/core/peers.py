@@ -75,8 +75,9 @@ class Peers:
 
     @property
     def any_rejoins(self) -> bool:
-        """Whether a peer rejoins."""
-        return any(progress.rejoining for progress in self.progress.values())
+        """Whether a reachable peer rejoins."""
+        unreachable = self._member.unreachable
+        return any(progress.rejoining and peer not in unreachable for peer, progress in self.progress.items())
 
     def answer_rejoining(self, sender: NodeId, now: int, round_now: int) -> None:
         """Tell peers that rejoin what their logs must hold; repeat it for ``sender``, once a tick."""

@@ -6,7 +6,7 @@ Decides what the term of a message means and which role the member has; the role
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Any, assert_never
 
 from raftlog.core import inputs, messages
@@ -57,6 +57,7 @@ class Raft:
             inputs.AppendCut: self._cut_append,
             inputs.AppendDropped: self._drop_append,
             inputs.PeerUnreachable: self._lose_peer,
+            inputs.PeerReachable: self._meet_peer,
             inputs.LogTruncatedPrefix: self._truncate_prefix,
             inputs.SnapshotInstalled: self._install_snapshot,
         }
@@ -181,6 +182,11 @@ class Raft:
         return self._member.writes.durable_index
 
     @property
+    def unreachable(self) -> Set[NodeId]:
+        """Peers whose nodes are unreachable: a leader becomes quiescent without a minority of them."""
+        return self._member.unreachable
+
+    @property
     def is_quiescent(self) -> bool:
         """Whether this member needs no ticks until the next input."""
         return self._member.is_quiescent
@@ -192,6 +198,7 @@ class Raft:
 
     def _receive(self, event: inputs.Receive) -> None:
         message = event.message
+        self._member.unreachable.discard(event.sender)
         if message.term != self._member.term and not self._settle_term(event.sender, message):
             return
         self._receivers[type(message)](event.sender, message)
@@ -229,7 +236,12 @@ class Raft:
         self._role.append_dropped(event.to)
 
     def _lose_peer(self, event: inputs.PeerUnreachable) -> None:
+        self._member.unreachable.add(event.peer)
         self._role.peer_unreachable(event.peer)
+
+    def _meet_peer(self, event: inputs.PeerReachable) -> None:
+        self._member.unreachable.discard(event.peer)
+        self._role.peer_reachable()
 
     def _truncate_prefix(self, event: inputs.LogTruncatedPrefix) -> None:
         self._member.truncate_prefix(event.snapshot)
@@ -346,8 +358,16 @@ class Raft:
                 return False
             case inputs.LogTruncatedPrefix():
                 return True
-            case inputs.PeerUnreachable(peer) | inputs.AppendDropped(peer) if not self._role.depends_on(peer):
+            case inputs.PeerUnreachable(peer) if not self._role.depends_on(peer):
+                self._member.unreachable.add(peer)
+                return False
+            case inputs.AppendDropped(peer) if not self._role.depends_on(peer):
+                return False
+            case inputs.PeerReachable(peer) if self.role is not Role.LEADER or peer not in self.unreachable:
+                self._member.unreachable.discard(peer)
                 return False
         self._member.unquiesce()
         self._role.unquiesced()
+        if isinstance(event, inputs.Receive) and event.sender != self._role.leader:
+            self._role.remind_leader()  # it may be quiescent without the sender, and would be taken for lost
         return True

@@ -86,6 +86,9 @@ class RoleState:
     def peer_unreachable(self, peer: NodeId) -> None:
         """The connection to ``peer`` broke."""
 
+    def peer_reachable(self) -> None:
+        """The node of a peer is heard from again."""
+
     def append_cut(self, to: NodeId, last: Index) -> None:
         """Of the entries ordered for ``to`` only those up to ``last`` were sent."""
 

@@ -4,11 +4,9 @@ Decides: which groups get ticks (those not quiescent). Leaves to others: everyth
 (``raft_group``), when a peer counts as silent (``peer_watch``), what is in a frame of heartbeats
 (``heartbeats``), and which groups elect another leader next (``leaderless_groups``).
 
-A group that has nothing to do is quiescent: it costs no tick and no message. What keeps it safe is
-that brokers themselves are watched: every broker sends every peer at least one frame per
-heartbeat interval, and when a peer falls silent, or its connection breaks, all groups that it
-takes part in are unquiesced with ``peer_unreachable``. The connections of a silent peer are ended, so
-that they are dialled again: one that is half open works never again.
+A group that has nothing to do is quiescent: it costs no tick and no message. What keeps it safe is that
+brokers watch each other: each sends each peer a frame per heartbeat interval, and groups are told which
+of their peers are unreachable. The connections of a silent peer are closed and dialled again.
 """
 
 from __future__ import annotations
@@ -120,7 +118,7 @@ class GroupHost:
         SnapshotService(self.calls, lambda: self._groups)
         self._drain_handle: asyncio.Handle | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
-        self._leaderless = LeaderlessGroups(self._groups)
+        self._leaderless = LeaderlessGroups(self._groups, self.is_reachable)
         self._heartbeats = Heartbeats(transport)
         self._fatal = False
         self._is_stopping = False  # it takes no leadership
@@ -171,6 +169,7 @@ class GroupHost:
         self._groups[group_id] = cast("RaftGroup[object]", group)
         self._awake[group_id] = None
         self.watch_peers(group.membership.members)
+        self._leaderless.opened(self._groups[group_id])
         if campaign_first and group.term == 0:
             group.campaign()
         return group
@@ -331,7 +330,8 @@ class GroupHost:
         """Take one frame. Raises ``MalformedFrame``, which costs the sender its connection."""
         if self._fatal or self._has_stopped:
             return
-        self._watch.heard(sender)
+        if self._watch.heard(sender):
+            self._leaderless.peer_reachable(sender, self._awake)
         kind, head, payload = split_frame(frame)
         if kind is FrameKind.RAFT:
             group_id, message, batches = decode_message(head, payload)

@@ -1,12 +1,12 @@
-"""Groups of one broker whose leader is lost: some of them elect another one with each tick.
+"""Groups of one broker that have lost a peer, or hear from it again: some of them are told with each tick.
 
-A broker that dies leaves hundreds of them. All at once, their votes would wait so long for the disk that
-every election would time out, again and again.
+A broker that dies leaves hundreds without a leader. All at once, their votes would wait so long for the disk
+that every election would time out, again and again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from itertools import islice
 from typing import Final
 
@@ -17,29 +17,70 @@ ELECTIONS_PER_TICK: Final = 20  # their votes fit into one round of syncs
 
 
 class LeaderlessGroups:
-    """Those that have not been told yet, with the leader that each has lost."""
+    """Those that have not been told yet, with the leader that each has lost.
 
-    def __init__(self, groups: Mapping[GroupId, RaftGroup[object]]) -> None:
+    Also quiescent groups led here that have lost a follower, or hear from it again: told after the others.
+    Whether a peer is reachable counts when a group is told: it may have been lost and have returned since.
+    """
+
+    def __init__(
+        self, groups: Mapping[GroupId, RaftGroup[object]], is_reachable: Callable[[NodeId], bool]
+    ) -> None:
         self._groups = groups
-        self._lost: dict[GroupId, NodeId] = {}
+        self._is_reachable = is_reachable
+        self._lost: dict[tuple[GroupId, NodeId], None] = {}
+        self._led: dict[tuple[GroupId, NodeId], bool] = {}  # and whether the follower was lost
 
     def __bool__(self) -> bool:
-        return bool(self._lost)
+        return bool(self._lost or self._led)
+
+    def opened(self, group: RaftGroup[object]) -> None:
+        """Tell a group that was opened which peers are unreachable."""
+        for peer in group.membership.members:
+            if not self._is_reachable(peer):
+                group.peer_unreachable(peer)
 
     def peer_lost(self, peer: NodeId, active: Container[GroupId]) -> None:
         """Tell groups that a peer is lost: those that it led some at a time, ``active`` ones first."""
         for group_id, group in self._groups.items():
             if group.leader == peer:
-                self._lost[group_id] = peer
+                self._lost[group_id, peer] = None
             elif peer in group.membership.members:
-                group.peer_unreachable(peer)
-        self._lost = dict(sorted(self._lost.items(), key=lambda lost: lost[0] not in active))
+                if group.is_leader and group_id not in active:
+                    self._led[group_id, peer] = True
+                else:
+                    group.peer_unreachable(peer)
+        self._lost = dict(sorted(self._lost.items(), key=lambda lost: lost[0][0] not in active))
         self.elect_some()
 
+    def peer_reachable(self, peer: NodeId, active: Container[GroupId]) -> None:
+        """Tell groups that a peer is heard from again, if they were told that it is lost."""
+        for group_id, group in self._groups.items():
+            if peer in group.unreachable:
+                if group.is_leader and group_id not in active:
+                    self._led.setdefault((group_id, peer), False)
+                else:
+                    group.peer_reachable(peer)
+
     def elect_some(self) -> None:
-        """Tell as many as one tick allows, unless they have another leader by now."""
-        for group_id in list(islice(self._lost, ELECTIONS_PER_TICK)):
-            peer = self._lost.pop(group_id)
+        """Tell as many as one tick allows."""
+        left = ELECTIONS_PER_TICK
+        for group_id, peer in list(islice(self._lost, left)):
+            left -= 1
+            del self._lost[group_id, peer]
             group = self._groups.get(group_id)
-            if group is not None and group.leader == peer:
-                group.peer_unreachable(peer)
+            if group is not None:
+                self._tell(group, peer, had_effect=group.leader == peer)
+        for group_id, peer in list(islice(self._led, left)):
+            was_lost = self._led.pop((group_id, peer))
+            group = self._groups.get(group_id)
+            if group is not None:
+                self._tell(group, peer, had_effect=was_lost and group.is_leader)
+
+    def _tell(self, group: RaftGroup[object], peer: NodeId, *, had_effect: bool) -> None:
+        """``had_effect``: the group's leader is the peer or this broker, so a past loss counts, too."""
+        is_reachable = self._is_reachable(peer)
+        if had_effect or not is_reachable:
+            group.peer_unreachable(peer)
+        if is_reachable:
+            group.peer_reachable(peer)

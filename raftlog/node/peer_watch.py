@@ -44,9 +44,11 @@ class PeerWatch:
         """These take part in a group with this broker, or did."""
         self._met.update(peers)
 
-    def heard(self, peer: NodeId) -> None:
-        """A frame has come from it."""
+    def heard(self, peer: NodeId) -> bool:
+        """A frame has come from it; whether it was unreachable before."""
+        was_unreachable = peer not in self._heard
         self._heard[peer] = self.ticks
+        return was_unreachable
 
     def said(self, peer: NodeId, *, is_stopping: bool) -> None:
         """It reports whether it is stopping."""

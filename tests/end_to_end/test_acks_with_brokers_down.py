@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from chaos.cluster import Cluster
 from raftlog.testing.kit import RaftlogCluster
-from tests.helpers.real_cluster import RETRYABLE, Answer, call, partitions_of, produce, records_path
+from tests.helpers.real_cluster import (
+    RETRYABLE,
+    Answer,
+    call,
+    create_topic,
+    eventually,
+    partitions_of,
+    produce,
+    records_path,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -56,6 +66,27 @@ def test_one_of_three_brokers_down(raftlog_cluster: RaftlogCluster) -> None:
 
     raftlog_cluster.wait_until(has_three_replicas, "30s", what="three replicas again")
     assert values_in(raftlog_cluster, topic)[:4] == [b"all", b"quorum", b"three", b"every"]
+
+
+def test_idle_partitions_are_quiescent_and_under_replicated_without_a_broker(cluster: Cluster) -> None:
+    url = cluster.url(1)
+    create_topic(url, "idle", 60, min_insync_replicas=2)
+    cluster.kill(3)
+
+    def are_quiescent() -> bool:
+        counts = [cluster.metric("raftlog_raft_groups_quiescent", broker=broker) for broker in (1, 2)]
+        return min(counts) >= 61  # with the metadata group
+
+    eventually(are_quiescent, within_s=60, what="groups that are quiescent without broker 3")
+    assert {tuple(sorted(item["in_sync"])) for item in partitions_of(url, "idle")} == {(1, 2)}
+    every = produce(url, "idle", ["every"], query="?acks=every&timeout=3s")
+    assert durability(every)["replicas"] == 2
+    cluster.start(3)
+
+    def has_all() -> bool:
+        return all(sorted(item["in_sync"]) == [1, 2, 3] for item in partitions_of(url, "idle"))
+
+    eventually(has_all, within_s=60, what="replicas of broker 3 that are in sync")
 
 
 def test_two_of_three_brokers_down(raftlog_cluster: RaftlogCluster) -> None:

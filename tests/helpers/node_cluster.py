@@ -94,6 +94,7 @@ class ClusterNode:
         self.is_on_a_thread = False  # what happens now would do so on another thread than the loop's
         self.life = 0
         self.is_up = False
+        self.has_lost_its_disk = False
         self.sync_s = 0.002
         self.disk = asyncio.Event()  # cleared while the disk does nothing
         self.disk.set()
@@ -137,7 +138,11 @@ class ClusterNode:
         cluster = self._cluster
         with self.on_a_thread():
             log = SegmentedLog.open(
-                self.filesystem, f"/group-{group_id}", cluster.log_settings, self.host.clock
+                self.filesystem,
+                f"/group-{group_id}",
+                cluster.log_settings,
+                self.host.clock,
+                is_rejoining=self.has_lost_its_disk,
             )
         replica = PartitionReplica(
             TopicPartition("t", group_id), cluster.nodes, complete({}, len(cluster.nodes)), self.host.clock
@@ -175,6 +180,12 @@ class ClusterNode:
         else:
             self.filesystem.lose_power(power_lost_by)
         self.fatal = [error for error in self.fatal if not isinstance(error, ProcessDied)]
+
+    def lose_disk(self) -> None:
+        """A stopped broker gets an empty disk: its replicas will rejoin."""
+        self.filesystem = FakeFilesystem()
+        self.filesystem.on_wait = self._waits
+        self.has_lost_its_disk = True
 
     async def compact(self, group_id: GroupId = FIRST_GROUP) -> None:
         """A whole round of compaction of one log."""

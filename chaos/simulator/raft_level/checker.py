@@ -203,18 +203,21 @@ class Checker:
             self._quiesce(node)
 
     def _quiesce(self, node: Node) -> None:
-        """A leader becomes quiescent once every member has everything (I29)."""
+        """A leader becomes quiescent once a quorum and all reachable members have everything (I29)."""
         if node.writes:
             raise Broken("I9 no failed assertion", f"node {node.id} is quiescent while it writes")
         if node.core.role is not Role.LEADER:
             return
-        last = len(node.log) - 1
-        for member in sorted(node.core.membership.members):
-            if not self.nodes[member].disk.log.is_equal_up_to(last, node.log):
-                detail = (
-                    f"node {node.id} is quiescent, its log ends at {last}, and node {member} lacks some of it"
-                )
-                raise Broken("I29 quiescent only with equal logs", detail)
+        last, membership = len(node.log) - 1, node.core.membership
+        holders = {
+            member
+            for member in membership.members
+            if self.nodes[member].disk.log.is_equal_up_to(last, node.log)
+        }
+        lacking = membership.members - node.unreachable - holders
+        if lacking or not all(2 * len(half & holders) > len(half) for half in membership.halves):
+            detail = f"node {node.id} is quiescent, its log ends at {last}, {sorted(holders)} hold it"
+            raise Broken("I29 quiescent only with equal logs", f"{detail}; {sorted(lacking)} are reachable")
 
 
 @cache

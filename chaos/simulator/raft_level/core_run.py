@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
 from typing import Final
 
 from chaos.simulator.gc_off import gc_off
+from chaos.simulator.raft_level.absence import absence
+from chaos.simulator.raft_level.agreement import disagreement
 from chaos.simulator.raft_level.faults import CoreFaults
 from chaos.simulator.raft_level.group import STEP_S, Group
 from chaos.simulator.raft_level.odds import CoreOdds
+from chaos.simulator.raft_level.reachability import tell_return
 from chaos.simulator.raft_level.requests import Requests
 from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.schedule import Schedule
@@ -36,7 +40,7 @@ def run_core(
     with gc_off():
         try:
             group.run(group.odds.trouble_steps)
-            check_recovery(group)
+            check_recovery(group, seed)
         except Broken as broken:
             violations = (Violation(group.now * STEP_S, broken.invariant, broken.detail),)
         except (Exception, InvariantViolated) as error:
@@ -56,10 +60,12 @@ def run_core(
     )
 
 
-def check_recovery(group: Group) -> None:
+def check_recovery(group: Group, seed: int) -> None:
     """After healing the group must commit again, agree, quiesce, and survive its leader."""
     before = len(group.checker.committed)
     group.heal()
+    for node in group.nodes:
+        tell_return(group, node, random.Random(f"{seed} healed"))
     enough = _enough_steps(group)
     for _ in range(enough):
         group.step()
@@ -77,6 +83,7 @@ def check_recovery(group: Group) -> None:
     group.propose(leader, 1)  # truncates tails that a leader without new entries would leave
     group.run(AGREES_WITHIN_STEPS - 130)
     _check_agreement(group)
+    absence(group, seed)
     _lose_a_minority(group)
 
 
@@ -117,23 +124,6 @@ def _lose_a_minority(group: Group) -> None:
 
 
 def _check_agreement(group: Group) -> None:
-    leader = group.leader()
-    if leader is None:
-        raise Broken("L3 replicas agree in the end", "there is no leader")
-    core = leader.core
-    if core.membership.is_joint:
-        raise Broken("L3 replicas agree in the end", f"{core.membership} is never left")
-    last = len(leader.log) - 1
-    for member in sorted(core.membership.members):
-        node = group.nodes[member]
-        numbers = (len(node.log) - 1, len(node.disk.log) - 1, node.core.commit_index)
-        equal = node.log.is_equal_up_to(last, leader.log) and node.disk.log.is_equal_up_to(last, leader.log)
-        if numbers != (last, last, last) or not equal:
-            detail = f"node {member}: {numbers}, the leader's log ends at {last}"
-            raise Broken("L3 replicas agree in the end", detail)
-        if not node.core.is_quiescent:
-            raise Broken("L4 idle members are quiescent", f"node {member} is active")
-        if node.reads:
-            raise Broken("L5 every request is answered", f"node {member} keeps {sorted(node.reads)}")
-    if group.on_the_wire:
-        raise Broken("L4 idle members are quiescent", f"{group.on_the_wire} messages are under way")
+    broken = disagreement(group)
+    if broken is not None:
+        raise broken

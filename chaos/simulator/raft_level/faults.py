@@ -15,6 +15,7 @@ from typing import Final
 from chaos.simulator.raft_level.group import FaultPoints, Group
 from chaos.simulator.raft_level.log import REJOINING, Disk, Node
 from chaos.simulator.raft_level.odds import CALM
+from chaos.simulator.raft_level.reachability import tell_loss, tell_return
 from chaos.simulator.schedule import Fault, Schedule
 from raftlog.core.inputs import (
     Campaign,
@@ -50,6 +51,7 @@ class CoreFaults(FaultPoints):
         self._aims: list[tuple[str, NodeId]] = []
         self._strikes: dict[str, Strike] = {
             "crash": self._crash,
+            "absent": self._absent,
             "cut links": self._cut_links,
             "slow links": self._slow_links,
             "stall": self._stall,
@@ -119,6 +121,24 @@ class CoreFaults(FaultPoints):
         self._group.later(1 + int(rng.expovariate(0.05)), lambda: self._group.restart_from(node.id, disk))
         return True
 
+    def _absent(self, rng: random.Random, node: Node) -> bool:
+        """A node is down for long without requests: the others may become quiescent without it."""
+        group, steps = self._group, rng.randint(60, 160)
+        if rng.random() < 0.3:
+            group.feed(node, Campaign())
+        group.crash(node, rng)
+        group.lose(node.id)
+        tell_loss(group, node.id, rng)
+        group.quiet_until = group.now + steps + rng.choice((0, 60))
+
+        def returns() -> None:
+            if not (rng.random() < 0.3 and self._forget(rng, node)):
+                group.restart_from(node.id, node.disk)
+            tell_return(group, node.id, rng)
+
+        group.later(steps, returns)
+        return True
+
     def _stall(self, rng: random.Random, node: Node) -> bool:
         node.stalled_until = self._group.now + rng.randint(5, 80)
         return True
@@ -139,6 +159,7 @@ class CoreFaults(FaultPoints):
             if rng.random() < 0.7:
                 self._group.lose(node.id, peer)
             self._group.feed(node, PeerUnreachable(peer))
+            tell_return(self._group, peer, rng, to=node.id)
         return peer is not None and node.core.role is Role.LEADER
 
     def _transfer(self, rng: random.Random, node: Node) -> bool:
@@ -274,14 +295,20 @@ class CoreFaults(FaultPoints):
             voting = [half | (membership.learners & {node.id}) for half in membership.halves]
             if any(node.id in half and 2 * len(half & gone) >= len(half) for half in voting):
                 return False
-        initial_membership = NOBODY if group.checker.committed.changes else node.disk.initial_membership
-        lost = [*(node.disk.lost if node.disk.hard_state.is_rejoining else ()), node.disk.log]
-        disk = Disk(REJOINING, group.empty_log(), initial_membership=initial_membership, lost=lost)
-        group.checker.forgot(node.id)
-        group.restart_from(node.id, disk, is_new=True)
+        group.lose(node.id)  # its connections have broken
+        group.restart_from(node.id, empty_disk(group, node), is_new=True)
         for other in [other for other in group.nodes.values() if other.is_up and other.id != node.id]:
-            group.feed(other, PeerUnreachable(node.id))  # its broker was off: connections have broken
+            group.feed(other, PeerUnreachable(node.id))
+        tell_return(group, node.id, rng)
         return True
 
     def _rejoining(self) -> set[NodeId]:
         return {node.id for node in self._group.nodes.values() if node.disk.hard_state.is_rejoining}
+
+
+def empty_disk(group: Group, node: Node) -> Disk:
+    """The disk of a node in place of one with all that its replica has voted for and acknowledged."""
+    initial_membership = NOBODY if group.checker.committed.changes else node.disk.initial_membership
+    lost = [*(node.disk.lost if node.disk.hard_state.is_rejoining else ()), node.disk.log]
+    group.checker.forgot(node.id)
+    return Disk(REJOINING, group.empty_log(), initial_membership=initial_membership, lost=lost)

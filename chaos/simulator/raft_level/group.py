@@ -89,6 +89,7 @@ class Group:
         self.checker = Checker(self.nodes, self.initial_membership, self._lineage)
         self.faults = FaultPoints()
         self.ask: Callable[[], None] = lambda: None  # the clients' requests of each step
+        self.quiet_until = 0  # there are none before that step
         self.broken: set[tuple[NodeId, NodeId]] = set()  # one-way links that lose all messages
         self.slow: dict[tuple[NodeId, NodeId], int] = {}  # one-way links with additional steps of latency
         self.remembered = Remembered()
@@ -167,8 +168,7 @@ class Group:
     def feed(self, node: Node, event: Input) -> None:
         """Step one core and carry out its outputs."""
         core = node.core
-        if type(event) is Receive:
-            node.heard[event.sender] = self.now
+        node.note(event, self.now)
         was_quiescent = core.is_quiescent
         core.step(event)
         if was_quiescent and not core.is_quiescent:

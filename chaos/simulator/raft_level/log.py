@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from chaos.simulator.result import Broken
 from raftlog.core.entries import EntryKind, EntrySpan
+from raftlog.core.inputs import Input, PeerReachable, PeerUnreachable, Receive
 from raftlog.core.membership import NOBODY, Membership, MembershipEntry
 from raftlog.core.messages import Envelope
 from raftlog.core.raft import Raft
@@ -205,11 +206,22 @@ class Node:
     term_seen: int = 0
     fetch: Fetch | None = None
     heard: dict[NodeId, int] = field(default_factory=dict)  # the step in which each peer was last heard
+    unreachable: set[NodeId] = field(default_factory=set)  # peers reported so, and not heard since
     leads_by: Membership | None = None  # the membership in force since ``leads_since``
     leads_since: int = 0
     transfer_asked: int = 0
     reads: dict[Token, Index] = field(default_factory=dict)  # and the commit index at the request
     pending: dict[int, Term] = field(default_factory=dict)  # indexes of its proposals, not yet committed
+
+    def note(self, event: Input, now: int) -> None:
+        """Remember what the core learns of its peers."""
+        if type(event) is Receive:
+            self.heard[event.sender] = now
+            self.unreachable.discard(event.sender)
+        elif type(event) is PeerUnreachable:
+            self.unreachable.add(event.peer)
+        elif type(event) is PeerReachable:
+            self.unreachable.discard(event.peer)
 
     def save_hard_state(self) -> tuple[WriteId, list[Envelope]] | None:
         """The disk stores the newest term and vote before waiting entries; returns the messages to send."""

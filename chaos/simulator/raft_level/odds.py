@@ -60,7 +60,11 @@ class CoreOdds:
         )
         drawn = replace(drawn, lull=rng.choice((0.0, 0.01, 0.03)))  # the other parameters stay
         slow = rng.choice((0.0, 0.0, 0.01, 0.03))
-        added = {"slow links": slow, "fill the disk": odds(0.1)}
+        added = {
+            "slow links": slow,
+            "fill the disk": odds(0.1),
+            "absent": rng.choice((0.0, 0.0, 0.0, 0.01)),
+        }
         return replace(drawn, timed={**drawn.timed, **{kind: odd for kind, odd in added.items() if odd}})
 
 

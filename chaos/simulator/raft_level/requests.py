@@ -21,15 +21,14 @@ class Requests:
         group.ask = self.step
         self._rng = random.Random(f"{seed} requests")
         self._lulls_rng = random.Random(f"{seed} lulls")
-        self._quiet_until = 0
 
     def step(self) -> None:
         """Mostly to a node that leads or believes so, sometimes to any."""
         group, odds, rng = self._group, self._group.odds, self._rng
-        if not (odds.propose or odds.read) or group.now < self._quiet_until:
+        if not (odds.propose or odds.read) or group.now < group.quiet_until:
             return
         if odds.lull and self._lulls_rng.random() < odds.lull:
-            self._quiet_until = group.now + self._lulls_rng.randint(*LULL_STEPS)
+            group.quiet_until = group.now + self._lulls_rng.randint(*LULL_STEPS)
         running = [node for node in group.nodes.values() if node.is_up]
         leading = [node for node in running if node.core.role is Role.LEADER]
         for node in leading if rng.random() < 0.9 else running:

@@ -23,6 +23,7 @@ from raftlog.core.inputs import (
     HardStateSaved,
     Input,
     LogTruncatedPrefix,
+    PeerReachable,
     PeerUnreachable,
     Propose,
     Receive,
@@ -159,15 +160,21 @@ class RaftGroup(LeaderRequests[Reply]):
             self._guarded(self._writer.try_append)
             self._environment.request_sync(self)
         if self._core.role is Role.LEADER:
-            self._health.observe(self._core.status())
+            self._health.observe(self._core.status(), self._core.unreachable)
         if self._was_rejoining and not self._core.is_rejoining:
             self._was_rejoining = False
             _log.warning("group %d on broker %d has rejoined", self.group_id, self._environment.node_id)
         self._step(_TICK)
+        if self._core.is_quiescent:
+            self._health.quiesced_without(self._core.unreachable)
 
     def peer_unreachable(self, peer: NodeId) -> None:
         """The link to a peer broke or it has been silent too long."""
         self._step(PeerUnreachable(peer))
+
+    def peer_reachable(self, peer: NodeId) -> None:
+        """The node of a peer that was unreachable is heard from again."""
+        self._step(PeerReachable(peer))
 
     def receive(self, sender: NodeId, message: Message, batches: Sequence[Batch]) -> None:
         """A message came in; ``batches`` belong to an ``AppendRequest``."""
@@ -282,7 +289,7 @@ class RaftGroup(LeaderRequests[Reply]):
         """Whether a core must not take this in while its log is replaced: such messages are lost."""
         if isinstance(event, Receive) and isinstance(heartbeat := event.message, Heartbeat):
             return heartbeat.term != self.term or heartbeat.commit_index > self.commit_index
-        return not isinstance(event, AppendDropped | PeerUnreachable | SnapshotInstalled)
+        return not isinstance(event, AppendDropped | PeerReachable | PeerUnreachable | SnapshotInstalled)
 
     def _drain(self, received: Sequence[Batch] = ()) -> None:
         while self.stopped is None and (ready := self._core.take_ready()) is not None:

@@ -4,12 +4,13 @@ A replica keeps up as long as it is heard, and reaches, within the allowed time,
 had when it was last looked at. Under load its log is always a little behind; that alone is not lag.
 
 Time is counted in ticks, as in the core: it stands still while the group is quiescent, so that a group that
-unquiesces counts no peer as silent for that time.
+unquiesces counts no peer as silent for that time. A peer without which the group has become quiescent lags
+until it has caught up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Protocol
 
 from raftlog.core.membership import Membership
@@ -40,10 +41,12 @@ class ReplicaHealth:
         self._now = 0  # ticks
         self._goal: dict[NodeId, tuple[int, Index]] = {}  # the log's end at some moment
         self._caught_up: dict[NodeId, int] = {}  # the newest such moment whose end the peer has reached
+        self._left_out: Set[NodeId] = frozenset()  # the group has become quiescent without these peers
 
     def forget(self) -> None:
         """A leader epoch begins: all peers count as healthy until their first timeout."""
         self._goal.clear()
+        self._left_out = frozenset()
         self._caught_up = dict.fromkeys(self._peers, self._now)
 
     def apply_membership(self, membership: Membership) -> None:
@@ -53,16 +56,24 @@ class ReplicaHealth:
         self._goal = {peer: goal for peer, goal in self._goal.items() if peer in membership.voters}
         self._caught_up = {peer: self._caught_up.get(peer, self._now) for peer in self._peers}
 
-    def observe(self, status: RaftStatus) -> None:
+    def quiesced_without(self, unreachable: Set[NodeId]) -> None:
+        """The group has become quiescent without these peers: they lag, for time stands still now."""
+        self._left_out = self._left_out | unreachable
+
+    def observe(self, status: RaftStatus, unreachable: Set[NodeId] = frozenset()) -> None:
         """Look at the peers' progress; called once a tick while leading."""
         self._now = now = self._now + 1
         last = status.last.index
         for peer in self._peers:
+            if peer in unreachable:
+                self._goal.pop(peer, None)
+                continue
             since, end = self._goal.setdefault(peer, (now, last))
             has_spoken = status.heard_ticks_ago.get(peer, now) <= now - since
             if has_spoken and status.match_index.get(peer, -1) >= end:
                 self._caught_up[peer] = since
                 self._goal[peer] = (now, last)
+                self._left_out = self._left_out - {peer}
 
     def in_sync(self, status: Progress, lag_messages_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
         """The voters within the allowed lag in time and, if given, in messages, the leader among them."""
@@ -71,7 +82,8 @@ class ReplicaHealth:
             + [
                 peer
                 for peer in self._peers
-                if (self._now - self._caught_up.get(peer, self._now)) * self._tick_ms <= lag_ms_max
+                if peer not in self._left_out
+                and (self._now - self._caught_up.get(peer, self._now)) * self._tick_ms <= lag_ms_max
                 and (
                     lag_messages_max is None
                     or status.last.index - status.match_index.get(peer, Index(-1)) < lag_messages_max

@@ -5,7 +5,7 @@ Nothing is decided here; ``raft_group`` drives what is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from raftlog.core.membership import Membership
 from raftlog.core.raft import Raft
@@ -64,6 +64,11 @@ class GroupView:
             return False
         term, index = self._ready_at
         return term == self._core.term and self.applied_index >= index
+
+    @property
+    def unreachable(self) -> Set[NodeId]:
+        """Peers whose nodes are unreachable, as this replica was told."""
+        return self._core.unreachable
 
     @property
     def is_rejoining(self) -> bool:
@@ -134,5 +139,5 @@ class GroupView:
         if not self.is_leader:
             return frozenset()
         if self._core.is_quiescent:
-            return self._core.membership.voters
+            return self._core.membership.voters - self._core.unreachable
         return self._health.in_sync(self._core, lag_messages_max, lag_ms_max)

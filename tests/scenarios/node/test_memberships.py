@@ -116,6 +116,21 @@ async def test_what_cannot_be_a_membership_is_refused_and_says_why() -> None:
 
 
 @in_virtual_time
+async def test_a_learner_that_was_down_is_sent_what_its_quiescent_leader_holds() -> None:
+    cluster = NodeCluster(6, nodes=4, voters=3)
+    await cluster.start()
+    await change(cluster, members(1, 2, 3, learners=[4]))
+    await caught_up(cluster, 4)
+    learner = cluster.brokers[NodeId(4)]
+    learner.crash()
+    await append(cluster, b"v")
+    await cluster.quiescent()
+    await learner.start()  # it never campaigns
+    await caught_up(cluster, 4)
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_a_change_whose_leader_is_lost_is_unknown_and_may_be_asked_for_again() -> None:
     cluster = NodeCluster(3, nodes=4, voters=3)
     await cluster.start()

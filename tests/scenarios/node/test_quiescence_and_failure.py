@@ -93,6 +93,39 @@ async def test_a_process_that_was_held_up_takes_no_peer_for_silent() -> None:
         assert terms == [broker.groups[group].term for broker in cluster.up for group in broker.groups]
 
 
+@in_virtual_time
+async def test_groups_are_quiescent_while_a_broker_is_down_and_its_replicas_catch_up() -> None:
+    async with quiescent(groups=100) as cluster:
+        gone = cluster.followers()[0]
+        gone.crash()
+        await cluster.until(lambda: all(leads_anew(cluster, group) for group in cluster.up[0].groups))
+        await cluster.quiescent(within_s=15)
+        leader = cluster.leading()
+        await leader.replicas[GROUP].append(batch_of(b"second"), acks=QUORUM, timeout_ms=1000)
+        assert not leader.groups[GROUP].is_quiescent
+        await cluster.quiescent(within_s=5)
+        await gone.start()
+        last = leader.groups[GROUP].log.last_index
+        await cluster.until(lambda: gone.groups[GROUP].log.last_index == last)
+
+
+def leads_anew(cluster: NodeCluster, group: GroupId) -> bool:
+    """Whether a broker that runs leads the group."""
+    return any(broker.groups[group].is_leader for broker in cluster.up)
+
+
+@in_virtual_time
+async def test_followers_catch_up_whose_link_was_broken_while_their_group_became_quiescent() -> None:
+    async with quiescent() as cluster:
+        leader, follower = cluster.leading(), cluster.followers()[0]
+        cluster.network.cut_both(leader.node_id, follower.node_id)
+        await leader.replicas[GROUP].append(batch_of(b"second"), acks=QUORUM, timeout_ms=1000)
+        await asyncio.sleep(20)
+        cluster.network.heal_all()
+        last = leader.groups[GROUP].log.last_index
+        await cluster.until(lambda: follower.groups[GROUP].log.last_index == last)
+
+
 @pytest.mark.parametrize("unreachable", [0, 1])
 @in_virtual_time
 async def test_a_quiescent_leader_whose_disk_fails_is_replaced_though_its_broker_lives(

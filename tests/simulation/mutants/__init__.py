@@ -20,6 +20,7 @@ from tests.simulation.mutants.members import MEMBERS
 from tests.simulation.mutants.moves import MOVES, STALE
 from tests.simulation.mutants.network import NETWORK
 from tests.simulation.mutants.partitions import METADATA, PARTITIONS
+from tests.simulation.mutants.quiescence import QUIESCENCE
 from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.storage import STORAGE
@@ -27,6 +28,7 @@ from tests.simulation.mutants.workers import WORKERS
 
 MUTANTS = (
     *CORE,
+    *QUIESCENCE,
     *REJOIN,
     *CHANGES,
     *MEMBERS,

@@ -158,6 +158,20 @@ CORE = (
         script="tests/unit/core/test_quiescence.py",
     ),
     Mutant(
+        "a peer that is reachable again does not unquiesce the leader",
+        "raftlog.core.raft:Raft._unquiesce",
+        "if self.role is not Role.LEADER or peer not in self.unreachable",
+        "if True",
+        script="tests/unit/core/test_quiescence.py",
+    ),
+    Mutant(
+        "a quiescent follower does not remind its leader of a candidate",
+        "raftlog.core.raft:Raft._unquiesce",
+        "self._role.remind_leader()",
+        "pass",
+        script="tests/unit/core/test_quiescence.py",
+    ),
+    Mutant(
         "becomes quiescent by a round before the newest activity",
         "raftlog.core.leader:Leader._mark_active",
         "self._active_round = self._round",

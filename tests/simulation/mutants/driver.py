@@ -146,6 +146,13 @@ DRIVER = (
         script="tests/scenarios/node",
     ),
     Mutant(
+        "groups are not told of a peer that is reachable again",
+        "raftlog.node.group_host:GroupHost.frame_received",
+        "self._leaderless.peer_reachable(sender, self._awake)",
+        "pass",
+        script="tests/scenarios/node/test_memberships.py",
+    ),
+    Mutant(
         "the state where a segment begins is kept one batch early",
         "raftlog.node.group.applier:Applier._keep_at_boundary",
         "following = Index(self.applied_index + 1)",

@@ -2,9 +2,19 @@
 
 import pytest
 
-from raftlog.core.inputs import Campaign, ConfirmRead, Input, PeerUnreachable, Propose, Receive, Tick
-from raftlog.core.messages import Heartbeat, HeartbeatReply, VoteRequest
-from raftlog.core.ready import Role
+from raftlog.core.inputs import (
+    Campaign,
+    ConfirmRead,
+    Input,
+    PeerReachable,
+    PeerUnreachable,
+    Propose,
+    Receive,
+    Tick,
+    TransferLeadership,
+)
+from raftlog.core.messages import Heartbeat, HeartbeatReply, TimeoutNow, VoteReply, VoteRequest
+from raftlog.core.ready import ReadConfirmed, Refused, Role
 from raftlog.types import BEFORE_LOG, Index, Term, Token
 from tests.helpers.raft_member import ELECTION_TICKS, THREE, TWO, MemberUnderTest, append, span
 
@@ -93,6 +103,129 @@ def test_a_leader_stays_active_while_a_peer_does_not_answer_since_its_last_entry
     assert not member.core.is_quiescent
     quiet(member, 6)
     assert member.core.is_quiescent
+
+
+def leader_without_three() -> MemberUnderTest:
+    """Quiescent, with an entry that member THREE lacks."""
+    member = MemberUnderTest()
+    member.become_leader()
+    member.feed(PeerUnreachable(THREE), Propose(Token(1), 1))
+    member.acknowledge(TWO, 0)
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert member.core.is_quiescent
+    return member
+
+
+def test_a_leader_quiesces_without_a_minority_whose_nodes_are_unreachable() -> None:
+    member = leader_without_three()
+    assert [beat.quiesces for beat in member.said(Heartbeat, TWO)[-2:]] == [False, True]
+
+
+def test_a_leader_without_a_reachable_quorum_stays_active() -> None:
+    member = MemberUnderTest()
+    member.become_leader()
+    member.feed(PeerUnreachable(THREE), PeerUnreachable(TWO))
+    quiet(member, 2 * QUIET_TICKS, TWO, THREE)
+    assert not member.core.is_quiescent
+    assert member.core.role is not Role.LEADER
+
+
+def test_a_leader_is_active_from_when_a_peer_is_reachable_again_until_it_has_everything() -> None:
+    member = leader_without_three()
+    member.feed(PeerReachable(THREE))
+    assert not member.core.is_quiescent
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert not member.core.is_quiescent
+    quiet(member, 3)
+    member.acknowledge(THREE, 0)
+    quiet(member, 2 * QUIET_TICKS)
+    assert member.core.is_quiescent
+
+
+def test_a_leader_that_is_told_again_of_an_unreachable_peer_stays_quiescent() -> None:
+    member = leader_without_three()
+    member.feed(PeerUnreachable(THREE))
+    assert member.core.is_quiescent
+    member.feed(PeerUnreachable(TWO))
+    assert not member.core.is_quiescent
+
+
+def test_a_quiescent_leader_that_loses_its_quorum_steps_down() -> None:
+    member = leader_without_three()
+    member.feed(PeerUnreachable(TWO))
+    member.tick(ELECTION_TICKS)
+    assert member.core.role is Role.FOLLOWER
+
+
+def test_a_leader_quiesces_without_an_unreachable_peer_that_was_rejoining() -> None:
+    member = MemberUnderTest()
+    member.become_leader()
+    member.feed(Propose(Token(1), 1))
+    member.acknowledge(TWO, 0)
+    member.hear(THREE, HeartbeatReply(term=member.core.term, round=0, rejoining=7))
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert not member.core.is_quiescent
+    member.feed(PeerUnreachable(THREE))
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert member.core.is_quiescent
+    member.feed(PeerReachable(THREE))
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert not member.core.is_quiescent
+
+
+def test_a_deposed_leader_that_slept_confirms_no_read() -> None:
+    """The others have elected another leader; it hears of that as soon as it asks them."""
+    member = leader_without_three()
+    member.feed(ConfirmRead(Token(5)))
+    member.hear(TWO, HeartbeatReply(term=Term(9), round=0))
+    assert member.core.role is Role.FOLLOWER
+    assert [type(answer) for answer in member.settled if answer.token == Token(5)] == [Refused]
+
+
+def test_echoes_of_rounds_before_a_leader_slept_confirm_no_read() -> None:
+    member = leader_without_three()
+    slept_at = member.said(Heartbeat, TWO)[-1].round
+    member.feed(ConfirmRead(Token(5)))
+    member.hear(TWO, HeartbeatReply(term=member.core.term, round=slept_at))
+    assert not any(answer.token == Token(5) for answer in member.settled)
+    member.hear(TWO, HeartbeatReply(term=member.core.term, round=slept_at + 1))
+    assert [type(answer) for answer in member.settled if answer.token == Token(5)] == [ReadConfirmed]
+
+
+def test_a_leader_that_slept_makes_no_unreachable_peer_its_successor() -> None:
+    member = leader_without_three()
+    member.feed(TransferLeadership(THREE))
+    member.tick(ELECTION_TICKS - 1)
+    assert member.said(TimeoutNow) == []
+
+
+def test_a_message_of_a_peer_says_that_it_is_reachable() -> None:
+    member = leader_without_three()
+    member.hear(THREE, HeartbeatReply(term=Term(1), round=1))
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert not member.core.is_quiescent
+
+
+def test_a_new_leader_knows_who_is_unreachable() -> None:
+    member = MemberUnderTest()
+    member.become_candidate()
+    member.feed(PeerUnreachable(THREE))
+    member.hear(TWO, VoteReply(term=member.core.term, asked=member.core.term, granted=True))
+    member.acknowledge(TWO, -1)
+    quiet(member, 2 * QUIET_TICKS, THREE)
+    assert member.core.is_quiescent
+
+
+def test_a_quiescent_follower_that_hears_a_candidate_reminds_the_leader() -> None:
+    member = quiescent_follower()
+    member.hear(THREE, VoteRequest(term=Term(9), last=BEFORE_LOG, is_pre_vote=True))
+    assert [to for to, message in member.sent if isinstance(message, HeartbeatReply)] == [TWO]
+
+
+def test_a_peer_that_was_reachable_all_the_time_unquiesces_nobody() -> None:
+    for member in (quiescent_leader(), quiescent_follower()):
+        member.feed(PeerReachable(THREE))
+        assert member.core.is_quiescent
 
 
 @pytest.mark.parametrize(

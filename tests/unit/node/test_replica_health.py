@@ -64,3 +64,18 @@ def test_a_silent_replica_falls_out_although_the_log_does_not_move() -> None:
     for _ in range(2):  # the first answer says how far it was, the second that it is up to date now
         found.observe(status(9, 9, 0))
     assert found.in_sync(status(9, 9, 0), None, 1000) == ALL
+
+
+def test_a_replica_without_which_a_group_became_quiescent_lags_until_it_has_caught_up() -> None:
+    found = health()
+    found.observe(status(9, 9, 0), frozenset({TWO}))
+    assert found.in_sync(status(9, 9, 1), None, 1000) == ALL
+    found.quiesced_without(frozenset({TWO}))
+    found.observe(status(9, 9, 0), frozenset({TWO}))  # all are given time when the group unquiesces
+    found.observe(status(9, 9, 1), frozenset({TWO}))
+    assert found.in_sync(status(9, 9, 1), None, 1000) == {ONE, THREE}
+    for heard_ticks_ago in (2, 3, 0):
+        found.observe(status(12, 9, heard_ticks_ago))
+    assert found.in_sync(status(12, 9, 0), None, 1000) == {ONE, THREE}
+    found.observe(status(12, 12, 0))
+    assert found.in_sync(status(12, 12, 0), None, 1000) == ALL
