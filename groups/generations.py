@@ -72,7 +72,7 @@ def next_generation(before: Group, joined: dict[str, Join], counts: dict[str, in
 def _member(before: Group, member_id: str, ask: Join) -> Member:
     known = before.members.get(member_id)
     owned, owned_generation = ask.owned or {}, ask.generation
-    if ask.owned is None and known is not None:
+    if ask.owned is None and known is not None and ask.generation >= 0:  # a new process owns nothing
         owned = known.assignment if before.has_plan else known.owned
         owned_generation = before.generation if before.has_plan else known.owned_generation
     return Member(

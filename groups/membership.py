@@ -335,7 +335,8 @@ class Membership:
         """A static member that restarts with another member id takes its place; the old one is fenced."""
         for old_id in self._same_instance(ask):
             group = self.group
-            if old_id not in group.members or ask.member_id in group.members:
+            is_simple = old_id in group.members and ask.member_id not in group.members
+            if not (is_simple and group.has_plan):  # a plan may be under way that counts on what it owned
                 reason = f"member {ask.member_id} took the place of {old_id}"
                 self._remove((old_id,), reason, now_ms, wall_ms)
                 continue

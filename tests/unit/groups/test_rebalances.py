@@ -297,6 +297,25 @@ def test_a_static_member_that_restarts_twice_in_one_rebalance_is_one_member(
     assert set(groups.committed.groups["g"].members) == {"a-2", "b"}
 
 
+@pytest.mark.parametrize("is_planned", [False, True])
+def test_a_static_member_that_restarts_in_a_rebalance_owns_nothing(
+    groups: CoordinatedGroups, is_planned: bool
+) -> None:
+    strategies = ("cooperative-sticky",)
+    groups.join("a-1", strategies=strategies, instance="a")
+    groups.answered(groups.sync("a-1", 1, is_auto=True), Synced)
+    groups.join("b", strategies=strategies)
+    if not is_planned:
+        groups.join("a-1", generation=1, strategies=strategies, instance="a")
+    groups.join("a-2", strategies=strategies, instance="a")  # a new process, which reads nothing
+    if not is_planned:
+        groups.join("b", generation=2, strategies=strategies)
+    group = groups.committed.groups["g"]
+    groups.answered(groups.sync(group.leader, group.generation, is_auto=True), Synced)
+    members = groups.committed.groups["g"].members.values()
+    assert sorted(number for each in members for number in each.assignment["orders"]) == [0, 1, 2, 3]
+
+
 def test_members_are_bounded(groups: CoordinatedGroups) -> None:
     groups.join("m0")
     for number in range(1, MEMBERS_MAX):
