@@ -101,6 +101,9 @@ def test_disks_that_lie_about_syncs_are_seen_to_lose_what_was_acknowledged() -> 
         faults_s=6.0,
         lies_about_syncs=True,
     )
-    seen = {violation.invariant for seed in range(5) for violation in run(seed, odds).violations}
-    assert "I6 durable quorum" in seen
-    assert "H lost write" in seen
+    missing = {"I6 durable quorum", "H lost write"}
+    for seed in range(30):  # usually fewer than ten
+        missing -= {violation.invariant for violation in run(seed, odds).violations}
+        if not missing:
+            return
+    raise AssertionError(f"not seen: {missing}")
