@@ -53,7 +53,7 @@ def lost_writes(history: History) -> Iterator[Anomaly]:
 
     Without a final read: no poll returned it, although polls got past its offset.
     """
-    if not history.final:
+    if not history.has_final_read:
         yield from _passed_over(history)
         return
     read = {(poll.partition, value) for poll in history.final for _, value in poll.records}
@@ -83,7 +83,7 @@ def unread_again(history: History) -> Iterator[Anomaly]:
     """A value that some poll returned is not in the final read, nor deleted: it was readable and then
     lost.
     """
-    if not history.final:
+    if not history.has_final_read:
         return
     read = {(poll.partition, value) for poll in history.final for _, value in poll.records}
     starts = history.log_starts()

@@ -65,12 +65,16 @@ class Look:
 
 @dataclass(slots=True)
 class History:
-    """All operations; ``final`` polls read every partition from its start to its end."""
+    """All operations; ``final`` polls read every partition from its start to its end.
+
+    Without ``has_final_read`` nobody did: what no poll returned may still be there.
+    """
 
     sends: list[Send] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     final: list[Poll] = field(default_factory=list)
+    has_final_read: bool = field(default=True, compare=False)
 
     def all_polls(self) -> Iterator[Poll]:
         """Every poll, the final ones last."""

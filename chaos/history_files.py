@@ -52,6 +52,7 @@ def read_history(path: Path) -> History:
                 ) from None
             except msgspec.MsgspecError as error:
                 raise InvalidHistory(f"{path}, line {number}: {error}") from None
+    history.has_final_read = bool(history.final)
     return history
 
 

@@ -41,7 +41,7 @@ def read_jepsen(path: Path) -> History:
 
 class _Translation:
     def __init__(self) -> None:
-        self.history = History()
+        self.history = History(has_final_read=False)
         self._begun: dict[Word, Op] = {}
         self._partitions: dict[Word, int] = {}
         self._readers: dict[tuple[Word, int], int] = {}  # by process and partition
