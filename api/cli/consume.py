@@ -56,6 +56,17 @@ SkipOption = Annotated[
 ]
 
 
+GroupOption = Annotated[
+    str | None,
+    Option(
+        "--group",
+        "-g",
+        help="Consume as a member of this group, from its committed offsets on; --from is where a partition "
+        "without one begins: earliest or latest.",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
     """What to print. Without an ``end`` it is all existing messages, or with ``follow`` also new ones."""
@@ -77,11 +88,13 @@ def consume(
     follow: Annotated[bool, Option("--follow", "-f", help="Continue with new messages.")] = False,
     form: FormOption = "value",
     skip_undecodable: SkipOption = False,
+    group: GroupOption = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Print the messages of topics, with --follow also new ones.
 
-    Prints the messages before a stored batch that cannot be decoded, and then ends with 1.
+    Prints the messages before a stored batch that cannot be decoded, and then ends with 1. With --group
+    several commands share the messages, and each message is committed once it is printed.
 
     \b
     Examples:
@@ -89,7 +102,16 @@ def consume(
       raftlog consume orders payments --from 2h --to 90m --format '%t %T/%p:%o %v\\n'
       raftlog consume orders --follow --from latest --format '%t %p:%o %k %v\\n'
       raftlog consume orders --format json | raftlog produce copy --format json
+      raftlog consume orders --group billing --follow
     """
+    if group is not None:
+        _check_group_options(partition, start, end, skip_undecodable)
+        with errors_reported(), connected(server) as client:
+            from api.cli.consume_group import print_as_member
+            from api.cli.message_format import renderer
+
+            print_as_member(client, group, topics, start, max_count, follow, renderer(form))
+        return
     first, last = parse_position("--from", start), None if end is None else parse_position("--to", end)
     if follow and last is not None:
         wrong_usage("--to and --follow exclude each other; leave one out")
@@ -176,6 +198,22 @@ def _with_remedy(error: UndecodableBatch) -> UndecodableBatch:
         f"continue after it with --partition {partition} --from {following}, or add --skip-undecodable",
         **error.details,
     )
+
+
+def _check_group_options(partition: int | None, start: str, end: str | None, skip_undecodable: bool) -> None:
+    """Partitions and positions of a group are the group's."""
+    if start not in ("earliest", "latest"):
+        wrong_usage(
+            f"--from {start} and --group exclude each other; use earliest or latest for partitions without a "
+            "committed offset, or move the group with `raftlog group reset`"
+        )
+    for option, is_given in (
+        ("--partition", partition is not None),
+        ("--to", end is not None),
+        ("--skip-undecodable", skip_undecodable),
+    ):
+        if is_given:
+            wrong_usage(f"{option} and --group exclude each other; leave one out")
 
 
 def _chosen(

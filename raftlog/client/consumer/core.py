@@ -88,6 +88,11 @@ class ConsumerCore:
         """The partitions of this member."""
         return self._assignment
 
+    @property
+    def is_assigned(self) -> bool:
+        """Whether it knows its partitions; not while a rebalance is under way."""
+        return self._is_assigned.is_set()
+
     def start(self) -> None:
         """Join in the background, or read the assigned partitions."""
         if not self._tasks:

@@ -83,6 +83,11 @@ class _Face:
         return self._core.assignment
 
     @property
+    def is_assigned(self) -> bool:
+        """Whether this member knows its partitions, if any; not while a rebalance is under way."""
+        return self._core.is_assigned
+
+    @property
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset to read, by partition."""
         return self._core.positions()
