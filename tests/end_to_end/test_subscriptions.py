@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from chaos.cluster import Cluster
-from raftlog import Client, Conflict, Consumer
+from raftlog import Client, Conflict, Consumer, Message
 from tests.helpers.real_cluster import create_topic, eventually
 
 pytestmark = pytest.mark.e2e
@@ -99,3 +100,22 @@ def test_chosen_partitions_of_a_group_with_members_are_told_so(unbroken: Cluster
 
         with pytest.raises(Conflict, match="member"):
             read(stranger, 1000)
+
+
+# requirement: D2 G4
+def test_a_poll_that_waits_through_a_rebalance_loses_nothing(unbroken: Cluster, client: Client) -> None:
+    create_topic(unbroken.urls[0], "waiting", 2)
+    with client.consumer("waiting", "waiting") as first:
+        eventually(lambda: len(first.assignment) == 2, within_s=20, what="all partitions")
+        found: list[Message | None] = []
+        poll = threading.Thread(target=lambda: found.append(first.poll("20s")))
+        poll.start()
+        with client.consumer("waiting", "waiting") as second:
+            eventually(lambda: len(second.assignment) == 1, within_s=20, what="one partition")
+            eventually(
+                lambda: len(first.assignment) == 1 and first.is_assigned, within_s=20, what="the other"
+            )
+            for partition in range(2):
+                client.send("waiting", "here", partition=partition)
+            poll.join()
+            assert [message and message.offset for message in found] == [0]

@@ -62,7 +62,7 @@ class ConsumerCore:
             open_partition,
             options.prefetch_bytes,
             session.rng,
-            ignores_deleted=options.pattern is not None,
+            awaits_topics=options.pattern is not None,
         )
         self._acknowledged: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
@@ -110,11 +110,11 @@ class ConsumerCore:
         while True:
             left_s = deadline - asyncio.get_running_loop().time()
             await self._until_assigned(left_s)
-            epoch = self.epoch
             messages = await self._fetching.take(count_max, max(0.0, left_s)) if self._assignment else []
+            epoch = self.epoch  # of now: the wait may have been longer than a rebalance
             if self._failure is not None:
                 raise self._failure
-            if epoch == self.epoch and (not messages or await self._may_hand_out(messages)):
+            if (not messages or await self._may_hand_out(messages)) and epoch == self.epoch:
                 return epoch, messages
             if left_s <= 0:
                 return self.epoch, []

@@ -47,12 +47,12 @@ class Fetching:
         prefetch_bytes: int,
         rng: random.Random,
         *,
-        ignores_deleted: bool = False,
+        awaits_topics: bool = False,
     ) -> None:
         self._open = open_partition
         self._prefetch_bytes = prefetch_bytes
         self._rng = rng
-        self._ignores_deleted = ignores_deleted  # topics; their partitions have no more records
+        self._awaits_topics = awaits_topics  # they may be new, or deleted by now
         self._sources: dict[TopicPartition, _Source] = {}
         self._changed = asyncio.Event()
         self.failure: RaftlogError | None = None
@@ -135,9 +135,8 @@ class Fetching:
                 source.position = _nearest(source.position, error)
                 continue
             except RaftlogError as error:
-                if not error.retryable:
-                    if self._ignores_deleted and isinstance(error, UnknownTopic):
-                        return
+                may_come = self._awaits_topics and isinstance(error, UnknownTopic)
+                if not (error.retryable or may_come):
                     self.failure = error
                     self._changed.set()
                     return
