@@ -235,6 +235,7 @@ def _view(replica: PartitionReplica, info: PartitionInfo, move: _Move) -> View:
         target=frozenset(info.target),
         membership=status.membership,
         is_committed=status.commit_index >= status.membership_index,
+        has_committed=replica.group.has_committed,
         prepared=frozenset(move.prepared),
         learner_match=status.learner_match_index,
         goal=move.goal,

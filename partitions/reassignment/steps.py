@@ -21,6 +21,7 @@ class View:
     target: frozenset[NodeId]
     membership: Membership  # in force
     is_committed: bool
+    has_committed: bool  # an entry of this leader: no other change can come back
     prepared: frozenset[NodeId]  # brokers that have said that they hold the new replica open
     learner_match: Mapping[NodeId, Index]  # what learners are known to have on their disks
     goal: Index  # the log's end one look ago
@@ -62,7 +63,7 @@ def next_step(view: View) -> Step:
         return Wait("the change under way to be committed")
     voters, learners = membership.voters, membership.learners
     if voters == view.target:
-        return Change(Membership(voters)) if learners else Report()
+        return Report() if view.has_committed and not learners else Change(Membership(voters))
     strangers = view.target - voters - learners
     wanted = learners & view.target
     arriving = strangers & view.prepared

@@ -43,9 +43,18 @@ class Changes:
             return RefusalReason.NO_VOTERS
         if target.voters & target.learners:
             return RefusalReason.VOTING_LEARNER
-        if target == self._member.membership:
+        if target == self._member.membership and self._has_committed:
             return RefusalReason.NO_CHANGE
         return None if self._enough_know(target.voters) else RefusalReason.STRANGERS
+
+    @property
+    def _has_committed(self) -> bool:
+        """Whether an entry of this leader is committed.
+
+        Before that another member may hold a change of an earlier leader, and finish it if it is elected.
+        """
+        member = self._member
+        return member.terms.term_at(member.commit_index) == member.term
 
     def begin(self, target: Membership, now: int) -> EntryId:
         """Append the first step to ``target``, which was not refused."""

@@ -181,6 +181,10 @@ class Raft:
         """Everything up to here survives a crash of this node."""
         return self._member.writes.durable_index
 
+    def term_at(self, index: Index) -> Term:
+        """The term of an entry of the log, or of the one just before it."""
+        return self._member.terms.term_at(index)
+
     @property
     def unreachable(self) -> Set[NodeId]:
         """Peers whose nodes are unreachable: a leader becomes quiescent without a minority of them."""

@@ -99,6 +99,18 @@ def test_a_new_leader_leaves_a_joint_membership_as_soon_as_it_has_committed_it_t
     assert written(member) == [members(1, 2, 4)]
 
 
+def test_a_new_leader_without_entries_writes_its_membership_anew_thesis_4_1() -> None:
+    """Another member may hold a change of an earlier leader, and finish it if it were elected."""
+    member = MemberUnderTest()
+    member.become_leader()
+    change(member, members(1, 2, 3))
+    assert written(member) == [members(1, 2, 3)]
+    member.acknowledge(TWO, member.core.last.index)
+    member.settled.clear()
+    change(member, members(1, 2, 3))
+    assert member.settled == [Refused(Token(1), ME, RefusalReason.NO_CHANGE)]
+
+
 @pytest.mark.parametrize(
     ("target", "reason"),
     [

@@ -72,7 +72,10 @@ class LeaderRequests(GroupView, Generic[Reply]):
         return index
 
     async def change_membership(self, target: Membership) -> None:
-        """Return once ``target`` is in force and committed; at once where it is so already.
+        """Return once ``target`` is in force and committed; at once where this leader has committed since.
+
+        Otherwise the membership is written anew: a replica may hold a change of an earlier leader, which it
+        would finish if it were elected.
 
         Raises ``NotLeader`` and ``InvalidRequest`` with nothing done, ``CommitUnknown`` when leadership is
         lost first: then the change may still be finished, or undone, by another leader. Asking that one
@@ -82,7 +85,9 @@ class LeaderRequests(GroupView, Generic[Reply]):
             raise self._not_leader()
         is_begun = self.membership.leave_joint() == target
         if is_begun and self.membership == target and self.is_membership_committed:
-            return
+            if self.has_committed:
+                return
+            is_begun = False
         token, future = self._waits.change(target)
         if not is_begun:
             self._step(ChangeMembership(token, target))

@@ -19,7 +19,7 @@ class MembershipWatch:
         self._node_id = node_id
         self._core = core
         self._listener = listener
-        self._told = core.membership
+        self._told = core.membership_index, core.membership
         self.is_open = not self._is_committed  # the newest membership is not known to be committed
 
     @property
@@ -31,12 +31,18 @@ class MembershipWatch:
             and self._core.has_named(self._node_id)
         )
 
+    @property
+    def may_have_news(self) -> bool:
+        """Whether to look: the newest membership is open, or was written anew, perhaps the same one."""
+        return self.is_open or self._core.membership_index != self._told[0]
+
     def look(self) -> Membership | None:
         """Tell the listener what is new; the membership that is committed since the last look, if one is."""
         membership, is_committed = self._core.membership, self._is_committed
-        if membership == self._told and is_committed is not self.is_open:
+        newest = self._core.membership_index, membership  # the same one may have been written anew
+        if newest == self._told and is_committed is not self.is_open:
             return None
-        self._told, self.is_open = membership, not is_committed
+        self._told, self.is_open = newest, not is_committed
         self._listener.membership_changed(membership, is_committed)
         if self.is_removed:
             self._listener.removed()

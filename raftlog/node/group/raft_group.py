@@ -309,7 +309,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self._apply()
         if self._waits.counts_replicas:
             self._waits.replicated(self.replicas_holding)
-        if ready.membership is not None or self._watch.is_open:
+        if ready.membership is not None or self._watch.may_have_news:
             self._membership_seen(ready.membership)
         if ready.fetch_snapshot is not None:
             self._transfer.want(ready.fetch_snapshot)

@@ -110,6 +110,11 @@ class GroupView:
         return not self._watch.is_open
 
     @property
+    def has_committed(self) -> bool:
+        """Whether an entry of this leader is committed, so that what is in no quorum's log stays lost."""
+        return self._core.term_at(self.commit_index) == self.term
+
+    @property
     def is_removed(self) -> bool:
         """Whether this log has named this replica, and a committed membership does so no more.
 

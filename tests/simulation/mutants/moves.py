@@ -108,6 +108,20 @@ MOVES = (
 
 STALE = (
     Mutant(
+        "a move is over although a change of an earlier leader may come back",
+        "partitions.reassignment.steps:next_step",
+        "if view.has_committed and not learners",
+        "if not learners",
+        script="tests/unit/partitions/test_reassignment.py",
+    ),
+    Mutant(
+        "a leader without entries does not write its membership anew",
+        "raftlog.core.changes:Changes.refusal",
+        "if target == self._member.membership and self._has_committed:",
+        "if target == self._member.membership:",
+        script="tests/paper/test_raft_joint_membership.py",
+    ),
+    Mutant(
         "replicas that are left over are looked for at the first metadata only",
         "partitions.hosting.replica_manager:ReplicaManager._host_missing",
         "left = await self._folders.partitions_in(topic)",

@@ -26,6 +26,7 @@ def view(
     membership: Membership,
     *,
     is_committed: bool = True,
+    has_committed: bool = True,
     prepared: tuple[int, ...] = (),
     goal: int = 100,
     **matches: int,
@@ -34,6 +35,7 @@ def view(
         target=group(*target),
         membership=membership,
         is_committed=is_committed,
+        has_committed=has_committed,
         prepared=group(*prepared),
         learner_match={NodeId(int(name[1:])): Index(match) for name, match in matches.items()},
         goal=Index(goal),
@@ -53,6 +55,8 @@ OLD, NEW = (1, 2, 3), (2, 3, 4)
         (view(NEW, members(OLD, (4,))), Wait("learners to catch up")),
         (view(NEW, members(OLD, (4,)), n4=100), Change(members(NEW))),
         (view(NEW, members(NEW)), Report()),
+        # A replica may hold a change of an earlier leader: only an entry of this leader rules that out.
+        (view(NEW, members(NEW), has_committed=False), Change(members(NEW))),
         # Only what is committed and simple is built upon.
         (
             view(NEW, members(OLD, (4,)), is_committed=False, n4=100),
