@@ -238,10 +238,11 @@ class Coordinator:
         return int(self._clock.monotonic() * 1000)
 
     def _set_timer(self) -> None:
+        if self._coordination is None:
+            return  # an append was refused at once, and the timer is for the next beginning
         if self._timer is not None:
             self._timer.cancel()
-        if self._coordination is not None:
-            self._wait_for(self._coordination.next_deadline_ms())
+        self._wait_for(self._coordination.next_deadline_ms())
 
     def _wait_for(self, due_ms: int) -> None:
         left_ms = due_ms - self._now_ms()

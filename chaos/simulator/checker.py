@@ -21,6 +21,8 @@ from chaos.simulator.clocks import Clocks
 from chaos.simulator.log_view import Entry, durable_vote
 from chaos.simulator.machine import Machine
 from chaos.simulator.records import GroupRecord, Lost, Numbers, ReplicaRecord, Seen, numbers_of, record_of
+from partitions.replica.machine import PartitionMachine
+from partitions.replica.producer_table import _HEAD as _PRODUCERS_HEAD
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.node.codec import FrameKind
@@ -166,17 +168,17 @@ class Checker:
     # Inside.
 
     def _changed(self, machine: Machine, group_id: GroupId, group: RaftGroup[object], numbers: Seen) -> None:
-        record = self.groups.get(group_id)
+        record, directory = self.groups.get(group_id), cast("SegmentedLog", group.log).directory
         if record is None or (group.membership.voters and not record.initial_membership.voters):
-            record = self.groups[group_id] = record_of(group, record, self._clocks, self._violated)
-        directory = cast("SegmentedLog", group.log).directory
+            record = record_of(group, directory, record, self._clocks, self._violated)
+            self.groups[group_id] = record
         self.on_opened(machine, group_id, directory)
         if record.is_retired:  # a restarting broker may not know it yet; its bytes are those of the group
-            ReplicaRecord(machine, directory).look(record, durable=False)
+            ReplicaRecord(machine, directory, record.originals).look(record, durable=False)
             return
         replica = self.replicas[machine.node].get(group_id)
         if replica is None:
-            replica = ReplicaRecord(machine, directory)
+            replica = ReplicaRecord(machine, directory, record.originals)
             self.replicas[machine.node][group_id] = record.replicas[machine.node] = replica
             if machine.node in record.lost:
                 self.check_durable_quorum(record, f"as {machine.name}, which has lost files, opens it again")
@@ -309,8 +311,20 @@ class Checker:
     def _check_state(
         self, record: GroupRecord, replica: ReplicaRecord, now: Numbers, group: RaftGroup[object]
     ) -> None:
-        """Replicas with equal applied indexes have equal states (I21)."""
-        state = hash(group._applier._machine.snapshot())
+        """Replicas with equal applied indexes have equal states (I21).
+
+        A replica that applies a compacted log has them only when it has applied what superseded the removed
+        records: before that it cannot lead. Its table of producers may have a later first stamp, so that it
+        forgets producers later than others.
+        """
+        machine = group._applier._machine
+        state = hash(machine.snapshot())
+        if record.originals is not None:
+            if now.applied_index < record.originals.superseded_end:
+                return
+            assert isinstance(machine, PartitionMachine)
+            derived = b"" if machine._derived is None else machine._derived.snapshot()
+            state = hash((machine.producers.snapshot()[_PRODUCERS_HEAD.size :], derived))
         if record.states.setdefault(now.applied_index, state) != state:
             detail = f"{replica.machine.name} group {record.group_id} at {now.applied_index}"
             self._violated("I21 equal state at an equal index", detail)

@@ -59,7 +59,7 @@ class Client:
         self.name = name
         self.rng = cluster.rng(f"client {name}")
         self.process = cluster.next_process()
-        self._watermarks: dict[tuple[int, int], int] = {}
+        self._watermarks: dict[tuple[TopicPartition, int], int] = {}
 
     async def ask(
         self,
@@ -108,26 +108,25 @@ class Client:
         """The pause before a retry."""
         await asyncio.sleep(PAUSE_S * (0.5 + self.rng.random()))
 
-    async def fetch(self, partition: int, position: int, *, wait_ms: int) -> FetchResult:
+    async def fetch(self, target: TopicPartition, position: int, *, wait_ms: int) -> FetchResult:
         """Read once from any broker. Raises its errors."""
         request = FetchRequest(position=Offset(position), bytes_max=4096, wait_ms=wait_ms)
-        target = self.cluster.checked[partition]
         result: FetchResult = await self.ask(
             self.machine(),
             lambda broker: broker.gateway.fetch(target, request),
             partial(self.cluster.responses.read, target),
         )
-        key = (partition, result.leader_epoch)
+        key = (target, result.leader_epoch)
         if result.high_watermark < self._watermarks.get(key, 0):
             detail = f"{result.high_watermark} after {self._watermarks[key]} in epoch {result.leader_epoch}"
-            self.cluster.violated("I13 the high watermark rises", f"partition {partition}: {detail}")
+            self.cluster.violated("I13 the high watermark rises", f"{target}: {detail}")
         self._watermarks[key] = result.high_watermark
         return result
 
     async def poll(self, partition: int, position: int, *, wait_ms: int) -> tuple[Poll, int]:
         """One fetch in the form of the history, and the next position."""
         invoked = self.cluster.loop.now
-        result = await self.fetch(partition, position, wait_ms=wait_ms)
+        result = await self.fetch(self.cluster.checked[partition], position, wait_ms=wait_ms)
         records = tuple(
             (record.offset, (record.value or b"").decode())
             for batch in split_batches(result.data)
@@ -173,6 +172,7 @@ class Producer(Client):
         super().__init__(cluster, name)
         self._target = TopicPartition(TOPIC, partition)
         self._has_id = has_id
+        self._think_s = cluster.odds.think_s
         self._acks_rng = cluster.rng(f"acks of {name}")
         self._bodies_rng = cluster.rng(f"bodies of {name}")
         self._sequence = 0
@@ -199,7 +199,7 @@ class Producer(Client):
             while len(under_way) >= limit:
                 await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
                 under_way = [task for task in under_way if not task.done()]
-            await asyncio.sleep(self.rng.expovariate(1.0) * cluster.odds.think_s)
+            await asyncio.sleep(self.rng.expovariate(1.0) * self._think_s)
         for task in under_way:
             await task
 
@@ -274,18 +274,7 @@ class Producer(Client):
     async def _send(self, process: int, incarnation: Incarnation, data: bytes, values: list[str]) -> None:
         invoked = self.cluster.loop.now
         outcome, receipt = await self._until_known(data, incarnation, invoked)
-        completed = self.cluster.loop.now
-        for number, value in enumerate(values):
-            send = Send(
-                process=process,
-                partition=self._target.partition,
-                value=value,
-                invoked_s=invoked,
-                completed_s=completed,
-                outcome=outcome,
-                offset=None if receipt is None else receipt.base_offset + number,
-            )
-            self.cluster.history.sends.append(send)
+        self._remember(process, values, invoked, outcome, receipt)
         self.cluster.trace.note(None, f"{values} {outcome.value} {receipt and receipt.base_offset}")
         if incarnation != self._incarnation:
             return
@@ -296,6 +285,21 @@ class Producer(Client):
             goes_on = self._has_id and self._bodies_rng.random() < NEXT_EPOCH_ODDS
             self._begin((incarnation[0], incarnation[1] + 1) if goes_on else (-1, -1))
             self.process = self.cluster.next_process()
+
+    def _remember(
+        self, process: int, values: list[str], invoked: float, outcome: Outcome, receipt: AppendReceipt | None
+    ) -> None:
+        for number, value in enumerate(values):
+            send = Send(
+                process=process,
+                partition=self._target.partition,
+                value=value,
+                invoked_s=invoked,
+                completed_s=self.cluster.loop.now,
+                outcome=outcome,
+                offset=None if receipt is None else receipt.base_offset + number,
+            )
+            self.cluster.history.sends.append(send)
 
     async def _until_known(
         self, data: bytes, incarnation: Incarnation, invoked: float

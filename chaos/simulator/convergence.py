@@ -189,6 +189,7 @@ class Convergence:
                     detail = f"group {record.group_id} on {replica.machine.name}, durable={durable}"
                     counts = f"{held} of {len(record.committed)} entries, {view.last} is its last"
                     self._cluster.violated("I6 all replicas hold all entries entries", f"{detail}: {counts}")
+                replica.check_records(record, durable=durable)
 
     def _check_tables(self) -> None:
         """Each producer table agrees with the log, which is read independently (I10)."""
@@ -200,9 +201,7 @@ class Convergence:
                 if record is None:
                     continue  # already reported: its group counts as deleted
                 headers = [
-                    header
-                    for header in record.seen.headers()
-                    if header.last_offset <= replica.group.applied_index
+                    header for header in record.headers() if header.last_offset <= replica.group.applied_index
                 ]
                 gap = _break_in_sequences(headers)
                 if gap is not None:

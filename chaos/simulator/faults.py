@@ -15,12 +15,14 @@ from collections.abc import Awaitable, Callable
 
 from api.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
+from chaos.simulator.compacted_topic import LATEST
 from chaos.simulator.link_faults import LinkFaults
 from chaos.simulator.lost_files import LostFiles
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import AFTER_A_METADATA_COMMIT
 from chaos.simulator.schedule import Fault
 from chaos.simulator.simulated_cluster import SimulatedCluster
+from groups.records import TOPIC as OFFSETS
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog.errors import RaftlogError
 from raftlog.node.codec import FrameKind
@@ -350,11 +352,20 @@ class Faults:
     def _wish(self, rng: random.Random) -> MoveReplicas:
         nodes = [machine.node for machine in self._cluster.machines]
         count = min(len(nodes), rng.choice((1, 2, 3, 3, 3, 3, 5)))
-        partition = rng.randrange(self._cluster.odds.partitions)
-        return MoveReplicas(TOPIC, partition, tuple(rng.sample(nodes, count)))
+        target = self._target(rng)
+        return MoveReplicas(target.topic, target.partition, tuple(rng.sample(nodes, count)))
+
+    def _target(self, rng: random.Random) -> TopicPartition:
+        """A partition in use, mostly of the topic that the run is about."""
+        odds, topic, partitions = self._cluster.odds, TOPIC, self._cluster.odds.partitions
+        if odds.group is not None and rng.random() < 0.7:
+            topic, partitions = OFFSETS, odds.offsets_partitions
+        if odds.compacted is not None and rng.random() < 0.7:
+            topic, partitions = LATEST, odds.compacted.partitions
+        return TopicPartition(topic, rng.randrange(partitions))
 
     def _transfer_by_hand(self, rng: random.Random) -> None:
-        target = TopicPartition(TOPIC, rng.randrange(self._cluster.odds.partitions))
+        target = self._target(rng)
         to = rng.choice([None, *(machine.node for machine in self._cluster.machines)])
         self._ask(rng, lambda broker: broker.admin.transfer_leadership(target, to, TIMEOUT_MS))
 

@@ -1,13 +1,15 @@
 """All levels under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``brokers:17`` or ``17`` brokers.
 
 ``brokers-long:17`` runs brokers with quiet phases of minutes, only in long runs, not in sweeps.
-``http:17`` runs brokers with the production clients and HTTP server, ``groups:17`` the coordinator of a
-consumer group.
+``http:17`` runs brokers with the production clients and HTTP server, ``brokers-group:17`` brokers with the
+members of a consumer group, ``brokers-compacted:17`` brokers with a compacted topic, ``groups:17`` the
+coordinator of a consumer group alone.
 
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
 cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
 log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
-For ten runs of whole brokers one has the HTTP server and the clients, too, in place of a bare core.
+Of ten runs of whole brokers one has a consumer group and one a compacted topic; an eleventh, in place of a
+bare core, has the HTTP server and the clients, too.
 """
 
 from __future__ import annotations
@@ -29,14 +31,24 @@ from chaos.simulator.storage_level.odds import LogOdds
 
 CORE, LOG, BROKERS, BROKERS_LONG, HTTP = "core", "log", "brokers", "brokers-long", "http"
 GROUPS = "groups"
+BROKERS_GROUP, BROKERS_COMPACTED = "brokers-group", "brokers-compacted"
 THIRTY = (BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8)
-MIX = (*THIRTY * 9, BROKERS, HTTP, *THIRTY[2:])
+MIX = (
+    *THIRTY * 2,
+    *(BROKERS_GROUP, *THIRTY[1:]),
+    *THIRTY * 2,
+    *(BROKERS_COMPACTED, *THIRTY[1:]),
+    *THIRTY * 3,
+    *(BROKERS, HTTP, *THIRTY[2:]),
+)
 """The levels of 300 consecutive seeds."""
 
 AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS: Odds.drawn,
     BROKERS_LONG: Odds.drawn_long,
+    BROKERS_GROUP: Odds.drawn_with_group,
+    BROKERS_COMPACTED: Odds.drawn_compacted,
     HTTP: Odds.drawn_http,
     CORE: CoreOdds.drawn,
     LOG: LogOdds.drawn,
@@ -59,7 +71,8 @@ class Seed:
         """Raises ``ValueError`` with the remedy."""
         level, _, number = name.rpartition(":")
         if level not in ("", *_DRAWN) or not number.isdigit():
-            known = f"{CORE}:number, {LOG}:number, {GROUPS}:number, {HTTP}:number or {BROKERS}:number"
+            levels = (CORE, LOG, GROUPS, HTTP, BROKERS_GROUP, BROKERS_COMPACTED)
+            known = f"{', '.join(f'{each}:number' for each in levels)} or {BROKERS}:number"
             raise ValueError(f"{name!r} is not a seed: give a number, {known}")
         return cls(level or BROKERS, int(number))
 

@@ -100,4 +100,4 @@ class LogStarts:
 
 def _bytes_from(record: GroupRecord, replica: ReplicaRecord, start: int) -> int:
     replica.look(record, durable=False)
-    return sum(header.size_bytes for header in replica.seen.headers() if header.base_offset >= start)
+    return sum(header.size_bytes for header in replica.headers() if header.base_offset >= start)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
@@ -62,18 +63,27 @@ class _Segment:
     file: StoredFile
     first: int  # place of its first entry in the list
     end: int = 0  # how far it is parsed
+    is_rewritten: bool = False  # by compaction: a batch of its file stands for several entries
+
+
+Note = Callable[[Entry, int | None, bytes], Sequence[tuple[Entry, int | None]]]
+"""The entries, with their stamps, that a batch of a compacted log stands for."""
 
 
 class LogView:
     """The entries of one log, as programs see them or, if ``durable``, as the disk has them."""
 
-    def __init__(self, disk: FakeFilesystem, directory: str, *, durable: bool) -> None:
+    def __init__(
+        self, disk: FakeFilesystem, directory: str, *, durable: bool, note: Note | None = None
+    ) -> None:
+        """With ``note`` the entries are the appended ones, even where compaction has rewritten them."""
         self.entries: list[Entry] = []
         self.stamps_ms: list[int | None] = []  # of each entry; None if a producer set the time
         self.memberships: list[tuple[int, Membership]] = []  # those in the log, and their offsets
         self._disk = disk
         self._directory = directory
         self._durable = durable
+        self._note = note
         self._names_version = -1
         self._log_start = 0
         self._segments: list[_Segment] = []
@@ -122,16 +132,28 @@ class LogView:
         return self.entries[place - 1] if place else None
 
     def headers(self) -> list[BatchHeader]:
-        """The headers of all entries, from the bytes; to derive tables from them."""
-        found = []
+        """The headers of all batches, from the bytes; to derive tables from them."""
+        return [header for header, _ in self.batches()]
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether compaction has changed some of the files."""
+        return any(segment.is_rewritten for segment in self._segments)
+
+    def stored(self) -> list[Entry]:
+        """The batches in the files, each as it is there."""
+        headers = self.headers()
+        return [Entry(each.base_offset, each.last_offset, each.leader_epoch, each.crc) for each in headers]
+
+    def batches(self) -> Iterator[tuple[BatchHeader, bytes]]:
+        """The batches in the files, as headers and bytes."""
         for segment in self._segments:
             content = segment.file.disk if self._durable else segment.file.seen
             position = 0
             while position < segment.end:
                 header = parse_header(content, position)
+                yield header, bytes(content[position : position + header.size_bytes])
                 position += header.size_bytes
-                found.append(header)
-        return found
 
     def _list_segments(self) -> int:
         files = self._disk.stored_in(self._directory, durable=self._durable)
@@ -177,6 +199,8 @@ class LogView:
         segment = self._segments[at]
         content = segment.file.disk if self._durable else segment.file.seen
         position = min(position, len(content))
+        if segment.is_rewritten:
+            position = 0  # its batches are not its entries
         if segment.end > position:
             end, number = 0, segment.first
             while end < position:
@@ -208,7 +232,7 @@ class LogView:
     def _parse(self, segment: _Segment, content: bytearray) -> None:
         position, size = segment.end, len(content)
         if position == 0:
-            segment.first = len(self.entries)
+            segment.first, segment.is_rewritten = len(self.entries), False
         following = self.last + 1 if position else segment.base
         while size - position >= HEADER_BYTES:
             base, length, term, magic, checksum, attributes, delta, _, time_ms = _HEADER.unpack_from(
@@ -219,8 +243,18 @@ class LogView:
                 break
             if delta < 0 or crc32c(content[position + CHECKSUM_START : end]) != checksum:
                 break
-            self.entries.append(Entry(base, base + delta, term, checksum))
-            self.stamps_ms.append(time_ms if attributes & _STAMPED else None)
+            entry, stamp_ms = (
+                Entry(base, base + delta, term, checksum),
+                time_ms if attributes & _STAMPED else None,
+            )
+            if self._note is None:
+                self.entries.append(entry)
+                self.stamps_ms.append(stamp_ms)
+            else:
+                found = self._note(entry, stamp_ms, bytes(content[position:end]))
+                segment.is_rewritten |= found[0][0] != entry
+                self.entries += [each for each, _ in found]
+                self.stamps_ms += [stamp for _, stamp in found]
             if attributes & CONTROL_BIT:
                 batch = bytes(content[position:end])
                 members = members_in(Batch(batch, parse_header(batch)))

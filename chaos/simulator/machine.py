@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from api.broker import Broker, BrokerEnvironment
 from api.connections.listener import HttpListener
-from api.settings import BrokerSettings, Limits, Peer, Timing
+from api.settings import BrokerSettings, Groups, Limits, Peer, Timing
 from chaos.simulator.disk import SimulatedDisk, SyncQueue
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from chaos.simulator.network import SimulatedTransport
@@ -278,6 +278,7 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
         odds.quiet_ticks,
         odds.retention_check_ms,
         odds.trash_delay_ms,
+        odds.offsets_partitions,
     )
     if key not in _settings_made:
         _settings_made[key] = BrokerSettings(
@@ -287,6 +288,7 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
             data_directory=Path(DATA_DIRECTORY),
             peers={number: Peer(port=9000 + number) for number in range(1, odds.brokers + 1)},
             limits=Limits(disk_reserve_bytes=0),
+            groups=Groups(offsets_partitions=odds.offsets_partitions),
             timing=Timing(
                 tick_ms=odds.tick_ms,
                 heartbeat_ticks=1,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Self
 
+from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.http.odds import HttpOdds
 from chaos.simulator.network import NetworkOdds
 
@@ -66,6 +67,51 @@ AFTER_A_METADATA_COMMIT: Final = "after a metadata commit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompactedOdds:
+    """One run's compacted topic."""
+
+    partitions: int
+    keys: int
+    writers: int
+    readers: int
+    think_s: float
+    tombstones: float  # of the records
+    segment_ms: int
+    delete_retention_ms: int
+    dirty_ratio_min: str
+    retention_bytes: int  # -1: nothing is deleted but superseded records
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        """Few keys, small segments, and tombstones that go soon."""
+        return cls(
+            partitions=rng.choice((1, 1, 2)),
+            keys=rng.choice((2, 5, 12)),
+            writers=rng.choice((1, 2)),
+            readers=rng.choice((1, 2)),
+            think_s=rng.choice((0.02, 0.05, 0.2)),
+            tombstones=rng.choice((0.1, 0.3, 0.6)),
+            segment_ms=rng.choice((300, 1_000, 60_000)),
+            delete_retention_ms=rng.choice((0, 0, 300, 2_000)),
+            dirty_ratio_min=rng.choice(("0.01", "0.2", "0.5")),
+            retention_bytes=rng.choice((-1, -1, -1, 3_000)),
+        )
+
+    @property
+    def topic_config(self) -> dict[str, int | str]:
+        """With underscores for dots."""
+        deletes = self.retention_bytes >= 0
+        return {
+            "cleanup_policy": "compact,delete" if deletes else "compact",
+            "retention_bytes": self.retention_bytes,
+            "retention_ms": -1,
+            "segment_ms": self.segment_ms,
+            "delete_retention_ms": self.delete_retention_ms,
+            "min_cleanable_dirty_ratio": self.dirty_ratio_min,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Odds:
     """One run's settings."""
 
@@ -99,6 +145,10 @@ class Odds:
     lies_about_syncs: bool = False
     busy_s: float = 0.0  # between two quiet phases
     quiet_s: float = 0.0  # without requests and new faults; 0: never
+    group: GroupOdds | None = None  # a consumer group over all brokers
+    offsets_partitions: int = 16
+    offsets_are_compacted: bool = False  # in the run, with small segments
+    compacted: CompactedOdds | None = None  # one more topic
 
     @classmethod
     def drawn_long(cls, rng: random.Random) -> Odds:
@@ -161,6 +211,48 @@ class Odds:
         while (http := HttpOdds.drawn(rng)) is None:
             pass
         return drawn._with_http(http)
+
+    @classmethod
+    def drawn_with_group(cls, rng: random.Random) -> Odds:
+        """Like any other run without administrators, with a consumer group in place of most clients."""
+        drawn = cls.drawn(rng)._with_few_clients(rng)
+        return replace(
+            drawn,
+            group=GroupOdds.drawn_for_brokers(rng),
+            offsets_partitions=rng.choice((1, 2)),
+            offsets_are_compacted=rng.random() < 0.6,
+            partitions=rng.choice((1, 2, 4)),
+        )
+
+    @classmethod
+    def drawn_compacted(cls, rng: random.Random) -> Odds:
+        """Like any other run without administrators, with a compacted topic."""
+        drawn = cls.drawn(rng)._with_few_clients(rng)
+        return replace(drawn, compacted=CompactedOdds.drawn(rng), segment_bytes=1024)
+
+    def _with_few_clients(self, rng: random.Random) -> Odds:
+        """Compaction runs often, replicas move and are lost in more of the runs than elsewhere."""
+        fewer = replace(
+            self,
+            producers=1,
+            consumers=min(self.consumers, 1),
+            churns_topics=False,
+            administrators=0,
+            recovers=False,
+            replicas=3,
+            think_s=max(self.think_s, 0.05),
+            timed=tuple(kind for kind in self.timed if kind in (*TIMED_FAULTS, *MOVES, AWAY, FORGET)),
+            aimed={kind: self.aimed[kind] for kind in AIMED_FAULTS},
+            faults_s=max(self.faults_s, 6.0),
+            retention_check_ms=min(self.retention_check_ms, rng.choice((100, 500))),
+        )
+        if MOVES[0] not in fewer.timed and rng.random() < 0.5:
+            fewer = fewer._with_moves(rng)
+        if FORGET not in fewer.timed and rng.random() < 0.3:
+            fewer = replace(fewer, timed=(*fewer.timed, FORGET))
+        if AWAY not in fewer.timed and rng.random() < 0.3:
+            fewer = replace(fewer, timed=(*fewer.timed, AWAY))
+        return fewer
 
     @property
     def deletes_records(self) -> bool:

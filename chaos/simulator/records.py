@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from chaos.simulator.clocks import Clocks
 from chaos.simulator.log_view import Entry, LogView, durable_vote
 from chaos.simulator.machine import Machine
+from chaos.simulator.originals import INVARIANT, Originals, originals_of
 from chaos.simulator.sent_votes import SentVotes
 from raftlog.core.membership import Membership
 from raftlog.core.ready import Role
 from raftlog.node.group.raft_group import RaftGroup
+from raftlog.records.batch import BatchHeader
 from raftlog.storage.recovery import has_lived
 from raftlog.types import EntryId, GroupId, NodeId
 
@@ -47,6 +49,7 @@ class GroupRecord:
     # of entries, by a broker that knew cluster time
     stored_s: dict[tuple[int, int], float] = field(default_factory=dict)
     states: dict[int, int] = field(default_factory=dict)  # hash of the machine's state, by applied index
+    originals: Originals | None = None  # of a compacted topic: its batches as they were appended
     is_retired: bool = False  # its topic was deleted, and so are its files
 
     def is_majority(self, nodes: set[NodeId]) -> bool:
@@ -87,11 +90,13 @@ class Numbers:
 class ReplicaRecord:
     """One member's files, and its last messages."""
 
-    def __init__(self, machine: Machine, directory: str) -> None:
+    def __init__(self, machine: Machine, directory: str, originals: Originals | None = None) -> None:
         self.machine = machine
         self.directory = directory
-        self.seen = LogView(machine.disk, directory, durable=False)
-        self.durable = LogView(machine.disk, directory, durable=True)
+        self._originals = originals
+        note = None if originals is None else originals.note
+        self.seen = LogView(machine.disk, directory, durable=False, note=note)
+        self.durable = LogView(machine.disk, directory, durable=True, note=note)
         self.numbers: Seen | None = None
         self.process: object = None
         self.log_start = 0
@@ -109,9 +114,13 @@ class ReplicaRecord:
         """The number of committed entries, from the first, in this log."""
         view = self.durable if durable else self.seen
         kept = view.refresh()
+        if self._originals is not None:
+            self._originals.looked(group.committed)
         if not durable and kept < len(view.entries):
             is_new = self.process is self.machine.process and not self.waits
             _note_entries(group, view, kept, self.machine, is_new=is_new)
+            if view.is_rewritten:
+                self.check_records(group, durable=False)
         agreed = min(self._agreed[durable], kept)
         start = 0 if view.start == 0 else group.places.get(view.start, len(group.committed))
         entries, committed = view.entries, group.committed
@@ -120,6 +129,23 @@ class ReplicaRecord:
             agreed += 1
         self._agreed[durable] = agreed
         return start + agreed
+
+    def headers(self) -> list[BatchHeader]:
+        """Of all entries, as they were appended."""
+        originals = self._originals
+        if originals is None:
+            return self.seen.headers()
+        return [originals.of(entry).header for entry in self.seen.entries if originals.has(entry)]
+
+    def check_records(self, group: GroupRecord, *, durable: bool) -> None:
+        """A compacted log has the newest record of each key (I33)."""
+        view = self.durable if durable else self.seen
+        if self._originals is None:
+            return
+        problem = self._originals.problem(view.entries, view.stored())
+        if problem is not None:
+            where = f"group {group.group_id} on {self.machine.name}, durable={durable}"
+            group.violated(INVARIANT, f"{where}: {problem}")
 
 
 def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machine, *, is_new: bool) -> None:
@@ -149,14 +175,21 @@ def may_vote(machine: Machine, directory: str) -> bool:
 
 
 def record_of(
-    group: RaftGroup[object], before: GroupRecord | None, clocks: Clocks, violated: Callable[[str, str], None]
+    group: RaftGroup[object],
+    directory: str,
+    before: GroupRecord | None,
+    clocks: Clocks,
+    violated: Callable[[str, str], None],
 ) -> GroupRecord:
     """Added replicas, without members, may open before the first initial replica does."""
     began, first_membership_index = group.membership, group.status().membership_index
     replicas = {} if before is None else before.replicas
-    return GroupRecord(
+    originals = originals_of(directory) if before is None else before.originals
+    record = GroupRecord(
         group.group_id, began, began, began.halves, first_membership_index, clocks, violated, replicas
     )
+    record.originals = originals
+    return record
 
 
 def numbers_of(group: RaftGroup[object]) -> Numbers:

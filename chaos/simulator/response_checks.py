@@ -17,6 +17,7 @@ from api.broker import Broker
 from chaos.simulator.checker import Checker, Report
 from chaos.simulator.log_view import Entry
 from chaos.simulator.machine import Machine
+from chaos.simulator.originals import Originals, stored_records
 from chaos.simulator.records import GroupRecord, ReplicaRecord
 from partitions.metadata.image import TopicInfo
 from partitions.values import Acks, AcksKind, AppendReceipt, FetchResult, key_of
@@ -47,12 +48,14 @@ class ResponseChecks:
             return
         where = f"broker {broker.node_id} {target} at {result.offset}"
         self._check_end(record, result.high_watermark, where)
+        if record.originals is not None:
+            self._check_newest(record, record.originals, result, where)
         following: int = result.offset
         for number, batch in enumerate(split_batches(result.data)):
             header = batch.header
             entry = _entry_at(record, header.base_offset)
-            shown = (header.base_offset, header.last_offset, header.leader_epoch, header.crc)
-            if shown != entry:
+            shown = Entry(header.base_offset, header.last_offset, header.leader_epoch, header.crc)
+            if shown != entry and (record.originals is None or record.originals.is_known(shown)):
                 self._violated(_SHOWN, f"{where}: {shown}, committed there is {entry}")
                 return
             begins = header.base_offset
@@ -62,6 +65,20 @@ class ResponseChecks:
         if result.next_offset != following or following > result.high_watermark:
             detail = f"{result.next_offset} comes next, of {result.high_watermark}; shown up to {following}"
             self._violated(_SHOWN, f"{where}: {detail}")
+
+    def _check_newest(
+        self, record: GroupRecord, originals: Originals, result: FetchResult, where: str
+    ) -> None:
+        """A fetch from a compacted log returns records as they were appended, and the newest ones (I18)."""
+        committed = originals.newest(record.committed)
+        shown = {one.offset: one for batch in split_batches(result.data) for one in stored_records(batch)}
+        for one in committed.values():
+            is_due = result.offset <= one.offset < result.next_offset and one.value is not None
+            if is_due and shown.get(one.offset) != one:
+                self._violated(_SHOWN, f"{where}: {shown.get(one.offset)} in the place of {one}")
+        for one in shown.values():
+            if originals.appended(record.committed, one.offset) != one:
+                self._violated(_SHOWN, f"{where}: {one} is not committed")
 
     def looked(self, target: TopicPartition, broker: Broker, reported: tuple[Offset, int | None]) -> None:
         """The reported end is not above the commit index (I18)."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable
 from functools import partial
-from typing import Unpack
+from typing import Final, Unpack
 
 from api.broker import Broker
 from api.connections.listener import HttpListener
@@ -19,6 +19,8 @@ from chaos.history import Outcome
 from chaos.simulator.administrators import Administrator, SharedNames
 from chaos.simulator.churn import Churner
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Producer
+from chaos.simulator.compacted_topic import LATEST, CompactedTopic, KeyReader
+from chaos.simulator.consumer_group import ConsumerGroup
 from chaos.simulator.convergence import Convergence
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
@@ -30,9 +32,17 @@ from chaos.simulator.odds import Odds
 from chaos.simulator.result import Result
 from chaos.simulator.run import RunOptions
 from chaos.simulator.simulated_cluster import SimulatedCluster
+from groups.records import TOPIC as OFFSETS
 from raftlog.errors import RaftlogError, TopicExists
 from raftlog.types import GroupId, NodeId
 
+OFTEN_COMPACTED: Final[dict[str, int | str]] = {
+    "segment_bytes": 2048,
+    "cleanup_policy": "compact",
+    "segment_ms": 1_000,
+    "delete_retention_ms": 300,
+    "min_cleanable_dirty_ratio": "0.2",
+}
 LONGEST_RUN_S = 300.0  # including the time without faults
 SETUP_S = 30.0  # without faults
 
@@ -45,6 +55,8 @@ class Simulation(SimulatedCluster):
         self.faults = Faults(self)
         self.http = None if self.odds.http is None else HttpSide(self, self.odds.http)
         self._http_clients = None if self.http is None else HttpClients(self.http)
+        self.group = None if self.odds.group is None else ConsumerGroup(self, self.odds.group)
+        self._latest = None if self.odds.compacted is None else CompactedTopic(self, self.odds.compacted)
         by_node = {machine.node: machine for machine in self.machines}
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
@@ -90,6 +102,8 @@ class Simulation(SimulatedCluster):
         self.faults.committed(machine, group, commit)
         if self.http is not None:
             self.http.known.committed_to(group)
+        if self.group is not None:
+            self.group.committed(group)
 
     # The phases.
 
@@ -123,13 +137,14 @@ class Simulation(SimulatedCluster):
         config = odds.topic_config
         if odds.http is not None and not odds.http.is_append_time:
             config["message_timestamp_type"] = "CreateTime"
-        making = loop.create_task(self.make_topic(TOPIC, odds.partitions, odds.replicas, **config))
+        making = loop.create_task(self._make_topics(config))
         await asyncio.wait([making], timeout=SETUP_S)
         if not making.done():  # each new leader gets a fault at once
             self.heal()
         await making
         clients = [loop.create_task(client.run()) for client in self._clients()]
         clients += [] if self._http_clients is None else self._http_clients.begin()
+        clients += [] if self.group is None else [loop.create_task(self.group.run())]
         breaking = loop.create_task(self.faults.run())
         await asyncio.sleep(odds.faults_s)
         self.heal()
@@ -139,12 +154,20 @@ class Simulation(SimulatedCluster):
         if self._http_clients is not None:
             await self._http_clients.move_leaders()
             await convergence.reached(self.machines[:1])
+        if self.group is not None:
+            await self.group.settled()
         self.is_producing = False
         await asyncio.gather(*clients)
+        if self._latest is not None:
+            await self._latest.works()
         if self._http_clients is not None:
             await self._http_clients.probe()
         await convergence.settled()
         await convergence.read_everything()
+        if self._latest is not None:
+            await self._latest.read_everything()
+        if self.group is not None:
+            self.group.check_replicas()
 
     def heal(self) -> None:
         """No more faults from now on."""
@@ -152,9 +175,9 @@ class Simulation(SimulatedCluster):
         if self.http is not None:
             self.http.streams.heal()
 
-    def _clients(self) -> list[Producer | Consumer | Churner | Administrator]:
+    def _clients(self) -> list[Producer | Consumer | Churner | Administrator | KeyReader]:
         odds, shared = self.odds, SharedNames()
-        clients: list[Producer | Consumer | Churner | Administrator] = [
+        clients: list[Producer | Consumer | Churner | Administrator | KeyReader] = [
             Producer(self, f"p{number}", number % odds.partitions, has_id=number < 2)
             for number in range(odds.producers)
         ]
@@ -167,7 +190,16 @@ class Simulation(SimulatedCluster):
         ]
         if odds.churns_topics:
             clients.append(Churner(self, "churner"))
-        return clients
+        return clients if self._latest is None else [*clients, *self._latest.clients()]
+
+    async def _make_topics(self, config: dict[str, int | str]) -> None:
+        """Those of the run. ``__offsets`` may be created by its first users instead, as in production."""
+        odds = self.odds
+        await self.make_topic(TOPIC, odds.partitions, odds.replicas, **config)
+        if odds.compacted is not None:
+            await self.make_topic(LATEST, odds.compacted.partitions, 3, **odds.compacted.topic_config)
+        if odds.offsets_are_compacted:
+            await self.make_topic(OFFSETS, odds.offsets_partitions, 3, **OFTEN_COMPACTED)
 
     async def make_topic(self, name: str, partitions: int, replicas: int, **config: int | str) -> None:
         """Retried until it exists. ``config`` has underscores for dots."""
@@ -185,6 +217,7 @@ class Simulation(SimulatedCluster):
                             replication_factor=replicas,
                             config=settings,
                             timeout_ms=TIMEOUT_MS,
+                            internal=name == OFFSETS,
                         ),
                         self.responses.created,
                     )

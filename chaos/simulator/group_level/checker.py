@@ -36,6 +36,9 @@ class GroupChecker:
     def committed(self, key: Key, value: Value | None) -> None:
         """One record, as every replica applies it."""
         before = self.group
+        if key.group != self._group:
+            self.state.put(key, value)
+            return
         if isinstance(key, GroupKey) and isinstance(value, Group):
             self._check_group(before, value)
         elif isinstance(key, OffsetKey) and isinstance(value, CommittedOffset):

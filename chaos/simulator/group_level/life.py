@@ -11,7 +11,7 @@ from typing import Final
 
 from chaos.simulator.gc_off import gc_off
 from chaos.simulator.group_level.checker import SETTLES, TOLD, GroupChecker
-from chaos.simulator.group_level.member import GROUP, REBALANCE_MS, SESSION_MS, TOPIC, Member
+from chaos.simulator.group_level.member import GROUP, TOPIC, Member
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.trace import Trace
@@ -22,7 +22,7 @@ from groups.requests import Commit, Request
 from groups.state import GroupsState
 
 WALL_MS: Final = 1_700_000_000_000
-QUIET_MS: Final = 4 * (SESSION_MS + REBALANCE_MS)
+QUIET_ROUNDS: Final = 4  # of a session and a rebalance
 TICK_MS: Final = 50
 
 
@@ -115,7 +115,7 @@ class GroupLife:
         self.after(self.drawn(self.odds.fault_every_ms), self._fault)
         self.after(TICK_MS, self._tick)
         self.after(self.odds.faulty_ms, self._be_quiet)
-        end_ms = self.odds.faulty_ms + QUIET_MS
+        end_ms = self.odds.faulty_ms + QUIET_ROUNDS * (self.odds.session_ms + self.odds.rebalance_ms)
         while self.now_ms < end_ms:
             self.now_ms, _, event = heapq.heappop(self._events)
             event()
@@ -139,7 +139,7 @@ class GroupLife:
             if self.rng.random() < self.odds.doubled:
                 copies.append(self.drawn(self.odds.delay_ms))
             if self.rng.random() < self.odds.late:
-                copies.append(SESSION_MS + self.drawn(self.odds.delay_ms))
+                copies.append(self.odds.session_ms + self.drawn(self.odds.delay_ms))
         for delay_ms in copies:
             self.after(delay_ms, lambda: self._arrive(member, request))
 
@@ -202,7 +202,7 @@ class GroupLife:
         """A process is stopped, as by SIGSTOP: what it was sent meanwhile is lost."""
         member = self._any()
         if member is not None:
-            member.paused_until_ms = self.now_ms + self.drawn(SESSION_MS)
+            member.paused_until_ms = self.now_ms + self.drawn(self.odds.session_ms)
 
     def _crash(self) -> None:
         """A static member comes back with another id, others do not."""

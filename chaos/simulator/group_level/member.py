@@ -28,10 +28,7 @@ from raftlog.errors import RaftlogError, RebalanceInProgress, StaleGeneration, U
 GROUP: Final = "g"
 TOPIC: Final = "orders"
 COOPERATIVE: Final = "cooperative-sticky"
-SESSION_MS: Final = 6_000
-REBALANCE_MS: Final = 10_000
 ANSWER_MS: Final = 2_000  # then the request is repeated
-BEAT_MS: Final = SESSION_MS // 4
 
 Send = Callable[["Member", Request], None]
 
@@ -49,6 +46,7 @@ class Member:
         self.generation = -1
         self.assignment: dict[str, tuple[int, ...]] = {}
         self._odds = odds
+        self._beat_ms = odds.session_ms // 4
         self._rng = rng
         self._send = send
         self._checker = checker
@@ -80,7 +78,7 @@ class Member:
 
     def answered(self, request: Request, reply: Reply | RaftlogError, now_ms: int) -> None:
         """An answer has come; those to earlier requests count for nothing."""
-        self._check(request, reply)
+        self.check(request, reply)
         if request is not self._waits_for:
             return
         self._waits_for = None
@@ -95,15 +93,17 @@ class Member:
                 revoked = set(self.assignment.get(TOPIC, ())) - set(reply.assignment.get(TOPIC, ()))
                 self._take(reply.assignment)
                 self._is_member = not revoked  # others get those in the next generation
-                self._next_ms = now_ms + self._rng.randint(1, BEAT_MS)
+                self._next_ms = now_ms + self._rng.randint(1, self._beat_ms)
             case Beat(must_rejoin=True):
                 self._is_member = False
             case Beat() | Done():
-                self._next_ms = now_ms + self._rng.randint(1, BEAT_MS)
+                self._next_ms = now_ms + self._rng.randint(1, self._beat_ms)
                 self.is_alive = not isinstance(request, Leave)
             case UnknownMember() | UnknownGroup() | StaleGeneration() | RebalanceInProgress():
                 self._is_member = False
                 self._next_ms = now_ms + self._rng.randint(1, 200)
+                if isinstance(request, Leave) and isinstance(reply, UnknownGroup):
+                    self.is_alive = False  # it never joined
             case RaftlogError():
                 self._next_ms = now_ms + self._rng.randint(1, 200)
             case _:
@@ -136,8 +136,8 @@ class Member:
                 member_id=self.name,
                 topics=(TOPIC,),
                 strategies=self._odds.strategies,
-                session_timeout_ms=SESSION_MS,
-                rebalance_timeout_ms=REBALANCE_MS,
+                session_timeout_ms=self._odds.session_ms,
+                rebalance_timeout_ms=self._odds.rebalance_ms,
                 instance_id=self.instance,
                 generation=self.generation,
                 owned=self.assignment if COOPERATIVE in self._odds.strategies else None,
@@ -151,7 +151,8 @@ class Member:
         wait_ms = self._rng.choice((0, 0, 500))
         return Heartbeat(group=GROUP, member_id=self.name, generation=self.generation, wait_ms=wait_ms)
 
-    def _check(self, request: Request, reply: Reply | RaftlogError) -> None:
+    def check(self, request: Request, reply: Reply | RaftlogError) -> None:
+        """What the member is told must be committed."""
         if isinstance(reply, Joined):
             self._checker.joined(self.name, reply)
         elif isinstance(reply, Synced):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 
@@ -23,6 +23,8 @@ class GroupOdds:
     zombie_ms: int  # how long a deposed coordinator goes on
     strategies: tuple[str, ...]
     are_static: float  # members with an instance id
+    session_ms: int = 6_000
+    rebalance_ms: int = 10_000
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -42,4 +44,16 @@ class GroupOdds:
                 (("range",), ("roundrobin",), ("sticky", "range"), ("cooperative-sticky",))
             ),
             are_static=rng.choice((0.0, 0.0, 0.5, 1.0)),
+        )
+
+    @classmethod
+    def drawn_for_brokers(cls, rng: random.Random) -> Self:
+        """For a run of whole brokers: their own faults take coordinators away, and a run is short."""
+        return replace(
+            cls.drawn(rng),
+            members=rng.choice((1, 2, 3)),
+            fault_every_ms=rng.choice((500, 1_500, 4_000)),
+            delay_ms=rng.choice((1, 20)),
+            session_ms=2_000,
+            rebalance_ms=3_000,
         )
