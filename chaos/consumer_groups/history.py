@@ -152,5 +152,6 @@ class Recorder:
 
 
 def _read(path: Path) -> Iterator[Event]:
-    for line in path.read_bytes().splitlines():
+    *lines, _ = path.read_bytes().split(b"\n")  # the last one is empty, or its process was killed in it
+    for line in lines:
         yield _events.decode(line)
