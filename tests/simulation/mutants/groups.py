@@ -182,9 +182,9 @@ GROUPS = (
     ),
     Mutant(
         "a snapshot of groups lacks the offsets",
-        "groups.state:GroupsState.items",
-        "for name in sorted(self.offsets):",
-        "for name in ():",
+        "groups.state:GroupsState.put",
+        "if self._rows is not None:",
+        "if self._rows is not None and isinstance(key, GroupKey):",
         script=_OFFSETS,
     ),
 )
