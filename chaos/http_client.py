@@ -82,13 +82,13 @@ class Client:
 
     async def producer_id(self) -> int:
         """A new producer id."""
-        answer = await self._call("POST", paths.PRODUCERS, b"{}", {"Content-Type": media_types.JSON})
+        answer = await self.call("POST", paths.PRODUCERS, b"{}", {"Content-Type": media_types.JSON})
         return int(json.loads(answer[1])["producer_id"])
 
     async def produce(self, partition: int, body: Body) -> int:
         """One attempt; the offset of the first record."""
         path = f"{paths.partition_records(self._topic, partition)}?timeout={PRODUCE_TIMEOUT_MS}ms"
-        _, data, _ = await self._call("POST", path, body.data, body.headers)
+        _, data, _ = await self.call("POST", path, body.data, body.headers)
         answer = json.loads(data)
         if "base_offset" in answer:
             return int(answer["base_offset"])
@@ -101,7 +101,7 @@ class Client:
         """Records from an offset on, as many as one response has."""
         path = f"{paths.partition_records(self._topic, partition)}?offset={offset}&wait={wait_ms}ms"
         accept = media_types.BATCH if binary else media_types.JSON
-        status, data, found = await self._call("GET", path, None, {"Accept": accept})
+        status, data, found = await self.call("GET", path, None, {"Accept": accept})
         following, end = int(found[headers.NEXT_OFFSET]), int(found[headers.HIGH_WATERMARK])
         if status == 204:
             return Page((), following, end)
@@ -121,11 +121,10 @@ class Client:
     async def end_of(self, partition: int) -> int:
         """The high watermark, linearizable."""
         path = f"{paths.partition_offsets(self._topic, partition)}?at=latest"
-        return int(json.loads((await self._call("GET", path, None, {}))[1])["offset"])
+        return int(json.loads((await self.call("GET", path, None, {}))[1])["offset"])
 
     async def __aenter__(self) -> Self:
-        timeout = aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=CONNECT_S)
-        self._session = aiohttp.ClientSession(timeout=timeout)
+        self._session = aiohttp.ClientSession()
         return self
 
     async def __aexit__(
@@ -137,14 +136,15 @@ class Client:
         if self._session is not None:
             await self._session.close()
 
-    async def _call(
-        self, method: str, path: str, data: bytes | None, sent: dict[str, str]
+    async def call(
+        self, method: str, path: str, data: bytes | None, sent: dict[str, str], *, answer_s: float = ANSWER_S
     ) -> tuple[int, bytes, dict[str, str]]:
         """Status, body and headers of a successful response; a problem is raised as its error."""
         assert self._session is not None
+        timeout = aiohttp.ClientTimeout(total=answer_s, sock_connect=CONNECT_S)
         try:
             async with self._session.request(
-                method, self._urls[self._at] + path, data=data, headers=sent
+                method, self._urls[self._at] + path, data=data, headers=sent, timeout=timeout
             ) as answer:
                 body = await answer.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:

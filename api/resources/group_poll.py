@@ -61,6 +61,7 @@ class _Poll:
     wanted: wire.PollGroup
     ends_at: float
     generation: int
+    ack_error: str = ""  # the code of the error, where the acknowledgement was refused
     assignment: Partitions = field(default_factory=dict)
     positions: dict[TopicPartition, int] = field(default_factory=dict)
 
@@ -80,7 +81,7 @@ async def poll(call: Call) -> web.StreamResponse:
     wait_ms = min(milliseconds(wanted.wait, "wait", (0, limits.wait_ms_max)), limits.wait_ms_max)
     ends_at = asyncio.get_running_loop().time() + wait_ms / 1000
     state = _Poll(call, name_of(call, "group"), name_of(call, "member"), wanted, ends_at, wanted.generation)
-    ack_error = await _acknowledge(state)
+    state.ack_error = await _acknowledge(state)
     records: list[bodies.Message] = []
     is_member = await _synced(state) or await _joined(state)
     while is_member:
@@ -99,7 +100,7 @@ async def poll(call: Call) -> web.StreamResponse:
                 wire.Place(target.topic, target.partition, offset)
                 for target, offset in sorted(state.positions.items())
             ],
-            ack_error=ack_error,
+            ack_error=state.ack_error,
         )
     )
 
@@ -192,7 +193,8 @@ async def _join_request(state: _Poll) -> Join:
 async def _place(state: _Poll) -> None:
     """Find where to read in partitions whose position is not known yet."""
     targets = [TopicPartition(topic, n) for topic, some in state.assignment.items() for n in some]
-    places = (*state.wanted.ack, *state.wanted.positions)  # the latter count more
+    # A member whose acknowledgement was refused begins where the group is: others may have come further.
+    places = state.wanted.positions if state.ack_error else (*state.wanted.ack, *state.wanted.positions)
     given = {TopicPartition(each.topic, each.partition): each.offset for each in places}
     missing = [target for target in targets if target not in state.positions]
     state.positions.update({target: given[target] for target in missing if target in given})

@@ -195,3 +195,31 @@ def test_a_position_above_the_end_is_refused(cluster: Cluster) -> None:
     assert (refused.status, refused.json["code"]) == (416, "offset_out_of_range")
     assert (refused.json["start"], refused.json["end"]) == (0, 1)
     assert [row["value"] for row in poll(0).rows()] == ["only"]
+
+
+# requirement: D2
+def test_a_poll_whose_acknowledgement_is_refused_continues_where_the_group_is(cluster: Cluster) -> None:
+    create_topic(cluster.urls[0], "jobs", 1)
+    produce_surely(cluster.urls, "jobs", [str(number) for number in range(10)])
+
+    def polled(member: str, generation: int, ack: int | None, max_records: int = 100) -> Answer:
+        places = [] if ack is None else [{"topic": "jobs", "partition": 0, "offset": ack}]
+        body = {"topics": ["jobs"], "generation": generation, "ack": places, "max_records": max_records}
+        body |= {"wait": "2s", "session_timeout": "1s"}
+        found: list[Answer] = []
+
+        def has_partition() -> bool:
+            found[:] = [call(cluster.urls[0], "POST", f"/v1/groups/crew/members/{member}:poll", body)]
+            return found[0].status == 200 and bool(found[0].rows("assignment"))
+
+        eventually(has_partition, within_s=20, what=f"{member} has the partition")
+        return found[0]
+
+    late = polled("late", -1, None, max_records=5)
+    other = polled("other", -1, None)  # the session of ``late`` ends meanwhile
+    assert [record["offset"] for record in other.rows()] == list(range(10))
+    polled("other", other.number("generation"), 10)
+    assert call(cluster.urls[0], "DELETE", "/v1/groups/crew/members/other").status == 204
+    again = polled("late", late.number("generation"), 5, max_records=2)
+    assert again.json["ack_error"] == "member_unknown"
+    assert (again.rows(), again.rows("positions")[0]["offset"]) == ([], 10)

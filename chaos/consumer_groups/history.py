@@ -1,0 +1,157 @@
+"""What members, producers and observers of one group saw: one JSON line per event.
+
+Times are seconds of the machine's monotonic clock, which all its processes share. A request and its response
+are one event: what it shows held at some moment between ``invoked_s`` and ``completed_s``. Requests without a
+response are not recorded: they prove nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self, assert_never
+
+import msgspec
+
+
+class Acknowledged(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Values that a producer stored, from this offset on."""
+
+    partition: int
+    offset: int
+    values: tuple[str, ...]
+
+
+class Delivered(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Records that a member processed. It is recorded before their commit is sent."""
+
+    member: str
+    partition: int
+    records: tuple[tuple[int, str], ...]  # (offset, value)
+
+
+class Owned(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The partitions of a member in a generation."""
+
+    member: str
+    generation: int
+    partitions: tuple[int, ...]
+    invoked_s: float
+    completed_s: float
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A commit of a member that was acknowledged."""
+
+    member: str
+    generation: int
+    partition: int
+    offset: int
+    invoked_s: float
+    completed_s: float
+
+
+class SeenOffset(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A committed offset that an observer read, and the generation in which it was committed."""
+
+    partition: int
+    offset: int
+    generation: int
+    invoked_s: float
+    completed_s: float
+
+
+class SeenGeneration(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The generation of the group."""
+
+    generation: int
+    invoked_s: float
+    completed_s: float
+
+
+class Surprise(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A response that no member should ever get."""
+
+    member: str
+    what: str
+
+
+Event = Acknowledged | Delivered | Owned | Committed | SeenOffset | SeenGeneration | Surprise
+_events = msgspec.json.Decoder(Event)
+
+
+@dataclass(slots=True)
+class GroupHistory:
+    """All events, by kind. Within a kind they are in no order."""
+
+    acknowledged: list[Acknowledged] = field(default_factory=list)
+    delivered: list[Delivered] = field(default_factory=list)
+    owned: list[Owned] = field(default_factory=list)
+    committed: list[Committed] = field(default_factory=list)
+    seen_offsets: list[SeenOffset] = field(default_factory=list)
+    seen_generations: list[SeenGeneration] = field(default_factory=list)
+    surprises: list[Surprise] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> Self:
+        """The events of one run."""
+        found = cls()
+        for event in events:
+            found.add(event)
+        return found
+
+    @classmethod
+    def read(cls, directory: Path) -> Self:
+        """The events of all recorders in a directory."""
+        return cls.of(event for path in sorted(directory.glob("*.jsonl")) for event in _read(path))
+
+    def add(self, event: Event) -> None:
+        """Add one event."""
+        match event:
+            case Acknowledged():
+                self.acknowledged.append(event)
+            case Delivered():
+                self.delivered.append(event)
+            case Owned():
+                self.owned.append(event)
+            case Committed():
+                self.committed.append(event)
+            case SeenOffset():
+                self.seen_offsets.append(event)
+            case SeenGeneration():
+                self.seen_generations.append(event)
+            case Surprise():
+                self.surprises.append(event)
+            case _:
+                assert_never(event)
+
+
+class Recorder:
+    """Appends events to a file. When ``add`` returns, the event outlives its process."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def add(self, event: Event) -> None:
+        """Append one event."""
+        os.write(self._file, msgspec.json.encode(event) + b"\n")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        os.close(self._file)
+
+
+def _read(path: Path) -> Iterator[Event]:
+    *lines, _ = path.read_bytes().split(b"\n")  # the last one is empty, or its process was killed in it
+    for line in lines:
+        yield _events.decode(line)

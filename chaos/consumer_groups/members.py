@@ -1,0 +1,232 @@
+"""Members of a group that record what they see: the protocol over HTTP, the poll request, the Python client.
+
+Decides: what a member does after each response. Leaves to others: how long it lives (``__main__``). The first
+two kinds share no code with ``raftlog.client``. A member processes a record by recording it, and commits it
+afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+import msgspec
+
+from chaos.consumer_groups.history import Committed, Delivered, Owned, Recorder, Surprise
+from chaos.http_client import Client
+from raftlog.aio import Client as PythonClient
+from raftlog.errors import NotSent, RaftlogError, RebalanceInProgress, StaleGeneration, UnknownMember
+from raftlog.wire import groups as wire
+from raftlog.wire import media_types, paths
+
+SESSION_MS: Final = 4_000
+REBALANCE_MS: Final = 8_000
+ANSWER_S: Final = 12.0  # longer than a rebalance
+FENCED: Final = (UnknownMember, StaleGeneration, RebalanceInProgress)
+
+Body = TypeVar("Body")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the members of a crowd belong."""
+
+    urls: tuple[str, ...]
+    group: str
+    topic: str
+
+
+@dataclass(slots=True)
+class _HttpMember:
+    """What both kinds of HTTP members do."""
+
+    place: Place
+    name: str
+    client: Client
+    recorder: Recorder
+    generation: int = -1
+    assignment: tuple[int, ...] = ()
+    invoked_s: float = field(default=0.0)
+
+    async def ask(self, method: str, path: str, body: msgspec.Struct | None, kind: type[Body]) -> Body:
+        """One request, one attempt. Raises ``RaftlogError``."""
+        data = None if body is None else msgspec.json.encode(body)
+        sent = {} if data is None else {"Content-Type": media_types.JSON}
+        self.invoked_s = time.monotonic()
+        _, found, _ = await self.client.call(method, path, data, sent, answer_s=ANSWER_S)
+        return msgspec.json.decode(found or b"null", type=kind)
+
+    def path(self, template: str) -> str:
+        """The path of this member."""
+        return paths.of_member(template, self.place.group, self.name)
+
+    def owns(self, assigned: Iterable[wire.TopicPartitions]) -> None:
+        """Record the partitions of the newest response."""
+        self.assignment = tuple(number for each in assigned for number in each.partitions)
+        self.recorder.add(
+            Owned(
+                member=self.name,
+                generation=self.generation,
+                partitions=self.assignment,
+                invoked_s=self.invoked_s,
+                completed_s=time.monotonic(),
+            )
+        )
+
+    def has_committed(self, partition: int, offset: int, generation: int) -> None:
+        """Record what the newest response acknowledged."""
+        self.recorder.add(
+            Committed(
+                member=self.name,
+                generation=generation,
+                partition=partition,
+                offset=offset,
+                invoked_s=self.invoked_s,
+                completed_s=time.monotonic(),
+            )
+        )
+
+    async def after(self, error: RaftlogError) -> None:
+        """Pause, and ask another broker. An error that no member should get is recorded."""
+        if isinstance(error, UnknownMember):
+            self.generation = -1
+        if not (error.retryable or isinstance(error, (*FENCED, NotSent))):
+            self.recorder.add(Surprise(member=self.name, what=f"{type(error).__name__}: {error}"))
+        self.client.rotate()
+        await asyncio.sleep(self.client.rng.uniform(0.02, 0.2))
+
+    async def leave(self) -> None:
+        """Leave the group; after an error its session ends by itself."""
+        await self.ask("DELETE", self.path(paths.GROUP_MEMBER), None, type(None))
+
+
+class ProtocolMember(_HttpMember):
+    """Joins, syncs, fetches, commits and heartbeats, each with a request of its own."""
+
+    async def run(self) -> None:
+        """Be a member until this is cancelled."""
+        while True:
+            try:
+                await self._join()
+                await self._work()
+            except RaftlogError as error:
+                await self.after(error)
+
+    async def _join(self) -> None:
+        body = wire.JoinGroup(
+            topics=[self.place.topic],
+            session_timeout=SESSION_MS,
+            rebalance_timeout=REBALANCE_MS,
+            member_id=self.name,
+            generation=self.generation,
+        )
+        path = paths.of_group(paths.GROUP_MEMBERS, self.place.group)
+        joined = await self.ask("POST", path, body, wire.JoinedBody)
+        self.generation = joined.generation
+        plan: wire.SyncGroup = wire.SyncGroup(
+            generation=joined.generation, plan="auto" if joined.role == "leader" else None
+        )
+        synced = await self.ask("POST", self.path(paths.GROUP_SYNC), plan, wire.SyncedBody)
+        self.owns(synced.assignment)
+
+    async def _work(self) -> None:
+        """Read and commit until a rebalance begins. Raises ``RaftlogError``."""
+        path = paths.of_group(paths.GROUP_OFFSETS, self.place.group)
+        known = await self.ask("GET", f"{path}?lag=false", None, wire.GroupOffsetList)
+        positions = {item.partition: item.committed_offset for item in known.items}
+        while True:
+            is_idle = True
+            for partition in self.assignment:
+                page = await self.client.fetch(
+                    partition, positions.get(partition, 0), wait_ms=0, binary=False
+                )
+                if page.records:
+                    is_idle = False
+                    self.recorder.add(Delivered(member=self.name, partition=partition, records=page.records))
+                    positions[partition] = page.next_offset
+                    await self._commit(partition, page.next_offset)
+            wait = "?wait=500ms" if is_idle else ""
+            body = wire.HeartbeatGroup(generation=self.generation)
+            beat = await self.ask("POST", self.path(paths.GROUP_HEARTBEAT) + wait, body, wire.HeartbeatBody)
+            if beat.action == "rejoin":
+                return
+
+    async def _commit(self, partition: int, offset: int) -> None:
+        body = wire.CommitOffsets(
+            offsets=[wire.OffsetCommitBody(self.place.topic, partition, offset)],
+            member_id=self.name,
+            generation=self.generation,
+        )
+        await self.ask("PUT", paths.of_group(paths.GROUP_OFFSETS, self.place.group), body, type(None))
+        self.has_committed(partition, offset, self.generation)
+
+
+class PollMember(_HttpMember):
+    """One request does all. A poll without a response is repeated as it was."""
+
+    async def run(self) -> None:
+        """Be a member until this is cancelled."""
+        ack: list[wire.Place] = []
+        while True:
+            body = wire.PollGroup(
+                topics=[self.place.topic],
+                generation=self.generation,
+                ack=ack,
+                wait="1s",
+                session_timeout=SESSION_MS,
+            )
+            try:
+                polled = await self.ask("POST", self.path(paths.GROUP_POLL), body, wire.PolledBody)
+            except RaftlogError as error:
+                await self.after(error)
+                continue
+            if not polled.ack_error:
+                for place in ack:
+                    self.has_committed(place.partition, place.offset, body.generation)
+            self.generation = polled.generation
+            ack = polled.positions if polled.action == "continue" else []
+            if polled.action == "continue":
+                self.owns(polled.assignment)
+            for partition in {record.partition for record in polled.records}:
+                records = tuple(
+                    (record.offset, msgspec.json.decode(record.value, type=str))
+                    for record in polled.records
+                    if record.partition == partition
+                )
+                self.recorder.add(Delivered(member=self.name, partition=partition, records=records))
+
+
+@dataclass(slots=True)
+class ClientMember:
+    """A consumer of the Python client. Observers record its partitions and commits."""
+
+    place: Place
+    name: str
+    recorder: Recorder
+
+    async def run(self) -> None:
+        """Be a member until this is cancelled; then leave."""
+        async with (
+            PythonClient(list(self.place.urls)) as client,
+            await client.consumer(
+                self.place.group,
+                self.place.topic,
+                member_id=self.name,
+                session_timeout=f"{SESSION_MS}ms",
+                rebalance_timeout=f"{REBALANCE_MS}ms",
+                commit_interval="500ms",
+            ) as consumer,
+        ):
+            async for batch in consumer.batches(max_records=100):
+                records = tuple((message.offset, (message.value or b"").decode()) for message in batch)
+                self.recorder.add(Delivered(member=self.name, partition=batch[0].partition, records=records))
+
+    async def leave(self) -> None:
+        """It has left."""
+
+
+Member = ProtocolMember | PollMember | ClientMember
+NewMember = Callable[[str], Member]

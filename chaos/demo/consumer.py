@@ -1,0 +1,52 @@
+"""One consumer of the demo's group, as a process.
+
+    python -m chaos.demo.consumer BOOTSTRAP GROUP TOPIC NAME BOOK
+
+It writes the offset and the carrier of each flight to the book, a file of its own, before it acknowledges
+them. After a kill, flights that were written and not committed come again, to another consumer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from raftlog import Client
+
+SESSION_S = 3
+RECORDS_MAX = 500  # of one page
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Flights of one partition, as (offset, carrier). The time is that of the machine's monotonic clock."""
+
+    at_s: float
+    partition: int
+    flights: list[tuple[int, str]]
+
+
+def main(bootstrap: str, group: str, topic: str, name: str, book: Path) -> None:
+    """Join, wait for a line on the standard input, and consume until this process is killed."""
+    with (
+        Client(bootstrap) as client,
+        client.consumer(
+            group, topic, member_id=name, session_timeout=f"{SESSION_S}s", value=json.loads
+        ) as consumer,
+        book.open("ab", buffering=0) as pages,
+    ):
+        sys.stdin.readline()
+        for batch in consumer.batches(max_records=RECORDS_MAX):
+            flights = [(message.offset, message.value["carrier"]) for message in batch]
+            page = Page(time.monotonic(), batch[0].partition, flights)
+            pages.write(msgspec.json.encode(page) + b"\n")
+            os.fsync(pages.fileno())
+
+
+if __name__ == "__main__":
+    _, bootstrap, group, topic, name, book = sys.argv
+    main(bootstrap, group, topic, name, Path(book))

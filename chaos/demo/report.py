@@ -1,0 +1,14 @@
+"""What the demo prints."""
+
+from __future__ import annotations
+
+
+def say(text: str) -> None:
+    """One line, at once."""
+    print(text, flush=True)
+
+
+def compare(what: str, wanted: int, found: int) -> bool:
+    """Print a count beside the one that is right; whether they are equal."""
+    say(f"{what:<34}{found:>10,} of {wanted:,}{'' if found == wanted else '   <-- WRONG'}")
+    return found == wanted
