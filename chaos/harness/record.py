@@ -1,0 +1,84 @@
+"""All that happened in a run, as written to ``report.json``. Times are seconds since the run began."""
+
+from __future__ import annotations
+
+import msgspec
+
+from chaos.harness.scenario import Scenario
+
+
+class Ability(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that faults need: a program, a right, a kernel feature."""
+
+    name: str
+    is_there: bool
+    detail: str  # the version found, or what is missing and the remedy
+
+
+class Injected(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault as it happened."""
+
+    fault: str
+    target: str  # "broker 2", "link 2 -> 1", "clients of broker 3"
+    begun_s: float
+    ended_s: float
+    effects: int  # how often it had an effect; 0 is a failure of the harness
+    effect: str  # what is counted, such as "connections reset"
+
+
+class Leadership(msgspec.Struct, frozen=True, kw_only=True):
+    """From this time on a partition had this leader; None while it had none."""
+
+    at_s: float
+    topic: str
+    partition: int
+    leader: int | None
+    term: int
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the run: ``quiet``, ``faults``, ``heal``, ``final read``."""
+
+    name: str
+    begun_s: float
+    ended_s: float
+
+
+class ShownAnomaly(msgspec.Struct, frozen=True, kw_only=True):
+    """An anomaly and the operations around it, one a line."""
+
+    kind: str
+    partition: int
+    detail: str
+    operations: tuple[str, ...]
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Values by their outcome, and what became of those acknowledged."""
+
+    acknowledged: int
+    failed: int
+    unknown: int
+    lost: int
+    duplicated: int
+    ok_rate: float  # share of sends that were acknowledged
+    ok_rate_quiet: float  # the same for sends that began and ended without a fault
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One run. ``problems`` are those of the harness or of brokers, such as a fault without an effect."""
+
+    verdict: str  # valid, invalid or unknown
+    command: str
+    version: str
+    machine: str
+    started_at: str  # ISO 8601, UTC
+    abilities: tuple[Ability, ...]
+    scenario: Scenario
+    phases: tuple[Phase, ...]
+    injected: tuple[Injected, ...]
+    leaderships: tuple[Leadership, ...]
+    counts: Counts
+    anomalies: tuple[ShownAnomaly, ...]
+    problems: tuple[str, ...]
+    history_offset_s: float  # what to subtract from times of the history (``history.jsonl``) to get ours
