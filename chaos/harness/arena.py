@@ -1,0 +1,142 @@
+"""The cluster under test and every means of affecting it, as faults see them."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from chaos.cluster import Cluster, ClusterFailed
+from chaos.harness.links import Links
+from raftlog.types import TopicPartition
+from raftlog.wire import bodies, paths
+
+POLL_S: Final = 0.1
+_REPLICA_STATES: Final = (
+    "raftlog_failed_replicas",
+    "raftlog_rejoining_replicas",
+    "raftlog_repairs_running",
+    "raftlog_damaged_logs",
+)
+
+
+class NoTarget(Exception):
+    """There is nothing at the moment that a fault can happen to; the message says why."""
+
+
+@dataclass(slots=True)
+class Arena:
+    """What faults act on. Means that this machine does not have are None or empty."""
+
+    cluster: Cluster
+    topics: Sequence[str]
+    links: Links | None = None
+    _held: set[int] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def hold(self, *brokers: int) -> Iterator[None]:
+        """The processes of these brokers belong to one fault until the block ends. Raises ``NoTarget``."""
+        with self._lock:
+            if taken := self._held.intersection(brokers):
+                raise NoTarget(f"another fault has broker {min(taken)}")
+            self._held.update(brokers)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held.difference_update(brokers)
+
+    @property
+    def free(self) -> list[int]:
+        """Brokers that run and that no fault holds."""
+        running = self.cluster.running
+        with self._lock:
+            return [broker for broker in running if broker not in self._held]
+
+    def partitions(self) -> dict[TopicPartition, bodies.PartitionBody]:
+        """The state of all partitions, as the first broker that responds knows it; empty if none does."""
+        for broker in self.free:
+            try:
+                return {
+                    TopicPartition(topic, row.partition): row
+                    for topic in self.topics
+                    for row in self._partitions(topic, broker)
+                }
+            except (OSError, msgspec.MsgspecError):
+                continue
+        return {}
+
+    def _partitions(self, topic: str, broker: int) -> list[bodies.PartitionBody]:
+        found = self.cluster.get(f"{paths.partitions(topic)}?limit=1000", broker=broker)
+        return msgspec.convert(found["items"], list[bodies.PartitionBody])
+
+    def unhealthy(self) -> str | None:
+        """What is not as it should be without faults; None if the cluster is healthy."""
+        for broker in self.cluster.brokers:
+            if broker not in self.free or not self.cluster.is_ready(broker):
+                return f"broker {broker} is not ready"
+            try:
+                states = self.cluster.metrics(*_REPLICA_STATES, broker=broker)
+            except OSError as error:
+                return f"broker {broker} does not respond: {error}"
+            for name, number in zip(_REPLICA_STATES, states, strict=True):
+                if number:
+                    return f"{name} of broker {broker} is {number:g}"
+        rows = self.partitions()
+        for target, row in rows.items():
+            if row.leader is None or row.reassignment or set(row.in_sync) != set(row.replicas):
+                return f"{target.topic}/{target.partition}: {row.in_sync} of {row.replicas} are in sync"
+        return None if rows else "no broker describes the partitions"
+
+    def wait_healthy(self, within_s: float) -> None:
+        """Return once the cluster is healthy. Raises ``ClusterFailed``."""
+        deadline = time.monotonic() + within_s
+        while (reason := self.unhealthy()) is not None:
+            if time.monotonic() > deadline:
+                raise ClusterFailed(f"not healthy after {within_s:g} s without faults: {reason}")
+            time.sleep(POLL_S)
+
+
+@dataclass(slots=True)
+class Draw:
+    """The choices of one fault: from its seed, unless the scenario names a target."""
+
+    arena: Arena
+    seed: int
+    target: str | None = None
+    rng: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+
+    def broker(self, among: Callable[[], Sequence[int]] | None = None) -> int:
+        """The broker named by the target, or one that no fault holds: half of the time one that leads.
+
+        Raises ``NoTarget``.
+        """
+        free = self.arena.free if among is None else among()
+        if not free:
+            raise NoTarget("no broker is running that another fault does not have")
+        match (self.target or "").split():
+            case ["broker", number]:
+                return int(number)
+            case ["leader"]:
+                return self.rng.choice(self._leaders(free) or list(free))
+        if self.rng.random() < 0.5 and (leading := self._leaders(free)):
+            return self.rng.choice(leading)
+        return self.rng.choice(list(free))
+
+    def _leaders(self, free: Sequence[int]) -> list[int]:
+        found = {row.leader for row in self.arena.partitions().values()}
+        return sorted(broker for broker in found if broker is not None and broker in free)
+
+    def some_brokers(self, count: int) -> list[int]:
+        """So many of all brokers, running or not."""
+        return sorted(self.rng.sample(self.arena.cluster.brokers, count))

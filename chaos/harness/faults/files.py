@@ -1,0 +1,131 @@
+"""Files of one broker that are damaged or lost: data that the others must give back.
+
+``is_damage`` of these faults keeps them apart in time: the cluster is healthy before each.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from chaos.harness.arena import Arena, Draw, NoTarget
+from chaos.harness.faults.steps import Steps
+
+DISK_ID: Final = "disk_id"
+METADATA: Final = "__cluster_metadata"
+
+
+def flip_bits(arena: Arena, draw: Draw) -> Steps:
+    """Bits of a file of a running broker change."""
+    broker = draw.broker()
+    path = draw.rng.choice(_data_files(arena, draw, broker))
+    flipped = draw.rng.randint(1, 8)
+    with path.open("r+b") as file:
+        for _ in range(flipped):
+            at = draw.rng.randrange(path.stat().st_size)
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 1 << draw.rng.randrange(8)]))
+            file.flush()
+    yield f"broker {broker}: {_name(arena, broker, path)}"
+    return flipped
+
+
+def truncate_file(arena: Arena, draw: Draw) -> Steps:
+    """A broker is killed, and a file of it has lost its end when it starts again."""
+
+    def cut(directory: Path) -> str:
+        path = draw.rng.choice(_data_files(arena, draw, broker))
+        size = path.stat().st_size
+        with path.open("r+b") as file:
+            file.truncate(draw.rng.choice((0, draw.rng.randrange(size), size - 1)))
+        return _name(arena, broker, path)
+
+    broker = draw.broker()
+    return (yield from _while_down(arena, broker, cut))
+
+
+def forget_partition(arena: Arena, draw: Draw) -> Steps:
+    """A broker is killed and starts again without the folder of a partition."""
+
+    def forget(directory: Path) -> str:
+        folders = sorted(directory.glob("[!_]*-*/Partition-*"))
+        if not folders:
+            raise NoTarget(f"broker {broker} has no partition")
+        folder = draw.rng.choice(folders)
+        shutil.rmtree(folder)
+        return f"{folder.parent.name}/{folder.name}" + _without_disk_id(draw, directory)
+
+    broker = draw.broker()
+    return (yield from _while_down(arena, broker, forget))
+
+
+def forget_metadata(arena: Arena, draw: Draw) -> Steps:
+    """A broker is killed and starts again without its log of the metadata."""
+
+    def forget(directory: Path) -> str:
+        shutil.rmtree(directory / METADATA)
+        return METADATA + _without_disk_id(draw, directory)
+
+    broker = draw.broker()
+    return (yield from _while_down(arena, broker, forget))
+
+
+def forget_everything(arena: Arena, draw: Draw) -> Steps:
+    """A broker is killed and starts again with an empty data directory, as on a new machine."""
+
+    def forget(directory: Path) -> str:
+        for path in directory.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        return "the whole data directory"
+
+    broker = draw.broker()
+    return (yield from _while_down(arena, broker, forget))
+
+
+def _while_down(arena: Arena, broker: int, change: Callable[[Path], str]) -> Steps:
+    with arena.hold(broker):
+        arena.cluster.kill(broker)
+        try:
+            changed = change(arena.cluster.data_directory(broker))
+        except BaseException:
+            arena.cluster.launch(broker)
+            raise
+        yield f"broker {broker}: {changed}"
+        arena.cluster.launch(broker)
+    return 1
+
+
+def _without_disk_id(draw: Draw, directory: Path) -> str:
+    """Half of the time the identity of the disk is gone, too."""
+    if draw.rng.random() < 0.5:
+        return ""
+    for path in directory.glob(f"{DISK_ID}*"):
+        path.unlink()
+    return " and its disk id"
+
+
+def _data_files(arena: Arena, draw: Draw, broker: int) -> list[Path]:
+    """Files of replicas that are not empty: one kind is drawn first, since there are more segments."""
+    directory = arena.cluster.data_directory(broker)
+    kinds = (
+        "*/Partition-*/*.log",
+        "*/Partition-*/*.index",
+        "*/Partition-*/hard_state.?",
+        "*/Partition-*/*.state",
+    )
+    for kind in draw.rng.sample(kinds, len(kinds)):
+        found = [path for path in sorted(directory.glob(kind)) if path.stat().st_size]
+        if found:
+            return found
+    raise NoTarget(f"broker {broker} has no files yet")
+
+
+def _name(arena: Arena, broker: int, path: Path) -> str:
+    return str(path.relative_to(arena.cluster.data_directory(broker)))

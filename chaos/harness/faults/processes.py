@@ -1,0 +1,67 @@
+"""Brokers that are killed, paused and restarted."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from chaos.harness.arena import Arena, Draw
+from chaos.harness.faults.steps import Steps
+
+
+def kill(arena: Arena, draw: Draw) -> Steps:
+    """A broker is killed (SIGKILL), and started again at the end."""
+    broker = draw.broker()
+    with arena.hold(broker):
+        arena.cluster.kill(broker)
+        yield f"broker {broker}"
+        arena.cluster.launch(broker)
+    return 1
+
+
+def kill_in_recovery(arena: Arena, draw: Draw) -> Steps:
+    """A broker is killed, started, and killed again while it recovers."""
+    broker = draw.broker()
+    with arena.hold(broker):
+        arena.cluster.kill(broker)
+        arena.cluster.launch(broker)
+        time.sleep(draw.rng.uniform(0.2, 1.5))
+        arena.cluster.kill(broker)
+        yield f"broker {broker}"
+        arena.cluster.launch(broker)
+    return 2
+
+
+def kill_all(arena: Arena, draw: Draw) -> Steps:
+    """All brokers are killed at once, and started again at the end."""
+    brokers = arena.free
+    with arena.hold(*brokers):
+        for broker in brokers:
+            arena.cluster.kill(broker)
+        yield "brokers " + ", ".join(map(str, brokers))
+        for broker in brokers:
+            arena.cluster.launch(broker)
+    return len(brokers)
+
+
+def pause(arena: Arena, draw: Draw) -> Steps:
+    """A broker's process is stopped (SIGSTOP), and continues at the end."""
+    broker = draw.broker()
+    with arena.hold(broker):
+        arena.cluster.pause(broker)
+        try:
+            yield f"broker {broker}"
+            stat = Path(f"/proc/{arena.cluster.pid(broker)}/stat").read_text()
+        finally:
+            arena.cluster.resume(broker)
+    return int(stat.rpartition(")")[2].split()[0] == "T")
+
+
+def restart(arena: Arena, draw: Draw) -> Steps:
+    """A broker stops cleanly (SIGTERM), and is started again at the end."""
+    broker = draw.broker()
+    with arena.hold(broker):
+        arena.cluster.stop(broker, wait_s=30)
+        yield f"broker {broker}"
+        arena.cluster.launch(broker)
+    return 1
