@@ -75,6 +75,7 @@ class Cluster:
         self.directory = directory
         self._limit = ["prlimit", f"--nofile={open_files_max}", "--"] if open_files_max else []
         self._environment = {**os.environ, **(environment or {})}
+        self._own_environments: dict[int, dict[str, str]] = {}
         self._processes: dict[int, BrokerProcess] = {}
         self._killed: set[int] = set()  # pids that were ended here
         if not existing_brokers(directory):
@@ -118,6 +119,10 @@ class Cluster:
         path = self._log_path(broker)
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def add_environment(self, broker: int, environment: Mapping[str, str]) -> None:
+        """From its next start on, the process of this broker has these variables, too."""
+        self._own_environments.setdefault(broker, {}).update(environment)
+
     def start(self, *brokers: int, wait_s: float = 30) -> None:
         """Start brokers (default: all that are not running) and wait until they are ready."""
         chosen = brokers or tuple(broker for broker in self.brokers if broker not in self.running)
@@ -127,7 +132,8 @@ class Cluster:
 
     def launch(self, broker: int, *, environment: Mapping[str, str] | None = None) -> None:
         """Start one broker's process without waiting; only it gets the additional ``environment``."""
-        self._processes[broker] = self._new_process(broker, environment or {})
+        own = self._own_environments.get(broker, {})
+        self._processes[broker] = self._new_process(broker, {**own, **(environment or {})})
 
     def _new_process(self, broker: int, environment: Mapping[str, str]) -> BrokerProcess:
         config = settings_path(self.directory, broker)

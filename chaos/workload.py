@@ -40,6 +40,8 @@ class Shape:
     pause_ms_max: int = 20  # between two sends of one producer
     send_s: float = 30.0  # after this time a send without a response is given up
     final_read_s: float = 60.0
+    live_partitions: int | None = None  # producers use so many at a time (None: all), and go on to
+    rotate_s: float = 60.0  # the next one after this time
 
 
 class Workload:
@@ -70,6 +72,7 @@ class Workload:
         self._thread = threading.Thread(target=self._run, name="workload", daemon=True)
         self._failure: BaseException | None = None
         self._acknowledged = 0
+        self._begun_s = time.monotonic()
 
     @property
     def acknowledged(self) -> int:
@@ -160,7 +163,7 @@ class Workload:
         sequences = dict.fromkeys(range(self._partitions), 0)
         numbers = count()
         while not self._stopping.is_set():
-            partition = client.rng.randrange(self._partitions)
+            partition = self._live_partition(client.rng)
             size = client.rng.randint(1, self._shape.records_max)
             first = sequences[partition]
             values = [f"{process}.{next(numbers)}" for _ in range(size)]
@@ -186,6 +189,11 @@ class Workload:
                 self._acknowledged += size
                 sequences[partition] = first + size
             await asyncio.sleep(client.rng.uniform(0, self._shape.pause_ms_max / 1000))
+
+    def _live_partition(self, rng: random.Random) -> int:
+        live = self._shape.live_partitions or self._partitions
+        turns = int((time.monotonic() - self._begun_s) / self._shape.rotate_s)
+        return (turns + rng.randrange(live)) % self._partitions
 
     async def _send(self, client: Client, partition: int, body: Body) -> tuple[Outcome, int | None]:
         """One batch, with its retries, until a definite response or the end of the patience."""

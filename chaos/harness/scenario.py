@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
 import msgspec
+
+from chaos.harness.faults.steps import Fault
+
+
+class InvalidScenario(Exception):
+    """A file is no scenario; the message names the field."""
 
 
 class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +31,57 @@ class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All faults of a run, in the order of their begin."""
 
-    seed: int
-    brokers: int
+    seed: int = 0
+    brokers: int = 3
     seconds: float  # of the phase with faults
     faults: tuple[PlannedFault, ...]
+
+
+class _Recorded(msgspec.Struct, frozen=True):
+    """What matters here of a report."""
+
+    scenario: Scenario
+
+
+def drawn(seed: int, *, brokers: int, seconds: float, faults: Sequence[Fault]) -> Scenario:
+    """A scenario of this length from a seed.
+
+    The run has epochs of 20 to 60 s. A quarter of them has no faults; each other one has some of the kinds
+    only, and its own odds: how often faults begin, and how long they last.
+    """
+    rng = random.Random(seed)
+    planned: list[PlannedFault] = []
+    at_s = 0.0
+    while at_s < seconds:
+        end_s = at_s + rng.uniform(20, 60)
+        if rng.random() < 0.75:
+            planned += _epoch(rng, at_s, min(end_s, seconds), faults)
+        at_s = end_s
+    return Scenario(seed=seed, brokers=brokers, seconds=seconds, faults=tuple(planned))
+
+
+def _epoch(
+    rng: random.Random, begin_s: float, end_s: float, faults: Sequence[Fault]
+) -> Iterator[PlannedFault]:
+    kinds = rng.sample(faults, min(len(faults), rng.randint(2, 8)))
+    pause_s = rng.uniform(1, 8)
+    longest = rng.uniform(0.2, 1)
+    at_s = begin_s + rng.uniform(0, pause_s)
+    while at_s < end_s - 1:
+        fault = rng.choices(kinds, [kind.weight for kind in kinds])[0]
+        shortest_s, longest_s = fault.seconds
+        length_s = min(rng.uniform(shortest_s, shortest_s + longest * (longest_s - shortest_s)), end_s - at_s)
+        yield PlannedFault(
+            at_s=round(at_s, 3), fault=fault.name, seconds=round(length_s, 3), seed=rng.getrandbits(32)
+        )
+        at_s += rng.expovariate(1 / pause_s)
+
+
+def read_scenario(path: Path) -> Scenario:
+    """A scenario file (TOML), or that of a run (``report.json``). Raises ``InvalidScenario``."""
+    try:
+        if path.suffix == ".json":
+            return msgspec.json.decode(path.read_bytes(), type=_Recorded).scenario
+        return msgspec.toml.decode(path.read_bytes(), type=Scenario)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InvalidScenario(f"{path}: {error}; docs/chaos.md shows a scenario") from error

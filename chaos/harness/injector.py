@@ -1,0 +1,111 @@
+"""Begins and ends the faults of a scenario while the cluster is under load.
+
+Decides: when a fault may begin. A damage waits until all other faults have ended and the cluster is healthy;
+what follows is delayed by as much. Each fault has a thread, so that one that takes long delays no other.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+from chaos.cluster import ClusterFailed
+from chaos.harness.arena import Arena, Draw, NoTarget
+from chaos.harness.faults import FAULTS
+from chaos.harness.faults.steps import Steps
+from chaos.harness.record import Injected
+from chaos.harness.scenario import PlannedFault, Scenario
+
+HEALTHY_S: Final = 60.0  # a damage is left out if the cluster is not healthy in this time
+
+
+class Injector:
+    """Carries out one scenario. ``start_s`` is the time of ``time.monotonic`` at which the run began."""
+
+    def __init__(self, arena: Arena, scenario: Scenario, start_s: float) -> None:
+        self.injected: list[Injected] = []
+        self.left_out: list[str] = []  # faults without a target, and why
+        self.problems: list[str] = []
+        self._arena = arena
+        self._scenario = scenario
+        self._start_s = start_s
+        self._active: dict[threading.Thread, str] = {}
+        self._ending = threading.Event()
+
+    @property
+    def active(self) -> list[str]:
+        """The faults that are in effect now."""
+        return sorted(name for thread, name in [*self._active.items()] if thread.is_alive())
+
+    def run(self) -> None:
+        """All faults. Returns when the last has ended and the time of the scenario is over."""
+        begin_s = time.monotonic()
+        for planned in self._scenario.faults:
+            self._ending.wait(max(0.0, begin_s + planned.at_s - time.monotonic()))
+            if FAULTS[planned.fault].is_damage:
+                waited_s = time.monotonic()
+                is_healthy = self._wait_healthy(planned)
+                begin_s += time.monotonic() - waited_s
+                if not is_healthy:
+                    continue
+            thread = threading.Thread(target=self._inject, args=(planned,), name=planned.fault, daemon=True)
+            self._active[thread] = planned.fault
+            thread.start()
+        self._ending.wait(max(0.0, begin_s + self._scenario.seconds - time.monotonic()))
+        self._join()
+
+    def stop(self) -> None:
+        """End all faults early."""
+        self._ending.set()
+        self._join()
+
+    def _join(self) -> None:
+        for thread in [*self._active]:
+            thread.join()
+        self._active.clear()
+
+    def _wait_healthy(self, planned: PlannedFault) -> bool:
+        self._join()
+        try:
+            self._arena.wait_healthy(HEALTHY_S)
+        except ClusterFailed as error:
+            self.left_out.append(f"{planned.fault}: {error}")
+            return False
+        return True
+
+    def _inject(self, planned: PlannedFault) -> None:
+        fault = FAULTS[planned.fault]
+        steps = fault.steps(self._arena, Draw(self._arena, planned.seed, planned.target))
+        begun_s = self._now_s()
+        try:
+            target, effects = self._carry_out(steps, planned.seconds)
+        except NoTarget as error:
+            self.left_out.append(f"{fault.name}: {error}")
+            return
+        except Exception as error:  # the harness goes on: other faults must be ended
+            self.problems.append(f"{fault.name} at {begun_s:.1f} s: {type(error).__name__}: {error}")
+            return
+        self.injected.append(
+            Injected(
+                fault=fault.name,
+                target=target,
+                begun_s=begun_s,
+                ended_s=self._now_s(),
+                effects=effects,
+                effect=fault.effect,
+            )
+        )
+
+    def _carry_out(self, steps: Steps, seconds: float) -> tuple[str, int]:
+        """Returns the target and the effects."""
+        target = next(steps)
+        self._ending.wait(seconds)
+        try:
+            next(steps)
+        except StopIteration as ended:
+            return target, ended.value
+        raise AssertionError("a fault yields once")
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._start_s

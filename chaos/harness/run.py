@@ -1,0 +1,214 @@
+"""One run from its start to its verdict: load, faults, heal, final read of every broker, checks, record."""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from chaos.checkers import Anomaly, check
+from chaos.cluster import ClusterFailed
+from chaos.harness.arena import Arena
+from chaos.harness.final_read import read_every_broker
+from chaos.harness.injector import Injector
+from chaos.harness.record import Counts, Injected, Leadership, Phase, RunRecord, ShownAnomaly
+from chaos.harness.scenario import Scenario
+from chaos.harness.stage import TOPIC, abilities, staged
+from chaos.history import History, Outcome, Send
+from chaos.workload import Shape, Workload, WorkloadFailed
+
+PARTITIONS: Final = 12
+SHAPE: Final = Shape(producers=8, pause_ms_max=40, live_partitions=4, rotate_s=30)
+QUIET_S: Final = 3.0  # of load without faults, before and after them
+SETTLE_S: Final = 3.0  # after a fault: what clients see then is still its effect
+HEAL_S: Final = 120.0
+SAMPLE_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What happens at the moment, for the summary while a run goes on."""
+
+    elapsed_s: float
+    phase: str
+    acknowledged: int
+    active: list[str]
+    injected: int
+    leaders: dict[int, int | None]
+
+
+@dataclass(slots=True)
+class Run:
+    """The state of one run; ``execute`` is all of it."""
+
+    scenario: Scenario
+    command: str
+    watch: Callable[[Progress], None] = lambda progress: None
+    history: History = field(default_factory=History)
+    phases: list[Phase] = field(default_factory=list)
+    leaderships: list[Leadership] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    anomalies: list[Anomaly] = field(default_factory=list)
+    injected: list[Injected] = field(default_factory=list)
+    is_complete: bool = False  # the final read has seen every broker
+    _start_s: float = field(default_factory=time.monotonic)
+
+    def execute(self, directory: Path) -> RunRecord:
+        """Run the scenario on a new cluster in this directory."""
+        started = datetime.now(UTC)
+        with staged(directory, brokers=self.scenario.brokers, partitions=PARTITIONS) as arena:
+            self._under_load(arena)
+        self.anomalies += check(self.history)
+        return self._record(started)
+
+    def _under_load(self, arena: Arena) -> None:
+        urls = [arena.links.url(broker) for broker in arena.cluster.brokers] if arena.links else None
+        load = Workload(
+            urls or arena.cluster.urls, TOPIC, partitions=PARTITIONS, seed=self.scenario.seed, shape=SHAPE
+        )
+        injector = Injector(arena, self.scenario, self._start_s)
+        with self._watching(arena, load, injector):
+            try:
+                with load:
+                    self._phase("quiet", lambda: time.sleep(QUIET_S))
+                    self._phase("faults", injector.run)
+                    self._phase("heal", lambda: self._heal(arena))
+                    self._phase("quiet", lambda: time.sleep(QUIET_S))
+                self._phase("final read", lambda: self._final_read(arena, load))
+            except (WorkloadFailed, ClusterFailed) as error:
+                self.problems.append(str(error))
+            finally:
+                injector.stop()
+        self.history = load.history
+        self.injected = sorted(injector.injected, key=lambda fault: fault.begun_s)
+        self.problems += [*injector.problems, *load.surprises, *arena.cluster.broken()]
+        self.problems += _without_effect(self.injected)
+
+    def _heal(self, arena: Arena) -> None:
+        if stopped := [b for b in arena.cluster.brokers if b not in arena.cluster.running]:
+            self.problems.append(f"brokers {stopped} ended by themselves; they were started again")
+            for broker in stopped:
+                arena.cluster.launch(broker)
+        arena.wait_healthy(HEAL_S)
+
+    def _final_read(self, arena: Arena, load: Workload) -> None:
+        self.anomalies += read_every_broker(arena, load.history, PARTITIONS)
+        self.is_complete = True
+
+    def _phase(self, name: str, work: Callable[[], None]) -> None:
+        begun_s = self._now_s()
+        try:
+            work()
+        finally:
+            self.phases.append(Phase(name=name, begun_s=begun_s, ended_s=self._now_s()))
+
+    def _now_s(self) -> float:
+        return time.monotonic() - self._start_s
+
+    @contextmanager
+    def _watching(self, arena: Arena, load: Workload, injector: Injector) -> Iterator[None]:
+        """Leaders are sampled, and progress is shown, by a thread."""
+        ending = threading.Event()
+
+        def sample() -> None:
+            while not ending.wait(SAMPLE_S):
+                leaders = self._sample_leaders(arena)
+                self.watch(
+                    Progress(
+                        self._now_s(),
+                        self.phases[-1].name if self.phases else "quiet",
+                        load.acknowledged,
+                        injector.active,
+                        len(injector.injected),
+                        leaders,
+                    )
+                )
+
+        thread = threading.Thread(target=sample, name="watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ending.set()
+            thread.join()
+
+    def _sample_leaders(self, arena: Arena) -> dict[int, int | None]:
+        now_s = self._now_s()
+        known = {(row.topic, row.partition): row for row in self.leaderships}  # the newest
+        for target, row in arena.partitions().items():
+            last = known.get((target.topic, target.partition))
+            if last is None or (last.leader, last.term) != (row.leader, row.term):
+                self.leaderships.append(
+                    Leadership(
+                        at_s=now_s,
+                        topic=target.topic,
+                        partition=target.partition,
+                        leader=row.leader,
+                        term=row.term,
+                    )
+                )
+        return {row.partition: row.leader for row in self.leaderships}
+
+    def _record(self, started: datetime) -> RunRecord:
+        bad = bool(self.anomalies)
+        return RunRecord(
+            verdict="invalid" if bad else "valid" if self.is_complete else "unknown",
+            command=self.command,
+            version=version("raftlog"),
+            machine=f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
+            started_at=started.isoformat(timespec="seconds"),
+            abilities=abilities(),
+            scenario=self.scenario,
+            phases=tuple(self.phases),
+            injected=tuple(self.injected),
+            leaderships=tuple(self.leaderships),
+            counts=counted(self.history, self.anomalies, self.injected, self._start_s),
+            anomalies=tuple(
+                ShownAnomaly(kind=found.kind, partition=found.partition, detail=found.detail, operations=())
+                for found in self.anomalies
+            ),
+            problems=tuple(self.problems),
+            history_offset_s=self._start_s,
+        )
+
+
+def counted(
+    history: History, anomalies: Sequence[Anomaly], injected: Sequence[Injected], start_s: float
+) -> Counts:
+    """Values by outcome; quiet are those whose send met no fault, nor the seconds after one."""
+    quiet = [send for send in history.sends if not _is_disturbed(send, injected, start_s)]
+    kinds = Counter(found.kind for found in anomalies)
+    return Counts(
+        acknowledged=history.count(Outcome.ACKNOWLEDGED),
+        failed=history.count(Outcome.FAILED),
+        unknown=history.count(Outcome.UNKNOWN),
+        lost=kinds["lost-write"],
+        duplicated=kinds["duplicate"],
+        ok_rate=_ok_rate(history.sends),
+        ok_rate_quiet=_ok_rate(quiet),
+    )
+
+
+def _is_disturbed(send: Send, injected: Sequence[Injected], start_s: float) -> bool:
+    begun_s, ended_s = send.invoked_s - start_s, send.completed_s - start_s
+    return any(fault.begun_s < ended_s and begun_s < fault.ended_s + SETTLE_S for fault in injected)
+
+
+def _ok_rate(sends: Sequence[Send]) -> float:
+    return sum(send.outcome is Outcome.ACKNOWLEDGED for send in sends) / len(sends) if sends else 1.0
+
+
+def _without_effect(injected: Sequence[Injected]) -> list[str]:
+    """Kinds of faults that never had an effect."""
+    effects: dict[str, int] = defaultdict(int)
+    for fault in injected:
+        effects[fault.fault] += fault.effects
+    return [f"{name} had no effect" for name, sum_ in sorted(effects.items()) if not sum_]
