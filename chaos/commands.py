@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
+import shlex
+import sys
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import click
 
-from api.cli.output import REFUSED, Format, OutputOption, show, wrong_usage
-from api.cli.parameters import Argument
+from api.cli.output import REFUSED, WRONG_USAGE, Format, OutputOption, show, wrong_usage
+from api.cli.parameters import Argument, Option
+
+if TYPE_CHECKING:
+    from chaos.harness.scenario import Scenario
 
 HistoryArgument = Annotated[
     Path,
@@ -55,3 +61,134 @@ def check(history: HistoryArgument, output: OutputOption = Format.TABLE) -> None
     )
     if anomalies:
         raise click.exceptions.Exit(REFUSED)
+
+
+MinutesOption = Annotated[float, Option(min=0.1, help="How long faults are injected.")]
+BrokersOption = Annotated[int, Option(min=1, help="Brokers of the cluster: 3 or 5.")]
+SeedOption = Annotated[int | None, Option(min=0, help="The seed of the faults; default: a new one.")]
+FaultsOption = Annotated[
+    str | None, Option(help="Only these, separated by commas; `raftlog chaos faults` lists them.")
+]
+ScenarioOption = Annotated[
+    Path | None,
+    Option(
+        metavar="FILE",
+        path=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Faults from a file (TOML) in place of a seed.",
+    ),
+]
+ReportOption = Annotated[
+    Path | None, Option(metavar="DIR", help="Where to write report, history and logs; default: chaos-SEED.")
+]
+RecordArgument = Annotated[
+    Path,
+    Argument(
+        metavar="REPORT",
+        path=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="The report.json of a run.",
+    ),
+]
+
+
+def run(
+    minutes: MinutesOption = 10,
+    brokers: BrokersOption = 3,
+    seed: SeedOption = None,
+    faults: FaultsOption = None,
+    scenario: ScenarioOption = None,
+    report: ReportOption = None,
+) -> None:
+    """Break a cluster on this machine under load, and check what its clients saw.
+
+    Ends with 1 if the history is invalid, and with 2 if a fault that was asked for cannot be injected or had
+    no effect.
+
+    \b
+    Examples:
+      raftlog chaos run --minutes 2
+      raftlog chaos run --brokers 5 --seed 7 --faults kill,pause,one-way
+      raftlog chaos run --scenario leader-is-cut-off.toml
+    """
+    from chaos.harness.scenario import InvalidScenario, drawn, read_scenario
+    from chaos.harness.stage import CannotInject, choose_faults
+
+    names = [name.strip() for name in faults.split(",")] if faults else []
+    try:
+        if scenario is not None:
+            planned = read_scenario(scenario)
+            choose_faults([fault.fault for fault in planned.faults], planned.brokers)
+        else:
+            chosen_seed = secrets.randbits(32) if seed is None else seed
+            chosen = choose_faults(names, brokers)
+            planned = drawn(chosen_seed, brokers=brokers, seconds=60 * minutes, faults=chosen)
+    except (InvalidScenario, CannotInject) as error:
+        wrong_usage(str(error))
+    _carry_out(planned, report)
+
+
+def replay(recorded: RecordArgument, report: ReportOption = None) -> None:
+    """Inject the faults of an earlier run again, at the same times with the same seeds.
+
+    \b
+    Example:
+      raftlog chaos replay chaos-7/report.json
+    """
+    from chaos.harness.scenario import InvalidScenario, read_scenario
+    from chaos.harness.stage import CannotInject, choose_faults
+
+    try:
+        planned = read_scenario(recorded)
+        choose_faults([fault.fault for fault in planned.faults], planned.brokers)
+    except (InvalidScenario, CannotInject) as error:
+        wrong_usage(str(error))
+    _carry_out(planned, report)
+
+
+def faults(output: OutputOption = Format.TABLE) -> None:
+    """List the faults, and whether this machine can inject them."""
+    from chaos.harness.faults import FAULTS
+    from chaos.harness.stage import abilities
+
+    found = {ability.name: ability for ability in abilities()}
+    rows = [
+        {
+            "fault": fault.name,
+            "here": "yes" if all(found[need].is_there for need in fault.needs) else "no",
+            "needs": ", ".join(fault.needs) or "-",
+            "summary": fault.summary,
+        }
+        for fault in FAULTS.values()
+    ]
+    show(rows, output)
+    for ability in found.values():
+        if not ability.is_there:
+            click.echo(f"{ability.name}: {ability.detail}", err=True)
+
+
+def _carry_out(scenario: Scenario, report: Path | None) -> NoReturn:
+    """Run, report, and end with the status of the verdict."""
+    from chaos.harness.report import LiveSummary, write_report
+    from chaos.harness.run import Run
+    from chaos.harness.stage import abilities
+
+    directory = report or Path(f"chaos-{scenario.seed}")
+    if directory.exists() and any(directory.iterdir()):
+        wrong_usage(f"--report: {directory} is not empty; name another directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    for ability in abilities():
+        click.echo(f"{ability.name}: {ability.detail}", err=True)
+    with LiveSummary(scenario) as summary:
+        finished = Run(scenario, shlex.join(sys.argv), summary.update)
+        record = finished.execute(directory)
+    path = write_report(directory, record, finished.history)
+    for problem in record.problems:
+        click.echo(problem, err=True)
+    counts = record.counts
+    click.echo(
+        f"verdict={record.verdict} acknowledged={counts.acknowledged} lost={counts.lost} "
+        f"duplicated={counts.duplicated} anomalies={len(record.anomalies)} faults={len(record.injected)} "
+        f"kinds={len({fault.fault for fault in record.injected})} report={path}"
+    )
+    raise click.exceptions.Exit(
+        REFUSED if record.verdict == "invalid" else WRONG_USAGE if record.problems else 0
+    )

@@ -149,6 +149,21 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "latency",
         "Produce one record at a time to the first partition, and wait for each.",
     ),
+    "chaos run": (
+        "chaos.commands",
+        "run",
+        "Break a cluster on this machine under load, and check what its clients saw.",
+    ),
+    "chaos replay": (
+        "chaos.commands",
+        "replay",
+        "Inject the faults of an earlier run again, at the same times with the same seeds.",
+    ),
+    "chaos faults": (
+        "chaos.commands",
+        "faults",
+        "List the faults, and whether this machine can inject them.",
+    ),
     "chaos check": (
         "chaos.commands",
         "check",
@@ -163,7 +178,7 @@ _GROUPS = {
     "dlq": "Dead letters: records that a consumer group has given up.",
     "bench": "Load a running cluster and measure it.",
     "inspect": "Show files of a broker, without a broker.",
-    "chaos": "Check what clients saw under faults.",
+    "chaos": "Inject faults, and check what clients saw.",
 }
 
 

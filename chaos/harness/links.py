@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -53,6 +54,8 @@ def find_server() -> Path | None:
 
 def missing() -> str | None:
     """The reason why there are no proxies here, and the remedy; None if there are."""
+    if find_spec("toxiproxy") is None:
+        return "a library is missing: pip install 'raftlog[chaos]'"
     if shutil.which("ss") is None:
         return "ss is missing, which counts the effects: install the package iproute2"
     if find_server() is not None:

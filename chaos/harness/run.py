@@ -26,7 +26,7 @@ from chaos.history import History, Outcome, Send
 from chaos.workload import Shape, Workload, WorkloadFailed
 
 PARTITIONS: Final = 12
-SHAPE: Final = Shape(producers=8, pause_ms_max=40, live_partitions=4, rotate_s=30)
+SHAPE: Final = Shape(producers=12, pause_ms_max=40, live_partitions=4, rotate_s=30)
 QUIET_S: Final = 3.0  # of load without faults, before and after them
 SETTLE_S: Final = 3.0  # after a fault: what clients see then is still its effect
 HEAL_S: Final = 120.0
@@ -60,6 +60,7 @@ class Run:
     injected: list[Injected] = field(default_factory=list)
     is_complete: bool = False  # the final read has seen every broker
     _start_s: float = field(default_factory=time.monotonic)
+    _phase_name: str = "start"
 
     def execute(self, directory: Path) -> RunRecord:
         """Run the scenario on a new cluster in this directory."""
@@ -104,7 +105,7 @@ class Run:
         self.is_complete = True
 
     def _phase(self, name: str, work: Callable[[], None]) -> None:
-        begun_s = self._now_s()
+        begun_s, self._phase_name = self._now_s(), name
         try:
             work()
         finally:
@@ -124,7 +125,7 @@ class Run:
                 self.watch(
                     Progress(
                         self._now_s(),
-                        self.phases[-1].name if self.phases else "quiet",
+                        self._phase_name,
                         load.acknowledged,
                         injector.active,
                         len(injector.injected),

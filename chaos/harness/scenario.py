@@ -54,7 +54,7 @@ def drawn(seed: int, *, brokers: int, seconds: float, faults: Sequence[Fault]) -
     at_s = 0.0
     while at_s < seconds:
         end_s = at_s + rng.uniform(20, 60)
-        if rng.random() < 0.75:
+        if not planned or rng.random() < 0.75:
             planned += _epoch(rng, at_s, min(end_s, seconds), faults)
         at_s = end_s
     return Scenario(seed=seed, brokers=brokers, seconds=seconds, faults=tuple(planned))
@@ -64,7 +64,7 @@ def _epoch(
     rng: random.Random, begin_s: float, end_s: float, faults: Sequence[Fault]
 ) -> Iterator[PlannedFault]:
     kinds = rng.sample(faults, min(len(faults), rng.randint(2, 8)))
-    pause_s = rng.uniform(1, 8)
+    pause_s = rng.uniform(0.5, 6)
     longest = rng.uniform(0.2, 1)
     at_s = begin_s + rng.uniform(0, pause_s)
     while at_s < end_s - 1:
