@@ -6,15 +6,11 @@ started here is ended here, by its pid.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from itertools import count, islice
 from pathlib import Path
@@ -23,15 +19,11 @@ from typing import Protocol, Self
 
 from api.addresses import RPC_PORT_STEP
 from api.cluster_files import create_cluster, existing_brokers, settings_path
+from chaos.cluster_view import POLL_S, ClusterFailed, ClusterView
 from raftlog.__main__ import COMMAND
 
-POLL_S = 0.01
 PORT_MIN = 10_000
 EPHEMERAL_PORT_MIN = 32_768  # the range of outgoing connections on Linux begins here
-
-
-class ClusterFailed(Exception):
-    """A broker did not become ready or end in time; the message has the end of its log."""
 
 
 class BrokerProcess(Protocol):
@@ -55,7 +47,7 @@ class BrokerProcess(Protocol):
         """SIGKILL."""
 
 
-class Cluster:
+class Cluster(ClusterView):
     """Brokers as processes on this machine, on consecutive free ports.
 
     ::
@@ -80,31 +72,14 @@ class Cluster:
         self._killed: set[int] = set()  # pids that were ended here
         if not existing_brokers(directory):
             create_cluster(directory, brokers=brokers, http_port=free_ports(brokers))
-        self._urls = {broker: _http_url(settings_path(directory, broker)) for broker in self.brokers}
-
-    @property
-    def brokers(self) -> list[int]:
-        """Ids of all brokers, running or not."""
-        return existing_brokers(self.directory)
+        super().__init__(
+            {broker: _http_url(settings_path(directory, broker)) for broker in existing_brokers(directory)}
+        )
 
     @property
     def running(self) -> list[int]:
         """Ids of the brokers with a running process."""
         return [broker for broker, process in sorted(self._processes.items()) if process.poll() is None]
-
-    @property
-    def urls(self) -> list[str]:
-        """HTTP addresses of all brokers."""
-        return [self._urls[broker] for broker in self.brokers]
-
-    @property
-    def bootstrap(self) -> str:
-        """All addresses as the client takes them."""
-        return ",".join(self.urls)
-
-    def url(self, broker: int) -> str:
-        """HTTP address of one broker."""
-        return self._urls[broker]
 
     def pid(self, broker: int) -> int:
         """Process id of one broker."""
@@ -196,28 +171,6 @@ class Cluster:
         """SIGCONT."""
         self._processes[broker].send_signal(signal.SIGCONT)
 
-    def get(self, path: str, *, broker: int | None = None) -> dict[str, object]:
-        """A JSON response of one broker (default: the first that runs). Raises ``OSError``."""
-        url = self._urls[broker if broker is not None else self.running[0]]
-        with urllib.request.urlopen(url + path, timeout=10) as answer:
-            found: dict[str, object] = json.load(answer)
-            return found
-
-    def metric(self, name: str, *, broker: int) -> float:
-        """One metric of one broker, summed over its labels. Raises ``OSError``."""
-        return self.metrics(name, broker=broker)[0]
-
-    def metrics(self, *names: str, broker: int) -> list[float]:
-        """Several metrics at the same time. A name may include labels."""
-        with urllib.request.urlopen(f"{self._urls[broker]}/metrics", timeout=10) as answer:
-            lines = answer.read().decode().splitlines()
-        return [
-            sum(
-                float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{re.escape(name)}[ {{]", line)
-            )
-            for name in names
-        ]
-
     def broken(self) -> list[str]:
         """Unexpected exits and tracebacks of brokers."""
         found = []
@@ -230,21 +183,6 @@ class Cluster:
             if "Traceback" in text or "level='critical'" in text:
                 found.append(f"broker {broker} printed a traceback")
         return found and [*found, *(self.log_text(broker)[-3000:] for broker in self.brokers)]
-
-    def leader(self, topic: str, partition: int, *, wait_s: float = 10) -> int:
-        """The broker that leads a partition; waits for an election. Raises ``ClusterFailed``."""
-        deadline = time.monotonic() + wait_s
-        while time.monotonic() < deadline:
-            try:
-                items = self.get(f"/v1/topics/{topic}/partitions")["items"]
-            except (OSError, urllib.error.URLError):
-                items = []
-            if isinstance(items, list):
-                for item in items:
-                    if item["partition"] == partition and item["leader"] in self.running:
-                        return int(item["leader"])
-            time.sleep(POLL_S)
-        raise ClusterFailed(f"{topic}/{partition} has no leader after {wait_s} s")
 
     def __enter__(self) -> Self:
         try:
@@ -276,14 +214,6 @@ class Cluster:
             return self._processes[broker].wait(wait_s)
         except subprocess.TimeoutExpired:
             raise ClusterFailed(f"broker {broker} did not stop:\n{self.log_text(broker)[-3000:]}") from None
-
-    def is_ready(self, broker: int) -> bool:
-        """True if the broker reports that it can serve."""
-        try:
-            with urllib.request.urlopen(f"{self._urls[broker]}/healthz/ready", timeout=2) as answer:
-                return bool(answer.status == 200)
-        except (OSError, urllib.error.URLError):
-            return False
 
     def _log_path(self, broker: int) -> Path:
         return settings_path(self.directory, broker).parent / "log"

@@ -6,6 +6,8 @@ import secrets
 import shlex
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -16,6 +18,7 @@ from api.cli.parameters import Argument, Option
 
 if TYPE_CHECKING:
     from chaos.harness.scenario import Scenario
+    from chaos.harness.stage import Stage
 
 HistoryArgument = Annotated[
     Path,
@@ -90,15 +93,30 @@ RecordArgument = Annotated[
 ]
 
 
+ClusterOption = Annotated[
+    str | None,
+    Option(metavar="URL", help="A running cluster in place of a new one; several URLs separated by commas."),
+]
+ToxiproxyOption = Annotated[
+    str | None,
+    Option(metavar="URL", help="With --cluster: the API of the toxiproxy server between its brokers."),
+]
+
+
 def run(
     minutes: MinutesOption = 10,
     brokers: BrokersOption = 3,
     seed: SeedOption = None,
     faults: FaultsOption = None,
     scenario: ScenarioOption = None,
+    cluster: ClusterOption = None,
+    toxiproxy: ToxiproxyOption = None,
     report: ReportOption = None,
 ) -> None:
-    """Break a cluster on this machine under load, and check what its clients saw.
+    """Break a cluster under load, and check what its clients saw.
+
+    Without --cluster it starts brokers on this machine, and ends them. With --cluster it uses yours: it
+    creates a topic there, and injects the faults that need no access to processes.
 
     Ends with 1 if the history is invalid, and with 2 if a fault that was asked for cannot be injected or had
     no effect.
@@ -109,21 +127,17 @@ def run(
       raftlog chaos run --brokers 5 --seed 7 --faults kill,pause,one-way
       raftlog chaos run --scenario leader-is-cut-off.toml
     """
-    from chaos.harness.scenario import InvalidScenario, drawn, read_scenario
-    from chaos.harness.stage import CannotInject, choose_faults
+    from chaos.harness.scenario import drawn
+    from chaos.harness.stage import Stage
 
+    stage = Stage(cluster.split(",") if cluster else (), toxiproxy)
+    if scenario is not None:
+        _carry_out(stage, _read(stage, scenario), report)
     names = [name.strip() for name in faults.split(",")] if faults else []
-    try:
-        if scenario is not None:
-            planned = read_scenario(scenario)
-            choose_faults([fault.fault for fault in planned.faults], planned.brokers)
-        else:
-            chosen_seed = secrets.randbits(32) if seed is None else seed
-            chosen = choose_faults(names, brokers)
-            planned = drawn(chosen_seed, brokers=brokers, seconds=60 * minutes, faults=chosen)
-    except (InvalidScenario, CannotInject) as error:
-        wrong_usage(str(error))
-    _carry_out(planned, report)
+    with _faults_refused():
+        chosen = stage.choose_faults(names, brokers)
+    chosen_seed = secrets.randbits(32) if seed is None else seed
+    _carry_out(stage, drawn(chosen_seed, brokers=brokers, seconds=60 * minutes, faults=chosen), report)
 
 
 def replay(recorded: RecordArgument, report: ReportOption = None) -> None:
@@ -133,23 +147,18 @@ def replay(recorded: RecordArgument, report: ReportOption = None) -> None:
     Example:
       raftlog chaos replay chaos-7/report.json
     """
-    from chaos.harness.scenario import InvalidScenario, read_scenario
-    from chaos.harness.stage import CannotInject, choose_faults
+    from chaos.harness.stage import Stage
 
-    try:
-        planned = read_scenario(recorded)
-        choose_faults([fault.fault for fault in planned.faults], planned.brokers)
-    except (InvalidScenario, CannotInject) as error:
-        wrong_usage(str(error))
-    _carry_out(planned, report)
+    stage = Stage()
+    _carry_out(stage, _read(stage, recorded), report)
 
 
 def faults(output: OutputOption = Format.TABLE) -> None:
     """List the faults, and whether this machine can inject them."""
     from chaos.harness.faults import FAULTS
-    from chaos.harness.stage import abilities
+    from chaos.harness.stage import Stage
 
-    found = {ability.name: ability for ability in abilities()}
+    found = {ability.name: ability for ability in Stage().abilities()}
     rows = [
         {
             "fault": fault.name,
@@ -161,24 +170,43 @@ def faults(output: OutputOption = Format.TABLE) -> None:
     ]
     show(rows, output)
     for ability in found.values():
-        if not ability.is_there:
-            click.echo(f"{ability.name}: {ability.detail}", err=True)
+        click.echo(f"{ability.name}: {ability.detail}", err=True)
 
 
-def _carry_out(scenario: Scenario, report: Path | None) -> NoReturn:
+@contextmanager
+def _faults_refused() -> Iterator[None]:
+    """What cannot be injected is wrong usage."""
+    from chaos.harness.scenario import InvalidScenario
+    from chaos.harness.stage import CannotInject
+
+    try:
+        yield
+    except (InvalidScenario, CannotInject) as error:
+        wrong_usage(str(error))
+
+
+def _read(stage: Stage, path: Path) -> Scenario:
+    from chaos.harness.scenario import read_scenario
+
+    with _faults_refused():
+        scenario = read_scenario(path)
+        stage.choose_faults([fault.fault for fault in scenario.faults], scenario.brokers)
+        return scenario
+
+
+def _carry_out(stage: Stage, scenario: Scenario, report: Path | None) -> NoReturn:
     """Run, report, and end with the status of the verdict."""
     from chaos.harness.report import LiveSummary, write_report
     from chaos.harness.run import Run
-    from chaos.harness.stage import abilities
 
     directory = report or Path(f"chaos-{scenario.seed}")
     if directory.exists() and any(directory.iterdir()):
         wrong_usage(f"--report: {directory} is not empty; name another directory")
     directory.mkdir(parents=True, exist_ok=True)
-    for ability in abilities():
+    for ability in stage.abilities():
         click.echo(f"{ability.name}: {ability.detail}", err=True)
     with LiveSummary(scenario) as summary:
-        finished = Run(scenario, shlex.join(sys.argv), summary.update)
+        finished = Run(stage, scenario, shlex.join(sys.argv), summary.update)
         record = finished.execute(directory)
     path = write_report(directory, record, finished.history)
     for problem in record.problems:

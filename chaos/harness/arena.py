@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from chaos.cluster import Cluster, ClusterFailed
+from chaos.cluster import Cluster
+from chaos.cluster_view import ClusterFailed, ClusterView
 from chaos.harness.links import Links
-from raftlog.types import TopicPartition
 from raftlog.wire import bodies, paths
 
 POLL_S: Final = 0.1
@@ -34,11 +34,17 @@ class NoTarget(Exception):
 class Arena:
     """What faults act on. Means that this machine does not have are None or empty."""
 
-    cluster: Cluster
-    topics: Sequence[str]
+    cluster: ClusterView
+    topic: str
     links: Links | None = None
     _held: set[int] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def processes(self) -> Cluster:
+        """The cluster, if its processes are ours."""
+        assert isinstance(self.cluster, Cluster), "a fault that needs processes was begun without them"
+        return self.cluster
 
     @contextmanager
     def hold(self, *brokers: int) -> Iterator[None]:
@@ -60,22 +66,17 @@ class Arena:
         with self._lock:
             return [broker for broker in running if broker not in self._held]
 
-    def partitions(self) -> dict[TopicPartition, bodies.PartitionBody]:
+    def partitions(self) -> dict[int, bodies.PartitionBody]:
         """The state of all partitions, as the first broker that responds knows it; empty if none does."""
         for broker in self.free:
             try:
+                found = self.cluster.get(f"{paths.partitions(self.topic)}?limit=1000", broker=broker)
                 return {
-                    TopicPartition(topic, row.partition): row
-                    for topic in self.topics
-                    for row in self._partitions(topic, broker)
+                    row.partition: row for row in msgspec.convert(found["items"], list[bodies.PartitionBody])
                 }
             except (OSError, msgspec.MsgspecError):
                 continue
         return {}
-
-    def _partitions(self, topic: str, broker: int) -> list[bodies.PartitionBody]:
-        found = self.cluster.get(f"{paths.partitions(topic)}?limit=1000", broker=broker)
-        return msgspec.convert(found["items"], list[bodies.PartitionBody])
 
     def unhealthy(self) -> str | None:
         """What is not as it should be without faults; None if the cluster is healthy."""
@@ -90,9 +91,9 @@ class Arena:
                 if number:
                     return f"{name} of broker {broker} is {number:g}"
         rows = self.partitions()
-        for target, row in rows.items():
+        for row in rows.values():
             if row.leader is None or row.reassignment or set(row.in_sync) != set(row.replicas):
-                return f"{target.topic}/{target.partition}: {row.in_sync} of {row.replicas} are in sync"
+                return f"partition {row.partition}: {row.in_sync} of {row.replicas} are in sync"
         return None if rows else "no broker describes the partitions"
 
     def wait_healthy(self, within_s: float) -> None:

@@ -12,7 +12,7 @@ import time
 from typing import Final
 
 from chaos.checkers import Anomaly
-from chaos.cluster import ClusterFailed
+from chaos.cluster_view import ClusterFailed
 from chaos.harness.arena import Arena
 from chaos.history import History, Poll
 from chaos.http_client import Client as HttpClient
@@ -25,23 +25,23 @@ PROCESS_MIN: Final = 1_000_000  # the readers' numbers; those of the load are sm
 Records = tuple[tuple[int, str], ...]
 
 
-def read_every_broker(arena: Arena, history: History, partitions: int) -> list[Anomaly]:
+def read_every_broker(arena: Arena, history: History) -> list[Anomaly]:
     """Append the reads to the history; replicas that differ are returned. Raises ``ClusterFailed``."""
     found = []
-    (topic,) = arena.topics
+    topic = arena.topic
     with Client(arena.cluster.bootstrap) as admin:
-        for target, row in sorted(arena.partitions().items()):
+        for partition, row in sorted(arena.partitions().items()):
             first: dict[int, str] | None = None
             for broker in row.replicas:
-                _lead(admin, topic, target.partition, broker)
+                _lead(admin, topic, partition, broker)
                 process = PROCESS_MIN + len(history.final)
-                polls = asyncio.run(_read(arena.cluster.url(broker), topic, target.partition, process))
+                polls = asyncio.run(_read(arena.cluster.url(broker), topic, partition, process))
                 history.final += polls
                 records = {offset: value for poll in polls for offset, value in poll.records}
                 first = records if first is None else first
                 if differing := sorted(dict(first.items() ^ records.items())):
                     detail = f"broker {broker} and broker {row.replicas[0]} differ at {differing[0]}"
-                    found.append(Anomaly("diverged-replica", target.partition, detail))
+                    found.append(Anomaly("diverged-replica", partition, detail))
     return found
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Final
 
-from chaos.cluster import ClusterFailed
+from chaos.cluster_view import ClusterFailed
 from chaos.harness.arena import Arena, Draw, NoTarget
 from chaos.harness.faults import FAULTS
 from chaos.harness.faults.steps import Steps
@@ -76,7 +76,7 @@ class Injector:
 
     def _inject(self, planned: PlannedFault) -> None:
         fault = FAULTS[planned.fault]
-        steps = fault.steps(self._arena, Draw(self._arena, planned.seed, planned.target))
+        steps = fault.inject(self._arena, Draw(self._arena, planned.seed, planned.target))
         begun_s = self._now_s()
         try:
             target, effects = self._carry_out(steps, planned.seconds)

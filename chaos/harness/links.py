@@ -13,15 +13,21 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from chaos.cluster import free_ports
+from chaos.cluster_view import POLL_S
+
+if TYPE_CHECKING:
+    from toxiproxy import Toxiproxy
 
 SERVER: Final = "toxiproxy-server"
 PACKAGE: Final = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0"
@@ -67,44 +73,17 @@ def missing() -> str | None:
 
 
 class Links:
-    """A proxy server with a proxy for each link. All methods raise ``LinksFailed``.
+    """The proxies of a running server, which are named ``1-to-2`` and, for clients, ``0-to-2``.
 
-    ``upstreams`` has the true address of each link's target; ``host`` is the address of the proxies.
+    All methods raise ``LinksFailed``. ``host`` is where others reach the proxies.
     """
 
-    def __init__(self, directory: Path, upstreams: Mapping[Link, str], *, host: str = "127.0.0.1") -> None:
-        from toxiproxy import Proxy, Toxiproxy
-
-        program = find_server()
-        if program is None:
-            raise LinksFailed(missing())
-        first = free_ports(len(upstreams) + 1)
-        self._ports = {link: first + 1 + number for number, link in enumerate(sorted(upstreams))}
+    def __init__(self, server: Toxiproxy, host: str) -> None:
         self._host = host
-        with (directory / "toxiproxy.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [program, "-host", "127.0.0.1", "-port", str(first)], stdout=log, stderr=log
-            )
-        self._server = Toxiproxy()
-        self._server.update_api_consumer("127.0.0.1", first)
-        self._proxies: dict[Link, Proxy] = {}
-        self._cuts: dict[Link, int] = dict.fromkeys(upstreams, 0)  # how many faults cut it
-        try:
-            self._wait_started()
-            for link, upstream in sorted(upstreams.items()):
-                self._proxies[link] = self._server.create(
-                    upstream=upstream, name=_name(link), listen=f"{host}:{self._ports[link]}"
-                )
-        except BaseException:
-            self.close()
-            raise
-
-    def _wait_started(self) -> None:
-        deadline = time.monotonic() + START_S
-        while not self._server.running():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise LinksFailed("the proxy server did not start; see toxiproxy.log beside the report")
-            time.sleep(0.02)
+        self._proxies = {_link(name): proxy for name, proxy in server.proxies().items()}
+        self._ports = {link: int(proxy.listen.rpartition(":")[2]) for link, proxy in self._proxies.items()}
+        self._cuts = dict.fromkeys(self._proxies, 0)  # how many faults cut a link
+        self._lock = threading.Lock()
 
     @property
     def all(self) -> list[Link]:
@@ -129,20 +108,22 @@ class Links:
 
     def cut(self, links: Iterable[Link]) -> int:
         """End their connections and refuse new ones; returns how many connections were ended."""
-        ended = 0
-        for link in links:
-            self._cuts[link] += 1
-            if self._cuts[link] == 1:
-                ended += len(self.connections([link]))
-                self._proxies[link].disable()
-        return ended
+        with self._lock:
+            ended = 0
+            for link in links:
+                self._cuts[link] += 1
+                if self._cuts[link] == 1:
+                    ended += len(self.connections([link]))
+                    self._proxies[link].disable()
+            return ended
 
     def restore(self, links: Iterable[Link]) -> None:
         """Undo ``cut``; a link that two faults have cut stays cut until both have ended."""
-        for link in links:
-            self._cuts[link] -= 1
-            if self._cuts[link] == 0:
-                self._proxies[link].enable()
+        with self._lock:
+            for link in links:
+                self._cuts[link] -= 1
+                if self._cuts[link] == 0:
+                    self._proxies[link].enable()
 
     def add_toxic(self, link: Link, name: str, kind: str, stream: str, **attributes: int) -> None:
         """A toxic of toxiproxy with a name of its own, on the bytes ``upstream`` or ``downstream``."""
@@ -164,26 +145,57 @@ class Links:
             for line in shown.splitlines()
         }
 
-    def close(self) -> None:
-        """End the server."""
-        self._process.terminate()
-        try:
-            self._process.wait(5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
-    def __enter__(self) -> Self:
-        return self
+def attach(api: str) -> Links:
+    """The links of a server that somebody else started, by the URL of its API. Raises ``LinksFailed``."""
+    from toxiproxy import Toxiproxy
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+    where = urlsplit(api)
+    server = Toxiproxy()
+    server.update_api_consumer(where.hostname, where.port or 8474)
+    if not server.running():
+        raise LinksFailed(f"no proxy server responds at {api}")
+    return Links(server, str(where.hostname))
+
+
+@contextmanager
+def started(directory: Path, upstreams: Mapping[Link, str], host: str = "127.0.0.1") -> Iterator[Links]:
+    """A proxy server with a proxy for each link, until the block ends. Raises ``LinksFailed``.
+
+    ``upstreams`` has the true address of each link's target; ``host`` is the address of the proxies.
+    """
+    from toxiproxy import Toxiproxy
+
+    program = find_server()
+    if program is None:
+        raise LinksFailed(missing())
+    first = free_ports(len(upstreams) + 1)
+    with (directory / "toxiproxy.log").open("ab") as log:
+        process = subprocess.Popen([program, "-port", str(first)], stdout=log, stderr=log)
+    try:
+        server = Toxiproxy()
+        server.update_api_consumer("127.0.0.1", first)
+        deadline = time.monotonic() + START_S
+        while not server.running():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise LinksFailed(
+                    f"the proxy server did not start: {directory / 'toxiproxy.log'} has its output"
+                )
+            time.sleep(POLL_S)
+        for port, (link, upstream) in enumerate(sorted(upstreams.items()), first + 1):
+            server.create(upstream=upstream, name=_name(link), listen=f"{host}:{port}")
+        yield Links(server, host)
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _name(link: Link) -> str:
     return f"{link.source}-to-{link.target}"
+
+
+def _link(name: str) -> Link:
+    source, _, target = name.partition("-to-")
+    if not (source.isdigit() and target.isdigit()):
+        raise LinksFailed(f"the proxy {name!r} is no link; name it as 1-to-2 or, for clients, as 0-to-2")
+    return Link(int(source), int(target))

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from chaos.checkers import Anomaly, check
-from chaos.cluster import ClusterFailed
+from chaos.cluster import Cluster
+from chaos.cluster_view import ClusterFailed
 from chaos.harness.arena import Arena
 from chaos.harness.final_read import read_every_broker
 from chaos.harness.injector import Injector
 from chaos.harness.record import Counts, Injected, Leadership, Phase, RunRecord, ShownAnomaly
 from chaos.harness.scenario import Scenario
-from chaos.harness.stage import TOPIC, abilities, staged
+from chaos.harness.stage import Stage
 from chaos.history import History, Outcome, Send
 from chaos.workload import Shape, Workload, WorkloadFailed
 
@@ -49,6 +50,7 @@ class Progress:
 class Run:
     """The state of one run; ``execute`` is all of it."""
 
+    stage: Stage
     scenario: Scenario
     command: str
     watch: Callable[[Progress], None] = lambda progress: None
@@ -65,16 +67,15 @@ class Run:
     def execute(self, directory: Path) -> RunRecord:
         """Run the scenario on a new cluster in this directory."""
         started = datetime.now(UTC)
-        with staged(directory, brokers=self.scenario.brokers, partitions=PARTITIONS) as arena:
+        with self.stage.open(directory, brokers=self.scenario.brokers, partitions=PARTITIONS) as arena:
             self._under_load(arena)
         self.anomalies += check(self.history)
         return self._record(started)
 
     def _under_load(self, arena: Arena) -> None:
-        urls = [arena.links.url(broker) for broker in arena.cluster.brokers] if arena.links else None
-        load = Workload(
-            urls or arena.cluster.urls, TOPIC, partitions=PARTITIONS, seed=self.scenario.seed, shape=SHAPE
-        )
+        brokers, links, seed = arena.cluster.brokers, arena.links, self.scenario.seed
+        urls = [links.url(broker) for broker in brokers] if links else arena.cluster.urls
+        load = Workload(urls, arena.topic, partitions=PARTITIONS, seed=seed, shape=SHAPE)
         injector = Injector(arena, self.scenario, self._start_s)
         with self._watching(arena, load, injector):
             try:
@@ -90,18 +91,20 @@ class Run:
                 injector.stop()
         self.history = load.history
         self.injected = sorted(injector.injected, key=lambda fault: fault.begun_s)
-        self.problems += [*injector.problems, *load.surprises, *arena.cluster.broken()]
+        self.problems += [*injector.problems, *load.surprises]
+        if isinstance(arena.cluster, Cluster):
+            self.problems += arena.cluster.broken()
         self.problems += _without_effect(self.injected)
 
     def _heal(self, arena: Arena) -> None:
-        if stopped := [b for b in arena.cluster.brokers if b not in arena.cluster.running]:
-            self.problems.append(f"brokers {stopped} ended by themselves; they were started again")
-            for broker in stopped:
+        for broker in sorted(set(arena.cluster.brokers) - set(arena.cluster.running)):
+            self.problems.append(f"broker {broker} does not run after all faults have ended")
+            if isinstance(arena.cluster, Cluster):
                 arena.cluster.launch(broker)
         arena.wait_healthy(HEAL_S)
 
     def _final_read(self, arena: Arena, load: Workload) -> None:
-        self.anomalies += read_every_broker(arena, load.history, PARTITIONS)
+        self.anomalies += read_every_broker(arena, load.history)
         self.is_complete = True
 
     def _phase(self, name: str, work: Callable[[], None]) -> None:
@@ -143,15 +146,15 @@ class Run:
 
     def _sample_leaders(self, arena: Arena) -> dict[int, int | None]:
         now_s = self._now_s()
-        known = {(row.topic, row.partition): row for row in self.leaderships}  # the newest
-        for target, row in arena.partitions().items():
-            last = known.get((target.topic, target.partition))
+        known = {row.partition: row for row in self.leaderships}  # the newest
+        for partition, row in arena.partitions().items():
+            last = known.get(partition)
             if last is None or (last.leader, last.term) != (row.leader, row.term):
                 self.leaderships.append(
                     Leadership(
                         at_s=now_s,
-                        topic=target.topic,
-                        partition=target.partition,
+                        topic=arena.topic,
+                        partition=partition,
                         leader=row.leader,
                         term=row.term,
                     )
@@ -166,7 +169,7 @@ class Run:
             version=version("raftlog"),
             machine=f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
             started_at=started.isoformat(timespec="seconds"),
-            abilities=abilities(),
+            abilities=self.stage.abilities(),
             scenario=self.scenario,
             phases=tuple(self.phases),
             injected=tuple(self.injected),

@@ -1,12 +1,14 @@
-"""What a run needs on this machine, and how it is put together: brokers, proxies, topics.
+"""Where a run happens: on a cluster that is started for it, or on one that somebody else started.
 
-Decides: which abilities this machine has, and so which faults can be injected.
+Decides: which abilities the harness has there, and so which faults can be injected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 from typing import Final
@@ -16,64 +18,89 @@ from api.settings import load_settings
 from chaos.cluster import Cluster
 from chaos.harness import links
 from chaos.harness.arena import Arena
-from chaos.harness.faults import FAULTS, PROXIES
+from chaos.harness.faults import FAULTS, PROCESSES, PROXIES
 from chaos.harness.faults.steps import Fault
 from chaos.harness.links import Link, Links
 from chaos.harness.record import Ability
+from chaos.harness.remote_cluster import RemoteCluster
 from raftlog import Client
 
-TOPIC: Final = "chaos"
-
-_PROBES: Final[dict[str, Callable[[], str | None]]] = {PROXIES: links.missing}
+REPLICATION: Final = 3
 
 
 class CannotInject(Exception):
     """A fault that was asked for cannot be injected here; the message has the remedy."""
 
 
-def abilities() -> tuple[Ability, ...]:
-    """What faults need, and whether this machine has it."""
-    found = []
-    for name, missing in _PROBES.items():
-        reason = missing()
-        found.append(Ability(name=name, is_there=reason is None, detail=reason or "available"))
-    return tuple(found)
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """``urls`` are those of a running cluster, and ``proxies`` the API of the proxy server between its
+    brokers. Without ``urls`` a cluster is started.
+    """
+
+    urls: Sequence[str] = ()
+    proxies: str | None = None
+
+    def abilities(self) -> tuple[Ability, ...]:
+        """What faults need, and whether it is there."""
+        lacking: dict[str, str | None] = {
+            PROCESSES: "processes and files of --cluster are not ours" if self.urls else None,
+            PROXIES: links.missing()
+            if not self.urls
+            else None
+            if self.proxies
+            else "name the API of the proxy server between the brokers with --toxiproxy",
+        }
+        return tuple(
+            Ability(name=name, is_there=reason is None, detail=reason or "available")
+            for name, reason in lacking.items()
+        )
+
+    def choose_faults(self, names: Sequence[str], brokers: int) -> list[Fault]:
+        """The faults of these names, or all that can be injected. Raises ``CannotInject``."""
+        lacking = {ability.name: ability.detail for ability in self.abilities() if not ability.is_there}
+        if unknown := sorted(set(names) - FAULTS.keys()):
+            raise CannotInject(f"there is no fault {unknown[0]!r}; `raftlog chaos faults` lists them")
+        chosen = []
+        for fault in FAULTS.values():
+            reasons = [lacking[need] for need in fault.needs if need in lacking]
+            if brokers < fault.brokers_min:
+                reasons.append(f"it takes {fault.brokers_min} brokers")
+            if not reasons and (not names or fault.name in names):
+                chosen.append(fault)
+            elif reasons and fault.name in names:
+                raise CannotInject(f"{fault.name} cannot be injected here: {'; '.join(reasons)}")
+        return chosen
+
+    @contextmanager
+    def open(self, directory: Path, *, brokers: int, partitions: int) -> Iterator[Arena]:
+        """A running cluster with a new topic. Raises ``ClusterFailed``, ``LinksFailed``, ``RaftlogError``."""
+        with ExitStack() as stack:
+            if self.urls:
+                cluster: Cluster | RemoteCluster = RemoteCluster(self.urls)
+                proxies = links.attach(self.proxies) if self.proxies else None
+            else:
+                cluster, proxies = _started(directory, brokers, stack)
+            topic = f"chaos-{secrets.token_hex(4)}"
+            replication = min(REPLICATION, len(cluster.brokers))
+            with Client(cluster.bootstrap) as client:
+                client.topics.create(topic, partitions=partitions, replication=replication)
+            yield Arena(cluster, topic, proxies)
 
 
-def choose_faults(names: Sequence[str], brokers: int) -> list[Fault]:
-    """The faults of these names, or all that this machine can inject. Raises ``CannotInject``."""
-    lacking = {ability.name: ability.detail for ability in abilities() if not ability.is_there}
-    if unknown := sorted(set(names) - FAULTS.keys()):
-        raise CannotInject(f"there is no fault {unknown[0]!r}; `raftlog chaos faults` lists them")
-    chosen = []
-    for fault in FAULTS.values():
-        reasons = [lacking[need] for need in fault.needs if need in lacking]
-        if brokers < fault.brokers_min:
-            reasons.append(f"it takes {fault.brokers_min} brokers")
-        if not reasons and (not names or fault.name in names):
-            chosen.append(fault)
-        elif reasons and fault.name in names:
-            raise CannotInject(f"{fault.name} cannot be injected here: {'; '.join(reasons)}")
-    return chosen
-
-
-@contextmanager
-def staged(directory: Path, *, brokers: int, partitions: int) -> Iterator[Arena]:
-    """A running cluster with a topic, behind proxies if this machine has them."""
+def _started(directory: Path, brokers: int, stack: ExitStack) -> tuple[Cluster, Links | None]:
+    """A cluster behind proxies, if this machine has them."""
     cluster = Cluster(directory, brokers=brokers)
-    with ExitStack() as stack:
-        proxies = None
-        if links.missing() is None:
-            proxies = stack.enter_context(Links(directory, _upstreams(cluster)))
-            for broker in cluster.brokers:
-                cluster.add_environment(broker, _addresses(broker, cluster.brokers, proxies))
-        stack.enter_context(cluster)
-        with Client(cluster.bootstrap) as client:
-            client.topics.create(TOPIC, partitions=partitions, replication=min(3, brokers))
-        yield Arena(cluster, [TOPIC], proxies)
+    proxies = None
+    if links.missing() is None:
+        proxies = stack.enter_context(links.started(directory, _upstreams(cluster)))
+        for broker in cluster.brokers:
+            cluster.add_environment(broker, _addresses(broker, cluster.brokers, proxies))
+    return stack.enter_context(cluster), proxies
 
 
 def _upstreams(cluster: Cluster) -> dict[Link, str]:
+    """The true address behind each link."""
     settings = {broker: load_settings(settings_path(cluster.directory, broker)) for broker in cluster.brokers}
     rpc = {
         Link(one, other): f"{settings[other].rpc.host}:{settings[other].rpc.port}"
@@ -85,7 +112,7 @@ def _upstreams(cluster: Cluster) -> dict[Link, str]:
     return {**http, **rpc}
 
 
-def _addresses(broker: int, brokers: Sequence[int], proxies: Links) -> dict[str, str]:
+def _addresses(broker: int, brokers: Sequence[int], proxies: Links) -> Mapping[str, str]:
     """Settings of a broker as environment: it reaches its peers, and is reached by clients, by proxies."""
     peers = {
         f"RAFTLOG_PEERS__{other}__PORT": str(proxies.port(Link(broker, other)))

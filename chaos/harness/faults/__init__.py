@@ -8,54 +8,59 @@ from __future__ import annotations
 from typing import Final
 
 from chaos.harness.faults import connections, files, membership, processes
-from chaos.harness.faults.steps import Fault
+from chaos.harness.faults.steps import Fault, Inject
 
+PROCESSES: Final = "processes"
 PROXIES: Final = "proxies"
 
+
+def _process(name: str, inject: Inject, *, longest_s: float = 8, weight: float = 1) -> Fault:
+    effect = "processes stopped"
+    return Fault(name, inject, effect, needs=(PROCESSES,), seconds=(0.1, longest_s), weight=weight)
+
+
+def _cut(name: str, inject: Inject, *, brokers_min: int = 3) -> Fault:
+    return Fault(name, inject, "connections ended", needs=(PROXIES,), brokers_min=brokers_min)
+
+
+def _slow(name: str, inject: Inject) -> Fault:
+    return Fault(name, inject, "bytes on these links", needs=(PROXIES,))
+
+
+def _damage(name: str, inject: Inject, effect: str) -> Fault:
+    return Fault(name, inject, effect, needs=(PROCESSES,), is_damage=True, brokers_min=3)
+
+
 _ALL: Final = (
-    Fault(name="kill", steps=processes.kill, effect="processes killed", weight=2),
-    Fault(name="kill-in-recovery", steps=processes.kill_in_recovery, effect="processes killed"),
-    Fault(name="kill-all", steps=processes.kill_all, effect="processes killed", seconds=(0.1, 2), weight=0.5),
-    Fault(name="pause", steps=processes.pause, effect="processes stopped", seconds=(0.1, 10), weight=2),
-    Fault(name="restart", steps=processes.restart, effect="processes restarted"),
-    *(
-        Fault(name=name, steps=steps, effect="connections ended", needs=(PROXIES,), brokers_min=brokers_min)
-        for name, steps, brokers_min in (
-            ("isolate", connections.isolate, 3),
-            ("isolate-fully", connections.isolate_fully, 3),
-            ("halves", connections.halves, 3),
-            ("bridge", connections.bridge, 3),
-            ("majority-ring", connections.majority_ring, 5),
-            ("one-way", connections.one_way, 3),
-            ("cut-link", connections.cut_link, 3),
-            ("cut-clients", connections.cut_clients, 1),
-            ("reset", connections.reset, 1),
-            ("limit-data", connections.limit_data, 1),
-            ("timeout", connections.timeout, 1),
-        )
-    ),
-    *(
-        Fault(name=name, steps=steps, effect="bytes on these links", needs=(PROXIES,), brokers_min=1)
-        for name, steps in (
-            ("silence", connections.silence),
-            ("latency", connections.latency),
-            ("jitter", connections.jitter),
-            ("bandwidth", connections.bandwidth),
-            ("slicer", connections.slicer),
-        )
-    ),
-    Fault(
-        name="slow-close", steps=connections.slow_close, effect="connections open after it", needs=(PROXIES,)
-    ),
-    Fault(name="transfer-leaders", steps=membership.transfer_leaders, effect="leaderships transferred"),
-    Fault(name="move-replicas", steps=membership.move_replicas, effect="replicas moved"),
-    Fault(name="flip-bits", steps=files.flip_bits, effect="bits flipped", is_damage=True),
-    Fault(name="truncate-file", steps=files.truncate_file, effect="files truncated", is_damage=True),
-    Fault(name="forget-partition", steps=files.forget_partition, effect="folders removed", is_damage=True),
-    Fault(name="forget-metadata", steps=files.forget_metadata, effect="folders removed", is_damage=True),
-    Fault(
-        name="forget-everything", steps=files.forget_everything, effect="directories emptied", is_damage=True
-    ),
+    _process("kill", processes.kill, weight=2),
+    _process("kill-in-recovery", processes.kill_in_recovery),
+    _process("kill-all", processes.kill_all, longest_s=2, weight=0.5),
+    _process("pause", processes.pause, longest_s=10, weight=2),
+    _process("restart", processes.restart),
+    _cut("isolate", connections.isolate),
+    _cut("isolate-fully", connections.isolate_fully),
+    _cut("halves", connections.halves),
+    _cut("bridge", connections.bridge),
+    _cut("majority-ring", connections.majority_ring, brokers_min=5),
+    _cut("one-way", connections.one_way),
+    _cut("cut-link", connections.cut_link),
+    _cut("cut-clients", connections.cut_clients, brokers_min=1),
+    _cut("reset", connections.reset, brokers_min=1),
+    _cut("limit-data", connections.limit_data, brokers_min=1),
+    _cut("timeout", connections.timeout, brokers_min=1),
+    _slow("silence", connections.silence),
+    _slow("latency", connections.latency),
+    _slow("jitter", connections.jitter),
+    _slow("bandwidth", connections.bandwidth),
+    _slow("slicer", connections.slicer),
+    Fault("slow-close", connections.slow_close, "connections open after a kill", needs=(PROCESSES, PROXIES)),
+    Fault("transfer-leaders", membership.transfer_leaders, "leaderships transferred", brokers_min=2),
+    Fault("move-replicas", membership.move_replicas, "replicas moved", brokers_min=2),
+    _damage("flip-bits", files.flip_bits, "bits flipped"),
+    _damage("truncate-file", files.truncate_file, "files truncated"),
+    _damage("forget-partition", files.forget_partition, "folders removed"),
+    _damage("forget-metadata", files.forget_metadata, "folders removed"),
+    _damage("forget-everything", files.forget_everything, "directories emptied"),
 )
 
 FAULTS: Final = {fault.name: fault for fault in _ALL}

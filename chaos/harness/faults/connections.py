@@ -137,10 +137,10 @@ def slow_close(arena: Arena, draw: Draw) -> Steps:
     broker, links = draw.broker(), _links(arena)
     to_it = [link for link in links.all if link.target == broker]
     with arena.hold(broker), _toxic(links, to_it, draw, "slow_close", delay=draw.rng.choice((1000, 3000))):
-        arena.cluster.kill(broker)
+        arena.processes.kill(broker)
         open_still = len(links.connections(to_it))
         yield f"broker {broker}"
-        arena.cluster.launch(broker)
+        arena.processes.launch(broker)
     return open_still
 
 

@@ -91,14 +91,14 @@ def forget_everything(arena: Arena, draw: Draw) -> Steps:
 
 def _while_down(arena: Arena, broker: int, change: Callable[[Path], str]) -> Steps:
     with arena.hold(broker):
-        arena.cluster.kill(broker)
+        arena.processes.kill(broker)
         try:
-            changed = change(arena.cluster.data_directory(broker))
+            changed = change(arena.processes.data_directory(broker))
         except BaseException:
-            arena.cluster.launch(broker)
+            arena.processes.launch(broker)
             raise
         yield f"broker {broker}: {changed}"
-        arena.cluster.launch(broker)
+        arena.processes.launch(broker)
     return 1
 
 
@@ -113,7 +113,7 @@ def _without_disk_id(draw: Draw, directory: Path) -> str:
 
 def _data_files(arena: Arena, draw: Draw, broker: int) -> list[Path]:
     """Files of replicas that are not empty: one kind is drawn first, since there are more segments."""
-    directory = arena.cluster.data_directory(broker)
+    directory = arena.processes.data_directory(broker)
     kinds = (
         "*/Partition-*/*.log",
         "*/Partition-*/*.index",
@@ -128,4 +128,4 @@ def _data_files(arena: Arena, draw: Draw, broker: int) -> list[Path]:
 
 
 def _name(arena: Arena, broker: int, path: Path) -> str:
-    return str(path.relative_to(arena.cluster.data_directory(broker)))
+    return str(path.relative_to(arena.processes.data_directory(broker)))

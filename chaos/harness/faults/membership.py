@@ -22,13 +22,13 @@ def transfer_leaders(arena: Arena, draw: Draw) -> Steps:
         nonlocal moved
         with Client(arena.cluster.bootstrap) as client:
             while not ending.is_set():
-                for target, row in arena.partitions().items():
+                for row in arena.partitions().values():
                     others = [broker for broker in row.replicas if broker != row.leader]
                     if ending.is_set() or not others:
                         break
                     try:
                         to = draw.rng.choice(others)
-                        client.replicas.transfer_leadership(target.topic, target.partition, to=to)
+                        client.replicas.transfer_leadership(arena.topic, row.partition, to=to)
                         moved += 1
                     except (RaftlogError, TimeoutError):
                         time.sleep(0.05)  # no leader, or one that cannot hand over: as often as it likes
@@ -48,16 +48,16 @@ def move_replicas(arena: Arena, draw: Draw) -> Steps:
     rows = arena.partitions()
     if not rows:
         raise NoTarget("no broker describes the partitions")
-    target = draw.rng.choice(sorted(rows))
-    before = rows[target].replicas
+    partition = draw.rng.choice(sorted(rows))
+    before = rows[partition].replicas
     leaving = draw.rng.choice(before)
     spare = [broker for broker in arena.cluster.brokers if broker not in before]
     wanted = [broker for broker in before if broker != leaving] + draw.rng.sample(spare, min(1, len(spare)))
     with Client(arena.cluster.bootstrap) as client:
-        _set_replicas(client, target.topic, target.partition, wanted)
-        yield f"{target.topic}/{target.partition}: {before} to {wanted}"
-        row = arena.partitions().get(target)
-        _set_replicas(client, target.topic, target.partition, before)
+        _set_replicas(client, arena.topic, partition, wanted)
+        yield f"partition {partition}: {before} to {wanted}"
+        row = arena.partitions().get(partition)
+        _set_replicas(client, arena.topic, partition, before)
     return int(row is not None and (set(row.replicas) != set(before) or row.reassignment is not None))
 
 

@@ -13,9 +13,9 @@ def kill(arena: Arena, draw: Draw) -> Steps:
     """A broker is killed (SIGKILL), and started again at the end."""
     broker = draw.broker()
     with arena.hold(broker):
-        arena.cluster.kill(broker)
+        arena.processes.kill(broker)
         yield f"broker {broker}"
-        arena.cluster.launch(broker)
+        arena.processes.launch(broker)
     return 1
 
 
@@ -23,12 +23,12 @@ def kill_in_recovery(arena: Arena, draw: Draw) -> Steps:
     """A broker is killed, started, and killed again while it recovers."""
     broker = draw.broker()
     with arena.hold(broker):
-        arena.cluster.kill(broker)
-        arena.cluster.launch(broker)
+        arena.processes.kill(broker)
+        arena.processes.launch(broker)
         time.sleep(draw.rng.uniform(0.2, 1.5))
-        arena.cluster.kill(broker)
+        arena.processes.kill(broker)
         yield f"broker {broker}"
-        arena.cluster.launch(broker)
+        arena.processes.launch(broker)
     return 2
 
 
@@ -37,10 +37,10 @@ def kill_all(arena: Arena, draw: Draw) -> Steps:
     brokers = arena.free
     with arena.hold(*brokers):
         for broker in brokers:
-            arena.cluster.kill(broker)
+            arena.processes.kill(broker)
         yield "brokers " + ", ".join(map(str, brokers))
         for broker in brokers:
-            arena.cluster.launch(broker)
+            arena.processes.launch(broker)
     return len(brokers)
 
 
@@ -48,12 +48,12 @@ def pause(arena: Arena, draw: Draw) -> Steps:
     """A broker's process is stopped (SIGSTOP), and continues at the end."""
     broker = draw.broker()
     with arena.hold(broker):
-        arena.cluster.pause(broker)
+        arena.processes.pause(broker)
         try:
             yield f"broker {broker}"
-            stat = Path(f"/proc/{arena.cluster.pid(broker)}/stat").read_text()
+            stat = Path(f"/proc/{arena.processes.pid(broker)}/stat").read_text()
         finally:
-            arena.cluster.resume(broker)
+            arena.processes.resume(broker)
     return int(stat.rpartition(")")[2].split()[0] == "T")
 
 
@@ -61,7 +61,7 @@ def restart(arena: Arena, draw: Draw) -> Steps:
     """A broker stops cleanly (SIGTERM), and is started again at the end."""
     broker = draw.broker()
     with arena.hold(broker):
-        arena.cluster.stop(broker, wait_s=30)
+        arena.processes.stop(broker, wait_s=30)
         yield f"broker {broker}"
-        arena.cluster.launch(broker)
+        arena.processes.launch(broker)
     return 1

@@ -14,7 +14,10 @@ from chaos.harness.arena import Arena, Draw
 Steps = Generator[str, None, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Inject = Callable[[Arena, Draw], Steps]
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """One kind of fault. ``needs`` are names of abilities; ``is_damage``: data of one broker is lost.
 
@@ -23,15 +26,15 @@ class Fault:
     """
 
     name: str
-    steps: Callable[[Arena, Draw], Steps]
+    inject: Inject
     effect: str  # what is counted
     needs: tuple[str, ...] = ()
     is_damage: bool = False
-    brokers_min: int = 3
+    brokers_min: int = 1
     seconds: tuple[float, float] = (1.0, 8.0)  # between which its duration is drawn
     weight: float = 1.0
 
     @property
     def summary(self) -> str:
         """The first line of its documentation."""
-        return (self.steps.__doc__ or "").splitlines()[0]
+        return (self.inject.__doc__ or "").splitlines()[0]

@@ -1,0 +1,93 @@
+"""A cluster as its HTTP API shows it: brokers, metrics, leaders. Its processes may be anywhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+POLL_S = 0.01
+
+
+class ClusterFailed(Exception):
+    """A broker did not become ready or end in time; the message has the end of its log if it is known."""
+
+
+class ClusterView(ABC):
+    """What can be asked of any cluster."""
+
+    def __init__(self, urls: Mapping[int, str]) -> None:
+        self._urls = dict(urls)
+
+    @property
+    def brokers(self) -> list[int]:
+        """Ids of all brokers, running or not."""
+        return sorted(self._urls)
+
+    @property
+    @abstractmethod
+    def running(self) -> list[int]:
+        """Ids of the brokers that run."""
+
+    @property
+    def urls(self) -> list[str]:
+        """HTTP addresses of all brokers."""
+        return [self._urls[broker] for broker in self.brokers]
+
+    @property
+    def bootstrap(self) -> str:
+        """All addresses as the client takes them."""
+        return ",".join(self.urls)
+
+    def url(self, broker: int) -> str:
+        """HTTP address of one broker."""
+        return self._urls[broker]
+
+    def get(self, path: str, *, broker: int | None = None) -> dict[str, object]:
+        """A JSON response of one broker (default: the first that runs). Raises ``OSError``."""
+        url = self._urls[broker if broker is not None else self.running[0]]
+        with urllib.request.urlopen(url + path, timeout=10) as answer:
+            found: dict[str, object] = json.load(answer)
+            return found
+
+    def metric(self, name: str, *, broker: int) -> float:
+        """One metric of one broker, summed over its labels. Raises ``OSError``."""
+        return self.metrics(name, broker=broker)[0]
+
+    def metrics(self, *names: str, broker: int) -> list[float]:
+        """Several metrics at the same time. A name may include labels."""
+        with urllib.request.urlopen(f"{self._urls[broker]}/metrics", timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        return [
+            sum(
+                float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{re.escape(name)}[ {{]", line)
+            )
+            for name in names
+        ]
+
+    def leader(self, topic: str, partition: int, *, wait_s: float = 10) -> int:
+        """The broker that leads a partition; waits for an election. Raises ``ClusterFailed``."""
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            try:
+                items = self.get(f"/v1/topics/{topic}/partitions")["items"]
+            except (OSError, urllib.error.URLError):
+                items = []
+            if isinstance(items, list):
+                for item in items:
+                    if item["partition"] == partition and item["leader"] in self.running:
+                        return int(item["leader"])
+            time.sleep(POLL_S)
+        raise ClusterFailed(f"{topic}/{partition} has no leader after {wait_s} s")
+
+    def is_ready(self, broker: int) -> bool:
+        """True if the broker reports that it can serve."""
+        try:
+            with urllib.request.urlopen(f"{self._urls[broker]}/healthz/ready", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
