@@ -18,12 +18,8 @@ from chaos.harness.links import Links
 from raftlog.wire import bodies, paths
 
 POLL_S: Final = 0.1
-_REPLICA_STATES: Final = (
-    "raftlog_failed_replicas",
-    "raftlog_rejoining_replicas",
-    "raftlog_repairs_running",
-    "raftlog_damaged_logs",
-)
+SERVING: Final = 'raftlog_hosted_replicas{state="serving"}'
+_BAD_STATES: Final = ("raftlog_failed_replicas", "raftlog_rejoining_replicas", "raftlog_repairs_running")
 
 
 class NoTarget(Exception):
@@ -80,21 +76,32 @@ class Arena:
 
     def unhealthy(self) -> str | None:
         """What is not as it should be without faults; None if the cluster is healthy."""
+        rows = self.partitions().values()
+        if not rows:
+            return "no broker describes the partitions"
+        for row in rows:
+            if (
+                row.leader is None
+                or row.reassignment
+                or row.rejoining
+                or set(row.in_sync) != set(row.replicas)
+            ):
+                return f"partition {row.partition}: {row.in_sync} of {row.replicas} are in sync"
         for broker in self.cluster.brokers:
             if broker not in self.free or not self.cluster.is_ready(broker):
                 return f"broker {broker} is not ready"
             try:
-                states = self.cluster.metrics(*_REPLICA_STATES, broker=broker)
+                serving, *states = self.cluster.metrics(SERVING, *_BAD_STATES, broker=broker)
             except OSError as error:
                 return f"broker {broker} does not respond: {error}"
-            for name, number in zip(_REPLICA_STATES, states, strict=True):
+            for name, number in zip(_BAD_STATES, states, strict=True):
                 if number:
                     return f"{name} of broker {broker} is {number:g}"
-        rows = self.partitions()
-        for row in rows.values():
-            if row.leader is None or row.reassignment or set(row.in_sync) != set(row.replicas):
-                return f"partition {row.partition}: {row.in_sync} of {row.replicas} are in sync"
-        return None if rows else "no broker describes the partitions"
+            # A leader takes a replica that lost everything for in sync until it hears from it.
+            expected = sum(broker in row.replicas for row in rows)
+            if serving < expected:
+                return f"broker {broker} serves {serving:g} of {expected} replicas"
+        return None
 
     def wait_healthy(self, within_s: float) -> None:
         """Return once the cluster is healthy. Raises ``ClusterFailed``."""
