@@ -1,5 +1,6 @@
 # One entry for people and for CI. `make check` writes nothing to the source; `make fix` is its twin.
 PYTHON ?= python3
+TOXIPROXY := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
 BIN := .venv/bin
 PY := $(BIN)/python
 SOURCES := raftlog partitions groups api chaos spark_io bench tests
@@ -14,7 +15,7 @@ ONCE_MORE := --reruns 1 -rR
 demo: .venv/server.stamp
 	$(PY) -m chaos.demo
 
-test: check
+test: check .cache/toxiproxy-server
 	$(PY) -m pytest -m e2e -q -n auto --dist loadfile $(ONCE_MORE) --only-rerun "not within"
 	$(PY) -m tests.simulation.mutants --check
 	$(PY) -m chaos.simulator --seeds 5000 --minutes 5
@@ -66,6 +67,11 @@ fuzz: .venv/fuzz.stamp
 
 clean:
 	rm -rf .venv .cache .raftlog
+
+# The proxies of chaos runs. Without Go the tests that need them are skipped and say so.
+.cache/toxiproxy-server:
+	mkdir -p .cache
+	if command -v go; then GOBIN=$(CURDIR)/.cache go install $(TOXIPROXY) && mv .cache/server $@; fi
 
 # Each stamp is one set of extras in the same virtual environment.
 .venv/%.stamp: pyproject.toml
