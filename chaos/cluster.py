@@ -15,7 +15,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
@@ -62,6 +62,8 @@ class Cluster:
 
         with Cluster(directory, brokers=3) as cluster:
             cluster.kill(cluster.leader("orders", 0))
+
+    ``commands``: for each broker, a command that runs the command line after it under the same process id.
     """
 
     def __init__(
@@ -71,8 +73,10 @@ class Cluster:
         brokers: int = 3,
         environment: Mapping[str, str] | None = None,
         open_files_max: int | None = None,
+        commands: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self.directory = directory
+        self._commands = commands or {}
         self._limit = ["prlimit", f"--nofile={open_files_max}", "--"] if open_files_max else []
         self._environment = {**os.environ, **(environment or {})}
         self._own_environments: dict[int, dict[str, str]] = {}
@@ -139,7 +143,7 @@ class Cluster:
         config = settings_path(self.directory, broker)
         with self._log_path(broker).open("ab") as log:
             return subprocess.Popen(
-                [*self._limit, *COMMAND, "serve", "--config", str(config)],
+                [*self._commands.get(broker, ()), *self._limit, *COMMAND, "serve", "--config", str(config)],
                 stdout=log,
                 stderr=log,
                 env={**self._environment, **environment},
