@@ -11,7 +11,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
@@ -54,6 +54,8 @@ class Cluster(ClusterView):
 
         with Cluster(directory, brokers=3) as cluster:
             cluster.kill(cluster.leader("orders", 0))
+
+    ``commands``: for each broker, a command that runs the command line after it under the same process id.
     """
 
     def __init__(
@@ -63,8 +65,10 @@ class Cluster(ClusterView):
         brokers: int = 3,
         environment: Mapping[str, str] | None = None,
         open_files_max: int | None = None,
+        commands: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         self.directory = directory
+        self._commands = commands or {}
         self._limit = ["prlimit", f"--nofile={open_files_max}", "--"] if open_files_max else []
         self._environment = {**os.environ, **(environment or {})}
         self._own_environments: dict[int, dict[str, str]] = {}
@@ -114,7 +118,7 @@ class Cluster(ClusterView):
         config = settings_path(self.directory, broker)
         with self._log_path(broker).open("ab") as log:
             return subprocess.Popen(
-                [*self._limit, *COMMAND, "serve", "--config", str(config)],
+                [*self._commands.get(broker, ()), *self._limit, *COMMAND, "serve", "--config", str(config)],
                 stdout=log,
                 stderr=log,
                 env={**self._environment, **environment},

@@ -196,9 +196,12 @@ def _read(stage: Stage, path: Path) -> Scenario:
 
 def _carry_out(stage: Stage, scenario: Scenario, report: Path | None) -> NoReturn:
     """Run, report, and end with the status of the verdict."""
+    from chaos.harness import namespaces
     from chaos.harness.report import LiveSummary, write_report
     from chaos.harness.run import Run
 
+    if not stage.urls and namespaces.missing() is None and not namespaces.is_hub():
+        namespaces.enter_hub()
     directory = report or Path(f"chaos-{scenario.seed}")
     if directory.exists() and any(directory.iterdir()):
         wrong_usage(f"--report: {directory} is not empty; name another directory")

@@ -15,6 +15,7 @@ import msgspec
 from chaos.cluster import Cluster
 from chaos.cluster_view import ClusterFailed, ClusterView
 from chaos.harness.links import Links
+from chaos.harness.namespaces import Namespaces
 from raftlog.wire import bodies, paths
 
 POLL_S: Final = 0.1
@@ -33,6 +34,7 @@ class Arena:
     cluster: ClusterView
     topic: str
     links: Links | None = None
+    network: Namespaces | None = None
     _held: set[int] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

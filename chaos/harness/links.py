@@ -79,7 +79,7 @@ class Links:
     """
 
     def __init__(self, server: Toxiproxy, host: str) -> None:
-        self._host = host
+        self.host = host
         self._proxies = {_link(name): proxy for name, proxy in server.proxies().items()}
         self._ports = {link: int(proxy.listen.rpartition(":")[2]) for link, proxy in self._proxies.items()}
         self._cuts = dict.fromkeys(self._proxies, 0)  # how many faults cut a link
@@ -96,7 +96,7 @@ class Links:
 
     def url(self, broker: int) -> str:
         """Where clients of a broker connect to."""
-        return f"http://{self._host}:{self.port(Link(0, broker))}"
+        return f"http://{self.host}:{self.port(Link(0, broker))}"
 
     def between(self, one: Collection[int], other: Collection[int]) -> list[Link]:
         """Both directions of every pair of two sets of brokers."""

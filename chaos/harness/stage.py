@@ -13,14 +13,16 @@ from itertools import permutations
 from pathlib import Path
 from typing import Final
 
-from api.cluster_files import settings_path
+from api.addresses import RPC_PORT_STEP, Machine
+from api.cluster_files import create_machines, settings_path
 from api.settings import load_settings
-from chaos.cluster import Cluster
-from chaos.harness import links
+from chaos.cluster import Cluster, free_ports
+from chaos.harness import links, namespaces
 from chaos.harness.arena import Arena
-from chaos.harness.faults import FAULTS, PROCESSES, PROXIES
+from chaos.harness.faults import FAULTS, NAMESPACES, PROCESSES, PROXIES
 from chaos.harness.faults.steps import Fault
 from chaos.harness.links import Link, Links
+from chaos.harness.namespaces import Namespaces, is_hub
 from chaos.harness.record import Ability
 from chaos.harness.remote_cluster import RemoteCluster
 from raftlog import Client
@@ -43,8 +45,10 @@ class Stage:
 
     def abilities(self) -> tuple[Ability, ...]:
         """What faults need, and whether it is there."""
+        theirs = "processes, files and networks of --cluster are not ours" if self.urls else None
         lacking: dict[str, str | None] = {
-            PROCESSES: "processes and files of --cluster are not ours" if self.urls else None,
+            PROCESSES: theirs,
+            NAMESPACES: theirs or namespaces.missing(),
             PROXIES: links.missing()
             if not self.urls
             else None
@@ -79,21 +83,34 @@ class Stage:
             if self.urls:
                 cluster: Cluster | RemoteCluster = RemoteCluster(self.urls)
                 proxies = links.attach(self.proxies) if self.proxies else None
+                network = None
             else:
-                cluster, proxies = _started(directory, brokers, stack)
+                network = stack.enter_context(Namespaces(range(1, brokers + 1))) if is_hub() else None
+                cluster, proxies = _started(directory, brokers, network, stack)
             topic = f"chaos-{secrets.token_hex(4)}"
             replication = min(REPLICATION, len(cluster.brokers))
             with Client(cluster.bootstrap) as client:
                 client.topics.create(topic, partitions=partitions, replication=replication)
-            yield Arena(cluster, topic, proxies)
+            yield Arena(cluster, topic, proxies, network)
 
 
-def _started(directory: Path, brokers: int, stack: ExitStack) -> tuple[Cluster, Links | None]:
-    """A cluster behind proxies, if this machine has them."""
-    cluster = Cluster(directory, brokers=brokers)
+def _started(
+    directory: Path, brokers: int, network: Namespaces | None, stack: ExitStack
+) -> tuple[Cluster, Links | None]:
+    """A cluster, behind proxies if this machine has them, and with each broker in its namespace."""
+    commands = {}
+    if network is not None:
+        port = free_ports(1)
+        machines = [
+            Machine(network.address(broker), port, port + RPC_PORT_STEP) for broker in network.brokers
+        ]
+        create_machines(directory, machines)
+        commands = {broker: network.command(broker) for broker in network.brokers}
+    cluster = Cluster(directory, brokers=brokers, commands=commands)
     proxies = None
     if links.missing() is None:
-        proxies = stack.enter_context(links.started(directory, _upstreams(cluster)))
+        host = network.hub_address if network else "127.0.0.1"
+        proxies = stack.enter_context(links.started(directory, _upstreams(cluster), host))
         for broker in cluster.brokers:
             cluster.add_environment(broker, _addresses(broker, cluster.brokers, proxies))
     return stack.enter_context(cluster), proxies
@@ -114,9 +131,9 @@ def _upstreams(cluster: Cluster) -> dict[Link, str]:
 
 def _addresses(broker: int, brokers: Sequence[int], proxies: Links) -> Mapping[str, str]:
     """Settings of a broker as environment: it reaches its peers, and is reached by clients, by proxies."""
-    peers = {
-        f"RAFTLOG_PEERS__{other}__PORT": str(proxies.port(Link(broker, other)))
-        for other in brokers
-        if other != broker
-    }
+    peers = {}
+    for other in brokers:
+        if other != broker:
+            peers[f"RAFTLOG_PEERS__{other}__HOST"] = proxies.host
+            peers[f"RAFTLOG_PEERS__{other}__PORT"] = str(proxies.port(Link(broker, other)))
     return {**peers, "RAFTLOG_ADVERTISED_HTTP": proxies.url(broker)}

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.harness.faults import connections, files, membership, processes
+from chaos.harness.faults import connections, files, membership, packets, processes
 from chaos.harness.faults.steps import Fault, Inject
 
 PROCESSES: Final = "processes"
 PROXIES: Final = "proxies"
+NAMESPACES: Final = "namespaces"
 
 
 def _process(name: str, inject: Inject, *, longest_s: float = 8, weight: float = 1) -> Fault:
@@ -25,6 +26,10 @@ def _cut(name: str, inject: Inject, *, brokers_min: int = 3) -> Fault:
 
 def _slow(name: str, inject: Inject) -> Fault:
     return Fault(name, inject, "bytes on these links", needs=(PROXIES,))
+
+
+def _drop(name: str, inject: Inject, effect: str = "packets dropped") -> Fault:
+    return Fault(name, inject, effect, needs=(PROXIES, NAMESPACES), brokers_min=3)
 
 
 def _damage(name: str, inject: Inject, effect: str) -> Fault:
@@ -54,6 +59,11 @@ _ALL: Final = (
     _slow("bandwidth", connections.bandwidth),
     _slow("slicer", connections.slicer),
     Fault("slow-close", connections.slow_close, "connections open after a kill", needs=(PROCESSES, PROXIES)),
+    _drop("drop-all", packets.drop_all),
+    _drop("drop-sent", packets.drop_sent),
+    _drop("drop-link", packets.drop_link),
+    _drop("lose-packets", packets.lose_packets),
+    _drop("unplug", packets.unplug, "cables unplugged"),
     Fault("transfer-leaders", membership.transfer_leaders, "leaderships transferred", brokers_min=2),
     Fault("move-replicas", membership.move_replicas, "replicas moved", brokers_min=2),
     _damage("flip-bits", files.flip_bits, "bits flipped"),

@@ -1,0 +1,298 @@
+"""Network namespaces for brokers: faults lose the packets that they name, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from api.addresses import Machine
+from api.cluster_files import create_machines
+from chaos.cluster import Cluster
+from chaos.harness.namespaces import Flow, Namespaces, NamespacesFailed, missing
+from tests.helpers.hub import ROOT, hub_command, in_hub, namespace_path, socket_in
+from tests.helpers.real_cluster import (
+    create_topic,
+    eventually,
+    partitions_of,
+    produce,
+    produce_surely,
+    read_all,
+)
+
+pytestmark = pytest.mark.e2e
+
+ARRIVAL_S = 0.3  # long after a packet between two namespaces has arrived
+ESTABLISHED = 1  # tcpi_state
+
+
+class Host:
+    """A datagram socket, and a listening one, in a broker's namespace."""
+
+    def __init__(self, network: Namespaces, broker: int) -> None:
+        self.datagrams = socket_in(network, broker, socket.SOCK_DGRAM)
+        self.listener = socket_in(network, broker, socket.SOCK_STREAM)
+        self.listener.listen()
+        self._network, self._broker = network, broker
+
+    def send(self, other: Host, count: int) -> None:
+        """Send datagrams."""
+        for _ in range(count):
+            self.datagrams.sendto(b"x", other.datagrams.getsockname())
+
+    def received(self) -> int:
+        """Datagrams that have arrived since the last call."""
+        self.datagrams.settimeout(ARRIVAL_S)
+        found = 0
+        with suppress(TimeoutError):
+            while self.datagrams.recv(1):
+                found += 1
+        return found
+
+    def connect(self, listener: socket.socket) -> tuple[socket.socket, socket.socket]:
+        """Both ends of a new connection to a listener; ours first."""
+        ours = socket_in(self._network, self._broker, socket.SOCK_STREAM)
+        ours.settimeout(1)
+        ours.connect(listener.getsockname())
+        theirs, _ = listener.accept()
+        theirs.settimeout(1)
+        return ours, theirs
+
+
+@contextmanager
+def two_hosts() -> Iterator[tuple[Namespaces, Host, Host]]:
+    """Two namespaces that have exchanged packets."""
+    with Namespaces([1, 2]) as network:
+        one, two = Host(network, 1), Host(network, 2)
+        one.send(two, 1)
+        two.send(one, 1)
+        assert (one.received(), two.received()) == (1, 1)
+        yield network, one, two
+
+
+def arrives(sender: socket.socket, receiver: socket.socket, what: bytes, *, within_s: float) -> bool:
+    """Whether bytes sent now arrive."""
+    sender.sendall(what)
+    receiver.settimeout(within_s)
+    try:
+        got = receiver.recv(len(what))
+    except TimeoutError:
+        return False
+    assert got == what, f"{got!r} arrived instead of {what!r}"
+    return True
+
+
+@in_hub
+def test_drop_loses_packets_of_one_direction_and_counts_them() -> None:
+    with two_hosts() as (network, one, two):
+        ours, theirs = one.connect(two.listener)
+        drop = network.drop(Flow(source=network.address(1), target=network.address(2)))
+        one.send(two, 10)
+        two.send(one, 10)
+        assert (one.received(), two.received()) == (10, 0)
+        assert drop.packets() == 10
+        assert arrives(theirs, ours, b"back", within_s=1)
+        assert not arrives(ours, theirs, b"there", within_s=ARRIVAL_S)
+        assert drop.stop() > 10  # the repetitions of TCP, too
+        assert drop.stop() == drop.packets()
+        theirs.settimeout(10)
+        assert theirs.recv(5) == b"there"  # the connection did not notice
+        one.send(two, 10)
+        assert two.received() == 10
+
+
+@in_hub
+def test_ports_limit_a_drop() -> None:
+    with two_hosts() as (network, one, two):
+        port_of_one, port_of_two = one.datagrams.getsockname()[1], two.datagrams.getsockname()[1]
+        drops = [
+            network.drop(Flow(source_port=port_of_one, target_port=port_of_two)),
+            network.drop(Flow(target=network.address(2), target_port=two.listener.getsockname()[1])),
+        ]
+        one.send(two, 3)
+        two.send(one, 3)
+        assert (one.received(), two.received()) == (3, 0)
+        two.connect(one.listener)
+        with pytest.raises(TimeoutError):
+            one.connect(two.listener)
+        assert drops[0].stop() == 3
+        assert drops[1].stop() > 0
+        one.connect(two.listener)
+
+
+@in_hub
+def test_connections_between_broker_and_hub_are_dropped_in_either_direction() -> None:
+    with two_hosts() as (network, one, two), socket.create_server((network.hub_address, 0)) as proxy:
+        port = proxy.getsockname()[1]
+        ours, theirs = one.connect(proxy)
+        drop = network.drop(Flow(source=network.address(1), target=network.hub_address, target_port=port))
+        assert arrives(theirs, ours, b"back", within_s=1)
+        assert not arrives(ours, theirs, b"there", within_s=ARRIVAL_S)
+        two.connect(proxy)
+        assert drop.stop() > 0
+        theirs.settimeout(10)
+        assert theirs.recv(5) == b"there"
+        drop = network.drop(Flow(source=network.hub_address, source_port=port, target=network.address(1)))
+        assert not arrives(theirs, ours, b"back", within_s=ARRIVAL_S)
+        assert drop.stop() > 0
+        ours.settimeout(10)
+        assert ours.recv(4) == b"back"
+
+
+@in_hub
+def test_percent_loses_a_part() -> None:
+    with two_hosts() as (network, one, two):
+        drop = network.drop(Flow(source=network.address(1)), percent=30)
+        got = 0
+        for _ in range(10):  # few at a time: a full receive buffer also loses datagrams
+            one.send(two, 100)
+            got += two.received()
+        lost = drop.stop()
+        assert lost + got == 1000
+        assert 150 < lost < 450, lost  # ten standard deviations
+        for percent in (0, 101):
+            with pytest.raises(NamespacesFailed, match="choose 1 to 100"):
+                network.drop(Flow(), percent)
+
+
+@in_hub
+def test_two_drops_of_the_same_packets_count_them_both_and_end_one_by_one() -> None:
+    with two_hosts() as (network, one, two):
+        wide, narrow = network.drop(Flow()), network.drop(Flow(source=network.address(1)))
+        one.send(two, 5)
+        assert two.received() == 0
+        assert wide.stop() == 5, wide.packets()
+        one.send(two, 5)
+        assert two.received() == 0
+        assert narrow.stop() == 10, narrow.packets()
+        one.send(two, 5)
+        assert two.received() == 5
+
+
+@in_hub
+def test_unplug_is_silent_and_connections_stay_open() -> None:
+    with two_hosts() as (network, one, two):
+        ours, theirs = one.connect(two.listener)
+        network.unplug(1)
+        assert not arrives(ours, theirs, b"there", within_s=1)
+        assert not arrives(theirs, ours, b"back", within_s=1)
+        for end in (ours, theirs):
+            assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == bytes([ESTABLISHED])
+        network.plug(1)
+        ours.settimeout(20)
+        theirs.settimeout(20)
+        assert theirs.recv(5) == b"there"
+        assert ours.recv(4) == b"back"
+
+
+def processes_in(*namespaces: int) -> list[int]:
+    """Processes of network namespaces, given by inode."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "ns/net").stat().st_ino in namespaces:
+                found.append(int(process.name))
+    return found
+
+
+def inode(path: str) -> int:
+    """What identifies a namespace."""
+    return os.stat(path).st_ino
+
+
+@in_hub
+def test_an_ended_network_leaves_nothing_behind() -> None:
+    hub = inode("/proc/self/ns/net")
+    for _ in range(2):  # also: another network may follow in the same hub
+        with Namespaces([1, 2]) as network:
+            subprocess.Popen([*network.command(1), "sleep", "1000"])
+            own = subprocess.Popen(["sleep", "1000"])
+            inodes = [inode(namespace_path(network, broker)) for broker in (1, 2)]
+            eventually(
+                lambda inodes=inodes: len(processes_in(*inodes)) == 3, within_s=5, what="holders, sleep"
+            )
+        assert processes_in(*inodes) == []
+        assert own.poll() is None, "a process of the hub was killed"
+        own.kill()
+        own.wait()
+        assert [name for _, name in socket.if_nameindex()] == ["lo"]
+    assert processes_in(hub) == [os.getpid()]
+
+
+def wait_to_be_killed() -> None:
+    """A harness with processes in all namespaces; it prints these."""
+    with Namespaces([1, 2]) as network:
+        for broker in network.brokers:
+            subprocess.Popen([*network.command(broker), "sleep", "1000"], start_new_session=True)
+        subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        paths = ["/proc/self/ns/net", *(namespace_path(network, broker) for broker in network.brokers)]
+        print(*map(inode, paths), flush=True)
+        time.sleep(1000)
+
+
+def test_a_killed_harness_leaves_nothing_behind() -> None:
+    if reason := missing():
+        pytest.skip(reason)
+    own, interfaces = inode("/proc/self/ns/net"), socket.if_nameindex()
+    with subprocess.Popen(hub_command(wait_to_be_killed), stdout=subprocess.PIPE, cwd=ROOT) as harness:
+        assert harness.stdout is not None
+        inodes = [int(word) for word in harness.stdout.readline().split()]
+        assert len(set(inodes) - {own}) == 3
+        # The harness, its holder and a sleep; a holder and a sleep for each of two brokers.
+        eventually(lambda: len(processes_in(*inodes)) == 7, within_s=5, what="seven processes")
+        assert socket.if_nameindex() == interfaces
+        harness.send_signal(signal.SIGKILL)
+        harness.wait()
+        eventually(lambda: not processes_in(*inodes), within_s=10, what="no process in the namespaces")
+    assert socket.if_nameindex() == interfaces
+
+
+def test_namespaces_need_a_hub() -> None:
+    with pytest.raises(NamespacesFailed, match="call enter_hub first"):
+        Namespaces([1])
+
+
+@in_hub
+def test_programs_started_in_a_hub_are_no_hub() -> None:
+    program = "from chaos.harness.namespaces import is_hub; print(is_hub())"
+    assert subprocess.check_output([sys.executable, "-c", program]) == b"False\n"
+
+
+@in_hub
+def test_an_isolated_leader_acknowledges_nothing_and_joins_its_successor() -> None:
+    with tempfile.TemporaryDirectory(prefix="raftlog-e2e-") as name, Namespaces([1, 2, 3]) as network:
+        create_machines(Path(name), [Machine(network.address(broker), 7070, 7170) for broker in (1, 2, 3)])
+        commands = {broker: network.command(broker) for broker in (1, 2, 3)}
+        with Cluster(Path(name), commands=commands) as cluster:
+            create_topic(cluster.url(1), "orders")
+            produce_surely(cluster.urls, "orders", ["before"])
+            leader = cluster.leader("orders", 0)
+            others = [broker for broker in (1, 2, 3) if broker != leader]
+            drops = [
+                network.drop(Flow(source=network.address(source), target=network.address(target)))
+                for other in others
+                for source, target in ((leader, other), (other, leader))
+            ]
+            unknown = produce(cluster.url(leader), "orders", ["never acknowledged"], query="?timeout=1s")
+            assert unknown.status in (503, 504), unknown
+            produce_surely([cluster.url(other) for other in others], "orders", ["without the leader"])
+            for drop in drops:
+                assert drop.stop() > 0
+            produce_surely([cluster.url(leader)], "orders", ["together"])
+            eventually(lambda: in_sync(cluster) == [1, 2, 3], within_s=30, what="three replicas in sync")
+            stored = [[value for _, value in read_all(url, "orders")] for url in cluster.urls]
+            assert stored == [["before", "without the leader", "together"]] * 3
+
+
+def in_sync(cluster: Cluster) -> object:
+    """The brokers with the whole log of the topic's only partition."""
+    return partitions_of(cluster.url(1), "orders")[0]["in_sync"]
