@@ -1,7 +1,7 @@
 """Begins and ends the faults of a scenario while the cluster is under load.
 
 Decides: when a fault may begin. A damage waits until all other faults have ended and the cluster is healthy;
-what follows is delayed by as much. Each fault has a thread, so that one that takes long delays no other.
+what follows is delayed by as much, and left out if the time of the scenario is over. Each fault has a thread, so that one that takes long delays no other.
 """
 
 from __future__ import annotations
@@ -41,8 +41,11 @@ class Injector:
     def run(self) -> None:
         """All faults. Returns when the last has ended and the time of the scenario is over."""
         begin_s = time.monotonic()
+        end_s = begin_s + self._scenario.seconds
         for planned in self._scenario.faults:
             self._ending.wait(max(0.0, begin_s + planned.at_s - time.monotonic()))
+            if time.monotonic() > end_s:
+                break
             if FAULTS[planned.fault].is_damage:
                 waited_s = time.monotonic()
                 is_healthy = self._wait_healthy(planned)
@@ -52,7 +55,7 @@ class Injector:
             thread = threading.Thread(target=self._inject, args=(planned,), name=planned.fault, daemon=True)
             self._active[thread] = planned.fault
             thread.start()
-        self._ending.wait(max(0.0, begin_s + self._scenario.seconds - time.monotonic()))
+        self._ending.wait(max(0.0, end_s - time.monotonic()))
         self._join()
 
     def stop(self) -> None:

@@ -19,6 +19,7 @@ from chaos.cluster import Cluster
 from chaos.cluster_view import ClusterFailed
 from chaos.harness.arena import Arena
 from chaos.harness.final_read import read_every_broker
+from chaos.harness.group_load import GroupLoad
 from chaos.harness.injector import Injector
 from chaos.harness.record import Counts, Injected, Leadership, Phase, RunRecord, ShownAnomaly
 from chaos.harness.scenario import Scenario
@@ -68,23 +69,25 @@ class Run:
         """Run the scenario on a new cluster in this directory."""
         started = datetime.now(UTC)
         with self.stage.open(directory, brokers=self.scenario.brokers, partitions=PARTITIONS) as arena:
-            self._under_load(arena)
+            self._under_load(arena, directory)
         self.anomalies += check(self.history)
         return self._record(started)
 
-    def _under_load(self, arena: Arena) -> None:
+    def _under_load(self, arena: Arena, directory: Path) -> None:
         brokers, links, seed = arena.cluster.brokers, arena.links, self.scenario.seed
         urls = [links.url(broker) for broker in brokers] if links else arena.cluster.urls
         load = Workload(urls, arena.topic, partitions=PARTITIONS, seed=seed, shape=SHAPE)
+        ends_s = time.monotonic() + QUIET_S + self.scenario.seconds
+        group = GroupLoad(directory / "group", urls, arena.topic, seed, ends_s)
         injector = Injector(arena, self.scenario, self._start_s)
-        with self._watching(arena, load, injector):
+        with group, self._watching(arena, load, injector):
             try:
                 with load:
                     self._phase("quiet", lambda: time.sleep(QUIET_S))
                     self._phase("faults", injector.run)
                     self._phase("heal", lambda: self._heal(arena))
                     self._phase("quiet", lambda: time.sleep(QUIET_S))
-                self._phase("final read", lambda: self._final_read(arena, load))
+                self._phase("final read", lambda: self._final_read(arena, load, group))
             except (WorkloadFailed, ClusterFailed) as error:
                 self.problems.append(str(error))
             finally:
@@ -103,7 +106,8 @@ class Run:
                 arena.cluster.launch(broker)
         arena.wait_healthy(HEAL_S)
 
-    def _final_read(self, arena: Arena, load: Workload) -> None:
+    def _final_read(self, arena: Arena, load: Workload, group: GroupLoad) -> None:
+        self.anomalies += group.drain(load.history)
         self.anomalies += read_every_broker(arena, load.history)
         self.is_complete = True
 

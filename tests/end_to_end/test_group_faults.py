@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,12 +21,10 @@ from chaos.consumer_groups.crowd import Crowd, Settings
 from chaos.consumer_groups.history import (
     Acknowledged,
     GroupHistory,
-    Owned,
     Recorder,
-    SeenGeneration,
-    SeenOffset,
 )
 from chaos.consumer_groups.members import SESSION_MS
+from chaos.consumer_groups.observer import Observer
 from raftlog.testing.kit import RaftlogCluster
 from tests.helpers.judged_load import SEED
 from tests.helpers.real_cluster import call, eventually, produce_surely
@@ -93,51 +91,6 @@ class Load:
             number += 1
             self.stopping.wait(0.02)
 
-    def observe(self, recorder: Recorder, rng: random.Random) -> None:
-        """Generations, owners and committed offsets, as any broker shows them."""
-        while not self.stopping.wait(0.1):
-            url = rng.choice(self.cluster.urls)
-            try:
-                self._look_at_group(url, recorder)
-                self._look_at_offsets(url, recorder)
-            except OSError:
-                continue  # that broker is down
-
-    def _look_at_group(self, url: str, recorder: Recorder) -> None:
-        invoked_s = time.monotonic()
-        found = call(url, "GET", f"/v1/groups/{GROUP}", timeout_s=10)
-        completed_s = time.monotonic()
-        if found.status != 200:
-            return
-        generation = found.number("generation")
-        recorder.add(SeenGeneration(generation=generation, invoked_s=invoked_s, completed_s=completed_s))
-        for member in found.rows("members"):
-            assigned = member["assignment"]
-            assert isinstance(assigned, list)
-            recorder.add(
-                Owned(
-                    member=str(member["member_id"]),
-                    generation=generation,
-                    partitions=tuple(number for each in assigned for number in each["partitions"]),
-                    invoked_s=invoked_s,
-                    completed_s=completed_s,
-                )
-            )
-
-    def _look_at_offsets(self, url: str, recorder: Recorder) -> None:
-        invoked_s = time.monotonic()
-        found = call(url, "GET", f"/v1/groups/{GROUP}/offsets?lag=false", timeout_s=10)
-        for item in found.rows("items"):
-            recorder.add(
-                SeenOffset(
-                    partition=int(str(item["partition"])),
-                    offset=int(str(item["committed_offset"])),
-                    generation=int(str(item["generation"])),
-                    invoked_s=invoked_s,
-                    completed_s=time.monotonic(),
-                )
-            )
-
     def trouble_brokers(self, rng: random.Random) -> None:
         """One broker after another is killed or cut off, and comes back."""
         turn = 0
@@ -170,25 +123,15 @@ class Load:
                 self.stopping.wait(rng.uniform(0.2, 2 * SESSION_MS / 1000))
                 crowd.resume(number)
 
-    def wait_for_commits(self) -> None:
+    def wait_for_commits(self, observer: Observer) -> None:
         """Return once all that is acknowledged is committed by the group. Without progress this is a hang."""
-
-        def missing() -> dict[int, tuple[int, int]]:
-            found = call(self.cluster.url, "GET", f"/v1/groups/{GROUP}/offsets?lag=false")
-            known = {
-                int(str(row["partition"])): int(str(row["committed_offset"])) for row in found.rows("items")
-            }
-            return {
-                partition: (known.get(partition, 0), end)
-                for partition, end in self.ends.items()
-                if known.get(partition, 0) < end
-            }
-
         left: dict[int, tuple[int, int]] = {}
 
         def is_done() -> bool:
             nonlocal left
-            left = missing()
+            known = observer.committed()
+            ends = self.ends.items()
+            left = {number: (known.get(number, 0), end) for number, end in ends if known.get(number, 0) < end}
             return not left
 
         try:
@@ -222,8 +165,10 @@ def under_faults(cluster: RaftlogCluster, directory: Path, shape: Shape) -> Grou
         Recorder(directory / "producer.jsonl") as sent,
         Recorder(directory / "observer.jsonl") as seen,
         Crowd(directory, settings, shape.processes) as crowd,
-        watching.running(lambda: watching.observe(seen, rngs[2])),
+        ExitStack() as stack,
     ):
+        observer = Observer(cluster.urls, GROUP, seen, rngs[2])
+        stack.enter_context(watching.running(lambda: observer.run(watching.stopping)))
         with load.running(
             lambda: load.produce(sent),
             lambda: load.trouble_brokers(rngs[0]),
@@ -231,7 +176,7 @@ def under_faults(cluster: RaftlogCluster, directory: Path, shape: Shape) -> Grou
         ):
             load.stopping.wait(shape.seconds)
         began = time.monotonic()
-        load.wait_for_commits()
+        load.wait_for_commits(observer)
         drained_s = time.monotonic() - began
         crowd.stop()
     return judged(GroupHistory.read(directory), load, drained_s)

@@ -1,0 +1,113 @@
+"""A consumer group beside the producers: members that come and go while the cluster is broken.
+
+Decides: how many members there are, and what they must have read in the end. Leaves to others: what a member
+does, and what a group must satisfy (``chaos.consumer_groups``).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from chaos.checkers import Anomaly
+from chaos.cluster_view import ClusterFailed
+from chaos.consumer_groups.checkers import check
+from chaos.consumer_groups.crowd import Crowd, CrowdFailed, Settings
+from chaos.consumer_groups.history import Acknowledged, GroupHistory, Recorder
+from chaos.consumer_groups.observer import Observer
+from chaos.history import History, Outcome
+
+GROUP: Final = "chaos"
+MEMBERS: Final = (3, 3)  # of each process
+LIFE_S: Final = 40.0  # of a member, on average
+DRAIN_S: Final = 90.0
+
+
+class GroupLoad:
+    """Members and an observer, as processes and a thread, until the block ends."""
+
+    def __init__(self, directory: Path, urls: Sequence[str], topic: str, seed: int, ends_s: float) -> None:
+        """``ends_s``: from this time of ``time.monotonic`` on, members stay."""
+        directory.mkdir()
+        self._directory = directory
+        self._rng = random.Random(seed)
+        self._recorder = Recorder(directory / "observer.jsonl")
+        self._observer = Observer(urls, GROUP, self._recorder, self._rng)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._observer.run, args=(self._stopping,), name="observer", daemon=True
+        )
+        self._crowd = Crowd(
+            directory,
+            Settings(
+                urls=list(urls),
+                group=GROUP,
+                topic=topic,
+                name="",
+                file="",
+                seed=self._rng.getrandbits(32),
+                members=0,
+                life_s=LIFE_S,
+                steady_at_s=ends_s,
+            ),
+            MEMBERS,
+        )
+        self._stack = ExitStack()
+
+    def drain(self, history: History) -> list[Anomaly]:
+        """Wait until everything acknowledged is committed; all violations. Raises ``ClusterFailed``."""
+        deadline = time.monotonic() + DRAIN_S
+        while left := self._uncommitted(history):
+            if time.monotonic() > deadline:
+                raise ClusterFailed(f"the group has not committed everything after {DRAIN_S:g} s: {left}")
+            time.sleep(0.2)
+        try:
+            self._crowd.stop()
+        except CrowdFailed as error:
+            raise ClusterFailed(str(error)) from error
+        self._stopping.set()
+        self._thread.join()
+        seen = GroupHistory.read(self._directory)
+        seen.acknowledged += _acknowledged(history)
+        return [Anomaly(f"group: {found.kind}", -1, found.detail) for found in check(seen)]
+
+    def _uncommitted(self, history: History) -> dict[int, tuple[int, int]]:
+        """By partition: the committed offset, and the one that all acknowledged values are below."""
+        ends: dict[int, int] = {}
+        for send in history.sends:
+            if send.outcome is Outcome.ACKNOWLEDGED and send.offset is not None:
+                ends[send.partition] = max(ends.get(send.partition, 0), send.offset + 1)
+        known = self._observer.committed()
+        return {
+            number: (known.get(number, 0), end) for number, end in ends.items() if known.get(number, 0) < end
+        }
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self._recorder)
+        self._stack.callback(self._thread.join)
+        self._stack.callback(self._stopping.set)
+        self._thread.start()
+        self._stack.enter_context(self._crowd)
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+
+def _acknowledged(history: History) -> list[Acknowledged]:
+    return [
+        Acknowledged(partition=send.partition, offset=send.offset, values=(send.value,))
+        for send in history.sends
+        if send.outcome is Outcome.ACKNOWLEDGED and send.offset is not None
+    ]
