@@ -1,7 +1,8 @@
 """Begins and ends the faults of a scenario while the cluster is under load.
 
-Decides: when a fault may begin. A damage waits until all other faults have ended and the cluster is healthy;
-what follows is delayed by as much, and left out if the time of the scenario is over. Each fault has a thread, so that one that takes long delays no other.
+Decides: when a fault may begin. A damage waits until all other faults have ended and the cluster is healthy.
+What follows is delayed by as much, and left out once the time of the scenario is over. Each fault has a
+thread, so that one that takes long delays no other.
 """
 
 from __future__ import annotations
