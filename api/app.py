@@ -20,7 +20,7 @@ from api.http.errors import NotAcceptable, problem_response
 from api.http.parameters import accepted, query_of
 from api.http.path_table import PathTable
 from api.http.requests import Request
-from api.http.routes import CONFIRM_MS, Call, Route
+from api.http.routes import Call, Route
 from api.http.services import Services
 from api.resources import (
     cluster,
@@ -150,13 +150,9 @@ class RequestPipeline:
                 supported=list(route.media_types),
             )
         call.media_type = wanted or route.media_types[0]
-        await self._hear_of_topic(call.match_info.get("topic"))
+        if (topic := call.match_info.get("topic")) is not None:
+            await call.hear_of(topic)
         return await route.handler(call)
-
-    async def _hear_of_topic(self, name: str | None) -> None:
-        """Before denying a topic, ask the controller: a starting broker may lack recent metadata."""
-        if name is not None and name not in self.services.controller.image.topics:
-            await self.services.controller.current_image(CONFIRM_MS)
 
     async def _ask_for_body(self, request: web.BaseRequest) -> None:
         """Answer ``Expect: 100-continue``, unless the announced body will be refused."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from api.http.routes import CONFIRM_MS
 from api.http.services import ControllerPort, GatewayPort
 from api.settings import BrokerSettings
 from groups.coordinator import Coordinator
@@ -32,6 +33,7 @@ CONFIG: Final[dict[str, int | str]] = {
     "segment.bytes": 32 << 20,
     "max.message.bytes": 16 << 20,
 }
+GONE_MAX: Final = 100_000
 REPLICAS: Final = 3  # where the cluster has so many brokers
 
 
@@ -125,6 +127,7 @@ class ConsumedTopics:
         self._controller = controller
         self._gateway = gateway
         self._seen: object = None
+        self._gone: set[str] = set()  # ids of topics that the controller does not have; ids never come again
         self.counts: dict[str, int] = {}
         self.take(controller.image)
 
@@ -144,6 +147,16 @@ class ConsumedTopics:
         """None for a topic that does not exist."""
         found = self._controller.image.topics.get(topic)
         return None if found is None else found.topic_id
+
+    async def exists(self, topic: str, topic_id: str) -> bool:
+        """See the port: a broker that starts, or has lost its metadata, asks before it denies a topic."""
+        if self.topic_id(topic) != topic_id and topic_id not in self._gone:
+            await self._controller.current_image(CONFIRM_MS)
+            if self.topic_id(topic) != topic_id:
+                if len(self._gone) == GONE_MAX:
+                    self._gone.clear()
+                self._gone.add(topic_id)
+        return self.topic_id(topic) == topic_id
 
     async def end(self, topic: str, partition: int) -> int:
         """The high watermark."""

@@ -95,11 +95,11 @@ class GroupOffsets:
         )
 
     async def view(self, group: str, *, timeout_ms: int) -> GroupView:
-        """A group, without offsets of topics that were deleted. Raises ``UnknownGroup``."""
+        """A group, without offsets of topics that were deleted. Raises ``UnknownGroup``, ``NoLeader``."""
         view = await self._service.ask(ReadGroup(group=group), timeout_ms=timeout_ms)
         assert isinstance(view, GroupView)
-        known = tuple(row for row in view.offsets if self._topics.topic_id(row[0]) == row[2].topic_id)
-        return GroupView(group=view.group, state=view.state, offsets=known)
+        rows = [row for row in view.offsets if await self._topics.exists(row[0], row[2].topic_id)]
+        return GroupView(group=view.group, state=view.state, offsets=tuple(rows))
 
     async def lags(self, view: GroupView) -> list[OffsetLag]:
         """How far a group is behind, by partition."""

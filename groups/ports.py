@@ -32,6 +32,9 @@ class Topics(Protocol):
     def topic_id(self, topic: str) -> str | None:
         """None for a topic that does not exist."""
 
+    async def exists(self, topic: str, topic_id: str) -> bool:
+        """Whether this very topic exists. Raises ``NoLeader`` when this broker cannot know."""
+
     async def end(self, topic: str, partition: int) -> int:
         """The high watermark."""
 

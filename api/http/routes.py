@@ -116,6 +116,15 @@ class Call:
         controller = self.services.controller
         return controller.image if controller.image.cluster_id else await controller.current_image(CONFIRM_MS)
 
+    async def hear_of(self, *topics: str) -> None:
+        """Before denying one of these topics, ask the controller: this broker may lack recent metadata.
+
+        Raises ``NoLeader`` when it does not answer.
+        """
+        controller = self.services.controller
+        if not all(topic in controller.image.topics for topic in topics):
+            await controller.current_image(CONFIRM_MS)
+
     def topic(self) -> TopicInfo:
         """The topic of the path, which exists."""
         name = self.match_info["topic"]

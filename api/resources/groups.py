@@ -102,6 +102,7 @@ async def commit_offsets(call: Call) -> web.StreamResponse:
     offsets = call.services.group_offsets
     if wanted.generation >= 0 and wanted.member_id is None:
         raise InvalidRequest("member_id: a commit with a generation needs it, too", field="member_id")
+    await call.hear_of(*(each.topic for each in wanted.offsets))
     request = Commit(
         group=name,
         offsets=tuple(
@@ -162,6 +163,7 @@ async def _committed(call: Call, name: str) -> dict[Target, int]:
 async def _wanted(call: Call, wanted: wire.ResetOffsets, before: dict[Target, int]) -> dict[Target, int]:
     """The offsets after a reset, within the partitions' bounds."""
     found: dict[Target, int] = {}
+    await call.hear_of(*(wanted.topics or ()), *(each.topic for each in wanted.partitions or ()))
     for topic, number in _targets(call, wanted, before):
         target = TopicPartition(topic, number)
         call.services.group_offsets.placed(topic, number, 0, -1, "")  # it exists

@@ -243,3 +243,28 @@ def test_every_file_of_a_data_directory_is_of_a_kind_that_is_lost(brokers: Clust
         files = [path for path in root.rglob("*") if path.is_file() and "/moved-" not in str(path)]
         assert [path for path in files if not {path, *path.parents} & covered] == []
         assert [pattern for pattern in patterns if not any(root.glob(pattern))] == []
+
+
+# requirement: F6
+@pytest.mark.e2e
+def test_a_broker_without_metadata_denies_no_topic_to_a_group(brokers: Cluster) -> None:
+    create_topic(brokers.urls[0], TOPIC, 1)
+    commit = {"offsets": [{"topic": TOPIC, "partition": 0, "offset": 0}]}
+    eventually(
+        lambda: call(brokers.url(2), "PUT", "/v1/groups/mail/offsets", commit).status == 204,
+        within_s=WITHIN_S,
+        what="a commit",
+    )
+    for broker in brokers.brokers:
+        brokers.kill(broker)
+    shutil.rmtree(brokers.data_directory(1) / "__cluster_metadata")
+    brokers.launch(1)
+    eventually(lambda: call(brokers.url(1), "GET", "/healthz/live"), within_s=WITHIN_S, what="broker 1")
+    poll = {"topics": [TOPIC], "generation": 1, "ack": [{"topic": TOPIC, "partition": 0, "offset": 0}]}
+    for method, path, body in (
+        ("PUT", "/v1/groups/mail/offsets", commit),
+        ("POST", "/v1/groups/mail/offsets:reset", {"to": "earliest", "topics": [TOPIC]}),
+        ("POST", "/v1/groups/mail/members/m:poll", poll),
+    ):
+        refused = call(brokers.url(1), method, path, body)
+        assert (refused.status, refused.json["retryable"]) == (503, True), (path, refused)

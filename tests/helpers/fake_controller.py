@@ -15,10 +15,20 @@ class FakeController:
     """Metadata without a metadata group."""
 
     def __init__(self, image: MetadataImage, leader: NodeId | None) -> None:
+        self.listener: Callable[[MetadataImage], object] = lambda image: None  # is told of every image
         self.image = image
         self.leader = leader
         self.unheard: MetadataImage | None = None  # newer metadata that has not reached this broker
         self.deleted: Callable[[TopicInfo], None] = lambda topic: None
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._image
+
+    @image.setter
+    def image(self, image: MetadataImage) -> None:
+        self._image = image
+        self.listener(image)
 
     async def create_topic(
         self,

@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 from api.broker_groups import ConsumedTopics
-from api.http.services import ControllerPort, GatewayPort
+from api.http.services import GatewayPort
 from groups.coordinator import Coordinator
 from groups.offsets import GroupOffsets
 from groups.service import GroupService
@@ -15,6 +15,7 @@ from raftlog.clock import Clock
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch, stamp
 from raftlog.types import NodeId, Offset
+from tests.helpers.fake_controller import FakeController
 from tests.helpers.loop_network import LoopNetwork
 
 
@@ -58,10 +59,11 @@ class _OneTopic:
 
 
 def instant_groups(
-    controller: ControllerPort, gateway: GatewayPort, clock: Clock
+    controller: FakeController, gateway: GatewayPort, clock: Clock
 ) -> tuple[GroupService, GroupOffsets]:
     """The groups of broker 1."""
     topics = ConsumedTopics(controller, gateway)
+    controller.listener = topics.take
     coordinator = Coordinator("__offsets/0", clock, topics.counts, offsets_retention_ms=1 << 40)
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
     service = GroupService(NodeId(1), _OneTopic(coordinator), {0: coordinator}, calls)

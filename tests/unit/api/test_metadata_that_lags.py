@@ -43,3 +43,35 @@ async def test_a_broker_that_has_lost_its_metadata_denies_neither_topics_nor_bro
             assert (asked.status, asked.code) == (503, "no_leader"), path
         controller.leader = NodeId(1)
         assert (await server.get("/v1/brokers/1")).status == 200
+
+
+# requirement: F6, G4
+@in_real_time
+async def test_committed_offsets_are_shown_although_their_topic_is_not_known_yet() -> None:
+    """A consumer that is told of none would begin at the end, and skip what it has not read."""
+    async with serve() as server:
+        await server.topic("orders")
+        commit = {"offsets": [{"topic": "orders", "partition": 0, "offset": 0}]}
+        assert (await server.call("PUT", "/v1/groups/mail/offsets", commit)).status == 204
+        controller = server.cluster.controller
+        known, controller.unheard = controller.image, controller.image
+        controller.image = replace(known, topics={})
+        shown = await server.get("/v1/groups/mail/offsets")
+        assert [(row["topic"], row["committed_offset"]) for row in shown.json["items"]] == [("orders", 0)]
+        controller.image, controller.leader = replace(known, topics={}), None
+        unknown = await server.get("/v1/groups/mail/offsets")
+        assert (unknown.status, unknown.code) == (503, "no_leader")
+
+
+# requirement: G4
+@in_real_time
+async def test_offsets_of_a_deleted_topic_need_no_controller() -> None:
+    async with serve() as server:
+        await server.topic("orders")
+        commit = {"offsets": [{"topic": "orders", "partition": 0, "offset": 0}]}
+        assert (await server.call("PUT", "/v1/groups/mail/offsets", commit)).status == 204
+        assert (await server.call("DELETE", "/v1/topics/orders")).status == 200
+        for leader in (NodeId(1), None):
+            server.cluster.controller.leader = leader
+            shown = await server.get("/v1/groups/mail/offsets")
+            assert (shown.status, shown.json["items"]) == (200, [])

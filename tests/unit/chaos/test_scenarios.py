@@ -38,7 +38,7 @@ def test_a_short_run_has_faults() -> None:
 def test_a_scenario_file(tmp_path: Path) -> None:
     path = tmp_path / "leader.toml"
     path.write_text(
-        'seconds = 20\nbrokers = 5\n\n[[faults]]\nat_s = 3\nfault = "pause"\nseconds = 4.5\ntarget = "leader"\n'
+        'seconds = 20\nbrokers = 5\n[[faults]]\nat_s = 3\nfault = "pause"\nseconds = 4.5\ntarget = "leader"\n'
     )
     assert read_scenario(path) == Scenario(
         brokers=5,
@@ -82,13 +82,13 @@ def test_without_the_proxy_server_faults_of_links_are_refused_with_the_remedy(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "/usr/bin:/usr/sbin:/bin:/sbin")
     monkeypatch.delenv("TOXIPROXY_SERVER", raising=False)
-    with pytest.raises(CannotInject, match="latency cannot be injected here: .*go install .*toxiproxy"):
+    with pytest.raises(CannotInject, match=r"latency cannot be injected here: .*go install .*toxiproxy"):
         Stage().choose_faults(["latency"], 3)
     assert "latency" not in {fault.name for fault in Stage().choose_faults([], 3)}
 
 
 def test_processes_of_other_people_are_not_killed() -> None:
     stage = Stage(["http://127.0.0.1:7070"])
-    with pytest.raises(CannotInject, match="processes.*are not ours"):
+    with pytest.raises(CannotInject, match=r"processes.*are not ours"):
         stage.choose_faults(["kill"], 3)
     assert {fault.name for fault in stage.choose_faults([], 3)} == {"transfer-leaders", "move-replicas"}

@@ -22,6 +22,9 @@ class Topics:
     def topic_id(self, topic: str) -> str | None:
         return "t1" if topic == "orders" else None
 
+    async def exists(self, topic: str, topic_id: str) -> bool:
+        return self.topic_id(topic) == topic_id
+
     async def end(self, topic: str, partition: int) -> int:
         self.asked.append(("end", partition))
         if partition not in self.ends:
