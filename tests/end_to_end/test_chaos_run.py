@@ -1,0 +1,87 @@
+"""``raftlog chaos run``: every kind of fault has an effect, the history is valid, and the report says so."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from chaos.harness.faults import FAULTS
+from chaos.harness.stage import Stage
+from raftlog.__main__ import COMMAND
+
+pytestmark = pytest.mark.e2e
+
+LAST_LINE = re.compile(
+    r"verdict=(?P<verdict>\w+) acknowledged=(?P<acknowledged>\d+) lost=(?P<lost>\d+) "
+    r"duplicated=(?P<duplicated>\d+) anomalies=(?P<anomalies>\d+) faults=(?P<faults>\d+) "
+    r"kinds=(?P<kinds>\d+) report=(?P<report>.+)"
+)
+
+
+def chaos(*arguments: str | Path, within_s: float) -> subprocess.CompletedProcess[str]:
+    """The command, run to its end."""
+    command = [*COMMAND, "chaos", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=within_s, check=False)
+
+
+def told(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """The last line of the output."""
+    found = LAST_LINE.fullmatch(done.stdout.splitlines()[-1]) if done.stdout else None
+    assert found is not None, (done.stdout[-2000:], done.stderr[-2000:])
+    return found.groupdict()
+
+
+def all_kinds(seconds: float) -> str:
+    """A scenario with every kind of fault that this machine can inject, one after another."""
+    kinds = [fault.name for fault in Stage().choose_faults([], 3)]
+    lines = [f"seconds = {len(kinds) * seconds + 60}\nbrokers = 3\n"]  # damages wait until all is healthy
+    for number, name in enumerate(kinds):
+        lines.append(f'[[faults]]\nfault = "{name}"\nat_s = {number * seconds}\nseconds = {seconds - 1}\n')
+    return "\n".join(lines)
+
+
+# requirement: N4 F6
+@pytest.mark.timeout(600)
+def test_every_kind_of_fault_has_an_effect_and_breaks_no_promise(directory: Path) -> None:
+    scenario = directory / "all.toml"
+    scenario.write_text(all_kinds(3.0))
+    done = chaos("run", "--scenario", scenario, "--report", directory / "report", within_s=500)
+    last = told(done)
+    print(done.stderr[-3000:], done.stdout)
+    record = json.loads((directory / "report" / "report.json").read_text())
+    effects = {fault["fault"]: fault["effects"] for fault in record["injected"]}
+    assert set(effects) == {fault.name for fault in Stage().choose_faults([], 3)}
+    assert min(effects.values()) > 0, effects
+    assert (last["verdict"], last["lost"], last["duplicated"], done.returncode) == ("valid", "0", "0", 0)
+    assert int(last["acknowledged"]) > 1000
+    assert record["counts"]["ok_rate_quiet"] >= 0.95
+    assert Path(last["report"]).exists()
+
+
+def test_a_run_is_replayed(directory: Path) -> None:
+    first = chaos(
+        *("run", "--minutes", "0.2", "--seed", "5", "--faults", "kill,pause"),
+        *("--report", directory / "first"),
+        within_s=120,
+    )
+    again = chaos(
+        *("replay", directory / "first" / "report.json", "--report", directory / "again"), within_s=120
+    )
+    records = [json.loads((directory / name / "report.json").read_text()) for name in ("first", "again")]
+    assert records[0]["scenario"] == records[1]["scenario"]
+    assert told(first)["verdict"] == told(again)["verdict"] == "valid"
+
+
+def test_a_fault_that_cannot_be_injected_is_refused(directory: Path) -> None:
+    done = chaos("run", "--faults", "kil", "--report", directory / "report", within_s=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no fault 'kil'" in done.stderr
+
+
+def test_faults_are_listed(directory: Path) -> None:
+    done = chaos("faults", "-o", "json", within_s=60)
+    assert {row["fault"] for row in json.loads(done.stdout)} == set(FAULTS)
