@@ -9,3 +9,7 @@ Read ``page`` first; ``timeline`` says which panels there are, ``series`` comput
 """
 
 from __future__ import annotations
+
+from chaos.harness.report.surroundings import shown, surroundings
+
+__all__ = ["shown", "surroundings"]
