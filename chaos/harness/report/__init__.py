@@ -11,6 +11,7 @@ Read ``page`` first; ``timeline`` says which panels there are, ``series`` comput
 from __future__ import annotations
 
 from chaos.harness.report.files import InvalidRecord, read_record, write_report
+from chaos.harness.report.live import LiveSummary
 from chaos.harness.report.surroundings import shown, surroundings
 
-__all__ = ["InvalidRecord", "read_record", "shown", "surroundings", "write_report"]
+__all__ = ["InvalidRecord", "LiveSummary", "read_record", "shown", "surroundings", "write_report"]
