@@ -16,7 +16,7 @@ from chaos.harness.record import Leadership, RunRecord
 from chaos.history import Outcome, Send
 
 UNAVAILABLE_MIN_S: Final = 0.5
-BUCKETS_MAX: Final = 720  # about one for each pixel
+BUCKETS_MAX: Final = 800  # about one for each pixel
 _STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
 
 
@@ -202,8 +202,8 @@ def ticks(seconds: float, count_max: int = 8) -> list[int]:
 
 
 def round_up(number: float) -> float:
-    """The next of 1, 2, 2.5, 5 and 10 times a power of ten: the end of an axis."""
+    """The next of some round numbers: the end of an axis."""
     if number <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(number))
-    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= number * (1 - 1e-9))
+    return next(power * factor for factor in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if power * factor >= number * (1 - 1e-9))

@@ -138,7 +138,7 @@ def test_ticks_are_round(seconds: float, expected: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "expected"), [(0, 1), (1, 1), (1.2, 2), (92, 100), (210, 250), (3000, 5000), (0.3, 0.5)]
+    ("number", "expected"), [(0, 1), (1, 1), (1.2, 1.5), (92, 100), (210, 300), (5000, 5000), (0.7, 0.8)]
 )
 def test_axes_end_at_round_numbers(number: float, expected: float) -> None:
     assert series.round_up(number) == expected
