@@ -1,0 +1,209 @@
+"""What the timeline of a report shows, computed from a history and a record: pure functions of seconds.
+
+Everything here is aggregated by time, so that its size depends on the width of a drawing, not on the load.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from chaos.harness.record import Leadership, RunRecord
+from chaos.history import Outcome, Send
+
+UNAVAILABLE_MIN_S: Final = 0.5
+BUCKETS_MAX: Final = 800  # about one for each pixel
+_STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of the run."""
+
+    begun_s: float
+    ended_s: float
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return self.ended_s - self.begun_s
+
+
+@dataclass(frozen=True, slots=True)
+class Led(Span):
+    """A part of the run in which a partition had this leader, or none."""
+
+    leader: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Acknowledged sends by the time of their acknowledgement, in buckets of the same length.
+
+    A bucket without any has no latencies.
+    """
+
+    bucket_s: int
+    per_second: tuple[float, ...]
+    p50_s: tuple[float | None, ...]
+    p99_s: tuple[float | None, ...]
+
+
+def run_seconds(record: RunRecord) -> float:
+    """The length of the time axis: at least a second."""
+    ends = [phase.ended_s for phase in record.phases] + [fault.ended_s for fault in record.injected]
+    return max(1.0, *ends) if ends else max(1.0, record.scenario.seconds)
+
+
+def load(sends: Iterable[Send], start_s: float, seconds: float) -> Load:
+    """Throughput and latencies of a run that began at ``start_s`` of the history's clock."""
+    bucket_s = next((step for step in _STEPS_S if seconds / step <= BUCKETS_MAX), _STEPS_S[-1])
+    count = math.ceil(seconds / bucket_s)
+    latencies: list[list[float]] = [[] for _ in range(count)]
+    for send in sends:
+        if send.outcome is Outcome.ACKNOWLEDGED:
+            number = int((send.completed_s - start_s) // bucket_s)
+            if 0 <= number < count:
+                latencies[number].append(send.completed_s - send.invoked_s)
+    for found in latencies:
+        found.sort()
+    lengths = [min(bucket_s, seconds - number * bucket_s) for number in range(count)]
+    return Load(
+        bucket_s,
+        tuple(len(found) / length for found, length in zip(latencies, lengths, strict=True)),
+        tuple(_percentile(found, 0.5) for found in latencies),
+        tuple(_percentile(found, 0.99) for found in latencies),
+    )
+
+
+def _percentile(ordered: Sequence[float], share: float) -> float | None:
+    """The nearest rank."""
+    return ordered[math.ceil(share * len(ordered)) - 1] if ordered else None
+
+
+def unavailability(
+    sends: Iterable[Send], start_s: float, seconds: float, min_s: float = UNAVAILABLE_MIN_S
+) -> dict[int, list[Span]]:
+    """Spans longer than ``min_s`` with sends under way and no acknowledgement, for each partition with sends.
+
+    Clients that pause for up to ``min_s`` between two sends do not end a span.
+    """
+    by_partition: dict[int, list[Send]] = defaultdict(list)
+    for send in sends:
+        by_partition[send.partition].append(send)
+    return {
+        partition: [
+            Span(begun_s - start_s, ended_s - start_s)
+            for begun_s, ended_s in _silences(found, start_s + seconds, min_s)
+            if ended_s - begun_s > min_s
+        ]
+        for partition, found in sorted(by_partition.items())
+    }
+
+
+def _silences(sends: Sequence[Send], end_s: float, min_s: float) -> list[tuple[float, float]]:
+    """Times of one partition with sends under way and no acknowledgement in between, however short."""
+    acknowledged = {send.completed_s for send in sends if send.outcome is Outcome.ACKNOWLEDGED}
+    found: list[tuple[float, float]] = []
+    for begun_s, ended_s in _under_way(sends, acknowledged, end_s):
+        last = found[-1] if found else None
+        if last and last[1] not in acknowledged and begun_s - last[1] <= min_s:
+            found[-1] = (last[0], ended_s)
+        else:
+            found.append((begun_s, ended_s))
+    return found
+
+
+def _under_way(sends: Sequence[Send], cuts: set[float], end_s: float) -> list[tuple[float, float]]:
+    """The union of the times of these sends up to ``end_s``, cut at these moments."""
+    changes: dict[float, int] = dict.fromkeys(cuts, 0)
+    for send in sends:
+        changes[send.invoked_s] = changes.get(send.invoked_s, 0) + 1
+        changes[send.completed_s] = changes.get(send.completed_s, 0) - 1
+    found: list[tuple[float, float]] = []
+    open_ = 0
+    for moment, following in pairwise([*sorted(moment for moment in changes if moment < end_s), end_s]):
+        open_ += changes[moment]
+        if open_ and found and found[-1][1] == moment and moment not in cuts:
+            found[-1] = (found[-1][0], following)
+        elif open_:
+            found.append((moment, following))
+    return found
+
+
+def thinned(spans: Sequence[Span], gap_s: float, count_max: int = 400) -> list[Span]:
+    """The spans; if there are many, those that are closer than ``gap_s`` become one."""
+    if len(spans) <= count_max:
+        return list(spans)
+    found: list[Span] = []
+    for span in spans:
+        if found and span.begun_s - found[-1].ended_s < gap_s:
+            found[-1] = Span(found[-1].begun_s, span.ended_s)
+        else:
+            found.append(span)
+    return found
+
+
+def leaders(leaderships: Sequence[Leadership], seconds: float) -> dict[tuple[str, int], list[Led]]:
+    """Who led each partition, without a new span for each term. The time before the first sample has none."""
+    changes: dict[tuple[str, int], list[Leadership]] = defaultdict(list)
+    for change in sorted(leaderships, key=lambda change: change.at_s):
+        key = change.topic, change.partition
+        if not changes[key] or changes[key][-1].leader != change.leader:
+            changes[key].append(change)
+    found: dict[tuple[str, int], list[Led]] = {}
+    for key, rows in sorted(changes.items()):
+        ends = [*(row.at_s for row in rows[1:]), max(seconds, rows[-1].at_s)]
+        found[key] = [Led(row.at_s, end_s, row.leader) for row, end_s in zip(rows, ends, strict=True)]
+    return found
+
+
+def coarsened(spans: Sequence[Led], seconds: float, slots: int = 600) -> list[Led]:
+    """The spans; if there are more than ``slots``: who led longest in each of so many parts of the run."""
+    if len(spans) <= slots:
+        return list(spans)
+    slot_s = seconds / slots
+    shares: list[dict[int | None, float]] = [defaultdict(float) for _ in range(slots)]
+    for span in spans:
+        for number in range(int(span.begun_s / slot_s), min(slots, math.ceil(span.ended_s / slot_s))):
+            inside_s = min(span.ended_s, (number + 1) * slot_s) - max(span.begun_s, number * slot_s)
+            shares[number][span.leader] += inside_s
+    found: list[Led] = []
+    for number, share in enumerate(shares):
+        if share:
+            leader = max(share, key=lambda broker: share[broker])
+            begun_s, ended_s = number * slot_s, (number + 1) * slot_s
+            if found and found[-1].leader == leader and math.isclose(found[-1].ended_s, begun_s):
+                found[-1] = Led(found[-1].begun_s, ended_s, leader)
+            else:
+                found.append(Led(begun_s, ended_s, leader))
+    return found
+
+
+def rows(spans: Sequence[tuple[float, float]]) -> list[int]:
+    """For each span, in the order of their begin, the first row in which it overlaps no earlier one."""
+    ends: list[float] = []
+    found = []
+    for begun_s, ended_s in spans:
+        row = next((number for number, end_s in enumerate(ends) if end_s <= begun_s), len(ends))
+        ends[row : row + 1] = [ended_s]
+        found.append(row)
+    return found
+
+
+def ticks(seconds: float, count_max: int = 8) -> list[int]:
+    """Moments for the labels of the time axis, in round steps."""
+    step = next((step for step in _STEPS_S if seconds / step <= count_max), math.ceil(seconds / count_max))
+    return list(range(0, math.floor(seconds) + 1, step))
+
+
+def round_up(number: float) -> float:
+    """The next of some round numbers: the end of an axis."""
+    if number <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(number))
+    return next(power * factor for factor in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if power * factor >= number * (1 - 1e-9))
