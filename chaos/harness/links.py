@@ -171,7 +171,9 @@ def started(directory: Path, upstreams: Mapping[Link, str], host: str = "127.0.0
         raise LinksFailed(missing())
     first = free_ports(len(upstreams) + 1)
     with (directory / "toxiproxy.log").open("ab") as log:
-        process = subprocess.Popen([program, "-port", str(first)], stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [program, "-port", str(first)], stdout=log, stderr=log, env={**os.environ, "LOG_LEVEL": "info"}
+        )
     try:
         server = Toxiproxy()
         server.update_api_consumer("127.0.0.1", first)

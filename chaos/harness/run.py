@@ -21,7 +21,8 @@ from chaos.harness.arena import Arena
 from chaos.harness.final_read import read_every_broker
 from chaos.harness.group_load import GroupLoad
 from chaos.harness.injector import Injector
-from chaos.harness.record import Counts, Injected, Leadership, Phase, RunRecord, ShownAnomaly
+from chaos.harness.record import Counts, Injected, Leadership, Phase, RunRecord
+from chaos.harness.report import shown
 from chaos.harness.scenario import Scenario
 from chaos.harness.stage import Stage
 from chaos.history import History, Outcome, Send
@@ -179,10 +180,7 @@ class Run:
             injected=tuple(self.injected),
             leaderships=tuple(self.leaderships),
             counts=counted(self.history, self.anomalies, self.injected, self._start_s),
-            anomalies=tuple(
-                ShownAnomaly(kind=found.kind, partition=found.partition, detail=found.detail, operations=())
-                for found in self.anomalies
-            ),
+            anomalies=shown(self.history, self.anomalies, self._start_s),
             problems=tuple(self.problems),
             history_offset_s=self._start_s,
         )
