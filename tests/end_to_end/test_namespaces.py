@@ -195,7 +195,7 @@ def test_unplug_is_silent_and_connections_stay_open() -> None:
 
 
 def processes_in(*namespaces: int) -> list[int]:
-    """Processes of network namespaces, given by inode."""
+    """Processes of network namespaces, given by inode; the kernel reuses the inodes of ended namespaces."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -204,56 +204,100 @@ def processes_in(*namespaces: int) -> list[int]:
     return found
 
 
+def alive(pids: list[int]) -> list[int]:
+    """Those of these processes that have not ended."""
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
 def inode(path: str) -> int:
-    """What identifies a namespace."""
+    """What identifies a namespace while it exists."""
     return os.stat(path).st_ino
+
+
+def start_sleep(*prefix: str) -> subprocess.Popen[bytes]:
+    """A process that does not end by itself, nor by the signals of a terminal."""
+    return subprocess.Popen([*prefix, "sleep", "1000"], stdout=subprocess.DEVNULL, start_new_session=True)
 
 
 @in_hub
 def test_an_ended_network_leaves_nothing_behind() -> None:
-    hub = inode("/proc/self/ns/net")
-    for _ in range(2):  # also: another network may follow in the same hub
-        with Namespaces([1, 2]) as network:
-            subprocess.Popen([*network.command(1), "sleep", "1000"])
-            own = subprocess.Popen(["sleep", "1000"])
-            inodes = [inode(namespace_path(network, broker)) for broker in (1, 2)]
-            eventually(
-                lambda inodes=inodes: len(processes_in(*inodes)) == 3, within_s=5, what="holders, sleep"
-            )
-        assert processes_in(*inodes) == []
-        assert own.poll() is None, "a process of the hub was killed"
+    own = start_sleep()
+    try:
+        for _ in range(2):  # also: another network may follow in the same hub
+            with Namespaces([1, 2]) as network:
+                inside = start_sleep(*network.command(1))
+                inodes = [inode(namespace_path(network, broker)) for broker in (1, 2)]
+                pids = [*processes_in(*inodes), inside.pid]
+                assert len(pids) >= 3, "two holders and a sleep"
+            assert inside.wait(1) == -signal.SIGKILL
+            assert alive(pids) == []
+            assert [name for _, name in socket.if_nameindex()] == ["lo"]
+            assert sorted(processes_in(inode("/proc/self/ns/net"))) == sorted([os.getpid(), own.pid])
+            assert own.poll() is None, "a process of the hub was killed"
+    finally:
         own.kill()
         own.wait()
-        assert [name for _, name in socket.if_nameindex()] == ["lo"]
-    assert processes_in(hub) == [os.getpid()]
 
 
 def wait_to_be_killed() -> None:
     """A harness with processes in all namespaces; it prints these."""
     with Namespaces([1, 2]) as network:
+        start_sleep()
         for broker in network.brokers:
-            subprocess.Popen([*network.command(broker), "sleep", "1000"], start_new_session=True)
-        subprocess.Popen(["sleep", "1000"], start_new_session=True)
+            start_sleep(*network.command(broker))
         paths = ["/proc/self/ns/net", *(namespace_path(network, broker) for broker in network.brokers)]
         print(*map(inode, paths), flush=True)
         time.sleep(1000)
 
 
-def test_a_killed_harness_leaves_nothing_behind() -> None:
+@contextmanager
+def harness_to_kill() -> Iterator[tuple[subprocess.Popen[bytes], list[int]]]:
+    """A process of ``wait_to_be_killed``, and the namespaces of its hub and of its two brokers."""
     if reason := missing():
         pytest.skip(reason)
-    own, interfaces = inode("/proc/self/ns/net"), socket.if_nameindex()
     with subprocess.Popen(hub_command(wait_to_be_killed), stdout=subprocess.PIPE, cwd=ROOT) as harness:
-        assert harness.stdout is not None
-        inodes = [int(word) for word in harness.stdout.readline().split()]
+        try:
+            assert harness.stdout is not None
+            yield harness, [int(word) for word in harness.stdout.readline().split()]
+        finally:
+            harness.kill()
+
+
+def test_a_killed_harness_leaves_nothing_behind() -> None:
+    own, interfaces = inode("/proc/self/ns/net"), socket.if_nameindex()
+    with harness_to_kill() as (harness, inodes):
         assert len(set(inodes) - {own}) == 3
         # The harness, its holder and a sleep; a holder and a sleep for each of two brokers.
         eventually(lambda: len(processes_in(*inodes)) == 7, within_s=5, what="seven processes")
+        pids = processes_in(*inodes)
         assert socket.if_nameindex() == interfaces
-        harness.send_signal(signal.SIGKILL)
+        harness.kill()
         harness.wait()
-        eventually(lambda: not processes_in(*inodes), within_s=10, what="no process in the namespaces")
+        eventually(lambda: not alive(pids), within_s=20, what="all processes have ended")
     assert socket.if_nameindex() == interfaces
+
+
+def test_holders_of_brokers_wait_for_that_of_the_hub() -> None:
+    """Until then a process of the hub may still enter a broker's namespace."""
+    with harness_to_kill() as (harness, (hub, *brokers)):
+        eventually(lambda: len(processes_in(*brokers)) == 4, within_s=5, what="two holders and two sleeps")
+        (holder_of_hub,) = [pid for pid in processes_in(hub) if is_shell(pid)]
+        holder = next(pid for pid in processes_in(*brokers) if is_shell(pid))
+        os.kill(holder_of_hub, signal.SIGSTOP)
+        harness.kill()
+        harness.wait()
+        late = start_sleep("nsenter", f"--net=/proc/{holder}/ns/net", "--")
+        try:
+            with pytest.raises(subprocess.TimeoutExpired):
+                late.wait(3)
+        finally:
+            os.kill(holder_of_hub, signal.SIGCONT)
+        assert late.wait(20) == -signal.SIGKILL
+
+
+def is_shell(pid: int) -> bool:
+    """Whether a process is a holder."""
+    return Path(f"/proc/{pid}/comm").read_text() == "sh\n"
 
 
 def test_namespaces_need_a_hub() -> None:
