@@ -12,6 +12,7 @@ packets of brokers cross the bridge, where nftables drops those of TCP and UDP o
 
 Each namespace has a holder, a shell whose standard input is a pipe of the harness. When the harness ends,
 even by SIGKILL, holders kill all processes in their namespaces: the kernel removes namespaces and interfaces.
+The holder of the hub goes first, since a process on its way into a broker's namespace is still in the hub.
 """
 
 from __future__ import annotations
@@ -201,14 +202,15 @@ class Namespaces:
 
     def __enter__(self) -> Self:
         try:
-            # After an orderly end the hub's own holder must kill nothing.
-            self._undo.callback(subprocess.Popen.kill, self._hold())
             _run("ip", "-batch", "-", text=_add_bridge())
             self._undo.callback(_run, "ip", "link", "delete", "br0")
             _run("nft", "-f", "-", text=RULES)
             self._undo.callback(_run, "nft", "delete", "table", "bridge", "raftlog")
             for broker in self.brokers:
                 self._add(broker)
+            # It has the pipes of the others, too, so that they wait for it. If this harness ends its network
+            # in order, it must kill nothing in the hub.
+            self._undo.callback(subprocess.Popen.kill, self._hold(pipes=self._pipes()))
         except BaseException:
             self._undo.close()
             raise
@@ -223,14 +225,18 @@ class Namespaces:
         inside = f"link set lo up\nlink set eth0 up\naddress add {self.address(broker)}/24 dev eth0\n"
         _run(*_inside(pid), "ip", "-batch", "-", text=inside)
 
-    def _hold(self, *prefix: str) -> subprocess.Popen[str]:
-        """Start a holder in this namespace, or in that of a prefix."""
+    def _pipes(self) -> list[int]:
+        return [holder.stdin.fileno() for holder in self._holders.values() if holder.stdin is not None]
+
+    def _hold(self, *prefix: str, pipes: Sequence[int] = ()) -> subprocess.Popen[str]:
+        """Start a holder in this namespace, or in that of a prefix; it keeps these pipes open."""
         holder = subprocess.Popen(
             [*prefix, "sh", "-c", HOLDER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,  # Ctrl-C is for the harness
+            pass_fds=pipes,
         )
         self._undo.callback(_end, holder)
         assert holder.stdout is not None
