@@ -216,8 +216,8 @@ def _carry_out(stage: Stage, scenario: Scenario, report: Path | None) -> NoRetur
     if record.verdict == "valid" and not record.problems:
         for data in directory.glob("broker-*/data"):
             shutil.rmtree(data)  # kept as evidence otherwise
-    for problem in record.problems:
-        click.echo(problem, err=True)
+    for line in (*(f"left out: {reason}" for reason in record.left_out), *record.problems):
+        click.echo(line, err=True)
     counts = record.counts
     click.echo(
         f"verdict={record.verdict} acknowledged={counts.acknowledged} lost={counts.lost} "

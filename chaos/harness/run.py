@@ -60,6 +60,7 @@ class Run:
     phases: list[Phase] = field(default_factory=list)
     leaderships: list[Leadership] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     anomalies: list[Anomaly] = field(default_factory=list)
     injected: list[Injected] = field(default_factory=list)
     is_complete: bool = False  # the final read has seen every broker
@@ -95,6 +96,7 @@ class Run:
                 injector.stop()
         self.history = load.history
         self.injected = sorted(injector.injected, key=lambda fault: fault.begun_s)
+        self.left_out = injector.left_out
         self.problems += [*injector.problems, *load.surprises]
         if isinstance(arena.cluster, Cluster):
             self.problems += arena.cluster.broken()
@@ -182,6 +184,7 @@ class Run:
             counts=counted(self.history, self.anomalies, self.injected, self._start_s),
             anomalies=shown(self.history, self.anomalies, self._start_s),
             problems=tuple(self.problems),
+            left_out=tuple(self.left_out),
             history_offset_s=self._start_s,
         )
 
@@ -196,7 +199,7 @@ def counted(
         acknowledged=history.count(Outcome.ACKNOWLEDGED),
         failed=history.count(Outcome.FAILED),
         unknown=history.count(Outcome.UNKNOWN),
-        lost=kinds["lost-write"],
+        lost=kinds["lost write"],
         duplicated=kinds["duplicate"],
         ok_rate=_ok_rate(history.sends),
         ok_rate_quiet=_ok_rate(quiet),

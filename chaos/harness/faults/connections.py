@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 from typing import Final
 
-from chaos.harness.arena import Arena, Draw
+from chaos.harness.arena import Arena, Draw, NoTarget
 from chaos.harness.faults.steps import Steps
 from chaos.harness.links import Link, Links
 
 UPSTREAM: Final = "upstream"  # bytes from the one who dialled
 DOWNSTREAM: Final = "downstream"
+CONNECTED_S: Final = 5.0
 
 
 def isolate(arena: Arena, draw: Draw) -> Steps:
@@ -150,7 +152,12 @@ def _links(arena: Arena) -> Links:
 
 
 def _cut(links: Links, cut: Sequence[Link], target: str) -> Steps:
-    """Returns the number of connections that ended."""
+    """Returns the number of connections that ended. Brokers that start have none at first."""
+    deadline = time.monotonic() + CONNECTED_S
+    while not links.connections(cut):
+        if time.monotonic() > deadline:
+            raise NoTarget(f"there is no connection to cut: {target}")
+        time.sleep(0.05)
     ended = links.cut(cut)
     try:
         yield target
