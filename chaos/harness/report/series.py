@@ -206,4 +206,6 @@ def round_up(number: float) -> float:
     if number <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(number))
-    return next(power * factor for factor in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if power * factor >= number * (1 - 1e-9))
+    return next(
+        power * factor for factor in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if power * factor >= number * (1 - 1e-9)
+    )
