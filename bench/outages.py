@@ -6,7 +6,6 @@ off or relieved; the gap is the time from the last acknowledgement before to the
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import threading
 import time
@@ -105,12 +104,6 @@ def _trial(arena: Arena, acknowledgements: Acknowledgements, fault: str, seed: i
     return gap_s
 
 
-def figures(trials: int = TRIALS) -> dict[str, float]:
-    """p50 and p99 in milliseconds, by kind."""
-    found: dict[str, float] = {"trials of each kind": trials}
-    for kind in KINDS:
-        gaps = sorted(measure(kind, trials))
-        found[f"{kind}: p50, ms"] = round(1000 * statistics.median(gaps))
-        found[f"{kind}: p99, ms"] = round(1000 * gaps[min(len(gaps) - 1, int(0.99 * len(gaps)))])
-        found[f"{kind}: longest, ms"] = round(1000 * gaps[-1])
-    return found
+def outages(trials: int) -> dict[str, list[float]]:
+    """The gaps of each kind, in seconds, ascending."""
+    return {kind: sorted(measure(kind, trials)) for kind in KINDS}

@@ -25,8 +25,7 @@ import msgspec
 
 from bench import long_runs
 from bench.long_runs import Piece
-from chaos.abuse.suite import run_suite as run_abuse
-from chaos.corruption.suite import run_suite
+from bench.rows_of_chaos import abuse, corruption, soak, unavailability
 from chaos.crash_points import run_all
 from chaos.simulator.levels import BROKERS
 from chaos.simulator.result import Result
@@ -161,49 +160,6 @@ def crash_points(is_quick: bool) -> tuple[Figures, bool]:
     return figures, is_whole and not outcomes.failures
 
 
-def corruption(is_quick: bool) -> tuple[Figures, bool]:
-    """Row 8: damaged disks, of one replica and then of all three at different places."""
-    cases, all_replicas = (20, 5) if is_quick else (1000, 200)
-    found = run_suite(cases, all_replicas, jobs=JOBS)
-    figures: Figures = {
-        "cases with one damaged replica": found.cases,
-        "cases with all replicas damaged": found.all_replicas,
-        "detected": found.detected,
-        "harmless, as was shown": found.harmless,
-        "missed": found.missed,
-        "replicas repaired": found.repaired,
-        "acknowledged and lost": found.lost,
-        "served damaged": found.served_damaged,
-        "failed": found.failed,
-        "seconds": round(found.seconds, 1),
-        **{f"not detected: {reason}": number for reason, number in found.reasons},
-    }
-    return figures, found.is_good and not is_quick
-
-
-def abuse(is_quick: bool) -> tuple[Figures, bool]:
-    """Row 12: attacks on three real brokers."""
-    began = time.monotonic()
-    found = run_abuse(scale=0.1 if is_quick else 1.0)
-    took_s = time.monotonic() - began
-    attacks = found.results[1:]
-    figures: Figures = {
-        "attacks": len(attacks),
-        "requests and connections": sum(result.responses.total() for result in attacks),
-        "acknowledged to the bystander": found.acknowledged,
-        "failures": "; ".join(found.failures)[:500] or 0,
-        "loops held for 50 ms": sum(result.held for result in attacks),
-        "looks at a loop that came 50 ms late, for want of a processor as well": sum(
-            result.late for result in attacks
-        ),
-        "beyond their bounds": ", ".join(r.name for r in attacks if not r.keeps_bounds) or 0,
-        "seconds": round(took_s, 1),
-        **{result.name: result.line for result in found.results},
-    }
-    is_kept = not found.failures and all(result.keeps_bounds for result in attacks) and took_s <= 600
-    return figures, is_kept
-
-
 class Skipped(Exception):
     """This row cannot be measured now; the text is the reason."""
 
@@ -231,6 +187,11 @@ ROWS: Final[dict[str, Measurement]] = {
         "all that can matter of at least 40, each within 15 s",
         _at_once(mutation),
     ),
+    "5": Measurement(
+        "Soak of real clusters",
+        "60 minutes of 3 and 5 brokers: 600 faults of 15 kinds, 1,000,000 acknowledged, 0 lost or doubled",
+        _at_once(soak),
+    ),
     "7": Measurement(
         "Crash points",
         "a kill and a power loss after every disk operation, at least 60 of them, all survived",
@@ -240,6 +201,11 @@ ROWS: Final[dict[str, Measurement]] = {
         "Damaged disks",
         "1,000 cases of one replica, 200 of all: each detected or shown harmless, repaired, nothing lost",
         _at_once(corruption),
+    ),
+    "9": Measurement(
+        "Outages when a leader fails, as one client sees them",
+        "p99 of 1 s after kill -9, SIGSTOP and isolation, 100 ms for a transfer",
+        _at_once(unavailability),
     ),
     "12": Measurement(
         "Abuse",

@@ -14,6 +14,7 @@ from chaos.harness.links import Link, Links
 
 UPSTREAM: Final = "upstream"  # bytes from the one who dialled
 DOWNSTREAM: Final = "downstream"
+SLOW_CLOSE: Final = "slow_close"
 CONNECTED_S: Final = 5.0
 
 
@@ -138,7 +139,7 @@ def slow_close(arena: Arena, draw: Draw) -> Steps:
     """A broker is killed, and the others hear late that their connections to it have ended."""
     broker, links = draw.broker(), _links(arena)
     to_it = [link for link in links.all if link.target == broker]
-    with arena.hold(broker), _toxic(links, to_it, draw, "slow_close", delay=draw.rng.choice((1000, 3000))):
+    with arena.hold(broker), _toxic(links, to_it, draw, SLOW_CLOSE, delay=draw.rng.choice((1000, 3000))):
         arena.processes.kill(broker)
         open_still = len(links.connections(to_it))
         yield f"broker {broker}"
@@ -152,18 +153,24 @@ def _links(arena: Arena) -> Links:
 
 
 def _cut(links: Links, cut: Sequence[Link], target: str) -> Steps:
-    """Returns the number of connections that ended. Brokers that start have none at first."""
+    """Returns the number of connections that ended. Brokers that start have none that last at first."""
     deadline = time.monotonic() + CONNECTED_S
-    while not links.connections(cut):
+    while not _lasting(links, cut):
         if time.monotonic() > deadline:
             raise NoTarget(f"there is no connection to cut: {target}")
-        time.sleep(0.05)
     ended = links.cut(cut)
     try:
         yield target
     finally:
         links.restore(cut)
     return ended
+
+
+def _lasting(links: Links, chosen: Sequence[Link]) -> set[str]:
+    """Connections that are open for a while. A proxy accepts one before it finds that its target is down."""
+    before = links.connections(chosen)
+    time.sleep(0.2)
+    return before.keys() & links.connections(chosen).keys()
 
 
 def _chosen(arena: Arena, draw: Draw) -> list[Link]:
@@ -195,12 +202,12 @@ def _ended(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: int)
 
 @contextmanager
 def _toxic(links: Links, chosen: Sequence[Link], draw: Draw, kind: str, **attributes: int) -> Iterator[None]:
-    """On the way to the broker, and for clients on the way back, too."""
+    """On the way to the broker, and back for clients and for the end of a connection."""
     name = f"{kind}-{draw.seed}"
     added: list[tuple[Link, str]] = []
     try:
         for link in chosen:
-            for stream in (UPSTREAM, DOWNSTREAM) if link.source == 0 else (UPSTREAM,):
+            for stream in (UPSTREAM, DOWNSTREAM) if link.source == 0 or kind == SLOW_CLOSE else (UPSTREAM,):
                 links.add_toxic(link, f"{name}-{stream}", kind, stream, **attributes)
                 added.append((link, f"{name}-{stream}"))
         yield

@@ -1,0 +1,109 @@
+"""Rows 5, 8, 9 and 12 of the scoreboard: what real clusters, disks and ports survive."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from bench.outages import KINDS, TRIALS, outages
+from chaos.abuse.suite import run_suite as run_abuse
+from chaos.corruption.suite import run_suite
+
+JOBS: Final = os.cpu_count() or 1
+
+Figures = dict[str, int | float | str]
+
+
+def soak(is_quick: bool) -> tuple[Figures, bool]:
+    """Row 5: `raftlog chaos run` with three and with five brokers."""
+    figures: Figures = {}
+    kept = True
+    for brokers in (3, 5):
+        record = _run(brokers, 1 if is_quick else 60)
+        counts = record["counts"]
+        kinds = {fault["fault"] for fault in record["injected"]}
+        figures |= {
+            f"{brokers} brokers: verdict": record["verdict"],
+            f"{brokers} brokers: minutes": round(record["scenario"]["seconds"] / 60),
+            f"{brokers} brokers: faults": len(record["injected"]),
+            f"{brokers} brokers: kinds": len(kinds),
+            f"{brokers} brokers: acknowledged": counts["acknowledged"],
+            f"{brokers} brokers: lost": counts["lost"],
+            f"{brokers} brokers: duplicated": counts["duplicated"],
+            f"{brokers} brokers: anomalies": len(record["anomalies"]),
+            f"{brokers} brokers: acknowledged of all sends, %": round(100 * counts["ok_rate"], 2),
+            f"{brokers} brokers: the same without faults, %": round(100 * counts["ok_rate_quiet"], 2),
+            f"{brokers} brokers: seed": record["scenario"]["seed"],
+        }
+        enough = len(record["injected"]) >= 600 and len(kinds) >= 15 and counts["acknowledged"] >= 1_000_000
+        kept &= record["verdict"] == "valid" and enough and counts["ok_rate_quiet"] >= 0.95
+    return figures, kept
+
+
+def _run(brokers: int, minutes: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="raftlog-soak-") as name:
+        report = Path(name) / "report"
+        command = [sys.executable, "-P", "-m", "raftlog", "chaos", "run", "--brokers", str(brokers)]
+        subprocess.run([*command, "--minutes", str(minutes), "--report", str(report)], check=False)
+        found: dict[str, Any] = json.loads((report / "report.json").read_bytes())
+        return found
+
+
+def unavailability(is_quick: bool) -> tuple[Figures, bool]:
+    """Row 9: gaps between acknowledgements when a leader fails."""
+    found = outages(8 if is_quick else TRIALS)
+    figures: Figures = {"trials of each kind": len(next(iter(found.values())))}
+    for kind, gaps in found.items():
+        for name, place in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0)):
+            figures[f"{kind}: {name}, ms"] = round(1000 * gaps[min(len(gaps) - 1, int(place * len(gaps)))])
+    limits = {kind: 100 if kind == "transfer" else 1000 for kind in KINDS}
+    return figures, all(float(figures[f"{kind}: p99, ms"]) <= limit for kind, limit in limits.items())
+
+
+def corruption(is_quick: bool) -> tuple[Figures, bool]:
+    """Row 8: damaged disks, of one replica and then of all three at different places."""
+    cases, all_replicas = (20, 5) if is_quick else (1000, 200)
+    found = run_suite(cases, all_replicas, jobs=JOBS)
+    figures: Figures = {
+        "cases with one damaged replica": found.cases,
+        "cases with all replicas damaged": found.all_replicas,
+        "detected": found.detected,
+        "harmless, as was shown": found.harmless,
+        "missed": found.missed,
+        "replicas repaired": found.repaired,
+        "acknowledged and lost": found.lost,
+        "served damaged": found.served_damaged,
+        "failed": found.failed,
+        "seconds": round(found.seconds, 1),
+        **{f"not detected: {reason}": number for reason, number in found.reasons},
+    }
+    return figures, found.is_good and not is_quick
+
+
+def abuse(is_quick: bool) -> tuple[Figures, bool]:
+    """Row 12: attacks on three real brokers."""
+    began = time.monotonic()
+    found = run_abuse(scale=0.1 if is_quick else 1.0)
+    took_s = time.monotonic() - began
+    attacks = found.results[1:]
+    figures: Figures = {
+        "attacks": len(attacks),
+        "requests and connections": sum(result.responses.total() for result in attacks),
+        "acknowledged to the bystander": found.acknowledged,
+        "failures": "; ".join(found.failures)[:500] or 0,
+        "loops held for 50 ms": sum(result.held for result in attacks),
+        "looks at a loop that came 50 ms late, for want of a processor as well": sum(
+            result.late for result in attacks
+        ),
+        "beyond their bounds": ", ".join(r.name for r in attacks if not r.keeps_bounds) or 0,
+        "seconds": round(took_s, 1),
+        **{result.name: result.line for result in found.results},
+    }
+    is_kept = not found.failures and all(result.keeps_bounds for result in attacks) and took_s <= 600
+    return figures, is_kept
