@@ -1,0 +1,169 @@
+"""Three nodes as processes, and a link between each two of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from chaos.cluster import free_ports
+from chaos.harness.controls.pysyncobj_log.links import Link
+from chaos.harness.controls.pysyncobj_log.messages import (
+    LINE_BYTES_MAX,
+    Answer,
+    Describe,
+    Read,
+    Request,
+    State,
+    Values,
+)
+from chaos.harness.controls.pysyncobj_log.node import Settings
+from raftlog.__main__ import HOME
+
+NODES: Final = (0, 1, 2)
+WAIT_S: Final = 15.0
+POLL_S: Final = 0.02
+ASK_S: Final = 2.0
+
+_ANSWERS = msgspec.json.Decoder(Answer)
+
+
+class ControlFailed(Exception):
+    """The control proves nothing: its nodes elected no leader, or acknowledged nothing, in time."""
+
+
+async def ask(request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answer | None:
+    """The answer on an open connection; None if the connection ended. Raises ``OSError``."""
+    writer.write(msgspec.json.encode(request) + b"\n")
+    await writer.drain()
+    line = await reader.readline()
+    return _ANSWERS.decode(line) if line.endswith(b"\n") else None
+
+
+class Cluster:
+    """Of two nodes the one with the higher number dials the other one, as the library does by addresses."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        first = free_ports(3 * len(NODES))
+        # The library compares addresses as text: a node dials those that are less than its own.
+        self._link_ports = {(1, 0): first, (2, 0): first + 1, (2, 1): first + 2}
+        self._own_ports = [first + len(NODES) + node for node in NODES]
+        self._client_ports = [first + 2 * len(NODES) + node for node in NODES]
+        self._links = {pair: Link(port, self._own_ports[pair[1]]) for pair, port in self._link_ports.items()}
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    async def open(self) -> None:
+        """Open the links and start all nodes."""
+        await self.heal()
+        for node in NODES:
+            self.start(node)
+
+    def start(self, node: int) -> None:
+        """Start a node, from its journal if it has one."""
+        settings = Settings(
+            own=_address(self._own_ports[node]),
+            others=[_address(self._port_of(other, of=node)) for other in NODES if other != node],
+            client_port=self._client_ports[node],
+            journal=str(self._directory / f"journal-{node}"),
+        )
+        command = [sys.executable, "-P", "-m", f"{__package__}.node", msgspec.json.encode(settings).decode()]
+        with (self._directory / f"node-{node}.log").open("ab") as log:
+            self._processes[node] = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": HOME},
+            )
+
+    def _port_of(self, other: int, *, of: int) -> int:
+        return self._link_ports.get((of, other), self._own_ports[other])
+
+    def kill(self, node: int) -> None:
+        """``kill -9``; returns when the process is gone."""
+        with self._processes.pop(node) as process:
+            process.kill()
+
+    def stop(self, node: int) -> None:
+        """The node closes its journal and ends."""
+        self._processes.pop(node).communicate()  # closes its input
+
+    async def close(self) -> None:
+        """End all processes and links."""
+        for node in list(self._processes):
+            self.kill(node)
+        for link in self._links.values():
+            await link.cut()
+
+    def link(self, one: int, other: int) -> Link:
+        """The link between two nodes."""
+        return self._links[max(one, other), min(one, other)]
+
+    def links(self, node: int) -> list[Link]:
+        """Those between a node and each other one."""
+        return [link for pair, link in self._links.items() if node in pair]
+
+    async def heal(self) -> None:
+        """All links are open and fast."""
+        for link in self._links.values():
+            link.be_fast()
+            await link.open()
+
+    async def dial(self, node: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A client's connection. Raises ``OSError``."""
+        return await asyncio.open_connection("127.0.0.1", self._client_ports[node], limit=LINE_BYTES_MAX)
+
+    async def request(self, node: int, request: Request) -> Answer | None:
+        """One request on a connection of its own; None without an answer."""
+        try:
+            async with asyncio.timeout(ASK_S):
+                reader, writer = await self.dial(node)
+                try:
+                    return await ask(request, reader, writer)
+                finally:
+                    writer.close()
+        except (OSError, TimeoutError):
+            return None
+
+    async def state(self, node: int) -> State | None:
+        """The view of one node; None without an answer."""
+        answer = await self.request(node, Describe())
+        return answer if isinstance(answer, State) else None
+
+    async def values(self, node: int) -> list[str]:
+        """All values that a node has applied. Raises ``ControlFailed``."""
+        answer = await self.request(node, Read())
+        if not isinstance(answer, Values):
+            raise ControlFailed(f"node {node} does not answer a read")
+        return answer.values
+
+    async def leader(self) -> int:
+        """The node that leads in the newest term. Raises ``ControlFailed``."""
+        return await self._find_leader(followed_by=0)
+
+    async def settled(self) -> int:
+        """The same, once both other nodes follow it."""
+        return await self._find_leader(followed_by=len(NODES) - 1)
+
+    async def _find_leader(self, *, followed_by: int) -> int:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + WAIT_S
+        while loop.time() < deadline:
+            states = {node: state for node in self._processes if (state := await self.state(node))}
+            newest = max((state.term for state in states.values()), default=0)
+            following = sum(state.term == newest for state in states.values()) - 1
+            for node, state in states.items():
+                if state.is_leader and state.term == newest and following >= followed_by:
+                    return node
+            await asyncio.sleep(POLL_S)
+        raise ControlFailed(f"no leader after {WAIT_S} s")
+
+
+def _address(port: int) -> str:
+    return f"127.0.0.1:{port}"

@@ -1,0 +1,56 @@
+"""What clients ask a node, and what it answers: one JSON object a line."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Append(msgspec.Struct, frozen=True, tag=True):
+    """Add a value; only a node that believes to lead accepts it."""
+
+    value: str
+    padding: str
+
+
+class Read(msgspec.Struct, frozen=True, tag=True):
+    """All values that this node has applied."""
+
+
+class Describe(msgspec.Struct, frozen=True, tag=True):
+    """Who leads?"""
+
+
+class Appended(msgspec.Struct, frozen=True, tag=True):
+    """The library reported that the value is committed and applied."""
+
+    offset: int
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """Nothing was appended: this node does not lead."""
+
+
+class Uncertain(msgspec.Struct, frozen=True, tag=True):
+    """The library reported a failure after it had accepted the value."""
+
+    reason: int  # of ``pysyncobj.FAIL_REASON``
+
+
+class Values(msgspec.Struct, frozen=True, tag=True):
+    """In the order of their offsets, which begin with 0."""
+
+    values: list[str]
+
+
+class State(msgspec.Struct, frozen=True, tag=True):
+    """The view of one node."""
+
+    is_leader: bool
+    term: int
+    committed: int  # the index of an entry
+    entries: int  # in the log
+
+
+Request = Append | Read | Describe
+Answer = Appended | Refused | Uncertain | Values | State
+LINE_BYTES_MAX = 1 << 24
