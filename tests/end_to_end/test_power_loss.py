@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.harness import power
+from chaos.harness import power, power_cycles
 from chaos.harness.controls import lying_fsync
 from chaos.harness.power import PowerDisk
+from chaos.history import Outcome
 
 pytestmark = pytest.mark.e2e
 
@@ -85,3 +86,27 @@ def test_the_harness_finds_what_a_lying_sync_loses(directory: Path) -> None:
     result = lying_fsync.run(7, directory)
     assert result.is_guilty, result
     assert result.lost > 0
+
+
+@pytest.mark.slow
+def test_the_harness_finds_nothing_without_the_lie(directory: Path) -> None:
+    if reason := lying_fsync.missing():
+        pytest.skip(reason)
+    result = lying_fsync.run(7, directory, is_honest=True)
+    assert (result.is_guilty, result.lost) == (False, 0), result
+
+
+def test_brokers_under_load_survive_power_losses(directory: Path) -> None:
+    lines: list[str] = []
+    tally, history = power_cycles.run(2, 7, directory, lines.append)
+    assert not tally.is_broken, tally
+    assert tally.losses >= tally.cycles == len(lines) == 2
+    assert tally.acknowledged == history.count(Outcome.ACKNOWLEDGED) > 50
+
+
+def test_a_broker_that_does_not_start_is_reported(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(power_cycles, "READY_S", 0.0)
+    tally, _ = power_cycles.run(2, 7, directory, lambda line: None)
+    assert tally.cycles == 1
+    assert "is not ready" in tally.unbootable[0]
+    assert len(list((directory / "kept").glob("broker-*/lock"))) == 3

@@ -53,12 +53,13 @@ def run(seed: int, directory: Path, *, is_honest: bool = False) -> ControlResult
         for shim in lying.values():
             shim.heal()
         cluster.start()
+        cluster.leader(TOPIC, 0)
         cut_short = _stop(load)
         lies = sum(shim.effects()["lied_syncs"] for shim in lying.values())
     found = [anomaly for anomaly in check(load.history) if anomaly.kind == "lost write"]
     return ControlResult(
         name=NAME,
-        is_guilty=bool(found),
+        is_guilty=bool(found and load.history.final),  # a final read without any response proves nothing
         lost=len(found),
         acknowledged=load.history.count(Outcome.ACKNOWLEDGED),
         detail=f"{lies} syncs without effect, {bytes_lost} bytes of logs lost{cut_short}",
