@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -106,15 +106,15 @@ class Links:
             if (link.source in one and link.target in other) or (link.source in other and link.target in one)
         ]
 
-    def cut(self, links: Iterable[Link]) -> int:
+    def cut(self, links: Sequence[Link]) -> int:
         """End their connections and refuse new ones; returns how many connections were ended."""
         with self._lock:
-            ended = 0
             for link in links:
                 self._cuts[link] += 1
-                if self._cuts[link] == 1:
-                    ended += len(self.connections([link]))
-                    self._proxies[link].disable()
+            new = [link for link in links if self._cuts[link] == 1]
+            ended = len(self.connections(new)) if new else 0
+            for link in new:
+                self._proxies[link].disable()
             return ended
 
     def restore(self, links: Iterable[Link]) -> None:

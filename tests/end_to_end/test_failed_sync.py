@@ -1,19 +1,18 @@
 """A disk that fails a sync: that replica's life ends, everything else goes on, a restart brings it back.
 
-The failing sync is preloaded into the brokers (``failing_sync.c``); without a C compiler the test
-is skipped and says so.
+The failing sync is preloaded into the brokers (``chaos.harness.shim``); without a C compiler the tests are
+skipped and say so.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from chaos.cluster import Cluster
+from chaos.harness.shim.shim import Shim, missing
 from tests.helpers.real_cluster import (
     create_topic,
     eventually,
@@ -26,28 +25,27 @@ from tests.helpers.real_cluster import (
 pytestmark = pytest.mark.e2e
 
 
-def build_failing_sync(directory: Path) -> Path:
-    """The shared object to preload."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler here: gcc and cc are missing")
-    library = directory / "failing_sync.so"
-    source = Path(__file__).with_name("failing_sync.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
-    return library
+def preloaded(cluster: Cluster) -> dict[int, Shim]:
+    """One for each broker, which starts with it."""
+    if reason := missing():
+        pytest.skip(reason)
+    shims = {broker: Shim(cluster.data_directory(broker)) for broker in cluster.brokers}
+    for broker, shim in shims.items():
+        cluster.add_environment(broker, shim.environment)
+    return shims
 
 
 def test_a_failed_sync_stops_that_replica_only(directory: Path) -> None:
     # requirement: N4
-    trigger = directory / "trigger"
-    shim = {"LD_PRELOAD": str(build_failing_sync(directory)), "FAILING_SYNC_TRIGGER": str(trigger)}
-    with Cluster(directory / "cluster", environment=shim) as cluster:
+    cluster = Cluster(directory / "cluster")
+    shims = preloaded(cluster)
+    with cluster:
         create_topic(cluster.urls[0], "orders", 1)
         create_topic(cluster.urls[0], "other", 3)
         produce_surely(cluster.urls, "orders", ["a"])
         failed = cluster.leader("orders", 0)
         pid = cluster.pid(failed)
-        trigger.write_text(f"broker-{failed}/data/orders-")
+        shims[failed].failing_sync(f"broker-{failed}/data/orders-")
 
         assert produce_surely(cluster.urls, "orders", ["b"]) > 0  # by whoever leads then
         eventually(
@@ -57,8 +55,9 @@ def test_a_failed_sync_stops_that_replica_only(directory: Path) -> None:
         )
         assert cluster.leader("orders", 0) != failed
         assert f"broker {failed} ends" in cluster.log_text(failed)
+        assert shims[failed].effects()["failed_syncs"] > 0
 
-        trigger.unlink()  # a disk that works again changes nothing: what it holds is not known
+        shims[failed].heal()  # a disk that works again changes nothing: what it holds is not known
         for partition in range(3):
             led_by_it = partitions_of(cluster.url(failed), "other")[partition]["leader"] == failed
             answer = produce(cluster.url(failed), "other", ["x"], partition=partition, query="?acks=every")
@@ -80,15 +79,15 @@ def test_a_failed_sync_stops_that_replica_only(directory: Path) -> None:
 
 def test_a_broker_whose_metadata_log_fails_a_sync_goes_on_and_comes_back_to_it(directory: Path) -> None:
     # requirement: N4
-    trigger = directory / "trigger"
-    shim = {"LD_PRELOAD": str(build_failing_sync(directory)), "FAILING_SYNC_TRIGGER": str(trigger)}
-    with Cluster(directory / "cluster", environment=shim) as cluster:
+    cluster = Cluster(directory / "cluster")
+    shims = preloaded(cluster)
+    with cluster:
         create_topic(cluster.urls[0], "orders", 3)
         for partition in range(3):
             assert produce(cluster.urls[0], "orders", ["a"], partition=partition).status == 200
         failed = cast("int", cluster.get("/v1/cluster/controller")["broker_id"])
         well = next(broker for broker in cluster.brokers if broker != failed)
-        trigger.write_text(f"broker-{failed}/data/__cluster_metadata")
+        shims[failed].failing_sync(f"broker-{failed}/data/__cluster_metadata")
 
         create_topic(cluster.url(well), "made-without-it", 1)
         eventually(
@@ -99,7 +98,7 @@ def test_a_broker_whose_metadata_log_fails_a_sync_goes_on_and_comes_back_to_it(d
         for partition in range(3):
             answer = produce(cluster.url(failed), "orders", ["b"], partition=partition, query="?acks=every")
             assert answer.status == 200, answer
-        trigger.unlink()
+        shims[failed].heal()
         eventually(
             lambda: "the metadata log is served again" in cluster.log_text(failed),
             within_s=60,

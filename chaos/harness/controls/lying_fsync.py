@@ -1,0 +1,75 @@
+"""Our brokers on disks whose sync lies: a power loss of all of them takes what they have acknowledged.
+
+``is_honest`` runs the same without the lie, and must find nothing: the lie is the cause and not the harness.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Final
+
+from chaos.checkers import check
+from chaos.cluster import Cluster
+from chaos.harness import power
+from chaos.harness.controls import ControlResult
+from chaos.harness.power_cycles import TOPIC, PoweredCluster, create_topic
+from chaos.harness.shim import shim as shims
+from chaos.harness.shim.shim import Shim
+from chaos.history import Outcome
+from chaos.workload import Shape, Workload, WorkloadFailed
+
+NAME: Final = "lying fsync"
+FINAL_READ_S: Final = 5.0
+"""For a read to the highest acknowledged offset; the brokers are ready and idle by then."""
+
+
+def missing() -> str | None:
+    """The reason why this control cannot run here, and the remedy; None if it can."""
+    return power.missing() or shims.missing()
+
+
+def run(seed: int, directory: Path, *, is_honest: bool = False) -> ControlResult:
+    """One power loss of all brokers under load, within seconds: the kernel writes old pages by itself."""
+    rng = random.Random(seed)
+    cluster = Cluster(directory / "cluster")
+    lying = {broker: Shim(cluster.data_directory(broker)) for broker in cluster.brokers}
+    for broker, shim in lying.items():
+        cluster.add_environment(broker, shim.environment)
+    shape = Shape(producers=4, final_read_s=FINAL_READ_S)
+    with PoweredCluster(cluster) as powered:
+        create_topic(cluster, 1)
+        load = Workload(cluster.urls, TOPIC, partitions=1, seed=seed, shape=shape)
+        load.start()
+        load.wait_for_acknowledged(20)
+        for disk in powered.disks.values():
+            disk.sync()  # what is lost is what is acknowledged from now on
+        for shim in lying.values():
+            shim.lying_sync(not is_honest)
+        load.wait_for_acknowledged(rng.randint(20, 200))
+        time.sleep(rng.uniform(0, 0.3))
+        bytes_lost = powered.lose_power(cluster.brokers)
+        for shim in lying.values():
+            shim.heal()
+        cluster.start()
+        cluster.leader(TOPIC, 0)
+        cut_short = _stop(load)
+        lies = sum(shim.effects()["lied_syncs"] for shim in lying.values())
+    found = [anomaly for anomaly in check(load.history) if anomaly.kind == "lost write"]
+    return ControlResult(
+        name=NAME,
+        is_guilty=bool(found and load.history.final),  # a final read without any response proves nothing
+        lost=len(found),
+        acknowledged=load.history.count(Outcome.ACKNOWLEDGED),
+        detail=f"{lies} syncs without effect, {bytes_lost} bytes of logs lost{cut_short}",
+    )
+
+
+def _stop(load: Workload) -> str:
+    """The final read ends early where acknowledged offsets are gone: that is what is to be found."""
+    try:
+        load.stop()
+    except WorkloadFailed as error:
+        return f"; {error}"
+    return ""

@@ -1,0 +1,145 @@
+"""Builds the library that changes a broker's system calls, and changes the faults while the broker runs.
+
+::
+
+    shim = Shim(cluster.data_directory(2))
+    cluster.add_environment(2, shim.environment)
+    cluster.start()
+    shim.full(True)
+
+Faults go through a small file that the broker's process has mapped, too: no signal and no lock. The layout is
+that of ``struct control`` in ``shim.c``.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import mmap
+import os
+import platform
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+SOURCE: Final = Path(__file__).with_name("shim.c")
+FLAGS: Final = ("-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror")
+EFFECTS: Final = ("slowed", "refused_writes", "failed_syncs", "lied_syncs", "moved_clock_reads")
+_FIELDS: Final = ("slow_ms", "full", "failing_sync", "lying_sync", "clock_offset_ms", *EFFECTS)
+_WORD: Final = struct.Struct("=q")
+_PATTERN_AT: Final = len(_FIELDS) * _WORD.size
+_PATTERN_BYTES: Final = 512
+_SIZE: Final = _PATTERN_AT + _PATTERN_BYTES
+
+
+class ShimFailed(Exception):
+    """The library cannot be built here; the message has the reason."""
+
+
+def missing() -> str | None:
+    """The reason why there is no shim here, and the remedy; None if there is one."""
+    if sys.platform != "linux" or sys.maxsize < 2**63 - 1 or platform.libc_ver()[0] != "glibc":
+        return "changed system calls need 64-bit Linux with glibc: run chaos in Docker"
+    if _compiler() is None:
+        return "a C compiler is missing: install gcc"
+    try:
+        library()
+    except ShimFailed as error:
+        return f"{error}: install gcc and the headers of the C library (libc6-dev)"
+    return None
+
+
+@functools.cache
+def library() -> Path:
+    """The shared object to preload, built once for each version of its source. Raises ``ShimFailed``."""
+    compiler = _compiler()
+    if compiler is None:
+        raise ShimFailed("neither cc nor gcc is there")
+    version = hashlib.sha256(SOURCE.read_bytes() + " ".join(FLAGS).encode()).hexdigest()[:16]
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raftlog"
+    target = home / f"shim-{version}.so"
+    if target.exists():
+        return target
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home) as name:
+            built = Path(name, "shim.so")
+            command = [compiler, *FLAGS, "-o", str(built), str(SOURCE), "-ldl"]
+            subprocess.run(command, check=True, capture_output=True, text=True)
+            built.replace(target)
+    except subprocess.CalledProcessError as error:
+        raise ShimFailed(f"{compiler} failed: {error.stderr.strip()}") from error
+    except OSError as error:
+        raise ShimFailed(f"the library cannot be built: {error}") from error
+    return target
+
+
+def _compiler() -> str | None:
+    return shutil.which("cc") or shutil.which("gcc")
+
+
+class Shim:
+    """Faults of the process that runs with ``environment``, and of its child processes.
+
+    Only files below ``directory``, the data directory, are affected; the clock is that of the whole process.
+    The control file is beside that directory. Raises ``ShimFailed``.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        below = directory.resolve()
+        below.parent.mkdir(parents=True, exist_ok=True)
+        control = below.with_name(f"{below.name}.faults")
+        control.write_bytes(bytes(_SIZE))
+        with control.open("r+b") as file:
+            self._mapped = mmap.mmap(file.fileno(), _SIZE)
+        self.environment = {
+            "LD_PRELOAD": str(library()),
+            "CHAOS_FAULTS_BELOW": str(below),
+            "CHAOS_FAULTS_CONTROL": str(control),
+        }
+
+    def slow(self, delay_ms: int) -> None:
+        """Each write and each sync takes this much longer."""
+        self._set("slow_ms", delay_ms)
+
+    def full(self, is_full: bool) -> None:
+        """Writes beyond the end of a file fail with ENOSPC, and no free bytes are reported."""
+        self._set("full", is_full)
+
+    def failing_sync(self, pattern: str) -> None:
+        """Syncs of files whose path contains this pattern fail with EIO; an empty pattern ends it."""
+        encoded = pattern.encode()
+        if len(encoded) >= _PATTERN_BYTES:
+            raise ValueError(f"a pattern has at most {_PATTERN_BYTES - 1} bytes")
+        self._set("failing_sync", False)
+        self._mapped[_PATTERN_AT:] = encoded.ljust(_PATTERN_BYTES, b"\0")
+        self._set("failing_sync", bool(encoded))
+
+    def lying_sync(self, lies: bool) -> None:
+        """Syncs succeed without effect: a power loss takes what they should have kept."""
+        self._set("lying_sync", lies)
+
+    def clock_offset(self, offset_ms: int) -> None:
+        """The wall clock is moved by so much; the monotonic clock and times of files are not."""
+        self._set("clock_offset_ms", offset_ms)
+
+    def heal(self) -> None:
+        """End all faults; the effects remain counted."""
+        for field in _FIELDS:
+            if field not in EFFECTS:
+                self._set(field, 0)
+
+    def effects(self) -> dict[str, int]:
+        """How many calls each kind of fault has changed since this object was made."""
+        return {name: self._get(name) for name in EFFECTS}
+
+    def _set(self, field: str, value: int) -> None:
+        _WORD.pack_into(self._mapped, _FIELDS.index(field) * _WORD.size, value)
+
+    def _get(self, field: str) -> int:
+        found: int = _WORD.unpack_from(self._mapped, _FIELDS.index(field) * _WORD.size)[0]
+        return found

@@ -1,0 +1,112 @@
+"""A disk that loses its power: what was synced survives, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.harness import power, power_cycles
+from chaos.harness.controls import lying_fsync
+from chaos.harness.power import PowerDisk
+from chaos.history import Outcome
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _powered() -> None:
+    if reason := power.missing():
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def disk(directory: Path) -> Iterator[PowerDisk]:
+    with PowerDisk(directory / "disk", size_mb=16) as disk:
+        yield disk
+
+
+def write(path: Path, data: bytes, *, sync: bool) -> None:
+    with path.open("ab", buffering=0) as file:
+        file.write(data)
+        if sync:
+            os.fsync(file.fileno())
+
+
+def test_synced_bytes_survive_and_others_do_not(disk: PowerDisk) -> None:
+    write(disk.directory / "a", b"synced", sync=True)
+    write(disk.directory / "a", b" and not synced", sync=False)
+    write(disk.directory / "b", b"never synced", sync=False)
+    disk.lose_power()
+    lost = disk.restore()
+    assert (disk.directory / "a").read_bytes() == b"synced"
+    assert not (disk.directory / "b").exists()
+    assert lost == {
+        disk.directory / "a": len(b" and not synced"),
+        disk.directory / "b": len(b"never synced"),
+    }
+
+
+def test_a_disk_without_power_refuses_writes(disk: PowerDisk) -> None:
+    disk.lose_power()
+    with pytest.raises(OSError, match="Input/output error"):
+        write(disk.directory / "a", b"late", sync=True)
+    assert disk.restore() == {}
+
+
+def test_power_is_lost_many_times(disk: PowerDisk) -> None:
+    for number in range(5):
+        write(disk.directory / "a", bytes([number]), sync=True)
+        write(disk.directory / "a", b"x", sync=False)
+        disk.lose_power()
+        assert disk.restore() == {disk.directory / "a": 1}
+    assert (disk.directory / "a").read_bytes() == bytes(range(5))
+
+
+def lose_power_and_fail(disk: PowerDisk) -> None:
+    with disk:
+        disk.lose_power()
+        raise ZeroDivisionError
+
+
+def test_nothing_is_left_after_a_failure(directory: Path) -> None:
+    disk = PowerDisk(directory / "disk", size_mb=16)
+    with pytest.raises(ZeroDivisionError):
+        lose_power_and_fail(disk)
+    assert not os.path.ismount(disk.directory)
+    assert not disk.directory.with_name("disk.ext4").exists()
+    assert str(directory) not in Path("/proc/mounts").read_text()
+
+
+def test_the_harness_finds_what_a_lying_sync_loses(directory: Path) -> None:
+    if reason := lying_fsync.missing():
+        pytest.skip(reason)
+    result = lying_fsync.run(7, directory)
+    assert result.is_guilty, result
+    assert result.lost > 0
+
+
+@pytest.mark.slow
+def test_the_harness_finds_nothing_without_the_lie(directory: Path) -> None:
+    if reason := lying_fsync.missing():
+        pytest.skip(reason)
+    result = lying_fsync.run(7, directory, is_honest=True)
+    assert (result.is_guilty, result.lost) == (False, 0), result
+
+
+def test_brokers_under_load_survive_power_losses(directory: Path) -> None:
+    lines: list[str] = []
+    tally, history = power_cycles.run(2, 7, directory, lines.append)
+    assert not tally.is_broken, tally
+    assert tally.losses >= tally.cycles == len(lines) == 2
+    assert tally.acknowledged == history.count(Outcome.ACKNOWLEDGED) > 50
+
+
+def test_a_broker_that_does_not_start_is_reported(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(power_cycles, "READY_S", 0.0)
+    tally, _ = power_cycles.run(2, 7, directory, lambda line: None)
+    assert tally.cycles == 1
+    assert "is not ready" in tally.unbootable[0]
+    assert len(list((directory / "kept").glob("broker-*/lock"))) == 3
