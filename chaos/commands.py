@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import secrets
 import shlex
 import shutil
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -172,6 +174,43 @@ def faults(output: OutputOption = Format.TABLE) -> None:
     show(rows, output)
     for ability in found.values():
         click.echo(f"{ability.name}: {ability.detail}", err=True)
+
+
+class System(enum.StrEnum):
+    """Systems that lose acknowledged writes."""
+
+    LYING_FSYNC = "lying-fsync"
+    PYSYNCOBJ = "pysyncobj"
+
+
+def control(system: Annotated[System, Argument(help="What to run.")], seed: SeedOption = None) -> None:
+    """Run a system that must be found guilty of losing acknowledged writes; ends with 1 if it is not.
+
+    lying-fsync: brokers of raftlog whose disks report syncs that did not happen, and lose power. It needs root.
+    pysyncobj: a log built on the library of that name, whose leaders are killed while links are slow.
+
+    \b
+    Examples:
+      raftlog chaos control pysyncobj
+      sudo raftlog chaos control lying-fsync --seed 7
+    """
+    from chaos.harness.controls import lying_fsync, pysyncobj_log
+
+    run_system, missing = {
+        System.LYING_FSYNC: (lying_fsync.run, lying_fsync.missing()),
+        System.PYSYNCOBJ: (pysyncobj_log.run, None),
+    }[system]
+    if missing is not None:
+        wrong_usage(missing)
+    chosen_seed = secrets.randbits(32) if seed is None else seed
+    with tempfile.TemporaryDirectory(prefix="raftlog-control-") as directory:
+        found = run_system(chosen_seed, Path(directory))
+    click.echo(
+        f"verdict={'guilty' if found.is_guilty else 'not guilty'} acknowledged={found.acknowledged} "
+        f"lost={found.lost} seed={chosen_seed}: {found.detail}"
+    )
+    if not found.is_guilty:
+        raise click.exceptions.Exit(REFUSED)
 
 
 @contextmanager

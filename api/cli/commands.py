@@ -164,6 +164,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "faults",
         "List the faults, and whether this machine can inject them.",
     ),
+    "chaos control": (
+        "chaos.commands",
+        "control",
+        "Run a system that must be found guilty of losing acknowledged writes.",
+    ),
     "chaos check": (
         "chaos.commands",
         "check",

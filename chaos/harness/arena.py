@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +17,8 @@ from chaos.cluster import Cluster
 from chaos.cluster_view import ClusterFailed, ClusterView
 from chaos.harness.links import Links
 from chaos.harness.namespaces import Namespaces
+from chaos.harness.power_cycles import PoweredCluster
+from chaos.harness.shim.shim import Shim
 from raftlog.wire import bodies, paths
 
 POLL_S: Final = 0.1
@@ -32,9 +35,11 @@ class Arena:
     """What faults act on. Means that this machine does not have are None or empty."""
 
     cluster: ClusterView
-    topic: str
+    topic: str = field(default_factory=lambda: f"chaos-{secrets.token_hex(4)}")
     links: Links | None = None
     network: Namespaces | None = None
+    shims: Mapping[int, Shim] = field(default_factory=dict)
+    powered: PoweredCluster | None = None
     _held: set[int] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -18,6 +18,7 @@ from chaos.checkers import Anomaly, check
 from chaos.cluster import Cluster
 from chaos.cluster_view import ClusterFailed
 from chaos.harness.arena import Arena
+from chaos.harness.faults import FAULTS
 from chaos.harness.final_read import read_every_broker
 from chaos.harness.group_load import GroupLoad
 from chaos.harness.injector import Injector
@@ -70,9 +71,13 @@ class Run:
     def execute(self, directory: Path) -> RunRecord:
         """Run the scenario on a new cluster in this directory."""
         started = datetime.now(UTC)
-        with self.stage.open(directory, brokers=self.scenario.brokers, partitions=PARTITIONS) as arena:
+        needs = {need for planned in self.scenario.faults for need in FAULTS[planned.fault].needs}
+        brokers = self.scenario.brokers
+        with self.stage.open(directory, brokers=brokers, partitions=PARTITIONS, needs=needs) as arena:
             self._under_load(arena, directory)
-        self.anomalies += check(self.history)
+            self.anomalies += check(self.history)
+            if arena.powered and (self.anomalies or self.problems):
+                arena.powered.keep(directory / "kept")  # its disks go with the cluster
         return self._record(started)
 
     def _under_load(self, arena: Arena, directory: Path) -> None:

@@ -5,8 +5,7 @@ Decides: which abilities the harness has there, and so which faults can be injec
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import permutations
@@ -17,17 +16,21 @@ from api.addresses import RPC_PORT_STEP, Machine
 from api.cluster_files import create_machines, settings_path
 from api.settings import load_settings
 from chaos.cluster import Cluster, free_ports
-from chaos.harness import links, namespaces
+from chaos.harness import links, namespaces, power
 from chaos.harness.arena import Arena
-from chaos.harness.faults import FAULTS, NAMESPACES, PROCESSES, PROXIES
+from chaos.harness.faults import FAULTS, NAMESPACES, POWER, PROCESSES, PROXIES, SHIM
 from chaos.harness.faults.steps import Fault
 from chaos.harness.links import Link, Links
 from chaos.harness.namespaces import Namespaces, is_hub
+from chaos.harness.power_cycles import PoweredCluster
 from chaos.harness.record import Ability
 from chaos.harness.remote_cluster import RemoteCluster
+from chaos.harness.shim import shim as shims
+from chaos.harness.shim.shim import Shim
 from raftlog import Client
 
 REPLICATION: Final = 3
+DISK_MB: Final = 4_000  # at most; files are sparse
 
 
 class CannotInject(Exception):
@@ -49,6 +52,8 @@ class Stage:
         lacking: dict[str, str | None] = {
             PROCESSES: theirs,
             NAMESPACES: theirs or namespaces.missing(),
+            SHIM: theirs or shims.missing(),
+            POWER: theirs or power.missing(),
             PROXIES: links.missing()
             if not self.urls
             else None
@@ -77,43 +82,51 @@ class Stage:
         return chosen
 
     @contextmanager
-    def open(self, directory: Path, *, brokers: int, partitions: int) -> Iterator[Arena]:
-        """A running cluster with a new topic. Raises ``ClusterFailed``, ``LinksFailed``, ``RaftlogError``."""
+    def open(
+        self, directory: Path, *, brokers: int, partitions: int, needs: Collection[str] = ()
+    ) -> Iterator[Arena]:
+        """A running cluster with a new topic, and the means for faults with these needs.
+
+        Raises ``ClusterFailed``, ``LinksFailed``, ``NamespacesFailed``, ``PowerFailed``, ``RaftlogError``.
+        """
         with ExitStack() as stack:
             if self.urls:
-                cluster: Cluster | RemoteCluster = RemoteCluster(self.urls)
-                proxies = links.attach(self.proxies) if self.proxies else None
-                network = None
+                attached = links.attach(self.proxies) if self.proxies else None
+                arena = Arena(RemoteCluster(self.urls), links=attached)
             else:
-                network = stack.enter_context(Namespaces(range(1, brokers + 1))) if is_hub() else None
-                cluster, proxies = _started(directory, brokers, network, stack)
-            topic = f"chaos-{secrets.token_hex(4)}"
-            replication = min(REPLICATION, len(cluster.brokers))
-            with Client(cluster.bootstrap) as client:
-                client.topics.create(topic, partitions=partitions, replication=replication)
-            yield Arena(cluster, topic, proxies, network)
+                arena = _started(directory, brokers, needs, stack)
+            replication = min(REPLICATION, len(arena.cluster.brokers))
+            with Client(arena.cluster.bootstrap) as client:
+                client.topics.create(arena.topic, partitions=partitions, replication=replication)
+            yield arena
 
 
-def _started(
-    directory: Path, brokers: int, network: Namespaces | None, stack: ExitStack
-) -> tuple[Cluster, Links | None]:
-    """A cluster, behind proxies if this machine has them, and with each broker in its namespace."""
-    commands = {}
-    if network is not None:
+def _started(directory: Path, brokers: int, needs: Collection[str], stack: ExitStack) -> Arena:
+    """A cluster with what this machine has and the faults need: proxies, namespaces, shims, disks."""
+    network, commands = None, {}
+    if is_hub():
+        network = stack.enter_context(Namespaces(range(1, brokers + 1)))
         port = free_ports(1)
-        machines = [
-            Machine(network.address(broker), port, port + RPC_PORT_STEP) for broker in network.brokers
-        ]
+        rpc_port = port + RPC_PORT_STEP
+        machines = [Machine(network.address(broker), port, rpc_port) for broker in network.brokers]
         create_machines(directory, machines)
         commands = {broker: network.command(broker) for broker in network.brokers}
     cluster = Cluster(directory, brokers=brokers, commands=commands)
-    proxies = None
+    arena = Arena(cluster, network=network)
     if links.missing() is None:
         host = network.hub_address if network else "127.0.0.1"
-        proxies = stack.enter_context(links.started(directory, _upstreams(cluster), host))
+        arena.links = stack.enter_context(links.started(directory, _upstreams(cluster), host))
         for broker in cluster.brokers:
-            cluster.add_environment(broker, _addresses(broker, cluster.brokers, proxies))
-    return stack.enter_context(cluster), proxies
+            cluster.add_environment(broker, _addresses(broker, cluster.brokers, arena.links))
+    if SHIM in needs:
+        arena.shims = {broker: Shim(cluster.data_directory(broker)) for broker in cluster.brokers}
+        for broker, shim in arena.shims.items():
+            cluster.add_environment(broker, shim.environment)
+    if POWER in needs:
+        arena.powered = stack.enter_context(PoweredCluster(cluster, DISK_MB))
+    else:
+        stack.enter_context(cluster)
+    return arena
 
 
 def _upstreams(cluster: Cluster) -> dict[Link, str]:
