@@ -1,11 +1,12 @@
 """A disk that fails a sync: that replica's life ends, everything else goes on, a restart brings it back.
 
-The failing sync is preloaded into the brokers (``chaos.harness.shim``); without a C compiler the tests are
-skipped and say so.
+Also disks that are full or slow, and wrong clocks. The faults are preloaded into the brokers
+(``chaos.harness.shim``); without a C compiler the tests are skipped and say so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -105,4 +106,44 @@ def test_a_broker_whose_metadata_log_fails_a_sync_goes_on_and_comes_back_to_it(d
             what="it comes back to the metadata group",
         )
         create_topic(cluster.url(failed), "made-by-it", 1)
+        assert cluster.running == [1, 2, 3]
+
+
+def test_a_leader_whose_disk_is_full_refuses_until_there_is_space(directory: Path) -> None:
+    cluster = Cluster(directory / "cluster")
+    shims = preloaded(cluster)
+    with cluster:
+        create_topic(cluster.urls[0], "orders", 1)
+        produce_surely(cluster.urls, "orders", ["a"])
+        leader = cluster.leader("orders", 0)
+        shims[leader].full(True)
+        eventually(
+            lambda: produce(cluster.url(leader), "orders", ["b"], query="?timeout=1s").status == 507,
+            within_s=20,
+            what="the leader refuses records",
+        )
+        assert read_all(cluster.url(leader), "orders")[0][1] == "a"
+        shims[leader].heal()
+        produce_surely(cluster.urls, "orders", ["c"])
+        assert cluster.running == [1, 2, 3]
+
+
+def test_a_leader_serves_on_a_slow_disk_and_under_a_wrong_clock(directory: Path) -> None:
+    cluster = Cluster(directory / "cluster")
+    shims = preloaded(cluster)
+    faults: list[tuple[str, Callable[[Shim], None]]] = [
+        ("slowed", lambda shim: shim.slow(100)),
+        ("moved_clock_reads", lambda shim: shim.clock_offset(3_600_000)),
+        ("moved_clock_reads", lambda shim: shim.clock_offset(-3_600_000)),
+    ]
+    with cluster:
+        create_topic(cluster.urls[0], "orders", 1)
+        for effect, begin in faults:
+            broken = shims[cluster.leader("orders", 0)]
+            before = broken.effects()[effect]
+            begin(broken)
+            for number in range(5):
+                produce_surely(cluster.urls, "orders", [f"{effect} {number}"])
+            assert broken.effects()[effect] > before
+            broken.heal()
         assert cluster.running == [1, 2, 3]
