@@ -14,9 +14,9 @@ from chaos.harness.controls.pysyncobj_log.messages import Append, Appended, Refu
 from chaos.history import History, Outcome, Send
 
 PRODUCERS: Final = 24
-PADDING_BYTES: Final = 15_000  # random, so that the library cannot compress them away
+PADDING_BYTES: Final = 8_000  # random, so that the library cannot compress them away
 ANSWER_S: Final = 15.0
-ACKNOWLEDGED_S: Final = 8.0
+ACKNOWLEDGED_S: Final = 10.0
 PAUSE_S: Final = 0.02
 
 

@@ -95,7 +95,6 @@ async def _main(settings: Settings) -> None:
         journalFile=settings.journal,
         bindAddress=settings.own,
         connectionRetryTime=0.1,
-        sendBufferSize=8192,  # what a slow link has not taken yet stays in the process, and ends with it
         raftMinTimeout=3.0,  # longer than any cut of a link: only the end of a leader causes an election
         raftMaxTimeout=3.5,
     )
