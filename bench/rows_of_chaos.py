@@ -1,9 +1,10 @@
-"""Rows 5, 8, 9 and 12 of the scoreboard: what real clusters, disks and ports survive."""
+"""Rows 5, 6, 8, 9 and 12 of the scoreboard: what real clusters, disks and ports survive."""
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,8 @@ from typing import Any, Final
 from bench.outages import KINDS, TRIALS, outages
 from chaos.abuse.suite import run_suite as run_abuse
 from chaos.corruption.suite import run_suite
+from chaos.harness import power_cycles
+from chaos.harness.controls import lying_fsync
 
 JOBS: Final = os.cpu_count() or 1
 
@@ -53,6 +56,32 @@ def _run(brokers: int, minutes: int) -> dict[str, Any]:
         subprocess.run([*command, "--minutes", str(minutes), "--report", str(report)], check=False)
         found: dict[str, Any] = json.loads((report / "report.json").read_bytes())
         return found
+
+
+def power_losses(is_quick: bool) -> tuple[Figures, bool]:
+    """Row 6: real brokers on disks that lose what was not synced, and the same with syncs that lie."""
+    if reason := lying_fsync.missing():
+        raise RuntimeError(f"row 6 cannot be measured here: {reason}")
+    cycles, controls = (3, 1) if is_quick else (200, 20)
+    seed = secrets.randbits(32)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="raftlog-power-") as name:
+        tally, _ = power_cycles.run(cycles, seed, Path(name) / "cluster", print)
+        guilty = [lying_fsync.run(seed + n, Path(name) / f"control-{n}").is_guilty for n in range(controls)]
+    figures: Figures = {
+        "cycles": tally.cycles,
+        "brokers that lost power": tally.losses,
+        "acknowledged": tally.acknowledged,
+        "acknowledged and lost": tally.lost,
+        "anomalies": len(tally.anomalies),
+        "brokers that did not start again": len(tally.unbootable),
+        "bytes of logs that were not synced and lost": tally.bytes_lost,
+        "controls with lying syncs": controls,
+        "controls found guilty": sum(guilty),
+        "seed": seed,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    return figures, not tally.is_broken and sum(guilty) >= 0.95 * controls and not is_quick
 
 
 def unavailability(is_quick: bool) -> tuple[Figures, bool]:

@@ -186,7 +186,7 @@ class System(enum.StrEnum):
 def control(system: Annotated[System, Argument(help="What to run.")], seed: SeedOption = None) -> None:
     """Run a system that must be found guilty of losing acknowledged writes; ends with 1 if it is not.
 
-    lying-fsync: brokers of raftlog whose disks report syncs that did not happen, and lose power. It needs root.
+    lying-fsync: brokers of raftlog whose disks report syncs that did not happen, and lose power; as root.
     pysyncobj: a log built on the library of that name, whose leaders are killed while links are slow.
 
     \b
@@ -196,15 +196,12 @@ def control(system: Annotated[System, Argument(help="What to run.")], seed: Seed
     """
     from chaos.harness.controls import lying_fsync, pysyncobj_log
 
-    run_system, missing = {
-        System.LYING_FSYNC: (lying_fsync.run, lying_fsync.missing()),
-        System.PYSYNCOBJ: (pysyncobj_log.run, None),
-    }[system]
-    if missing is not None:
-        wrong_usage(missing)
+    if system is System.LYING_FSYNC and (reason := lying_fsync.missing()):
+        wrong_usage(reason)
+    module = lying_fsync if system is System.LYING_FSYNC else pysyncobj_log
     chosen_seed = secrets.randbits(32) if seed is None else seed
     with tempfile.TemporaryDirectory(prefix="raftlog-control-") as directory:
-        found = run_system(chosen_seed, Path(directory))
+        found = module.run(chosen_seed, Path(directory))
     click.echo(
         f"verdict={'guilty' if found.is_guilty else 'not guilty'} acknowledged={found.acknowledged} "
         f"lost={found.lost} seed={chosen_seed}: {found.detail}"
