@@ -34,7 +34,7 @@ HistoryArgument = Annotated[
 
 
 def check(history: HistoryArgument, output: OutputOption = Format.TABLE) -> None:
-    """Check a history for anomalies; ends with 1 if there are any.
+    """Check a history for anomalies; ends with 1 if it is invalid, and with 2 if that is unknown.
 
     A history has one operation a line, as docs/chaos.md shows. A file named *.edn is one of Jepsen's
     workload for Kafka-like logs.
@@ -45,8 +45,10 @@ def check(history: HistoryArgument, output: OutputOption = Format.TABLE) -> None
       raftlog chaos check store/latest/history.edn
     """
     from chaos.checkers import check as anomalies_of
+    from chaos.checkers import count_lost, realtime_lags, verdict
     from chaos.history import Outcome
     from chaos.history_files import InvalidHistory, read_history
+    from chaos.registers import Verdict
 
     try:
         found = read_history(history)
@@ -54,19 +56,26 @@ def check(history: HistoryArgument, output: OutputOption = Format.TABLE) -> None
         wrong_usage(str(error))
     anomalies = anomalies_of(found)
     rows = [
-        {"anomaly": anomaly.kind, "partition": anomaly.partition, "detail": anomaly.detail}
+        {
+            "anomaly": anomaly.kind,
+            "severity": anomaly.severity.value,
+            "partition": anomaly.partition,
+            "detail": anomaly.detail,
+        }
         for anomaly in anomalies
     ]
     show(rows, output)
-    kinds = Counter(anomaly.kind for anomaly in anomalies)
+    judged = verdict(anomalies)
+    kinds = Counter(anomaly.kind for anomaly in anomalies if anomaly.is_bad)
+    lag_s = max((lag_s for _, lag_s in realtime_lags(found)), default=0.0)
     click.echo(
-        f"verdict={'invalid' if anomalies else 'valid'} acknowledged={found.count(Outcome.ACKNOWLEDGED)} "
-        f"unknown={found.count(Outcome.UNKNOWN)} lost={kinds['lost write']} "
-        f"duplicated={kinds['duplicate']} anomalies={len(anomalies)}",
+        f"verdict={judged.value} acknowledged={found.count(Outcome.ACKNOWLEDGED)} "
+        f"unknown={found.count(Outcome.UNKNOWN)} lost={count_lost(anomalies)} "
+        f"duplicated={kinds['duplicate']} anomalies={kinds.total()} realtime_lag_s={lag_s:.3f}",
         err=True,
     )
-    if anomalies:
-        raise click.exceptions.Exit(REFUSED)
+    if judged is not Verdict.VALID:
+        raise click.exceptions.Exit(REFUSED if judged is Verdict.INVALID else WRONG_USAGE)
 
 
 MinutesOption = Annotated[float, Option(min=0.1, help="How long faults are injected.")]

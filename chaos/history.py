@@ -1,5 +1,8 @@
 """The history of a run as clients saw it: the only input of the checkers.
 
+A transaction is all sends and polls of one process with the same ``txn``, a number that is unique in the
+history; they have the transaction's outcome. A send or poll without a number is an operation of its own.
+
 Times are seconds of one monotonic clock. A send whose outcome is ``UNKNOWN`` may have happened
 at any time after it was invoked, or never; only a response that guarantees that nothing was written
 counts as ``FAILED``.
@@ -14,7 +17,7 @@ from itertools import chain, pairwise
 
 
 class Outcome(enum.Enum):
-    """The outcome of a send for its client."""
+    """The outcome of an operation for its client."""
 
     ACKNOWLEDGED = "acknowledged"
     FAILED = "failed"
@@ -36,6 +39,7 @@ class Send:
     completed_s: float
     outcome: Outcome
     offset: int | None = None
+    txn: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,7 @@ class Poll:
     """Consecutive records that one process read from one partition, in order.
 
     ``log_start``: the response reported that all records below are deleted, and the process continued there.
+    ``rebalanced``: the consumer group moved the partition away, or back, during the operation.
     """
 
     process: int
@@ -51,6 +56,51 @@ class Poll:
     completed_s: float
     records: tuple[tuple[int, str], ...]  # (offset, value)
     log_start: int = 0
+    outcome: Outcome = Outcome.ACKNOWLEDGED
+    txn: int | None = None
+    rebalanced: bool = False
+
+
+class AssignKind(enum.Enum):
+    """How a process gets its partitions. ``CRASH``: it loses all of them."""
+
+    ASSIGN = "assign"
+    SUBSCRIBE = "subscribe"
+    CRASH = "crash"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assign:
+    """From now on a process reads these partitions. It continues those that it had before."""
+
+    process: int
+    kind: AssignKind
+    partitions: tuple[int, ...]
+    invoked_s: float
+    completed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A consumer group's offset of a partition is set."""
+
+    group: str
+    partition: int
+    offset: int
+    invoked_s: float
+    completed_s: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A consumer group's offset of a partition is read; None if there is none."""
+
+    group: str
+    partition: int
+    offset: int | None
+    invoked_s: float
+    completed_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +124,9 @@ class History:
     polls: list[Poll] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     final: list[Poll] = field(default_factory=list)
+    assigns: list[Assign] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    committed: list[Committed] = field(default_factory=list)
     has_final_read: bool = field(default=True, compare=False)
 
     def all_polls(self) -> Iterator[Poll]:

@@ -1,22 +1,33 @@
 """Histories in files: our own, one operation a line, and those of Jepsen's workload for Kafka-like logs.
 
-A line of ours is a JSON object with ``op`` (``send``, ``poll``, ``final`` or ``look``) and the fields of
-``Send``, ``Poll`` or ``Look``; see ``chaos.history``.
+A line of ours is a JSON object with ``op`` (``send``, ``poll``, ``final``, ``look``, ``assign``, ``commit``
+or ``committed``) and the fields of ``Send``, ``Poll``, ``Look``, ``Assign``, ``Commit`` or ``Committed``; see
+``chaos.history``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from chaos.history import History, Look, Poll, Send
+from chaos.history import Assign, Commit, Committed, History, Look, Poll, Send
 
-_TYPES: Final = {"send": Send, "poll": Poll, "final": Poll, "look": Look}
+Operation = Send | Poll | Look | Assign | Commit | Committed
+
+_TYPES: Final = {
+    "send": Send,
+    "poll": Poll,
+    "final": Poll,
+    "look": Look,
+    "assign": Assign,
+    "commit": Commit,
+    "committed": Committed,
+}
 
 
 class InvalidHistory(Exception):
@@ -36,7 +47,7 @@ def read_history(path: Path) -> History:
 
         return read_jepsen(path)
     history = History()
-    lists = {"send": history.sends, "poll": history.polls, "final": history.final, "look": history.looks}
+    lists = dict(_lists(history))
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             op = "missing"
@@ -57,11 +68,16 @@ def read_history(path: Path) -> History:
 
 
 def _lines(history: History) -> Iterator[bytes]:
-    for op, operations in (
-        ("send", history.sends),
-        ("poll", history.polls),
-        ("look", history.looks),
-        ("final", history.final),
-    ):
+    for op, operations in _lists(history):
         for operation in operations:
             yield msgspec.json.encode({"op": op} | asdict(operation)) + b"\n"
+
+
+def _lists(history: History) -> Iterator[tuple[str, Sequence[Operation]]]:
+    yield "send", history.sends
+    yield "poll", history.polls
+    yield "look", history.looks
+    yield "final", history.final
+    yield "assign", history.assigns
+    yield "commit", history.commits
+    yield "committed", history.committed

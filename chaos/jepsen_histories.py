@@ -1,21 +1,20 @@
 """Histories of Jepsen's workload for Kafka-like logs (``tests/kafka.clj``), written as EDN.
 
-Decides: which of our operations says the same. A transaction is its sends and polls. A process that assigns
-or subscribes anew, crashes or is rebalanced goes on as another reader of the keys concerned, since it may
-continue elsewhere. Polls without an ``:ok`` are left out.
+Decides: which of our operations says the same. The sends and polls of one operation there have the same
+transaction number. Keys in an operation's ``:rebalance-log`` make its polls of them ``rebalanced``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import edn_format
 
-from chaos.history import History, Outcome, Poll, Send
+from chaos.history import Assign, AssignKind, History, Outcome, Poll, Send
 from chaos.history_files import InvalidHistory
 
 Op = Mapping[str, Any]
@@ -44,7 +43,6 @@ class _Translation:
         self.history = History(has_final_read=False)
         self._begun: dict[Word, Op] = {}
         self._partitions: dict[Word, int] = {}
-        self._readers: dict[tuple[Word, int], int] = {}  # by process and partition
         self._numbers = count()
 
     def add(self, op: Op) -> None:
@@ -67,24 +65,34 @@ class _Translation:
 
     def _complete(self, kind: str, begun: Op, op: Op) -> None:
         function = _name(begun["f"])
-        if function in ("assign", "subscribe", "crash"):
-            kept = (
-                {self._partition(key) for key in begun.get("value") or ()} if function != "crash" else set()
-            )
-            self._forget(begun["process"], set(self._partitions.values()) - kept)
+        if function in ("assign", "subscribe", "crash") and kind != "fail":
+            self._assign(AssignKind(function), begun, op)
         if function not in ("send", "poll", "txn"):
             return
         moved = {self._partition(key) for entry in op.get("rebalance-log") or () for key in _keys(entry)}
-        self._forget(begun["process"], moved)
-        asked_steps = begun["value"]
-        done_steps = asked_steps if kind == "fail" else op.get("value") or asked_steps
+        asked_steps, done_steps = begun["value"], op.get("value") or begun["value"]
+        txn = next(self._numbers) if function == "txn" or len(asked_steps) > 1 else None
         for asked, step in zip(asked_steps, done_steps, strict=True):
             if _name(step[0]) == "send":
-                self._send(kind, begun, op, asked, step)
-            elif kind == "ok":
-                self._poll(begun, op, step)
+                self._send(kind, begun, op, asked, step, txn)
+            else:
+                self._poll(kind, begun, op, step, moved, txn)
 
-    def _send(self, kind: str, begun: Op, op: Op, asked: Sequence[Any], step: Sequence[Any]) -> None:
+    def _assign(self, kind: AssignKind, begun: Op, op: Op) -> None:
+        keys = () if kind is AssignKind.CRASH else begun.get("value") or ()
+        self.history.assigns.append(
+            Assign(
+                process=begun["process"],
+                kind=kind,
+                partitions=tuple(self._partition(key) for key in keys),
+                invoked_s=begun["time"] / 1e9,
+                completed_s=op["time"] / 1e9,
+            )
+        )
+
+    def _send(
+        self, kind: str, begun: Op, op: Op, asked: Sequence[Any], step: Sequence[Any], txn: int | None
+    ) -> None:
         offset = step[2][0] if isinstance(step[2], Sequence) and kind != "fail" else None
         self.history.sends.append(
             Send(
@@ -95,26 +103,27 @@ class _Translation:
                 completed_s=math.inf if kind == "info" else op["time"] / 1e9,
                 outcome=_OUTCOMES[kind],
                 offset=offset,
+                txn=txn,
             )
         )
 
-    def _poll(self, begun: Op, op: Op, step: Sequence[Any]) -> None:
+    def _poll(
+        self, kind: str, begun: Op, op: Op, step: Sequence[Any], moved: set[int], txn: int | None
+    ) -> None:
         for key, pairs in (step[1] if len(step) > 1 else {}).items():
             partition = self._partition(key)
-            reader = (begun["process"], partition)
             self.history.polls.append(
                 Poll(
-                    process=self._readers.setdefault(reader, next(self._numbers)),
+                    process=begun["process"],
                     partition=partition,
                     invoked_s=begun["time"] / 1e9,
                     completed_s=op["time"] / 1e9,
                     records=tuple((offset, str(value)) for offset, value in pairs if offset is not None),
+                    outcome=_OUTCOMES[kind],
+                    txn=txn,
+                    rebalanced=partition in moved,
                 )
             )
-
-    def _forget(self, process: Word, partitions: Collection[int]) -> None:
-        for partition in partitions:
-            self._readers.pop((process, partition), None)
 
     def _partition(self, key: Word) -> int:
         return self._partitions.setdefault(key, len(self._partitions))

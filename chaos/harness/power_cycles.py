@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from chaos.checkers import Anomaly, check
+from chaos.checkers import Anomaly, check, count_lost
 from chaos.cluster import Cluster
 from chaos.cluster_view import ClusterFailed
 from chaos.harness import power
@@ -52,7 +52,7 @@ class Tally:
     @property
     def lost(self) -> int:
         """Acknowledged values that are gone."""
-        return sum(anomaly.kind == "lost write" for anomaly in self.anomalies)
+        return count_lost(self.anomalies)
 
     @property
     def is_broken(self) -> bool:

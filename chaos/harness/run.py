@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from chaos.checkers import Anomaly, check
+from chaos.checkers import Anomaly, check, count_lost, verdict
 from chaos.cluster import Cluster
 from chaos.cluster_view import ClusterFailed
 from chaos.harness.arena import Arena
@@ -27,6 +27,7 @@ from chaos.harness.report import shown
 from chaos.harness.scenario import Scenario
 from chaos.harness.stage import Stage
 from chaos.history import History, Outcome, Send
+from chaos.registers import Verdict
 from chaos.workload import Shape, Workload, WorkloadFailed
 
 PARTITIONS: Final = 12
@@ -174,9 +175,9 @@ class Run:
         return {row.partition: row.leader for row in self.leaderships}
 
     def _record(self, started: datetime) -> RunRecord:
-        bad = bool(self.anomalies)
+        found = verdict(self.anomalies)
         return RunRecord(
-            verdict="invalid" if bad else "valid" if self.is_complete else "unknown",
+            verdict=found.value if self.is_complete or found is Verdict.INVALID else "unknown",
             command=self.command,
             version=version("raftlog"),
             machine=f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
@@ -204,7 +205,7 @@ def counted(
         acknowledged=history.count(Outcome.ACKNOWLEDGED),
         failed=history.count(Outcome.FAILED),
         unknown=history.count(Outcome.UNKNOWN),
-        lost=kinds["lost write"],
+        lost=count_lost(anomalies),
         duplicated=kinds["duplicate"],
         ok_rate=_ok_rate(history.sends),
         ok_rate_quiet=_ok_rate(quiet),

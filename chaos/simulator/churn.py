@@ -66,7 +66,7 @@ class Churner(Client):
         lost = sorted(written.difference(values))
         self._written_before |= written
         if lost:
-            self.cluster.violated("H lost write", f"incarnation {self._incarnation} of {NAME}: {lost}")
+            self.cluster.violated("H lost-write", f"incarnation {self._incarnation} of {NAME}: {lost}")
         if old:
             self.cluster.violated(
                 "I15 deleted records stay deleted", f"incarnation {self._incarnation}: {old}"

@@ -14,7 +14,7 @@ from typing import Final, Unpack
 
 from api.broker import Broker
 from api.connections.listener import HttpListener
-from chaos.checkers import check
+from chaos.checkers import Severity, check
 from chaos.history import Outcome
 from chaos.simulator.administrators import Administrator, SharedNames
 from chaos.simulator.churn import Churner
@@ -115,7 +115,8 @@ class Simulation(SimulatedCluster):
         finally:
             self.loop.close()
         for anomaly in () if self.loop.is_stopped else check(self.history):  # stopped: no final reads
-            self.violated(f"H {anomaly.kind}", f"partition {anomaly.partition}: {anomaly.detail}")
+            if anomaly.severity is not Severity.NORMAL:
+                self.violated(f"H {anomaly.kind}", f"partition {anomaly.partition}: {anomaly.detail}")
         return Result(
             name=f"brokers:{self.seed}",
             faults=self.faults.counts,

@@ -122,7 +122,7 @@ def test_disks_that_lie_about_syncs_are_seen_to_lose_what_was_acknowledged() -> 
         faults_s=6.0,
         lies_about_syncs=True,
     )
-    missing = {"I6 durable quorum", "H lost write"}
+    missing = {"I6 durable quorum", "H unseen", "H read-and-lost"}
     for seed in range(30):  # usually fewer than ten
         missing -= {violation.invariant for violation in run(seed, odds).violations}
         if not missing:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from chaos.checkers import check
+from chaos.checkers import check, count_lost
 from chaos.cluster import Cluster
 from chaos.harness import power
 from chaos.harness.controls import ControlResult
@@ -56,11 +56,11 @@ def run(seed: int, directory: Path, *, is_honest: bool = False) -> ControlResult
         cluster.leader(TOPIC, 0)
         cut_short = _stop(load)
         lies = sum(shim.effects()["lied_syncs"] for shim in lying.values())
-    found = [anomaly for anomaly in check(load.history) if anomaly.kind == "lost write"]
+    lost = count_lost(check(load.history))
     return ControlResult(
         name=NAME,
-        is_guilty=bool(found and load.history.final),  # a final read without any response proves nothing
-        lost=len(found),
+        is_guilty=bool(lost and load.history.final),  # a final read without any response proves nothing
+        lost=lost,
         acknowledged=load.history.count(Outcome.ACKNOWLEDGED),
         detail=f"{lies} syncs without effect, {bytes_lost} bytes of logs lost{cut_short}",
     )

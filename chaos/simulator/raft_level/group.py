@@ -307,7 +307,7 @@ class Group:
                     asked = node.reads.pop(token)
                     if index < asked:
                         raise Broken(
-                            "H stale look", f"node {node.id} confirms {index}; {asked} was committed"
+                            "H stale-read", f"node {node.id} confirms {index}; {asked} was committed"
                         )
                 case Refused(token):
                     node.reads.pop(token, None)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos.checkers import check
-from chaos.history import History, Look, Outcome, Poll, Send
+from chaos.history import Assign, AssignKind, Commit, Committed, History, Look, Outcome, Poll, Send
 from chaos.history_files import InvalidHistory, read_history, write_history
 from raftlog.__main__ import COMMAND
 
@@ -27,6 +27,7 @@ sends = st.builds(
     completed_s=times | st.just(math.inf),
     outcome=st.sampled_from(Outcome),
     offset=st.none() | numbers,
+    txn=st.none() | numbers,
 )
 polls = st.builds(
     Poll,
@@ -36,6 +37,34 @@ polls = st.builds(
     completed_s=times,
     records=st.lists(st.tuples(numbers, texts), max_size=3).map(tuple),
     log_start=numbers,
+    outcome=st.sampled_from(Outcome),
+    txn=st.none() | numbers,
+    rebalanced=st.booleans(),
+)
+assigns = st.builds(
+    Assign,
+    process=numbers,
+    kind=st.sampled_from(AssignKind),
+    partitions=st.lists(numbers, max_size=2).map(tuple),
+    invoked_s=times,
+    completed_s=times,
+)
+commits = st.builds(
+    Commit,
+    group=texts,
+    partition=numbers,
+    offset=numbers,
+    invoked_s=times,
+    completed_s=times | st.just(math.inf),
+    outcome=st.sampled_from(Outcome),
+)
+committed = st.builds(
+    Committed,
+    group=texts,
+    partition=numbers,
+    offset=st.none() | numbers,
+    invoked_s=times,
+    completed_s=times,
 )
 looks = st.builds(Look, partition=numbers, invoked_s=times, completed_s=times, high_watermark=numbers)
 histories = st.builds(
@@ -44,6 +73,9 @@ histories = st.builds(
     polls=st.lists(polls, max_size=4),
     looks=st.lists(looks, max_size=4),
     final=st.lists(polls, max_size=2),
+    assigns=st.lists(assigns, max_size=2),
+    commits=st.lists(commits, max_size=2),
+    committed=st.lists(committed, max_size=2),
 )
 
 
@@ -61,7 +93,7 @@ def test_a_history_comes_back_as_it_was_written(
     [
         ("{", "line 2: Input data was truncated"),
         ("[]", "line 2: Expected `object`"),
-        ("{}", "line 2: op is missing; write one of send, poll, final, look"),
+        ("{}", "line 2: op is missing; write one of send, poll, final, look, assign, commit, committed"),
         ('{"op": "sent"}', "line 2: op is sent; write one of"),
         ('{"op": "send", "process": 1}', "line 2: Object missing required field `partition`"),
         ('{"op": "look", "partition": "x"}', "line 2: Expected `int`, got `str` - at `\\$.partition`"),
@@ -90,7 +122,7 @@ SENT = """
 
 def kinds(path: Path, text: str) -> list[str]:
     path.write_text(text)
-    return [anomaly.kind for anomaly in check(read_history(path))]
+    return [anomaly.kind for anomaly in check(read_history(path)) if anomaly.is_bad]
 
 
 def polled(*pairs: str, time: int = 70, process: int = 1, extra: str = "") -> str:
@@ -113,11 +145,11 @@ ASSIGN = (
     [
         ("", []),
         (polled("[0 1]", "[1 2]"), []),
-        (polled("[0 1]", "[2 3]"), ["lost write"]),  # 2 was passed over
-        (polled("[0 1]", "[1 3]"), ["re-valued offset", "lost write"]),
-        (polled("[0 1]", "[1 2]", "[2 1]"), ["duplicate"]),
-        (polled("[0 1]", "[1 2]", "[2 4]"), ["aborted read"]),
-        (polled("[0 1]", "[1 2]") + polled("[0 1]", time=80), ["reordered poll"]),
+        (polled("[0 1]", "[2 3]"), ["lost-write", "int-poll-skip"]),  # 2 was passed over
+        (polled("[0 1]", "[1 3]"), ["inconsistent-offsets", "lost-write"]),
+        (polled("[0 1]", "[1 2]", "[2 1]"), ["duplicate", "int-nonmonotonic-poll"]),
+        (polled("[0 1]", "[1 2]", "[2 4]"), ["G1a"]),
+        (polled("[0 1]", "[1 2]") + polled("[0 1]", time=80), ["nonmonotonic-poll"]),
         (polled("[0 1]", "[1 2]") + ASSIGN + polled("[0 1]", time=80), []),
         (polled("[0 1]", "[1 2]") + polled("[0 1]", time=80, extra=", :rebalance-log [{:keys [5]}]"), []),
         (polled("[0 1]", "[1 2]") + polled("[0 1]", time=80, process=2), []),
@@ -131,6 +163,22 @@ def test_a_history_of_jepsen_is_judged_as_it_is_there(
     assert kinds(path, f"[{SENT} {polls}]") == anomalies
 
 
+def test_a_transaction_of_jepsen_stays_one_operation(tmp_path: Path) -> None:
+    text = """
+{:type :invoke, :f :subscribe, :value [5], :process 1, :time 1}
+{:type :ok, :f :subscribe, :value [5], :process 1, :time 2}
+{:type :invoke, :f :txn, :value [[:poll] [:send 5 1]], :process 1, :time 3}
+{:type :ok, :f :txn, :value [[:poll {5 [[0 1]]}] [:send 5 [0 1]]], :process 1, :time 4}
+{:type :invoke, :f :crash, :value nil, :process 1, :time 5}
+{:type :info, :f :crash, :value nil, :process 1, :time 6}
+"""
+    path = tmp_path / "history.edn"
+    assert kinds(path, text) == ["precommitted-read"]
+    found = read_history(path)
+    assert [assign.kind for assign in found.assigns] == [AssignKind.SUBSCRIBE, AssignKind.CRASH]
+    assert found.polls[0].txn == found.sends[0].txn is not None
+
+
 @pytest.mark.parametrize("text", ["{:a", "{:a 1}", "7", '{:type :ok, :f :send, :process 1, :value "x"}', "}"])
 def test_an_edn_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "history.edn"
@@ -141,7 +189,7 @@ def test_an_edn_file_of_something_else_is_refused(tmp_path: Path, text: str) -> 
 
 def test_the_command_says_what_the_document_shows(tmp_path: Path) -> None:
     document = Path(__file__).parents[3].joinpath("docs", "chaos.md").read_text()
-    lines = [line for line in document.splitlines() if line.startswith('{"op"')]
+    lines = [line for line in document.splitlines() if line.startswith('{"op":"')]
     path = tmp_path / "history.jsonl"
     path.write_text("\n".join(lines))
     shown = document.split("$ raftlog chaos check history.jsonl\n")[1].split("```")[0]

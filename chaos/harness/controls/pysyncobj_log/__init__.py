@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from chaos.checkers import check
+from chaos.checkers import check, count_lost
 from chaos.harness.controls import ControlResult
 from chaos.harness.controls.pysyncobj_log.cluster import NODES, POLL_S, Cluster, ControlFailed
 from chaos.harness.controls.pysyncobj_log.load import Load
@@ -40,14 +40,14 @@ def run(seed: int, directory: Path, *, has_slow_links: bool = True) -> ControlRe
     history = History()
     rounds = asyncio.run(_run(random.Random(seed), directory, history, has_slow_links))
     anomalies = check(history)
-    lost = [anomaly for anomaly in anomalies if anomaly.kind == "lost write"]
+    lost = count_lost(anomalies)
     return ControlResult(
         name=NAME,
-        is_guilty=bool(lost),
-        lost=len(lost),
+        is_guilty=lost > 0,
+        lost=lost,
         acknowledged=history.count(Outcome.ACKNOWLEDGED),
         detail=f"leaders killed: {len(rounds)}, anomalies: {len(anomalies)}"
-        + (f", the first lost write: {lost[0].detail}" if lost else "")
+        + (f", the first: {anomalies[0].kind}, {anomalies[0].detail}" if anomalies else "")
         + "".join(f"; {trouble}" for trouble in rounds if trouble),
     )
 
