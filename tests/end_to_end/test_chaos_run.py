@@ -36,8 +36,13 @@ def told(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 
 def all_kinds(seconds: float) -> str:
-    """A scenario with every kind of fault that this machine can inject, one after another."""
-    kinds = [fault.name for fault in Stage().choose_faults([], 3)]
+    """A scenario with every kind of fault that this machine can inject, one after another.
+
+    Those that leave no broker come before the damages, which wait until the cluster is healthy again.
+    """
+    faults = Stage().choose_faults([], 3)
+    faults.sort(key=lambda fault: (fault.is_damage, fault.name in ("kill-all", "power-loss-of-all")))
+    kinds = [fault.name for fault in faults]
     lines = [f"seconds = {len(kinds) * seconds + 60}\nbrokers = 3\n"]  # damages wait until all is healthy
     for number, name in enumerate(kinds):
         lines.append(f'[[faults]]\nfault = "{name}"\nat_s = {number * seconds}\nseconds = {seconds - 1}\n')

@@ -138,10 +138,10 @@ def slicer(arena: Arena, draw: Draw) -> Steps:
 def slow_close(arena: Arena, draw: Draw) -> Steps:
     """A broker is killed, and the others hear late that their connections to it have ended."""
     broker, links = draw.broker(), _links(arena)
-    to_it = [link for link in links.all if link.target == broker]
-    with arena.hold(broker), _toxic(links, to_it, draw, SLOW_CLOSE, delay=draw.rng.choice((1000, 3000))):
+    own = [link for link in links.all if broker in (link.source, link.target)]
+    with arena.hold(broker), _toxic(links, own, draw, SLOW_CLOSE, delay=draw.rng.choice((1000, 3000))):
         arena.processes.kill(broker)
-        open_still = len(links.connections(to_it))
+        open_still = len(links.connections(own))
         yield f"broker {broker}"
         arena.processes.launch(broker)
     return open_still
