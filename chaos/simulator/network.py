@@ -342,6 +342,8 @@ class SimulatedTransport:
             own = self.outgoing.get(peer)
             if is_incoming and own is not None:
                 self._network.end(own, self)
+            elif own is not None and own is not connection and self not in own.ended:
+                self.receiver.peer_connected(peer)  # a real link is dialled again after its end is reported
 
     async def stop(self) -> None:
         if self._is_started:
