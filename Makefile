@@ -10,7 +10,7 @@ UNTIMED := tests/conformance tests/corruption tests/paper tests/properties tests
 # run once more, and the summary names it.
 ONCE_MORE := --reruns 1 -rR
 
-.PHONY: demo test check fix bench planted-bugs sim corruption abuse fuzz reliability slow clean
+.PHONY: demo test check fix bench planted-bugs sim corruption abuse fuzz reliability slow soak clean
 
 demo: .venv/server.stamp
 	$(PY) -m chaos.demo
@@ -52,6 +52,10 @@ sim: .venv/server.stamp
 # Row 2 takes hours, in pieces that add up until a violation: PIECE=brokers:400 adds that much.
 reliability: .venv/dev.stamp
 	$(PY) -m bench.reliability $(if $(ROW),--only $(ROW)) $(if $(PIECE),--piece $(PIECE)) $(if $(QUICK),--quick)
+
+# Real clusters of three and of five brokers under faults, an hour each: row 5. QUICK=1 takes a minute each.
+soak: .venv/dev.stamp .cache/toxiproxy-server
+	$(PY) -m bench.reliability --only 5 $(if $(QUICK),--quick)
 
 # Disks that rot: CASES of one replica, and a fifth as many of all three at different places.
 corruption: .venv/server.stamp
