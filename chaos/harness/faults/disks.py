@@ -77,4 +77,6 @@ def _shimmed(arena: Arena, draw: Draw, text: str, effect: str, begin: Callable[[
             yield f"broker {broker}: {text}"
         finally:
             shim.heal()
+        if broker not in arena.processes.running:  # one that starts on a full disk may end, and says so
+            arena.processes.launch(broker)
     return shim.effects()[effect] - before
