@@ -11,6 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -18,6 +19,7 @@ import click
 
 from api.cli.output import REFUSED, WRONG_USAGE, Format, OutputOption, show, wrong_usage
 from api.cli.parameters import Argument, Option
+from chaos.harness.controls import ControlResult
 
 if TYPE_CHECKING:
     from chaos.harness.scenario import Scenario
@@ -203,20 +205,35 @@ def control(system: Annotated[System, Argument(help="What to run.")], seed: Seed
       raftlog chaos control pysyncobj
       sudo raftlog chaos control lying-fsync --seed 7
     """
-    from chaos.harness.controls import lying_fsync, pysyncobj_log
-
-    if system is System.LYING_FSYNC and (reason := lying_fsync.missing()):
-        wrong_usage(reason)
-    module = lying_fsync if system is System.LYING_FSYNC else pysyncobj_log
     chosen_seed = secrets.randbits(32) if seed is None else seed
     with tempfile.TemporaryDirectory(prefix="raftlog-control-") as directory:
-        found = module.run(chosen_seed, Path(directory))
+        found = _run_control(system, chosen_seed, Path(directory))
     click.echo(
         f"verdict={'guilty' if found.is_guilty else 'not guilty'} acknowledged={found.acknowledged} "
         f"lost={found.lost} seed={chosen_seed}: {found.detail}"
     )
     if not found.is_guilty:
         raise click.exceptions.Exit(REFUSED)
+
+
+def _run_control(system: System, seed: int, directory: Path) -> ControlResult:
+    """What is missing for it is wrong usage."""
+    if system is System.LYING_FSYNC:
+        from chaos.harness.controls import lying_fsync
+
+        if (reason := lying_fsync.missing()) is not None:
+            wrong_usage(reason)
+        return lying_fsync.run(seed, directory)
+    if find_spec("pysyncobj") is None:
+        wrong_usage("a library is missing: pip install 'raftlog[chaos]'")
+    from chaos.harness.controls import pysyncobj_log
+
+    try:
+        return pysyncobj_log.run(seed, directory)
+    except pysyncobj_log.ControlFailed as error:
+        return ControlResult(
+            name=system.value, is_guilty=False, lost=0, acknowledged=0, detail=f"it could not be run: {error}"
+        )
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +44,9 @@ def write_history(path: Path, history: History) -> None:
 def read_history(path: Path) -> History:
     """Read a file of ours, or one of Jepsen's if its name ends with ``.edn``. Raises ``InvalidHistory``."""
     if path.suffix == ".edn":
-        from chaos.jepsen_histories import read_jepsen  # needs a library that others do not
+        if find_spec("edn_format") is None:
+            raise InvalidHistory(f"{path}: a library is missing: pip install 'raftlog[chaos]'")
+        from chaos.jepsen_histories import read_jepsen
 
         return read_jepsen(path)
     history = History()
