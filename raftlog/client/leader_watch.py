@@ -15,6 +15,8 @@ from raftlog.client.session import ANSWER_BYTES_MAX, Reply, Session
 from raftlog.errors import ConnectionLost, RaftlogError
 from raftlog.wire import media_types
 
+_ELECTION_PAUSE_S = 0.1  # between two questions while there is no leader
+
 
 async def ask_leader(
     session: Session,
@@ -30,9 +32,7 @@ async def ask_leader(
     body: bytes | None = None,
     answer_bytes_max: int = ANSWER_BYTES_MAX,
 ) -> Reply:
-    """The leader's response. After every ``patience_s`` of silence the other brokers are asked for the
-    leader.
-    """
+    """The leader's response. Every ``patience_s`` of silence the other brokers are asked for the leader."""
     try:
         async with asyncio.timeout(None) as scope:
             watch = _Watch(session, metadata, topic, partition, leader, scope, patience_s)
@@ -108,15 +108,18 @@ class _Watch:
 
     async def _look(self) -> None:
         self._session.turn_away(self._leader, ConnectionLost())
+        pause_s = self._patience_s
         try:
             view = await self._metadata.refresh(self._topic)
         except RaftlogError:
             view = None  # unknown; the silent broker may still answer
         if view is not None and self._partition < view.partition_count:
             now_leads, term = view.leaders[self._partition], self._term_in(view)
-            if now_leads is not None:
-                if now_leads != self._leader or term > self._term:  # it was unknown, or is later
-                    self._scope.reschedule(self._loop.time())
-                    return
+            if now_leads is None:
+                pause_s = _ELECTION_PAUSE_S
+            elif now_leads != self._leader or term > self._term:  # it was unknown, or is later
+                self._scope.reschedule(self._loop.time())
+                return
+            else:
                 self._term = term
-        self._timer = self._loop.call_later(self._patience_s, self._doubt)
+        self._timer = self._loop.call_later(pause_s, self._doubt)

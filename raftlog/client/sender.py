@@ -27,7 +27,9 @@ _logger = logging.getLogger(__name__)
 _NO_IDENTITY = (-1, -1, -1)
 _PROOF_LASTS_S = 60.0  # after a longer silence a partition sends one by one again
 _TIMER_SLACK_S = 0.001  # timers may fire slightly early, and nothing would wake a batch again
-_PATIENCE_S = 1.0  # of silence before other brokers are asked for the leader
+_PATIENCE_MIN_S = 0.2  # of silence before other brokers are asked for the leader
+_PATIENCE_ANSWERS = 4  # or as many usual answers, so that brokers which are busy are not asked as well
+_USUAL_WEIGHT = 1 / 8  # of the newest answer in the usual time, as in TCP's estimate (RFC 6298)
 _ANSWER_MARGIN_S = 1.0  # the broker's timeout is shorter than the client's by this
 
 
@@ -89,6 +91,7 @@ class PartitionSender:
         self._attempts: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._last_answer_at = 0.0
+        self._usual_s = 0.0  # the usual time to an answer, smoothed
         timeout_ms = round(session.request_timeout_s * 1_000)
         self._query = f"?acks={options.acks}&route=none&timeout={timeout_ms}ms"
         self._path = paths.partition_records(queue.topic, queue.partition) + self._query
@@ -183,8 +186,9 @@ class PartitionSender:
                 f"no broker named the leader of {self.queue.topic}/{self.queue.partition}: {error}"
             ) from error
         self._encode(in_flight, identity)
-        left_s = max(deadline - self._clock.monotonic(), 0.01)
-        return await ask_leader(
+        began = self._clock.monotonic()
+        left_s = max(deadline - began, 0.01)
+        reply = await ask_leader(
             self._session,
             self._metadata,
             self.queue.topic,
@@ -193,9 +197,11 @@ class PartitionSender:
             "POST",
             self._path,
             body=in_flight.encoded,
-            patience_s=_PATIENCE_S,
+            patience_s=max(_PATIENCE_MIN_S, _PATIENCE_ANSWERS * self._usual_s),
             timeout_s=min(self._session.request_timeout_s + _ANSWER_MARGIN_S, left_s),
         )
+        self._usual_s += _USUAL_WEIGHT * (self._clock.monotonic() - began - self._usual_s)
+        return reply
 
     async def _identity(self, in_flight: InFlightBatch) -> tuple[int, int, int]:
         if not self._options.is_idempotent:

@@ -116,10 +116,13 @@ class Session:
             self._http = None
 
     def learn_brokers(self, urls: Sequence[str]) -> None:
-        """Also use these brokers from now on; the bootstrap addresses stay."""
-        known = set(urls) | set(self._bootstrap)
-        kept = [url for url in self._urls if url in known]
-        self._urls = deque([*kept, *(url for url in urls if url not in kept)])
+        """Use these brokers from now on, and the bootstrap addresses only when all of them fail.
+
+        A bootstrap address may be another name of a broker which was turned away by its own.
+        """
+        kept = [url for url in self._urls if url in urls]
+        new = [url for url in urls if url not in kept]
+        self._urls = deque([*kept, *new, *(url for url in self._bootstrap if url not in urls)])
 
     async def ask(
         self,
@@ -240,12 +243,13 @@ class Session:
         )
 
     def turn_away(self, base: str, error: RaftlogError) -> None:
-        """Use another broker first from now on, if this error may be about the broker.
+        """Use this broker last from now on, if the error may be about the broker.
 
         One that knows no leader may be cut off from the others.
         """
-        if isinstance(error, NotSent | ConnectionLost | Draining | NoLeader) and self._urls[0] == base:
-            self._urls.rotate(-1)
+        if isinstance(error, NotSent | ConnectionLost | Draining | NoLeader) and base in self._urls:
+            self._urls.remove(base)
+            self._urls.append(base)
 
 
 def _unreached(base: str, error: aiohttp.ClientError) -> str:

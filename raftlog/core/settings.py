@@ -7,8 +7,8 @@ from typing import Final
 
 from raftlog.types import NodeId
 
-ELECTION_TICKS: Final = 15  # silence after which a leader is lost; elections start within twice as long
-HEARTBEAT_TICKS: Final = 3  # several fit into an election timeout, or one lost message causes an election
+ELECTION_TICKS: Final = 9  # silence after which a leader is lost; elections start within twice as long
+HEARTBEAT_TICKS: Final = 2  # several fit into an election timeout, or one lost message causes an election
 QUIET_TICKS: Final = 40  # an idle group becomes quiescent after this time
 
 

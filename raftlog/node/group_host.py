@@ -65,8 +65,8 @@ class HostSettings:
     """Times of a broker's groups. Every broker of a cluster should use the same."""
 
     tick_ms: int = TICK_MS
-    heartbeat_ticks: int = HEARTBEAT_TICKS  # 150 ms
-    election_ticks: int = ELECTION_TICKS  # 750 to 1,500 ms, drawn for every election
+    heartbeat_ticks: int = HEARTBEAT_TICKS  # 100 ms
+    election_ticks: int = ELECTION_TICKS  # 450 to 900 ms, drawn for every election
     quiet_ticks: int = QUIET_TICKS  # a group with nothing outstanding becomes quiescent after 2 s
     transfer_s: float = 3.0  # how long a stop waits for other leaders
     catch_up_bytes_per_s: int = 100 << 20  # to members that are far behind; 0 for no limit

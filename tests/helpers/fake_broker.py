@@ -336,7 +336,8 @@ class FakeBroker:
 
     async def _partitions(self, request: web.Request) -> web.Response:
         topic = self._topic_named(request)
-        leader = self.cluster.leader if self.cluster.known_leader is None else self.cluster.known_leader
+        known = self.cluster.known_leader
+        leader = (self.cluster.leader if known is None else known) or None  # broker 0: an election is held
         return _json(
             bodies.PartitionList(
                 [

@@ -12,6 +12,7 @@ from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.messages import AppendReply, AppendRequest, Heartbeat, Message, VoteReply
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.core.ready import FetchSnapshot, HardState, Ready, Replicate, Restored, Role, Settled, Write
+from raftlog.core.settings import ELECTION_TICKS as ELECTION_TICKS
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
 T = TypeVar("T", bound=Message)
@@ -19,7 +20,6 @@ T = TypeVar("T", bound=Message)
 ME = NodeId(1)
 TWO = NodeId(2)
 THREE = NodeId(3)
-ELECTION_TICKS = 15
 
 
 class MemberUnderTest:

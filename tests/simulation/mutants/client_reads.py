@@ -54,6 +54,27 @@ ROUTING = (
         script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
+        "brokers that are busy are asked for the leader with every batch",
+        "raftlog.client.sender:PartitionSender._post",
+        "self._usual_s += _USUAL_WEIGHT",
+        "self._usual_s += 0.0",
+        script="tests/unit/client/test_timing.py",
+    ),
+    Mutant(
+        "brokers are asked for the leader in an election as seldom as before it",
+        "raftlog.client.leader_watch:_Watch._look",
+        "pause_s = _ELECTION_PAUSE_S",
+        "pass",
+        script="tests/unit/client/test_timing.py",
+    ),
+    Mutant(
+        "a bootstrap address is used before those that brokers advertise",
+        "raftlog.client.session:Session.learn_brokers",
+        "deque([*kept, *new, *(url for url in self._bootstrap if url not in urls)])",
+        "deque([*(url for url in self._bootstrap if url not in urls), *kept, *new])",
+        script="tests/unit/client/test_session.py",
+    ),
+    Mutant(
         "the leader watch is not stopped",
         "raftlog.client.leader_watch:_Watch.stop",
         "self._timer.cancel()",
@@ -69,8 +90,8 @@ ROUTING = (
     Mutant(
         "the same dead broker is used without end",
         "raftlog.client.session:Session.turn_away",
-        "self._urls.rotate(-1)",
-        "pass",
+        "self._urls.append(base)",
+        "self._urls.appendleft(base)",
         script="tests/unit/client/test_session.py",
     ),
     Mutant(

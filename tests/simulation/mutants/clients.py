@@ -361,8 +361,8 @@ SENDING = (
     Mutant(
         "the bootstrap addresses are forgotten once brokers are known",
         "raftlog.client.session:Session.learn_brokers",
-        "if url in known",
-        "if url in urls",
+        "*(url for url in self._bootstrap if url not in urls)",
+        "",
         script="tests/unit/client/test_session.py",
     ),
     Mutant(

@@ -294,7 +294,7 @@ async def test_a_leader_that_hangs_is_left_once_the_others_know_of_a_later_term(
     monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """A machine that lost power leads again, and the connections of its past stay silent."""
-    monkeypatch.setattr(sender, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(sender, "_PATIENCE_MIN_S", 0.05)
     async with fake_cluster(brokers=2) as cluster, Client(cluster.urls) as client:
         producer = client.producer("orders", linger=0)
         await (await producer.send("0"))

@@ -14,7 +14,9 @@ from aiohttp import web
 from msgspec import structs
 
 from raftlog.aio import Client
+from raftlog.client.environment import Environment
 from raftlog.client.retries import FIRST_S, MAX_S, pause_s
+from raftlog.client.session import Session
 from raftlog.errors import (
     ConnectionLost,
     NoLeader,
@@ -69,6 +71,32 @@ async def test_brokers_that_were_not_named_are_found_and_used() -> None:
         cluster.leader = 2
         assert (await client.cluster.info()).brokers == 3
         assert (await client.send("orders", "y")).offset == 1
+
+
+def new_session(*bootstrap: str) -> Session:
+    """One that is never opened."""
+    return Session(bootstrap, environment=Environment(), request_timeout_s=10, retry_timeout_s=30)
+
+
+def test_bootstrap_addresses_come_after_those_that_brokers_advertise() -> None:
+    """They may be other names of the same brokers, also of the one that was turned away."""
+    session = new_session("http://balancer:1", "http://b:1")
+    session.learn_brokers(["http://a:1", "http://b:1", "http://c:1"])
+    session.turn_away("http://a:1", ConnectionLost())
+    session.turn_away("http://b:1", NoLeader())
+    assert session.preferred == "http://c:1"
+    session.learn_brokers(["http://a:1", "http://b:1", "http://c:1"])
+    for broker in ("c", "a", "b"):
+        assert session.preferred == f"http://{broker}:1"
+        session.turn_away(f"http://{broker}:1", ConnectionLost())
+    assert session.preferred == "http://balancer:1"
+
+
+def test_a_broker_that_is_turned_away_before_its_turn_is_used_last() -> None:
+    session = new_session("http://a:1", "http://b:1", "http://c:1")
+    session.turn_away("http://b:1", ConnectionLost())
+    session.turn_away("http://a:1", NoLeader())
+    assert session.preferred == "http://c:1"
 
 
 class IsolatedBroker(FakeBroker):

@@ -232,6 +232,52 @@ async def test_a_silent_leader_is_doubted_again_when_no_broker_could_be_asked() 
 
 
 @in_virtual_time
+async def test_a_silent_leader_is_left_soon_after_the_election_that_replaces_it() -> None:
+    async with connected(brokers=2) as (cluster, client):
+        producer = client.producer("orders", linger=0)
+        await (await producer.send("0"))
+        cluster.trouble(Trouble.HANG_AFTER)
+        pending = await producer.send("1")
+        while not cluster.in_flight:
+            await asyncio.sleep(0.01)
+        cluster.leader = 0  # an election is held
+        await asyncio.sleep(0.65)
+        cluster.leader, elected_at = 2, now()
+        assert (await pending).offset == 1
+        assert now() - elected_at <= 0.1
+
+
+class BusyBroker(FakeBroker):
+    """Each produce takes so long that it could be a broker that was stopped."""
+
+    looks = 0
+
+    async def _produce(self, request: web.Request) -> web.Response:
+        await asyncio.sleep(0.5)
+        return await super()._produce(request)
+
+    async def _partitions(self, request: web.Request) -> web.Response:
+        self.looks += 1
+        return await super()._partitions(request)
+
+
+@in_virtual_time
+async def test_brokers_that_always_take_long_are_not_asked_for_the_leader_as_well() -> None:
+    async with connected() as (cluster, client):
+        busy = BusyBroker(cluster, 1)
+        await cluster.brokers[1].stop()
+        cluster.brokers[1] = busy
+        await busy.start()
+        producer = client.producer("orders", linger=0)
+        looks = []
+        for number in range(20):
+            await (await producer.send(str(number)))
+            looks.append(busy.looks)
+        assert looks[0] > 1  # besides the one that every client makes
+        assert looks[10] == looks[-1] < 15
+
+
+@in_virtual_time
 async def test_a_read_has_its_time_for_retries_however_long_it_has_waited() -> None:
     # requirement: C3
     async with connected() as (cluster, client):

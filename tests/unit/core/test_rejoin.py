@@ -253,7 +253,7 @@ def test_a_log_that_was_repaired_and_is_shorter_is_brought_up_by_the_same_leader
     last = member.core.last.index
     member.feed(Propose(Token(1), 1))
     member.hear(THREE, AppendReply(term=Term(2), accepted=False, match_index=last, hint=entry(1, 1)))
-    member.tick(9)
+    member.tick(6)
     echo(member, THREE)  # so the question is put again
     member.hear(
         THREE, AppendReply(term=Term(2), accepted=False, match_index=Index(last + 1), hint=entry(1, 1))
