@@ -31,7 +31,7 @@ from chaos.registers import Verdict
 from chaos.workload import Shape, Workload, WorkloadFailed
 
 PARTITIONS: Final = 12
-SHAPE: Final = Shape(producers=12, pause_ms_max=40, live_partitions=4, rotate_s=30)
+SHAPE: Final = Shape(producers=12, records_max=6, pause_ms_max=40, live_partitions=4, rotate_s=30)
 QUIET_S: Final = 3.0  # of load without faults, before and after them
 SETTLE_S: Final = 3.0  # after a fault: what clients see then is still its effect
 HEAL_S: Final = 120.0

@@ -39,7 +39,8 @@ def _disk(name: str, inject: Inject, effect: str, need: str = SHIM, weight: floa
 
 
 def _damage(name: str, inject: Inject, effect: str) -> Fault:
-    return Fault(name, inject, effect, needs=(PROCESSES,), is_damage=True, brokers_min=3)
+    # Seldom: each waits until the cluster is healthy, and no other fault begins meanwhile.
+    return Fault(name, inject, effect, needs=(PROCESSES,), is_damage=True, brokers_min=3, weight=0.25)
 
 
 _ALL: Final = (
