@@ -2,6 +2,9 @@
 
 Decides: what is fetched next and from which partition records are handed out next. Leaves to others: which
 partitions there are, and where they begin (``core``).
+
+Half of the bound is shared by all partitions, which wait for records at the same time. The other half is for
+partitions that are behind: a few at a time are read in large chunks, since small ones cost more per record.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from raftlog.types import TopicPartition
 
 WAIT = "10s"
 CHUNK_BYTES_MIN = 64 << 10
+CATCH_UP_BYTES = 1 << 20  # of a chunk of a partition that is behind
 MESSAGE_BYTES = 300  # approximate memory of a message beside its contents
 PAUSE_S = 0.2
 
@@ -33,9 +37,23 @@ class _Source:
     position: int
     task: asyncio.Task[None] | None = None
     buffer: deque[Message] = field(default_factory=deque)
-    drained: asyncio.Event = field(default_factory=asyncio.Event)  # wakes its reader, and no other
+    drained: asyncio.Event = field(default_factory=asyncio.Event)  # or paused: wakes its reader, no other
     end: int = -1  # the high watermark of the newest response
     is_paused: bool = False
+
+    async def wait_drained(self) -> None:
+        """Return once all records have been handed out."""
+        while self.buffer:
+            await self._wait()
+
+    async def wait_drained_or_paused(self) -> None:
+        """The same; also once none will be handed out for the time being."""
+        while self.buffer and not self.is_paused:
+            await self._wait()
+
+    async def _wait(self) -> None:
+        self.drained.clear()
+        await self.drained.wait()
 
 
 class Fetching:
@@ -55,15 +73,16 @@ class Fetching:
         self._awaits_topics = awaits_topics  # they may be new, or deleted by now
         self._sources: dict[TopicPartition, _Source] = {}
         self._changed = asyncio.Event()
+        self._catching_up = asyncio.Semaphore(max(1, prefetch_bytes // 2 // CATCH_UP_BYTES))
         self.failure: RaftlogError | None = None
 
     async def start(self, positions: dict[TopicPartition, int]) -> None:
         """Read these partitions, and no others, from now on."""
         await self.stop()
-        share = max(CHUNK_BYTES_MIN, self._prefetch_bytes // max(1, len(positions)))
         for target, position in positions.items():
-            source = self._sources[target] = _Source(self._open(target), position)
-            source.task = asyncio.create_task(self._read(target, source, share))
+            self._sources[target] = _Source(self._open(target), position)
+        for source in self._sources.values():
+            source.task = asyncio.create_task(self._read(source))
 
     async def stop(self) -> None:
         """Forget all partitions and what was read ahead."""
@@ -75,19 +94,19 @@ class Fetching:
 
     async def seek(self, target: TopicPartition, position: int) -> None:
         """Continue elsewhere. Raises ``KeyError`` for a partition of another member."""
-        others = {each: source.position for each, source in self._sources.items()}
         before = self._sources[target]
         buffers = {each: source for each, source in self._sources.items() if each != target}
         if before.task is not None:
             before.task.cancel()
-        share = max(CHUNK_BYTES_MIN, self._prefetch_bytes // len(others))
         source = _Source(before.partition, position, is_paused=before.is_paused)
         self._sources = {**buffers, target: source}
-        source.task = asyncio.create_task(self._read(target, source, share))
+        source.task = asyncio.create_task(self._read(source))
 
     def pause(self, target: TopicPartition, is_paused: bool) -> None:
         """Hand out no records of a partition, or again."""
-        self._sources[target].is_paused = is_paused
+        source = self._sources[target]
+        source.is_paused = is_paused
+        source.drained.set()
         self._changed.set()
 
     @property
@@ -124,28 +143,40 @@ class Fetching:
             except TimeoutError:
                 return []
 
-    async def _read(self, target: TopicPartition, source: _Source, bytes_max: int) -> None:
-        while True:
-            while source.buffer:
-                source.drained.clear()
-                await source.drained.wait()
-            try:
-                chunk = await source.partition.read(source.position, max_bytes=bytes_max, wait=WAIT)
-            except OffsetOutOfRange as error:
-                source.position = _nearest(source.position, error)
-                continue
-            except RaftlogError as error:
-                may_come = self._awaits_topics and isinstance(error, UnknownTopic)
-                if not (error.retryable or may_come):
-                    self.failure = error
-                    self._changed.set()
-                    return
-                await asyncio.sleep(PAUSE_S)
-                continue
-            source.position, source.end = chunk.next_offset, chunk.high_watermark
-            source.buffer.extend(chunk.messages)
-            if chunk.messages:
-                self._changed.set()
+    async def _read(self, source: _Source) -> None:
+        share = max(CHUNK_BYTES_MIN, self._prefetch_bytes // 2 // max(1, len(self._sources)))
+        is_behind = False
+        try:
+            while True:
+                await source.wait_drained()
+                if is_behind:
+                    async with self._catching_up:
+                        is_behind = await self._read_once(source, max(share, CATCH_UP_BYTES))
+                        await source.wait_drained_or_paused()
+                else:
+                    is_behind = await self._read_once(source, share)
+        except RaftlogError as error:
+            self.failure = error
+            self._changed.set()
+
+    async def _read_once(self, source: _Source, bytes_max: int) -> bool:
+        """Read a chunk; whether there is more. Raises an error that stays."""
+        try:
+            chunk = await source.partition.read(source.position, max_bytes=bytes_max, wait=WAIT)
+        except OffsetOutOfRange as error:
+            source.position = _nearest(source.position, error)
+            return True
+        except RaftlogError as error:
+            may_come = self._awaits_topics and isinstance(error, UnknownTopic)
+            if not (error.retryable or may_come):
+                raise
+            await asyncio.sleep(PAUSE_S)
+            return False
+        source.position, source.end = chunk.next_offset, chunk.high_watermark
+        source.buffer.extend(chunk.messages)
+        if chunk.messages:
+            self._changed.set()
+        return not chunk.is_up_to_date
 
 
 def _nearest(position: int, error: OffsetOutOfRange) -> int:

@@ -54,6 +54,20 @@ ROUTING = (
         script="tests/unit/client/test_delivery.py",
     ),
     Mutant(
+        "a paused partition takes the place of one that is behind",
+        "raftlog.client.consumer.fetching:_Source.wait_drained_or_paused",
+        " and not self.is_paused",
+        "",
+        script="tests/unit/client/test_reading_ahead.py",
+    ),
+    Mutant(
+        "all partitions that are behind are read in large chunks at once",
+        "raftlog.client.consumer.fetching:Fetching._read",
+        "await source.wait_drained_or_paused()",
+        "pass",
+        script="tests/unit/client/test_reading_ahead.py",
+    ),
+    Mutant(
         "brokers that are busy are asked for the leader with every batch",
         "raftlog.client.sender:PartitionSender._post",
         "self._usual_s += _USUAL_WEIGHT",
