@@ -338,6 +338,6 @@ def _refused_field(header: BatchHeader, allow_append_time: bool) -> str | None:
         return f"/producer_id: is {header.producer_id}; send the id you were given, or -1 for none"
     if header.has_producer and (header.base_sequence < 0 or header.producer_epoch < 0):
         return "/base_sequence: a batch with a producer id needs a base sequence and an epoch of 0 or more"
-    if header.is_transactional and not header.has_producer:
-        return "/producer_id: a batch of a transaction needs the id of its producer"
+    if header.is_transactional:
+        return "/attributes: there are no transactions in this release; clear bit 4"
     return None

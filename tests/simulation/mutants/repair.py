@@ -38,6 +38,13 @@ REPAIR = (
         script=_CORRUPTION,
     ),
     Mutant(
+        "a batch of a transaction is stored although nothing can end it",
+        "raftlog.records.batch:_refused_field",
+        "if header.is_transactional:",
+        "if False:",
+        script="tests/unit/records/test_batch.py",
+    ),
+    Mutant(
         "a read does not compare epochs, which a checksum leaves out",
         "raftlog.records.batch:find_damage",
         "base != expected or epoch != term or",
