@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -23,6 +24,7 @@ from typing import Self
 
 from chaos.history import History, Look, Outcome, Poll, Send
 from chaos.http_client import Body, Client, Page
+from chaos.register_load import RegisterLoad
 from raftlog.errors import RaftlogError
 
 
@@ -42,6 +44,7 @@ class Shape:
     final_read_s: float = 60.0
     live_partitions: int | None = None  # producers use so many at a time (None: all), and go on to
     rotate_s: float = 60.0  # the next one after this time
+    registers: int = 0  # committed offsets that are written, and read by as many readers, at a time
 
 
 class Workload:
@@ -131,6 +134,7 @@ class Workload:
             self._failure = error
 
     async def _main(self) -> None:
+        registers = RegisterLoad(self.history, self._topic, self._stopping)
         async with asyncio.TaskGroup() as group:
             for number in range(self._shape.producers):
                 group.create_task(self._with_client(partial(self._produce, binary=number % 2 == 0)))
@@ -139,11 +143,21 @@ class Workload:
                     follow = partial(self._follow, partition=partition, binary=(partition + number) % 2 == 0)
                     group.create_task(self._with_client(follow))
             group.create_task(self._with_client(self._watch_ends))
+            for number in range(self._shape.registers):
+                group.create_task(self._with_client(partial(registers.write, writer=number)))
+                group.create_task(self._with_client(registers.read))
         await self._with_client(self._read_everything)
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(self._client([url])) for url in self._urls]
+            if not await registers.read_all(clients, time.monotonic() + self._shape.final_read_s):
+                raise WorkloadFailed("not every committed offset could be read through every broker")
 
     async def _with_client(self, work: Callable[[Client], Awaitable[None]]) -> None:
-        async with Client(self._urls, self._topic, random.Random(self._rng.getrandbits(64))) as client:
+        async with self._client(self._urls) as client:
             await work(client)
+
+    def _client(self, urls: Sequence[str]) -> Client:
+        return Client(urls, self._topic, random.Random(self._rng.getrandbits(64)))
 
     async def _produce(self, client: Client, binary: bool) -> None:
         while not self._stopping.is_set():

@@ -61,6 +61,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     unknown: int
     lost: int
     duplicated: int
+    commits: int = 0  # acknowledged ones of single offsets, each a register
+    committed_reads: int = 0  # of these registers
     ok_rate: float  # share of sends that were acknowledged
     ok_rate_quiet: float  # the same for sends that began and ended without a fault
 

@@ -31,7 +31,9 @@ from chaos.registers import Verdict
 from chaos.workload import Shape, Workload, WorkloadFailed
 
 PARTITIONS: Final = 12
-SHAPE: Final = Shape(producers=12, records_max=6, pause_ms_max=40, live_partitions=4, rotate_s=30)
+SHAPE: Final = Shape(
+    producers=12, records_max=6, pause_ms_max=40, live_partitions=4, rotate_s=30, registers=3
+)
 QUIET_S: Final = 3.0  # of load without faults, before and after them
 SETTLE_S: Final = 3.0  # after a fault: what clients see then is still its effect
 HEAL_S: Final = 120.0
@@ -207,6 +209,8 @@ def counted(
         unknown=history.count(Outcome.UNKNOWN),
         lost=count_lost(anomalies),
         duplicated=kinds["duplicate"],
+        commits=sum(commit.outcome is Outcome.ACKNOWLEDGED for commit in history.commits),
+        committed_reads=len(history.committed),
         ok_rate=_ok_rate(history.sends),
         ok_rate_quiet=_ok_rate(quiet),
     )

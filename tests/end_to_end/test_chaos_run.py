@@ -64,6 +64,7 @@ def test_every_kind_of_fault_has_an_effect_and_breaks_no_promise(directory: Path
     assert (last["verdict"], last["lost"], last["duplicated"], done.returncode) == ("valid", "0", "0", 0)
     assert int(last["acknowledged"]) > 1000
     assert record["counts"]["ok_rate_quiet"] >= 0.95
+    assert min(record["counts"]["commits"], record["counts"]["committed_reads"]) > 100
     assert Path(last["report"]).exists()
 
 

@@ -109,6 +109,8 @@ def _counts(record: RunRecord, outages: Mapping[int, Sequence[Span]]) -> Html:
         ("anomalies", count(len(record.anomalies)), bool(record.anomalies)),
         ("outcome unknown", count(counts.unknown), False),
         ("refused", count(counts.failed), False),
+        ("offsets committed", count(counts.commits), False),
+        ("committed offsets read", count(counts.committed_reads), False),
         ("of sends acknowledged", percent(counts.ok_rate), False),
         ("acknowledged without faults", percent(counts.ok_rate_quiet), False),
         ("faults injected", count(len(record.injected)), False),
