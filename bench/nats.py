@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -179,6 +180,11 @@ class Nats:
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes]
 
+    @property
+    def ports(self) -> list[int]:
+        """Where clients of the servers connect to."""
+        return self._ports
+
     async def start(self, streams: int) -> None:
         """Start the servers and create the streams."""
         first = free_ports(6)
@@ -193,7 +199,7 @@ class Nats:
                 f'jetstream {{ {sync}store_dir: "{folder}/js", max_file_store: 40GB }}\n'
                 f'cluster {{ name: c, listen: "127.0.0.1:{first + 3 + n}", routes: [{routes}] }}\n'
             )
-            self._spawn(folder)
+            self._processes.append(self._spawn(folder))
         for stream in range(streams):
             self._leaders[stream] = await self._create(stream)
 
@@ -223,16 +229,35 @@ class Nats:
             raise RuntimeError(f"NATS: {answer['error']}")
         return reader
 
+    async def request(self, subject: str, body: object) -> dict[str, object]:
+        """One request of the management interface. Raises ``OSError`` and ``TimeoutError``."""
+        running = next(n for n, process in enumerate(self._processes) if process.poll() is None)
+        connection = await self._open(running, NatsConnection)
+        try:
+            return await connection.request(subject, body)
+        finally:
+            await connection.close()
+
     async def stop(self) -> None:
         for process in self._processes:
             process.terminate()
         for process in self._processes:
             process.wait(20)
 
-    def _spawn(self, folder: Path) -> None:
-        with (folder / "log").open("wb") as log:
-            command = [str(BINARY), "-c", str(folder / "conf")]
-            self._processes.append(subprocess.Popen(command, stdout=log, stderr=log))
+    def signal(self, server: int, number: int) -> None:
+        """Send a signal to one server; after SIGKILL its process has ended."""
+        process = self._processes[server]
+        process.send_signal(number)
+        if number == signal.SIGKILL:
+            process.wait()
+
+    def start_again(self, server: int) -> None:
+        """Start a server that has ended."""
+        self._processes[server] = self._spawn(self._directory / f"n{server}")
+
+    def _spawn(self, folder: Path) -> subprocess.Popen[bytes]:
+        with (folder / "log").open("ab") as log:
+            return subprocess.Popen([str(BINARY), "-c", str(folder / "conf")], stdout=log, stderr=log)
 
     async def _open(self, server: int, kind: Callable[[], _Protocol]) -> _Protocol:
         loop = asyncio.get_running_loop()

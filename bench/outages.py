@@ -1,41 +1,58 @@
 """Row 9 of the scoreboard: how long a client is without acknowledgements when the leader fails.
 
-One client sends one record after another to one partition. In each trial its leader is killed, stopped, cut
-off or relieved; the gap is the time from the last acknowledgement before to the first one after.
+One client sends one record after another to one partition or stream. In each trial its leader is killed,
+stopped, cut off or relieved; the gap is the time from the last acknowledgement before to the first one after.
+The loop is the same for raftlog (``raftlog_outages``) and its peer (``nats_outages``).
 """
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from itertools import count, pairwise
-from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from chaos.harness.arena import Arena, Draw
-from chaos.harness.faults import FAULTS
-from chaos.harness.stage import Stage
-from raftlog import Client
-from raftlog.errors import RaftlogError
-
-TRIALS: Final = 100
-KINDS: Final = {"kill -9": "kill", "SIGSTOP": "pause", "isolation": "isolate-fully", "transfer": ""}
+KILL: Final = "kill -9"
+STOP: Final = "SIGSTOP"
+ISOLATION: Final = "isolation"
+SILENCE: Final = "isolation, packets dropped"
+TRANSFER: Final = "transfer"
 RECOVERED_S: Final = 60.0
-BEFORE_S: Final = 0.3  # of acknowledgements before a trial
-HELD_S: Final = 3.0  # a fault ends after this time
+_BEFORE_S: Final = 0.3  # of acknowledgements before a trial
+_HELD_S: Final = 2.0  # a fault ends after this time
+
+Send = Callable[[int], object]
+
+
+class Replicated(Protocol):
+    """A running cluster with one partition of three replicas."""
+
+    @property
+    def kinds(self) -> Collection[str]:
+        """The failures that can be caused here."""
+
+    def wait_healthy(self) -> None:
+        """Return once all replicas take part. Raises an error after ``RECOVERED_S``."""
+
+    def client(self) -> AbstractContextManager[Send]:
+        """A client of its own with its ordinary retries; it sends one record and waits until it is stored.
+
+        Raises an ``Exception`` if that is not known in time.
+        """
+
+    def failing(self, kind: str, trial: int) -> AbstractContextManager[None]:
+        """The failure has begun in the block, and ends with it."""
 
 
 class Acknowledgements:
-    """The times at which one client got them, with its ordinary retries."""
+    """The times at which one client got them."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, system: Replicated) -> None:
         self.times: list[float] = []
-        self._bootstrap = bootstrap
-        self._topic = topic
+        self._system = system
         self._stopping = threading.Event()
 
     @contextmanager
@@ -50,60 +67,51 @@ class Acknowledgements:
             thread.join()
 
     def _send(self) -> None:
-        with Client(self._bootstrap) as client:
+        with self._system.client() as send:
             for number in count():
                 if self._stopping.is_set():
                     return
                 try:
-                    client.send(self._topic, number, partition=0)
-                except RaftlogError:
-                    continue  # after the client's own retries: the gap goes on
+                    send(number)
+                except Exception:  # after the client's own retries: the gap goes on
+                    continue
                 self.times.append(time.monotonic())
 
-    def longest_gap_s(self, since: float) -> float:
-        """The longest time between two in succession since then; waits for one after this call."""
+    def wait_for_next(self) -> bool:
+        """Return once there is another one; false if none comes in ``RECOVERED_S``."""
         called = time.monotonic()
         while not self.times or self.times[-1] < called:
             if time.monotonic() > called + RECOVERED_S:
-                return RECOVERED_S
+                return False
             time.sleep(0.001)
+        return True
+
+    def longest_gap_s(self, since: float) -> float:
+        """The longest time between two in succession since then; waits for one after this call."""
+        if not self.wait_for_next():
+            return RECOVERED_S
         times = self.times[max(0, bisect_right(self.times, since) - 1) :]
         return max(after - before for before, after in pairwise(times))
 
 
-def measure(kind: str, trials: int) -> list[float]:
-    """The gaps of so many trials, in seconds."""
-    gaps = []
-    with (
-        tempfile.TemporaryDirectory(prefix="raftlog-outages-") as name,
-        Stage().open(Path(name), brokers=3, partitions=1) as arena,
-    ):
-        acknowledgements = Acknowledgements(arena.cluster.bootstrap, arena.topic)
-        with acknowledgements.going_on():
-            for trial in range(trials):
-                arena.wait_healthy(RECOVERED_S)
-                time.sleep(BEFORE_S)
-                gaps.append(_trial(arena, acknowledgements, KINDS[kind], trial))
-            arena.wait_healthy(RECOVERED_S)
-    return gaps
-
-
-def _trial(arena: Arena, acknowledgements: Acknowledgements, fault: str, seed: int) -> float:
-    began = time.monotonic()
-    if not fault:
-        row = arena.partitions()[0]
-        to = next(broker for broker in row.replicas if broker != row.leader)
-        with Client(arena.cluster.bootstrap) as client:
-            client.replicas.transfer_leadership(arena.topic, 0, to=to)
-        return acknowledgements.longest_gap_s(began)
-    steps = FAULTS[fault].inject(arena, Draw(arena, seed, "leader"))
-    next(steps)
-    time.sleep(HELD_S)
-    gap_s = acknowledgements.longest_gap_s(began)
-    next(steps, None)
-    return gap_s
-
-
-def outages(trials: int) -> dict[str, list[float]]:
+def outages(system: Replicated, trials: int) -> dict[str, list[float]]:
     """The gaps of each kind, in seconds, ascending."""
-    return {kind: sorted(measure(kind, trials)) for kind in KINDS}
+    acknowledgements = Acknowledgements(system)
+    with acknowledgements.going_on():
+        found = {
+            kind: sorted(_gap_s(system, acknowledgements, kind, trial) for trial in range(trials))
+            for kind in system.kinds
+        }
+        system.wait_healthy()
+    return found
+
+
+def _gap_s(system: Replicated, acknowledgements: Acknowledgements, kind: str, trial: int) -> float:
+    system.wait_healthy()
+    acknowledgements.wait_for_next()
+    time.sleep(_BEFORE_S)
+    began = time.monotonic()
+    with system.failing(kind, trial):
+        if kind != TRANSFER:
+            time.sleep(_HELD_S)
+        return acknowledgements.longest_gap_s(began)

@@ -209,7 +209,7 @@ ROWS: Final[dict[str, Measurement]] = {
     ),
     "9": Measurement(
         "Outages when a leader fails, as one client sees them",
-        "p99 of 1 s after kill -9, SIGSTOP and isolation, 100 ms for a transfer",
+        "p99 of 1 s after kill -9, SIGSTOP and isolation, 100 ms for a transfer; no needless election",
         _at_once(unavailability),
     ),
     "12": Measurement(

@@ -1,0 +1,63 @@
+"""Needless elections: of three brokers that are idle, and then as busy as clients can make them."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from chaos.cluster import Cluster
+from raftlog import Client
+from raftlog.errors import RaftlogError
+
+PARTITIONS: Final = 12
+PRODUCERS: Final = 4
+SETTLE_S: Final = 5.0
+_TOPIC: Final = "elections"
+_VALUE: Final = b"x" * 1024
+
+
+def spurious_elections(idle_s: float, busy_s: float) -> tuple[int, int, int]:
+    """How far terms rise in an idle cluster and in a busy one, and the records that this one stored."""
+    with (
+        tempfile.TemporaryDirectory(prefix="raftlog-elections-") as name,
+        Cluster(Path(name), brokers=3) as cluster,
+        Client(cluster.bootstrap) as client,
+    ):
+        client.topics.create(_TOPIC, partitions=PARTITIONS, replication=3)
+        time.sleep(SETTLE_S)
+        at_first = _terms(cluster)
+        time.sleep(idle_s)
+        idle = _terms(cluster)
+        stored = _produce(cluster.bootstrap, busy_s)
+        return idle - at_first, _terms(cluster) - idle, stored
+
+
+def _terms(cluster: Cluster) -> int:
+    """The sum over all partitions."""
+    rows = cluster.get(f"/v1/topics/{_TOPIC}/partitions")["items"]
+    assert isinstance(rows, list)
+    return sum(int(row["term"]) for row in rows)
+
+
+def _produce(bootstrap: str, seconds: float) -> int:
+    """Records that were acknowledged to as many producers as fit."""
+    ends_s = time.monotonic() + seconds
+    counts = [0] * PRODUCERS
+
+    def send(number: int) -> None:
+        with Client(bootstrap) as client, client.producer(_TOPIC) as producer:
+            while time.monotonic() < ends_s:
+                with suppress(RaftlogError):
+                    receipts = [producer.send(_VALUE) for _ in range(1000)]
+                    counts[number] += sum(receipt.result().offset >= 0 for receipt in receipts)
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(PRODUCERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(counts)
