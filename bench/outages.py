@@ -2,7 +2,7 @@
 
 One client sends one record after another to one partition or stream. In each trial its leader is killed,
 stopped, cut off or relieved; the gap is the time from the last acknowledgement before to the first one after.
-The loop is the same for raftlog (``raftlog_outages``) and its peer (``nats_outages``).
+The loop is the same for raftlog (``raftlog_outages``) and its peers (``nats_outages``, ``rabbitmq_outages``).
 """
 
 from __future__ import annotations
