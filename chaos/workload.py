@@ -62,7 +62,7 @@ class Workload:
     def __init__(
         self, urls: Sequence[str], topic: str, *, partitions: int, seed: int, shape: Shape | None = None
     ) -> None:
-        self.history = History()
+        self.history = History(has_final_read=False)
         self.refusals: Counter[str] = Counter()  # retryable answers, by their code
         self.surprises: list[str] = []  # responses that no client should ever get
         self._urls = list(urls)
@@ -256,7 +256,18 @@ class Workload:
             await asyncio.sleep(client.rng.uniform(0, 0.1))
 
     async def _read_everything(self, client: Client) -> None:
-        """The final read: from the start to beyond every offset that any client has seen."""
+        """The final read. Polls of one that is not finished are polls like any other."""
+        polls: list[Poll] = []
+        try:
+            await self._read_to_ends(client, polls)
+        except WorkloadFailed:
+            self.history.polls += [poll for poll in polls if poll.records]
+            raise
+        self.history.final += polls
+        self.history.has_final_read = True
+
+    async def _read_to_ends(self, client: Client, polls: list[Poll]) -> None:
+        """From the start of each partition to beyond every offset that any client has seen."""
         seen = dict.fromkeys(range(self._partitions), -1)
         for send in self.history.sends:
             seen[send.partition] = max(seen[send.partition], -1 if send.offset is None else send.offset)
@@ -265,19 +276,19 @@ class Workload:
         deadline = time.monotonic() + self._shape.final_read_s
         for partition, highest in seen.items():
             process, offset, end = next(self._processes), 0, -1
-            while (offset <= highest or offset < end) and self._shape.final_read_s:
+            while offset <= highest or offset < end:
+                if time.monotonic() > deadline:
+                    raise WorkloadFailed(
+                        f"partition {partition} could be read to {offset} only; {highest} had been seen"
+                    )
                 invoked_s = time.monotonic()
                 try:
                     page = await client.fetch(partition, offset, wait_ms=500, binary=False)
                 except RaftlogError as error:
                     await self._refused(client, error)
                 else:
-                    self.history.final.append(_poll(process, partition, invoked_s, page))
+                    polls.append(_poll(process, partition, invoked_s, page))
                     offset, end = page.next_offset, page.high_watermark
-                if time.monotonic() > deadline:
-                    raise WorkloadFailed(
-                        f"partition {partition} could be read to {offset} only; {highest} had been seen"
-                    )
 
     async def _refused(self, client: Client, error: RaftlogError) -> bool:
         """Note a refusal, switch to another broker and pause; False when a retry cannot help."""

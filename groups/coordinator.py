@@ -100,7 +100,11 @@ class Coordinator:
 
     def leads(self, log: Log | None) -> None:
         """This broker coordinates the groups from now on, or no longer."""
-        self._end(NotLeader(f"this broker does not lead {self._name} any more", leader=None))
+        deposed = f"this broker does not lead {self._name} any more"
+        if self._appending is not None:
+            for answer in self._appending.answers:
+                self._answer(Answer(answer.request_id, CommitUnknown(f"{deposed}; repeat the request")))
+        self._end(NotLeader(deposed, leader=None))
         self._log = log
         self.tally.rebalances.clear()
         if log is not None:
@@ -164,7 +168,7 @@ class Coordinator:
         self._carry_out()
 
     def _end(self, reason: RaftlogError) -> None:
-        """All that wait are told; what is being appended may still be committed."""
+        """All that wait are told."""
         self._coordination = self._appending = self._next = None
         if self._timer is not None:
             self._timer.cancel()

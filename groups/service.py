@@ -15,7 +15,7 @@ from msgspec import Struct
 from groups.coordinator import Coordinator
 from groups.ports import OffsetsTopic
 from groups.records import TOPIC
-from groups.requests import Reply, Request
+from groups.requests import ReadGroup, Reply, Request
 from raftlog.errors import CommitUnknown, NoLeader, NotLeader, RaftlogError, UnknownGroup
 from raftlog.node.leader_search import InDoubt, LeaderNotFound, LeaderSearch
 from raftlog.node.rpc import Calls, decode_body, encode_body
@@ -96,13 +96,13 @@ class GroupService:
 
         try:
             return await LeaderSearch(deadline).ask(
-                lambda: self._topic.candidates(partition), ask_node, is_repeatable=lambda: True
+                lambda: self._topic.candidates(partition),
+                ask_node,
+                is_repeatable=None if isinstance(request, ReadGroup) else lambda: True,
             )
         except LeaderNotFound as failure:
             raise self._no_leader(partition, failure.last) from failure.last
-        except InDoubt as failure:
-            if failure.last is not None and failure.last.is_definite:
-                raise failure.last from None  # what the coordinator says now
+        except InDoubt as failure:  # also where the coordinator refuses the repetition
             raise CommitUnknown(f"group {request.group}: its coordinator did not answer; repeat") from failure
 
     async def list_groups(self) -> list[GroupSummary]:

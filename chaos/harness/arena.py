@@ -40,7 +40,9 @@ class Arena:
     network: Namespaces | None = None
     shims: Mapping[int, Shim] = field(default_factory=dict)
     powered: PoweredCluster | None = None
+    replication: int = 3  # of the topic
     _held: set[int] = field(default_factory=set)
+    _moving: set[int] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -61,6 +63,26 @@ class Arena:
         finally:
             with self._lock:
                 self._held.difference_update(brokers)
+
+    @contextmanager
+    def hold_partition(self, draw: Draw) -> Iterator[bodies.PartitionBody]:
+        """One with all its replicas, which no other fault moves until the block ends. Raises ``NoTarget``."""
+        whole = [
+            row
+            for row in self.partitions().values()
+            if len(row.replicas) == self.replication and row.reassignment is None
+        ]
+        with self._lock:
+            rows = [row for row in whole if row.partition not in self._moving]
+            if not rows:
+                raise NoTarget("there is no partition with all replicas that no other fault moves")
+            row = draw.rng.choice(rows)
+            self._moving.add(row.partition)
+        try:
+            yield row
+        finally:
+            with self._lock:
+                self._moving.discard(row.partition)
 
     @property
     def free(self) -> list[int]:
@@ -92,6 +114,7 @@ class Arena:
                 or row.reassignment
                 or row.rejoining
                 or set(row.in_sync) != set(row.replicas)
+                or len(row.replicas) < self.replication
             ):
                 return f"partition {row.partition}: {row.in_sync} of {row.replicas} are in sync"
         for broker in self.cluster.brokers:

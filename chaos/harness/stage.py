@@ -95,9 +95,9 @@ class Stage:
                 arena = Arena(RemoteCluster(self.urls), links=attached)
             else:
                 arena = _started(directory, brokers, needs, stack)
-            replication = min(REPLICATION, len(arena.cluster.brokers))
+            arena.replication = min(REPLICATION, len(arena.cluster.brokers))
             with Client(arena.cluster.bootstrap) as client:
-                client.topics.create(arena.topic, partitions=partitions, replication=replication)
+                client.topics.create(arena.topic, partitions=partitions, replication=arena.replication)
             yield arena
 
 

@@ -13,8 +13,9 @@ import time
 
 import pytest
 
-from chaos.checkers import check
+from chaos.checkers import check, verdict
 from chaos.cluster import Cluster
+from chaos.registers import Verdict
 from chaos.workload import Shape, Workload, WorkloadFailed
 from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import create_topic, eventually, has_leaders, partitions_of
@@ -116,6 +117,22 @@ def test_every_partition_has_a_leader_after_the_whole_cluster_was_killed(cluster
     cluster.start(wait_s=60)
     for url in cluster.urls:
         eventually(lambda url=url: has_leaders(url, "orders", 12), within_s=20, what="leaders everywhere")
+
+
+@pytest.mark.e2e
+def test_a_load_that_is_broken_off_has_read_nothing_for_good_and_convicts_nobody(cluster: Cluster) -> None:
+    create_topic(cluster.urls[0], "orders", PARTITIONS)
+    load = Workload(cluster.urls, "orders", partitions=PARTITIONS, seed=SEED)
+
+    def break_off() -> None:
+        with load:
+            load.wait_for_acknowledged(300)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        break_off()
+    assert not load.history.has_final_read
+    assert verdict(check(load.history)) is not Verdict.INVALID
 
 
 def lose_records_under_load(cluster: Cluster) -> None:

@@ -11,7 +11,8 @@ from chaos.harness.faults.steps import Steps
 from raftlog import Client
 from raftlog.errors import RaftlogError
 
-TIMEOUT: Final = "5s"
+ASKED_S: Final = 30.0
+RESTORED_S: Final = 180.0  # other faults end meanwhile
 
 
 def transfer_leaders(arena: Arena, draw: Draw) -> Steps:
@@ -45,30 +46,31 @@ def transfer_leaders(arena: Arena, draw: Draw) -> Steps:
 
 def move_replicas(arena: Arena, draw: Draw) -> Steps:
     """A replica of a partition is removed, or moved to another broker, and put back at the end."""
-    rows = arena.partitions()
-    if not rows:
-        raise NoTarget("no broker describes the partitions")
-    partition = draw.rng.choice(sorted(rows))
-    before = rows[partition].replicas
-    leaving = draw.rng.choice(before)
-    spare = [broker for broker in arena.cluster.brokers if broker not in before]
-    wanted = [broker for broker in before if broker != leaving] + draw.rng.sample(spare, min(1, len(spare)))
-    with Client(arena.cluster.bootstrap) as client:
-        _set_replicas(client, arena.topic, partition, wanted)
-        yield f"partition {partition}: {before} to {wanted}"
-        row = arena.partitions().get(partition)
-        _set_replicas(client, arena.topic, partition, before)
-    return int(row is not None and (set(row.replicas) != set(before) or row.reassignment is not None))
+    with arena.hold_partition(draw) as row, Client(arena.cluster.bootstrap) as client:
+        before = row.replicas
+        leaving = draw.rng.choice(before)
+        spare = [broker for broker in arena.cluster.brokers if broker not in before]
+        wanted = [broker for broker in before if broker != leaving]
+        wanted += draw.rng.sample(spare, min(1, len(spare)))
+        try:
+            _set_replicas(client, arena.topic, row.partition, wanted, ASKED_S)
+        except (RaftlogError, TimeoutError) as error:
+            _set_replicas(client, arena.topic, row.partition, before, RESTORED_S)  # it may have been done
+            raise NoTarget(f"the replicas of partition {row.partition} could not be set: {error}") from error
+        yield f"partition {row.partition}: {before} to {wanted}"
+        now = arena.partitions().get(row.partition)
+        _set_replicas(client, arena.topic, row.partition, before, RESTORED_S)
+    return int(now is not None and (set(now.replicas) != set(before) or now.reassignment is not None))
 
 
-def _set_replicas(client: Client, topic: str, partition: int, brokers: list[int]) -> None:
-    """Until it is accepted. Raises ``NoTarget`` when it is not in time."""
-    deadline = time.monotonic() + 30
+def _set_replicas(client: Client, topic: str, partition: int, brokers: list[int], within_s: float) -> None:
+    """Until it is accepted. Raises the last error when it is not in time."""
+    deadline = time.monotonic() + within_s
     while True:
         try:
             client.replicas.set(topic, partition, brokers)
             return
-        except (RaftlogError, TimeoutError) as error:
+        except (RaftlogError, TimeoutError):
             if time.monotonic() > deadline:
-                raise NoTarget(f"the replicas of {topic}/{partition} could not be set: {error}") from error
+                raise
             time.sleep(0.2)

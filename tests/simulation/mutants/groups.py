@@ -49,6 +49,13 @@ GROUPS = (
         script=_REBALANCES,
     ),
     Mutant(
+        "a commit that is being appended is reported as not stored when the coordinator is deposed",
+        "groups.coordinator:Coordinator.leads",
+        "for answer in self._appending.answers:",
+        "for answer in self._appending.answers[:0]:",
+        script="tests/unit/groups/test_commits_in_doubt.py",
+    ),
+    Mutant(
         "each look after a stall of the coordinator waits for heartbeats again",
         "groups.coordinator:Coordinator._tick",
         "self._hears_until_s is None and ",
