@@ -4,7 +4,8 @@ A link has a direction: broker 1 dials broker 2 through another proxy than broke
 broker has one proxy for its clients. Frames from 1 to 2 travel on the connection that 1 dialled, so to cut
 one direction is to cut one proxy.
 
-Needs the server of toxiproxy 2.x (``toxiproxy-server``); ``missing`` tells how to install it.
+Needs the server of toxiproxy 2.x (``toxiproxy-server``); ``missing`` tells how to install it. A server of our
+own that hangs is started again (``proxy_server``), with the cuts and toxics that faults want.
 """
 
 from __future__ import annotations
@@ -14,17 +15,15 @@ import re
 import shutil
 import subprocess
 import threading
-import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from chaos.cluster import free_ports
-from chaos.cluster_view import POLL_S
+from chaos.harness.proxy_server import ProxyServer, ServerFailed
 
 if TYPE_CHECKING:
     from toxiproxy import Toxiproxy
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 SERVER: Final = "toxiproxy-server"
 PACKAGE: Final = "github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0"
 IMAGE: Final = "ghcr.io/shopify/toxiproxy:2.5.0"
-START_S: Final = 10.0
+REQUEST_S: Final = 30.0  # the server itself gives up after 25
 _BYTES: Final = re.compile(r"bytes_(?:sent|received):(\d+)")
 
 
@@ -72,23 +71,35 @@ def missing() -> str | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Toxic:
+    kind: str
+    stream: str
+    attributes: Mapping[str, int]
+
+
 class Links:
     """The proxies of a running server, which are named ``1-to-2`` and, for clients, ``0-to-2``.
 
-    All methods raise ``LinksFailed``. ``host`` is where others reach the proxies.
+    All methods raise ``LinksFailed``. ``host`` is where others reach the proxies. Requests to the server only
+    carry out what ``_cuts`` and ``_toxics`` say.
     """
 
-    def __init__(self, server: Toxiproxy, host: str) -> None:
+    def __init__(self, server: Toxiproxy, host: str, own: ProxyServer | None = None) -> None:
+        """``own``: the process of the server, if it is ours."""
         self.host = host
-        self._proxies = {_link(name): proxy for name, proxy in server.proxies().items()}
-        self._ports = {link: int(proxy.listen.rpartition(":")[2]) for link, proxy in self._proxies.items()}
-        self._cuts = dict.fromkeys(self._proxies, 0)  # how many faults cut a link
-        self._lock = threading.Lock()
+        self.restarts = 0  # of a server that hung; each ends all connections
+        self.own = own
+        listens = {_link(name): proxy.listen for name, proxy in server.proxies().items()}
+        self._ports = {link: int(listen.rpartition(":")[2]) for link, listen in listens.items()}
+        self._cuts = dict.fromkeys(self._ports, 0)  # how many faults cut a link
+        self._toxics: dict[tuple[Link, str], _Toxic] = {}
+        self._lock = threading.RLock()
 
     @property
     def all(self) -> list[Link]:
         """All links, those of clients first."""
-        return sorted(self._proxies)
+        return sorted(self._ports)
 
     def port(self, link: Link) -> int:
         """Where the source of a link connects to."""
@@ -114,7 +125,7 @@ class Links:
             new = [link for link in links if self._cuts[link] == 1]
             ended = len(self.connections(new)) if new else 0
             for link in new:
-                self._proxies[link].disable()
+                self._enable(link, False)
             return ended
 
     def restore(self, links: Iterable[Link]) -> None:
@@ -123,17 +134,17 @@ class Links:
             for link in links:
                 self._cuts[link] -= 1
                 if self._cuts[link] == 0:
-                    self._proxies[link].enable()
+                    self._enable(link, True)
 
     def add_toxic(self, link: Link, name: str, kind: str, stream: str, **attributes: int) -> None:
         """A toxic of toxiproxy with a name of its own, on the bytes ``upstream`` or ``downstream``."""
-        self._proxies[link].add_toxic(name=name, type=kind, stream=stream, attributes=attributes)
-        if self._proxies[link].get_toxic(name) is None:
-            raise LinksFailed(f"toxiproxy has no toxic {name!r} of type {kind!r} on link {link}")
+        toxic = self._toxics[link, name] = _Toxic(kind, stream, attributes)
+        self._ask(lambda: _add(link, name, toxic))
 
     def remove_toxic(self, link: Link, name: str) -> None:
         """It no longer affects the link."""
-        self._proxies[link].destroy_toxic(name)
+        self._toxics.pop((link, name), None)
+        self._ask(lambda: _remove(link, name))
 
     def connections(self, links: Iterable[Link]) -> dict[str, int]:
         """Open connections of the sources of these links, and the bytes that each has passed so far."""
@@ -144,6 +155,74 @@ class Links:
             " ".join(line.split()[2:4]): sum(int(number) for number in _BYTES.findall(line))
             for line in shown.splitlines()
         }
+
+    def _enable(self, link: Link, enabled: bool) -> None:
+        self._ask(lambda: _enable(link, enabled))
+
+    def _ask(self, request: Callable[[], None]) -> None:
+        """Send a request; start a server that hangs again.
+
+        Where a toxic is removed from a connection that has ended, the server may wait for it for ever, and
+        then answers no request about this proxy, or 503 without JSON (its issues 427 and 558).
+        """
+        from toxiproxy.exceptions import InvalidToxic
+
+        restarts = self.restarts
+        try:
+            request()
+        except InvalidToxic as error:
+            raise LinksFailed(f"toxiproxy refuses a toxic: {error}") from error
+        except (OSError, ValueError) as error:  # those of requests and of json
+            with self._lock:
+                if self.restarts == restarts:
+                    self._start_again(error)
+
+    def _start_again(self, reason: Exception) -> None:
+        if self.own is None:
+            raise LinksFailed(f"the proxy server hangs: {reason}; start it again") from reason
+        try:
+            self.own.start_again()
+        except ServerFailed as failure:
+            raise LinksFailed(str(failure)) from failure
+        self.restarts += 1
+        for link, count in self._cuts.items():
+            if count:
+                _enable(link, False)
+        for (link, name), toxic in [*self._toxics.items()]:
+            _add(link, name, toxic)
+
+
+def _enable(link: Link, enabled: bool) -> None:
+    from toxiproxy.api import APIConsumer
+
+    url = f"/proxies/{_name(link)}"
+    _check(APIConsumer.post(url, json={"enabled": enabled}, timeout=REQUEST_S).json(), url)
+
+
+def _add(link: Link, name: str, toxic: _Toxic) -> None:
+    from toxiproxy.api import APIConsumer
+    from toxiproxy.exceptions import ProxyExists
+
+    url = f"/proxies/{_name(link)}/toxics"
+    wanted = {"name": name, "type": toxic.kind, "stream": toxic.stream, "attributes": dict(toxic.attributes)}
+    with suppress(ProxyExists):  # it was added when the server was started again
+        _check(APIConsumer.post(url, json=wanted, timeout=REQUEST_S).json(), url)
+
+
+def _remove(link: Link, name: str) -> None:
+    from toxiproxy.api import APIConsumer
+    from toxiproxy.exceptions import NotFound
+
+    url = f"/proxies/{_name(link)}/toxics/{name}"
+    with suppress(NotFound):  # the server was started again without it
+        if not APIConsumer.delete(url, timeout=REQUEST_S):
+            raise ValueError(f"{url} was not removed")
+
+
+def _check(answer: object, url: str) -> None:
+    """Each change is answered with the new state."""
+    if not isinstance(answer, dict) or "name" not in answer:
+        raise ValueError(f"{url}: {answer}")
 
 
 def attach(api: str) -> Links:
@@ -169,27 +248,16 @@ def started(directory: Path, upstreams: Mapping[Link, str], host: str = "127.0.0
     program = find_server()
     if program is None:
         raise LinksFailed(missing())
-    first = free_ports(len(upstreams) + 1)
-    with (directory / "toxiproxy.log").open("ab") as log:
-        process = subprocess.Popen(
-            [program, "-port", str(first)], stdout=log, stderr=log, env={**os.environ, "LOG_LEVEL": "info"}
-        )
+    own = ProxyServer(
+        program, directory / "toxiproxy.log", host, {_name(one): to for one, to in upstreams.items()}
+    )
     try:
-        server = Toxiproxy()
-        server.update_api_consumer("127.0.0.1", first)
-        deadline = time.monotonic() + START_S
-        while not server.running():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise LinksFailed(
-                    f"the proxy server did not start: {directory / 'toxiproxy.log'} has its output"
-                )
-            time.sleep(POLL_S)
-        for port, (link, upstream) in enumerate(sorted(upstreams.items()), first + 1):
-            server.create(upstream=upstream, name=_name(link), listen=f"{host}:{port}")
-        yield Links(server, host)
+        own.start()
+        yield Links(Toxiproxy(), host, own)
+    except ServerFailed as failure:
+        raise LinksFailed(str(failure)) from failure
     finally:
-        process.terminate()
-        process.wait()
+        own.stop()
 
 
 def _name(link: Link) -> str:

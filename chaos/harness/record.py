@@ -83,5 +83,6 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     anomalies: tuple[ShownAnomaly, ...]
     problems: tuple[str, ...]
+    proxy_restarts: int = 0  # of a proxy server that hung; each ended all connections
     left_out: tuple[str, ...] = ()  # faults that had nothing to happen to, and why
     history_offset_s: float  # what to subtract from times of the history (``history.jsonl``) to get ours

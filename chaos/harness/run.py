@@ -67,6 +67,7 @@ class Run:
     left_out: list[str] = field(default_factory=list)
     anomalies: list[Anomaly] = field(default_factory=list)
     injected: list[Injected] = field(default_factory=list)
+    proxy_restarts: int = 0
     is_complete: bool = False  # the final read has seen every broker
     _start_s: float = field(default_factory=time.monotonic)
     _phase_name: str = "start"
@@ -105,6 +106,7 @@ class Run:
         self.history = load.history
         self.injected = sorted(injector.injected, key=lambda fault: fault.begun_s)
         self.left_out = injector.left_out
+        self.proxy_restarts = links.restarts if links else 0
         self.problems += [*injector.problems, *load.surprises]
         if isinstance(arena.cluster, Cluster):
             self.problems += arena.cluster.broken()
@@ -192,6 +194,7 @@ class Run:
             counts=counted(self.history, self.anomalies, self.injected, self._start_s),
             anomalies=shown(self.history, self.anomalies, self._start_s),
             problems=tuple(self.problems),
+            proxy_restarts=self.proxy_restarts,
             left_out=tuple(self.left_out),
             history_offset_s=self._start_s,
         )

@@ -1,0 +1,98 @@
+"""The proxies of chaos runs when their server hangs: it is started again with all that it had."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from chaos.harness import links as links_module
+from chaos.harness.links import Link, LinksFailed, missing, started
+
+pytestmark = [pytest.mark.e2e, pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+
+DELAY_MS = 300
+
+
+@contextmanager
+def echo_server() -> Iterator[str]:
+    """The address of a server that sends back what it gets, on one connection at a time."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with connection, suppress(OSError):
+                    while data := connection.recv(100):
+                        connection.sendall(data)
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.close()
+
+
+def echo_s(port: int) -> float | None:
+    """How long an answer takes; None without one."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            began = time.monotonic()
+            connection.sendall(b"x")
+            return time.monotonic() - began if connection.recv(1) else None
+    except OSError:
+        return None
+
+
+def hang(pid: int) -> None:
+    """Stop a process; all of its threads have stopped on return."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")
+    while not all(
+        (task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir()
+    ):
+        time.sleep(0.001)
+
+
+def test_a_server_that_hangs_is_started_again_with_cuts_and_toxics(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links_module, "REQUEST_S", 0.5)
+    slow, cut, plain = Link(1, 2), Link(2, 1), Link(0, 1)
+    with echo_server() as upstream, started(directory, dict.fromkeys((slow, cut, plain), upstream)) as links:
+        links.add_toxic(slow, "late", "latency", "upstream", latency=DELAY_MS)
+        links.cut([cut])
+        ports = [links.port(link) for link in links.all]
+        assert links.own is not None
+        hang(links.own.pid)
+        links.add_toxic(plain, "late as well", "latency", "upstream", latency=DELAY_MS)
+        assert links.restarts == 1
+        assert [links.port(link) for link in links.all] == ports
+        for link in (slow, plain):
+            assert (echo_s(links.port(link)) or 0) >= DELAY_MS / 1000
+        assert echo_s(links.port(cut)) is None
+        links.remove_toxic(slow, "late")
+        links.restore([cut])
+        for link in (slow, cut):
+            took_s = echo_s(links.port(link))
+            assert took_s is not None
+            assert took_s < DELAY_MS / 1000
+        hang(links.own.pid)
+        links.remove_toxic(plain, "late as well")
+        assert links.restarts == 2
+        assert (echo_s(links.port(plain)) or 9) < DELAY_MS / 1000
+
+
+def test_a_toxic_that_does_not_exist_is_refused(directory: Path) -> None:
+    with echo_server() as upstream, started(directory, {Link(1, 2): upstream}) as links:
+        with pytest.raises(LinksFailed, match="refuses"):
+            links.add_toxic(Link(1, 2), "x", "drought", "upstream")
+        assert links.restarts == 0
