@@ -62,7 +62,9 @@ class Story:
 
     def do_cluster(self, plain: list[str], named: Arguments) -> None:
         """``cluster 3 election_ticks=15``: so many members with empty logs."""
-        self.settings = {name: int(value) for name, value in named.items()}
+        self.settings = {"election_ticks": 15, "heartbeat_ticks": 3} | {
+            name: int(value) for name, value in named.items()
+        }
         self.voters = frozenset(NodeId(number) for number in range(1, int(plain[0]) + 1))
         for node in sorted(self.voters):
             self.nodes[node] = self._opened(node, Disk(initial_membership=Membership(self.voters)))

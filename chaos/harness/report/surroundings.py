@@ -11,7 +11,7 @@ from typing import Final
 from chaos.checkers import Anomaly
 from chaos.harness.record import ShownAnomaly
 from chaos.harness.report.numbers import duration, exact_moment
-from chaos.history import History, Look, Outcome, Poll, Send
+from chaos.history import Commit, Committed, History, Look, Outcome, Poll, Send
 
 OPERATIONS_MAX: Final = 12
 _SENDS_MAX: Final = 6
@@ -22,7 +22,7 @@ _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 _OFFSET: Final = re.compile(r"\b(?:offset|at|and|after|was) (\d+)\b")
 
 Key = tuple[int, str | int]  # a value or an offset of a partition
-Operation = Send | Poll | Look
+Operation = Send | Poll | Look | Commit | Committed
 
 
 def shown(history: History, anomalies: Sequence[Anomaly], start_s: float = 0.0) -> tuple[ShownAnomaly, ...]:
@@ -90,6 +90,10 @@ def _named(history: History, partitions: set[int]) -> Iterator[tuple[Operation, 
     for look in history.looks:
         if look.partition in partitions:
             yield look, (look.high_watermark,)
+    offsets: list[Commit | Committed] = [*history.commits, *history.committed]
+    for one in offsets:
+        if one.partition in partitions:
+            yield one, (f"{one.group} = {one.offset}",)
 
 
 def _lines(found: dict[Key, list[Operation]], keys: set[Key], start_s: float) -> tuple[str, ...]:
@@ -113,6 +117,11 @@ def _line(operation: Operation, names: set[str | int], start_s: float) -> str:
     begun = f"{exact_moment(max(0.0, operation.invoked_s - start_s)):>9}"
     took = duration(operation.completed_s - operation.invoked_s)
     match operation:
+        case Commit():
+            what = f"commit  {operation.group} = {operation.offset} {operation.outcome.value} after {took}"
+            return f"{begun}  {what}"
+        case Committed():
+            return f"{begun}  committed  {operation.group} = {operation.offset} after {took}"
         case Send():
             end = f" at {operation.offset}" if operation.offset is not None else ""
             after = "" if operation.outcome is Outcome.UNKNOWN else f" after {took}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from chaos.checkers import Anomaly
+from chaos.checkers import Anomaly, check
 from chaos.harness.report import shown, surroundings
 from chaos.harness.report.surroundings import mentioned
-from chaos.history import History, Look, Outcome, Poll, Send
+from chaos.history import Commit, Committed, History, Look, Outcome, Poll, Send
 
 
 def send(value: str, at_s: float, offset: int | None, partition: int = 0) -> Send:
@@ -87,3 +87,31 @@ def test_the_first_anomalies_of_each_kind_are_shown_with_operations() -> None:
     found = shown(history, [*anomalies, Anomaly("duplicate", 0, "'7' is at 7 and 8")])
     assert [len(anomaly.operations) for anomaly in found] == [1] * 10 + [0] * 20 + [1]
     assert found[-1].kind == "duplicate"
+
+
+def test_a_committed_offset_that_is_wrong_is_shown_with_the_commits_around_it() -> None:
+    history = History()
+    for second, offset in ((1, 5), (2, 7), (5, 9)):
+        history.commits.append(
+            Commit(
+                group="g",
+                partition=3,
+                offset=offset,
+                invoked_s=second,
+                completed_s=second + 0.5,
+                outcome=Outcome.ACKNOWLEDGED,
+            )
+        )
+    for second, offset in ((1.6, 5), (3, 5), (6, 9)):
+        history.committed.append(
+            Committed(group="g", partition=3, offset=offset, invoked_s=second, completed_s=second + 0.25)
+        )
+    (found,) = shown(history, check(history))
+    assert (found.kind, found.partition) == ("committed-offset", 3)
+    assert found.detail == "'g = 5' is not linearizable; before it, 'g = 7' was committed"
+    assert [line.split(maxsplit=1)[1] for line in found.operations] == [
+        "commit  g = 5 acknowledged after 500 ms",
+        "committed  g = 5 after 250 ms",
+        "commit  g = 7 acknowledged after 500 ms",
+        "committed  g = 5 after 250 ms",
+    ]
