@@ -79,7 +79,13 @@ class RabbitOutages:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        subprocess.run(["epmd", "-kill"], env=self._environment(0), capture_output=True, check=False)
+        for _ in range(50):  # it refuses until it has noticed the end of all nodes
+            done = subprocess.run(
+                ["epmd", "-kill"], env=self._environment(0), capture_output=True, check=False
+            )
+            if not done.returncode:
+                return
+            time.sleep(0.1)
 
     def wait_healthy(self) -> None:
         """See ``Replicated``."""
