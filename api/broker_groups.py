@@ -87,6 +87,11 @@ class OffsetsTopic:
         topic = self._controller.image.topics.get(TOPIC)
         return None if topic is None else len(topic.partitions)
 
+    async def confirmed_count(self, timeout_ms: int) -> int | None:
+        """See the port: a broker that starts, or has lost its metadata, asks before it denies all groups."""
+        await self._controller.current_image(timeout_ms)
+        return self.partition_count
+
     async def create(self, timeout_ms: int) -> int:
         """Several brokers may be the first at once."""
         brokers = len(self._settings.peers)

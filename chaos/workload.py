@@ -256,39 +256,51 @@ class Workload:
             await asyncio.sleep(client.rng.uniform(0, 0.1))
 
     async def _read_everything(self, client: Client) -> None:
-        """The final read. Polls of one that is not finished are polls like any other."""
-        polls: list[Poll] = []
-        try:
-            await self._read_to_ends(client, polls)
-        except WorkloadFailed:
-            self.history.polls += [poll for poll in polls if poll.records]
-            raise
-        self.history.final += polls
-        self.history.has_final_read = True
-
-    async def _read_to_ends(self, client: Client, polls: list[Poll]) -> None:
-        """From the start of each partition to beyond every offset that any client has seen."""
+        """The final read. If the end of a log is not reached, its polls are polls like any other."""
+        if not self._shape.final_read_s:
+            return  # broken off
         seen = dict.fromkeys(range(self._partitions), -1)
         for send in self.history.sends:
             seen[send.partition] = max(seen[send.partition], -1 if send.offset is None else send.offset)
         for poll in self.history.polls:
             seen[poll.partition] = max(seen[poll.partition], poll.records[-1][0])
+        polls: list[Poll] = []
         deadline = time.monotonic() + self._shape.final_read_s
-        for partition, highest in seen.items():
-            process, offset, end = next(self._processes), 0, -1
-            while offset <= highest or offset < end:
-                if time.monotonic() > deadline:
-                    raise WorkloadFailed(
-                        f"partition {partition} could be read to {offset} only; {highest} had been seen"
-                    )
-                invoked_s = time.monotonic()
-                try:
-                    page = await client.fetch(partition, offset, wait_ms=500, binary=False)
-                except RaftlogError as error:
-                    await self._refused(client, error)
-                else:
-                    polls.append(_poll(process, partition, invoked_s, page))
-                    offset, end = page.next_offset, page.high_watermark
+        reads = {
+            partition: await self._read_to_end(client, partition, highest, deadline, polls)
+            for partition, highest in seen.items()
+        }
+        self.history.has_final_read = all(offset >= end >= 0 for offset, end in reads.values())
+        if self.history.has_final_read:
+            self.history.final += polls
+        else:
+            self.history.polls += [poll for poll in polls if poll.records]
+        for partition, (offset, end) in reads.items():
+            if offset <= seen[partition] or not offset >= end >= 0:
+                raise WorkloadFailed(
+                    f"partition {partition} could be read to {offset} only; {seen[partition]} had been seen"
+                )
+
+    async def _read_to_end(
+        self, client: Client, partition: int, highest: int, deadline: float, polls: list[Poll]
+    ) -> tuple[int, int]:
+        """Read from the start to beyond the highest offset that was seen, if the log has it.
+
+        Returns the offset behind the last record, and the end of the log; -1 for an end that is not known.
+        """
+        process, offset, end = next(self._processes), 0, -1
+        while offset <= highest or offset < end or end < 0:
+            invoked_s = time.monotonic()
+            try:
+                page = await client.fetch(partition, offset, wait_ms=500, binary=False)
+            except RaftlogError as error:
+                await self._refused(client, error)
+            else:
+                polls.append(_poll(process, partition, invoked_s, page))
+                offset, end = page.next_offset, page.high_watermark
+            if time.monotonic() > deadline:
+                break
+        return offset, end
 
     async def _refused(self, client: Client, error: RaftlogError) -> bool:
         """Note a refusal, switch to another broker and pause; False when a retry cannot help."""

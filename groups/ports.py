@@ -13,7 +13,10 @@ class OffsetsTopic(Protocol):
 
     @property
     def partition_count(self) -> int | None:
-        """None until the topic exists."""
+        """None until the topic exists, and on a broker that does not know it yet."""
+
+    async def confirmed_count(self, timeout_ms: int) -> int | None:
+        """None if the topic does not exist; otherwise it is known here. Raises ``NoLeader``."""
 
     async def create(self, timeout_ms: int) -> int:
         """Create the topic if it is missing; gives its number of partitions. Raises ``RaftlogError``."""

@@ -80,10 +80,12 @@ class GroupService:
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         count = self._topic.partition_count
-        if count is None and not creates:
-            raise UnknownGroup(f"there is no group {request.group!r}", group=request.group)
-        if count is None:
+        if count is None and creates:
             count = await self._topic.create(timeout_ms)
+        elif count is None:
+            count = await self._topic.confirmed_count(timeout_ms)
+        if count is None:
+            raise UnknownGroup(f"there is no group {request.group!r}", group=request.group)
         partition = partition_for_key(request.group.encode(), count)
 
         async def ask_node(node: NodeId) -> Reply:
@@ -107,7 +109,9 @@ class GroupService:
 
     async def list_groups(self) -> list[GroupSummary]:
         """All groups, by name. Raises ``NoLeader`` when a partition has no leader."""
-        count = self._topic.partition_count or 0
+        count = self._topic.partition_count
+        if count is None:
+            count = await self._topic.confirmed_count(LIST_MS) or 0
         found = await asyncio.gather(*(self._list_one(partition) for partition in range(count)))
         return sorted((summary for some in found for summary in some), key=lambda each: each.group)
 

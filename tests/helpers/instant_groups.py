@@ -47,6 +47,10 @@ class _OneTopic:
         self._coordinator = coordinator
         self.partition_count: int | None = None
 
+    async def confirmed_count(self, timeout_ms: int) -> int | None:
+        """There is no other broker."""
+        return self.partition_count
+
     async def create(self, timeout_ms: int) -> int:
         """Lead it from now on."""
         self._coordinator.leads(InstantLog(self._coordinator))

@@ -49,6 +49,13 @@ GROUPS = (
         script=_REBALANCES,
     ),
     Mutant(
+        "a broker that does not know the topic of offsets yet denies all groups",
+        "groups.service:GroupService.ask",
+        "count = await self._topic.confirmed_count(timeout_ms)",
+        "pass",
+        script="tests/unit/groups/test_commits_in_doubt.py",
+    ),
+    Mutant(
         "a commit that is being appended is reported as not stored when the coordinator is deposed",
         "groups.coordinator:Coordinator.leads",
         "for answer in self._appending.answers:",

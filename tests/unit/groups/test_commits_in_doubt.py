@@ -1,4 +1,4 @@
-"""A commit that may have been stored is never reported as not stored. In virtual time."""
+"""What the brokers say of commits and groups while they do not know. In virtual time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from groups.coordinator import Coordinator
-from groups.requests import Commit, OffsetCommit, ReadGroup
+from groups.requests import Commit, GroupView, OffsetCommit, ReadGroup
 from groups.service import GroupService
 from raftlog.errors import CommitUnknown, NoLeader
 from raftlog.node.rpc import Calls
@@ -37,16 +37,21 @@ class DeposedLog(InstantLog):
 
 
 class OnePartition:
-    """A topic that nobody leads any more."""
+    """A topic that this broker leads, or has led; it may not know the topic yet."""
 
-    partition_count = 1
+    def __init__(self, *, is_known: bool = True) -> None:
+        self.partition_count = 1 if is_known else None
+
+    async def confirmed_count(self, timeout_ms: int) -> int | None:
+        """As the active controller knows it."""
+        return 1
 
     async def create(self, timeout_ms: int) -> int:
         """It is there."""
         return 1
 
     def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
-        """This broker, which had led it."""
+        """This broker."""
         return (NodeId(1),)
 
 
@@ -57,10 +62,10 @@ def a_commit() -> Commit:
     )
 
 
-def service_of(coordinator: Coordinator) -> GroupService:
+def service_of(coordinator: Coordinator, topic: OnePartition | None = None) -> GroupService:
     """All groups, as this broker reaches them."""
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
-    return GroupService(NodeId(1), OnePartition(), {0: coordinator}, calls)
+    return GroupService(NodeId(1), topic or OnePartition(), {0: coordinator}, calls)
 
 
 @in_virtual_time
@@ -80,3 +85,17 @@ async def test_a_read_whose_coordinator_is_deposed_is_no_commit_in_doubt() -> No
     coordinator.leads(None)
     with pytest.raises(NoLeader):
         await service_of(coordinator).ask(ReadGroup(group="billing"), timeout_ms=5_000)
+
+
+@in_virtual_time
+async def test_a_broker_that_does_not_know_the_topic_yet_asks_before_it_denies_a_group() -> None:
+    coordinator = Coordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
+    coordinator.leads(InstantLog(coordinator))
+    service = service_of(coordinator)
+    await service.ask(a_commit(), timeout_ms=5_000)
+    service = service_of(coordinator, OnePartition(is_known=False))
+    view = await service.ask(ReadGroup(group="billing"), timeout_ms=5_000)
+    assert isinstance(view, GroupView)
+    assert [committed.offset for _, _, committed in view.offsets] == [7]
+    assert [found.group for found in await service.list_groups()] == ["billing"]
+    coordinator.leads(None)
