@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -12,6 +12,7 @@ from typing import Final
 from chaos.cluster import Cluster
 from raftlog import Client
 from raftlog.errors import RaftlogError
+from raftlog.wire import paths
 
 PARTITIONS: Final = 12
 PRODUCERS: Final = 4
@@ -38,7 +39,7 @@ def spurious_elections(idle_s: float, busy_s: float) -> tuple[int, int, int]:
 
 def _terms(cluster: Cluster) -> int:
     """The sum over all partitions."""
-    rows = cluster.get(f"/v1/topics/{_TOPIC}/partitions")["items"]
+    rows = cluster.get(paths.partitions(_TOPIC))["items"]
     assert isinstance(rows, list)
     return sum(int(row["term"]) for row in rows)
 
@@ -46,18 +47,15 @@ def _terms(cluster: Cluster) -> int:
 def _produce(bootstrap: str, seconds: float) -> int:
     """Records that were acknowledged to as many producers as fit."""
     ends_s = time.monotonic() + seconds
-    counts = [0] * PRODUCERS
 
-    def send(number: int) -> None:
+    def send(_: int) -> int:
+        stored = 0
         with Client(bootstrap) as client, client.producer(_TOPIC) as producer:
             while time.monotonic() < ends_s:
                 with suppress(RaftlogError):
                     receipts = [producer.send(_VALUE) for _ in range(1000)]
-                    counts[number] += sum(receipt.result().offset >= 0 for receipt in receipts)
+                    stored += sum(receipt.result().offset >= 0 for receipt in receipts)
+        return stored
 
-    threads = [threading.Thread(target=send, args=(number,)) for number in range(PRODUCERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return sum(counts)
+    with ThreadPoolExecutor(PRODUCERS) as pool:
+        return sum(pool.map(send, range(PRODUCERS)))

@@ -1,8 +1,8 @@
 """NATS JetStream in the loop of row 9: three servers, a stream of three replicas, ``sync_interval: always``.
 
 Its client is ``nats-py`` with all three servers and short intervals, so that it leaves a server that does not
-respond after 0.4 to 0.6 s. A publish waits 0.3 s for its acknowledgement, and is repeated with the same
-message id. There are no proxies between the servers, so they are killed and stopped, and not isolated.
+respond after 0.4 to 0.6 s. A publish waits 0.3 s for its acknowledgement. There are no proxies between the
+servers, so they are killed and stopped, and not isolated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _STREAM: Final = "s0"
 _PUBLISH_S: Final = 0.3
-_ATTEMPTS: Final = 100
 _LOOK_S: Final = 0.05
 
 
@@ -66,23 +65,7 @@ class NatsOutages:
         with asyncio.Runner() as runner:
             client = runner.run(self._connected())
             stream = client.jetstream()
-
-            async def send(number: int) -> None:
-                for attempt in range(_ATTEMPTS):
-                    try:
-                        await stream.publish(
-                            _STREAM,
-                            b"x" * 10,
-                            timeout=_PUBLISH_S,
-                            headers={"Nats-Msg-Id": str(number)},
-                        )
-                        return
-                    except Exception:  # time-outs and lost connections have many types
-                        if attempt + 1 == _ATTEMPTS:
-                            raise
-                        await asyncio.sleep(0.01)
-
-            yield lambda number: runner.run(send(number))
+            yield lambda _: runner.run(stream.publish(_STREAM, b"x" * 10, timeout=_PUBLISH_S))
             runner.run(client.close())
 
     @contextlib.contextmanager
@@ -90,7 +73,7 @@ class NatsOutages:
         """See ``Replicated``."""
         leader = asyncio.run(self._leader())
         if kind == TRANSFER:
-            asyncio.run(self._request(f"$JS.API.STREAM.LEADER.STEPDOWN.{_STREAM}"))
+            asyncio.run(self._nats.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{_STREAM}", {}))
             yield
             return
         self._nats.signal(leader, signal.SIGKILL if kind == KILL else signal.SIGSTOP)
@@ -121,16 +104,12 @@ class NatsOutages:
         )
         return client
 
-    async def _request(self, subject: str) -> dict[str, object]:
-        """One request of the management interface, by a connection of its own."""
-        return await self._nats.request(subject, {})
-
     async def _leader(self) -> int:
         found = await self._cluster()
         return int(str(found["leader"])[1:])
 
     async def _cluster(self) -> dict[str, object]:
-        answer = await self._request(f"$JS.API.STREAM.INFO.{_STREAM}")
+        answer = await self._nats.request(f"$JS.API.STREAM.INFO.{_STREAM}", {})
         cluster = answer.get("cluster")
         return cluster if isinstance(cluster, dict) else {}
 

@@ -22,6 +22,7 @@ SILENCE: Final = "isolation, packets dropped"
 TRANSFER: Final = "transfer"
 RECOVERED_S: Final = 60.0
 _BEFORE_S: Final = 0.3  # of acknowledgements before a trial
+_PAUSE_S: Final = 0.01  # after a failure
 _HELD_S: Final = 2.0  # a fault ends after this time
 
 Send = Callable[[int], object]
@@ -38,9 +39,9 @@ class Replicated(Protocol):
         """Return once all replicas take part. Raises an error after ``RECOVERED_S``."""
 
     def client(self) -> AbstractContextManager[Send]:
-        """A client of its own with its ordinary retries; it sends one record and waits until it is stored.
+        """A client of its own that sends one record and waits until it is stored.
 
-        Raises an ``Exception`` if that is not known in time.
+        Raises an ``Exception`` if that is not known in time; the next record is sent then.
         """
 
     def failing(self, kind: str, trial: int) -> AbstractContextManager[None]:
@@ -73,7 +74,8 @@ class Acknowledgements:
                     return
                 try:
                     send(number)
-                except Exception:  # after the client's own retries: the gap goes on
+                except Exception:  # of many types, after the client's own retries: the gap goes on
+                    time.sleep(_PAUSE_S)
                     continue
                 self.times.append(time.monotonic())
 

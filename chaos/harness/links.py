@@ -139,7 +139,11 @@ class Links:
     def add_toxic(self, link: Link, name: str, kind: str, stream: str, **attributes: int) -> None:
         """A toxic of toxiproxy with a name of its own, on the bytes ``upstream`` or ``downstream``."""
         toxic = self._toxics[link, name] = _Toxic(kind, stream, attributes)
-        self._ask(lambda: _add(link, name, toxic))
+        try:
+            self._ask(lambda: _add(link, name, toxic))
+        except LinksFailed:
+            del self._toxics[link, name]
+            raise
 
     def remove_toxic(self, link: Link, name: str) -> None:
         """It no longer affects the link."""

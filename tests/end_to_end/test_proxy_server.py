@@ -91,8 +91,16 @@ def test_a_server_that_hangs_is_started_again_with_cuts_and_toxics(
         assert (echo_s(links.port(plain)) or 9) < DELAY_MS / 1000
 
 
-def test_a_toxic_that_does_not_exist_is_refused(directory: Path) -> None:
-    with echo_server() as upstream, started(directory, {Link(1, 2): upstream}) as links:
+def test_a_toxic_that_does_not_exist_is_refused_and_forgotten(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links_module, "REQUEST_S", 0.5)
+    link = Link(1, 2)
+    with echo_server() as upstream, started(directory, {link: upstream}) as links:
         with pytest.raises(LinksFailed, match="refuses"):
-            links.add_toxic(Link(1, 2), "x", "drought", "upstream")
+            links.add_toxic(link, "x", "drought", "upstream")
         assert links.restarts == 0
+        assert links.own is not None
+        hang(links.own.pid)
+        links.cut([link])  # a server that is started again does not get it, either
+        assert links.restarts == 1
