@@ -1,8 +1,8 @@
 """A broker's responses to clients must be true when they are given.
 
 Decides: what a response may show and acknowledge, by the checker's own record of committed entries:
-that grows only when a member's commit index changes, so no broker is ahead of it. Leaves to others: the
-relations between several responses (``chaos.checkers``).
+that is brought up to date with every broker before a response is checked, so none is ahead of it. Leaves to
+others: the relations between several responses (``chaos.checkers``).
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class ResponseChecks:
 
     def changed(self, broker: Broker, version: int) -> None:
         """The acknowledged version is committed (I20)."""
-        self._checker.stepped(self._machines[broker.node_id])
+        self._look()
         newest = self._checker.groups[METADATA_GROUP].committed[-1]
         if version - 1 > newest.last:
             self._violated(_PROMISED, f"broker {broker.node_id} tells {version}, committed is {newest}")
@@ -161,9 +161,18 @@ class ResponseChecks:
         if end > known:
             self._violated(_SHOWN, f"{where}: {end} is reported, {known} is the committed end")
 
+    def _look(self) -> None:
+        """Record what is committed by now.
+
+        A response may come from another broker: a leader whose own file was behind the commit index when it
+        was looked at last, and has been written since.
+        """
+        for machine in self._machines.values():
+            self._checker.stepped(machine)
+
     def _record(self, broker: Broker, target: TopicPartition) -> GroupRecord | None:
         """The current record of a partition's group; None if it may be deleted."""
-        self._checker.stepped(self._machines[broker.node_id])
+        self._look()
         topic = broker.controller.image.topics.get(target.topic)
         if topic is None:
             return None
