@@ -90,6 +90,7 @@ class PartitionSender:
         self._pipeline = Pipeline(in_flight_max=in_flight_max, retries=retries)
         self._attempts: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
+        self._is_closed = False
         self._last_answer_at = 0.0
         self._usual_s = 0.0  # the usual time to an answer, smoothed
         timeout_ms = round(session.request_timeout_s * 1_000)
@@ -98,7 +99,7 @@ class PartitionSender:
 
     def pump(self) -> None:
         """Send all batches that may be sent now. Called whenever that may have changed."""
-        if self._pause is not None:
+        if self._pause is not None or self._is_closed:
             return
         pipeline = self._pipeline
         if pipeline.must_settle and not self._settle():
@@ -112,6 +113,7 @@ class PartitionSender:
 
     async def close(self) -> None:
         """Stop at once. Records without an outcome fail."""
+        self._is_closed = True  # a timer may fire while the attempts end
         if self._pause is not None:
             self._pause.cancel()
         tasks = list(self._attempts)

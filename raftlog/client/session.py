@@ -7,6 +7,7 @@ and which broker is used next. Leaves to others: the leader of a partition (``me
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import os
 from collections import deque
@@ -34,6 +35,7 @@ from raftlog.wire import headers, media_types
 from raftlog.wire.problems import Problem, read_problem
 
 CONNECT_TIMEOUT_S = 2.0
+_CLOSE_TIMEOUT_S = 1.0  # for requests on their way to a broker that reads nothing
 _REFUSED_S = 0.5  # a client without any response fails if every address refuses for this time
 ANSWER_BYTES_MAX = 16 << 20  # of a JSON response
 _PLAIN_BODY_MAX = 1 << 20  # aiohttp writes larger bodies in pieces only from files
@@ -110,10 +112,12 @@ class Session:
         )
 
     async def close(self) -> None:
-        """Close all connections."""
-        if self._http is not None:
-            await self._http.close()
-            self._http = None
+        """Close all connections. Those with data that their broker does not read are dropped."""
+        http, self._http = self._http, None
+        if http is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                    await http.close()
 
     def learn_brokers(self, urls: Sequence[str]) -> None:
         """Use these brokers from now on, and the bootstrap addresses only when all of them fail.

@@ -11,7 +11,9 @@ import pytest
 from raftlog.aio import Client, PendingReceipt, Producer
 from raftlog.client import sender
 from raftlog.errors import (
+    CommitUnknown,
     NoLeader,
+    NotSent,
     Overloaded,
     RaftlogError,
     RecordTooLarge,
@@ -307,3 +309,23 @@ async def test_a_leader_that_hangs_is_left_once_the_others_know_of_a_later_term(
             assert (await pending).offset == 1
         assert numbers_in(cluster) == [0, 1]
         await producer.close()
+
+
+@in_real_time
+async def test_no_batch_is_sent_any_more_while_a_producer_closes() -> None:
+    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+        producer = client.producer("orders", linger=0)
+        await (await producer.send("proves the producer"))  # several batches may be in flight from now on
+        cluster.trouble(*[Trouble.HANG_AFTER] * 5)
+        sent = await producer.send("hangs")
+        while cluster.in_flight < 1:
+            await asyncio.sleep(0.001)
+        kept = producer.send_nowait("kept")
+        closing = asyncio.create_task(producer.close(0))
+        flushing = asyncio.create_task(producer.flush())  # while the first attempt ends
+        await asyncio.gather(closing, flushing)
+        for pending, kind in ((sent, CommitUnknown), (kept, NotSent)):
+            with pytest.raises(kind):
+                await pending
+        assert cluster.produce_count == 2
+        cluster.release.set()

@@ -74,7 +74,7 @@ async def test_brokers_that_were_not_named_are_found_and_used() -> None:
 
 
 def new_session(*bootstrap: str) -> Session:
-    """One that is never opened."""
+    """One that the test opens, if it has to."""
     return Session(bootstrap, environment=Environment(), request_timeout_s=10, retry_timeout_s=30)
 
 
@@ -361,3 +361,18 @@ def test_pauses_are_drawn_below_a_bound_that_doubles_and_believe_the_broker() ->
     assert 0.3 <= pause_s(Overloaded(retry_after_ms=300), 1, rng) <= 0.45
     assert pause_s(NotLeader(leader_http="127.0.0.1:1"), 1, rng) == 0
     assert pause_s(None, 1, rng) == 0
+
+
+@in_real_time
+async def test_a_client_closes_although_a_broker_reads_nothing() -> None:
+    with socket.socket() as stopped:
+        stopped.bind(("127.0.0.1", 0))
+        stopped.listen()
+        session = new_session(f"http://127.0.0.1:{stopped.getsockname()[1]}")
+        await session.open()
+        request = asyncio.create_task(session.ask("POST", session.preferred + "/v1", body=bytes(64 << 20)))
+        await asyncio.sleep(0.2)  # the buffers of the connection are full
+        async with asyncio.timeout(10):
+            await session.close()
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
