@@ -68,6 +68,22 @@ def test_every_kind_of_fault_has_an_effect_and_breaks_no_promise(directory: Path
     assert Path(last["report"]).exists()
 
 
+def test_a_short_fault_of_a_link_lasts_until_there_is_traffic(directory: Path) -> None:
+    # A toxic acts on bytes, and a connection between two brokers may carry none for a while.
+    kinds = ["limit-data", "latency", "reset", "timeout"]
+    scenario = directory / "short.toml"
+    lines = [
+        f'[[faults]]\nfault = "{kind}"\nat_s = {3 * number}\nseconds = 0.01\n'
+        for number, kind in enumerate(kinds, 1)
+    ]
+    scenario.write_text("seconds = 18\nbrokers = 3\n\n" + "\n".join(lines))
+    done = chaos("run", "--scenario", scenario, "--report", directory / "report", within_s=120)
+    record = json.loads((directory / "report" / "report.json").read_text())
+    effects = {fault["fault"]: fault["effects"] for fault in record["injected"]}
+    assert set(effects) == set(kinds), (effects, done.stdout[-2000:])
+    assert min(effects.values()) > 0, effects
+
+
 def test_a_run_is_replayed(directory: Path) -> None:
     first = chaos(
         *("run", "--minutes", "0.2", "--seed", "5", "--faults", "kill,pause"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 from typing import Final
@@ -16,6 +16,7 @@ UPSTREAM: Final = "upstream"  # bytes from the one who dialled
 DOWNSTREAM: Final = "downstream"
 SLOW_CLOSE: Final = "slow_close"
 CONNECTED_S: Final = 5.0
+TRAFFIC_S: Final = 15.0
 
 
 def isolate(arena: Arena, draw: Draw) -> Steps:
@@ -95,7 +96,7 @@ def reset(arena: Arena, draw: Draw) -> Steps:
 
 def limit_data(arena: Arena, draw: Draw) -> Steps:
     """Connections of a link end after some kilobytes, often within a frame."""
-    size = draw.rng.choice((100, 1_000, 20_000))
+    size = draw.rng.choice((100, 1_000, 5_000))
     return (yield from _ended(arena, draw, f"after {size} bytes", "limit_data", bytes=size))
 
 
@@ -154,16 +155,22 @@ def _links(arena: Arena) -> Links:
 
 def _cut(links: Links, cut: Sequence[Link], target: str) -> Steps:
     """Returns the number of connections that ended. Brokers that start have none that last at first."""
-    deadline = time.monotonic() + CONNECTED_S
-    while not _lasting(links, cut):
-        if time.monotonic() > deadline:
-            raise NoTarget(f"there is no connection to cut: {target}")
+    _wait_connected(links, cut, target)
     ended = links.cut(cut)
     try:
         yield target
     finally:
         links.restore(cut)
     return ended
+
+
+def _wait_connected(links: Links, chosen: Sequence[Link], target: str) -> set[str]:
+    """Returns the connections that last. Raises ``NoTarget`` if there are none for a while."""
+    deadline = time.monotonic() + CONNECTED_S
+    while not (lasting := _lasting(links, chosen)):
+        if time.monotonic() > deadline:
+            raise NoTarget(f"there is no connection: {target}")
+    return lasting
 
 
 def _lasting(links: Links, chosen: Sequence[Link]) -> set[str]:
@@ -183,21 +190,31 @@ def _chosen(arena: Arena, draw: Draw) -> list[Link]:
 def _passing(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: int) -> Steps:
     """A toxic on links; returns the bytes that entered them meanwhile."""
     chosen, links = _chosen(arena, draw), _links(arena)
+
+    def passed_since() -> int:
+        return sum(passed - before.get(one, 0) for one, passed in links.connections(chosen).items())
+
     with _toxic(links, chosen, draw, toxic, **attributes):
         before = links.connections(chosen)
         yield f"{_text(chosen)}, {detail}"
-        after = links.connections(chosen)
-    return sum(passed - before.get(connection, 0) for connection, passed in after.items())
+        return _effects(passed_since)
 
 
 def _ended(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: int) -> Steps:
     """A toxic that ends connections; returns how many of those at the begin have ended."""
     chosen, links = _chosen(arena, draw), _links(arena)
-    before = links.connections(chosen)
+    before = _wait_connected(links, chosen, _text(chosen))
     with _toxic(links, chosen, draw, toxic, **attributes):
         yield f"{_text(chosen)}, {detail}"
-        after = links.connections(chosen)
-    return len(before.keys() - after.keys())
+        return _effects(lambda: len(before - links.connections(chosen).keys()))
+
+
+def _effects(count: Callable[[], int]) -> int:
+    """Toxics act on bytes only: a link without traffic keeps its toxic for a while, until there is some."""
+    deadline = time.monotonic() + TRAFFIC_S
+    while not (effects := count()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return effects
 
 
 @contextmanager
