@@ -1,7 +1,7 @@
 """Gives consumer groups the parts of a broker: the topic ``__offsets``, the topics that they consume.
 
-Decides: how ``__offsets`` is created. Leaves to others: groups and offsets (``groups``), serving the
-partitions (``partitions``).
+Decides: what a group may know of topics. Leaves to others: groups and offsets (``groups``), creating the
+topic (``internal_topics``), serving the partitions (``partitions``).
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Final
 
 from api.http.routes import CONFIRM_MS
 from api.http.services import ControllerPort, GatewayPort
+from api.internal_topics import CreatedTopic
 from api.settings import BrokerSettings
-from groups.coordinator import Coordinator
+from groups.coordinator import GroupCoordinator
 from groups.lag_samples import LagSamples
 from groups.offsets import GroupOffsets
 from groups.records import TOPIC
@@ -22,19 +23,13 @@ from partitions.replica.derived import DerivedState
 from partitions.routing.gateway import Gateway
 from partitions.values import FetchRequest, Start
 from raftlog.clock import Clock
-from raftlog.errors import CommitUnknown, InvalidRequest, NoLeader, RaftlogError, TopicExists
+from raftlog.errors import RaftlogError
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
 from raftlog.types import NodeId, Offset, TopicPartition
 
-CONFIG: Final[dict[str, int | str]] = {
-    "cleanup.policy": "compact",
-    "segment.bytes": 32 << 20,
-    "max.message.bytes": 16 << 20,
-}
 GONE_MAX: Final = 100_000
-REPLICAS: Final = 3  # where the cluster has so many brokers
 
 
 class BrokerGroups:
@@ -45,10 +40,17 @@ class BrokerGroups:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self.coordinators: dict[int, Coordinator] = {}  # by partition of ``__offsets``
+        self.coordinators: dict[int, GroupCoordinator] = {}  # by partition of ``__offsets``
         self._topics = ConsumedTopics(controller, gateway)
         node_id = NodeId(settings.broker_id)
-        offsets_topic = OffsetsTopic(settings, controller, gateway)
+        offsets_topic = CreatedTopic(
+            TOPIC,
+            "consumer groups",
+            controller,
+            gateway,
+            partitions=settings.groups.offsets_partitions,
+            brokers=len(settings.peers),
+        )
         self.service = GroupService(node_id, offsets_topic, self.coordinators, calls)
         self.offsets = GroupOffsets(self.service, self._topics, clock)
         self.lags = LagSamples(self._topics, clock)
@@ -58,7 +60,7 @@ class BrokerGroups:
         """The coordinator of a partition of ``__offsets`` whose replica is being opened here."""
         if target.topic != TOPIC:
             return None
-        coordinator = Coordinator(
+        coordinator = GroupCoordinator(
             str(target),
             self._clock,
             self._topics.counts,
@@ -71,58 +73,6 @@ class BrokerGroups:
         if self._topics.take(image):
             for coordinator in self.coordinators.values():
                 coordinator.partitions_changed()
-
-
-class OffsetsTopic:
-    """See ``groups.ports``."""
-
-    def __init__(self, settings: BrokerSettings, controller: Controller, gateway: Gateway) -> None:
-        self._settings = settings
-        self._controller = controller
-        self._gateway = gateway
-
-    @property
-    def partition_count(self) -> int | None:
-        """None until the topic exists."""
-        topic = self._controller.image.topics.get(TOPIC)
-        return None if topic is None else len(topic.partitions)
-
-    async def confirmed_count(self, timeout_ms: int) -> int | None:
-        """See the port: a broker that starts, or has lost its metadata, asks before it denies all groups."""
-        await self._controller.current_image(timeout_ms)
-        return self.partition_count
-
-    async def create(self, timeout_ms: int) -> int:
-        """Several brokers may be the first at once."""
-        brokers = len(self._settings.peers)
-        try:
-            topic = await self._controller.create_topic(
-                TOPIC,
-                partitions=self._settings.groups.offsets_partitions,
-                replication_factor=REPLICAS if brokers >= REPLICAS else 1,
-                config=CONFIG,
-                timeout_ms=timeout_ms,
-                internal=True,
-            )
-        except InvalidRequest as refusal:
-            raise NoLeader(
-                f"the topic {TOPIC} of consumer groups cannot be created yet: {refusal}", retry_after_ms=1_000
-            ) from refusal
-        except (TopicExists, CommitUnknown):
-            image = await self._controller.current_image(timeout_ms)
-            if TOPIC not in image.topics:
-                raise
-            topic = image.topics[TOPIC]
-        return len(topic.partitions)
-
-    def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
-        """The leader as known here, then all replicas."""
-        topic = self._controller.image.topics.get(TOPIC)
-        if topic is None:
-            return ()
-        return self._gateway.leader_of(TopicPartition(TOPIC, partition)), *topic.partitions[
-            partition
-        ].replicas
 
 
 class ConsumedTopics:

@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from api.broker_groups import BrokerGroups
-from groups.coordinator import Coordinator
+from groups.coordinator import GroupCoordinator
 from groups.lag_samples import Row
 from groups.records import CommittedOffset, Group
 
@@ -41,7 +41,7 @@ class GroupMetrics(Collector):
             "Members removed because they were not heard in time.",
             sum(each.tally.members_expired for each in coordinators),
         )
-        found: dict[str, Coordinator] = {}
+        found: dict[str, GroupCoordinator] = {}
         for each in coordinators:
             found.update(dict.fromkeys(() if each.coordinated is None else each.coordinated.groups, each))
         shown = {name: found[name] for name in nsmallest(self._shown_max, found)}
@@ -54,7 +54,7 @@ class GroupMetrics(Collector):
         yield from _group_metrics(shown)
         yield from self._lag_metrics(shown)
 
-    def _lag_metrics(self, shown: Mapping[str, Coordinator]) -> Iterator[Metric]:
+    def _lag_metrics(self, shown: Mapping[str, GroupCoordinator]) -> Iterator[Metric]:
         labels = ["group", "topic", "partition"]
         records = GaugeMetricFamily(
             "raftlog_group_lag_records", "Records behind the committed offset.", labels=labels
@@ -79,7 +79,7 @@ class GroupMetrics(Collector):
         )
 
 
-def _group_metrics(shown: Mapping[str, Coordinator]) -> Iterator[Metric]:
+def _group_metrics(shown: Mapping[str, GroupCoordinator]) -> Iterator[Metric]:
     members = GaugeMetricFamily("raftlog_group_members", "Members of a group.", labels=["group"])
     generation = GaugeMetricFamily("raftlog_group_generation", "Generation of a group.", labels=["group"])
     took = GaugeMetricFamily(
@@ -99,15 +99,15 @@ def _group_metrics(shown: Mapping[str, Coordinator]) -> Iterator[Metric]:
     yield from (members, generation, took, rebalances)
 
 
-def _group(coordinator: Coordinator, name: str) -> Group:
+def _group(coordinator: GroupCoordinator, name: str) -> Group:
     return Group() if coordinator.coordinated is None else coordinator.coordinated.groups[name]
 
 
-def _offsets(coordinator: Coordinator, name: str) -> Mapping[tuple[str, int], CommittedOffset]:
+def _offsets(coordinator: GroupCoordinator, name: str) -> Mapping[tuple[str, int], CommittedOffset]:
     return {} if coordinator.coordinated is None else coordinator.coordinated.offsets.get(name, {})
 
 
-def _offsets_of(shown: Mapping[str, Coordinator]) -> Iterator[tuple[Row, CommittedOffset]]:
+def _offsets_of(shown: Mapping[str, GroupCoordinator]) -> Iterator[tuple[Row, CommittedOffset]]:
     for name, coordinator in shown.items():
         for (topic, partition), committed in sorted(_offsets(coordinator, name).items()):
             yield (name, topic, partition), committed

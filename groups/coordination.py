@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, assert_never
 
 from groups.membership import Membership
-from groups.outputs import Answer, Outputs, RequestId, Write
+from groups.outputs import Output, Outputs
 from groups.records import CommittedOffset, Group, GroupKey, OffsetKey
 from groups.requests import (
     Commit,
@@ -32,6 +32,7 @@ from groups.requests import (
 from groups.state import GroupsState
 from groups.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError, UnknownGroup
+from raftlog.hosting.decisions import RequestId
 
 SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
 
@@ -66,7 +67,7 @@ class Coordination:
         """What holds once all records are committed."""
         return self._outputs.state
 
-    def take(self) -> list[Answer | Write]:
+    def take(self) -> list[Output]:
         """What has been wanted since the last call."""
         return self._outputs.take()
 
@@ -82,10 +83,10 @@ class Coordination:
             self._outputs.answer(request_id, refusal)
         self._after(request.group)
 
-    def forget(self, request_id: RequestId, group: str) -> None:
+    def forget(self, request_id: RequestId, request: Request) -> None:
         """The caller has gone."""
-        if group in self._memberships:
-            self._memberships[group].forget(request_id)
+        if request.group in self._memberships:
+            self._memberships[request.group].forget(request_id)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
         """End what is due."""

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from groups import generations
-from groups.outputs import Outputs, RequestId
+from groups.outputs import Outputs
 from groups.records import Group, GroupKey, Member, Rebalance
 from groups.requests import Beat, Done, Heartbeat, Join, Leave, Plan, Reply, Sync
 from raftlog.errors import (
@@ -34,6 +34,7 @@ from raftlog.errors import (
     StaleGeneration,
     UnknownMember,
 )
+from raftlog.hosting.decisions import RequestId
 
 MEMBERS_MAX: Final = 1_000
 GROUP_BYTES_MAX: Final = 4 << 20  # of one record, without the assignments

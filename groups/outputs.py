@@ -9,23 +9,10 @@ from groups.requests import Reply
 from groups.state import GroupsState
 from groups.tally import Tally
 from raftlog.errors import RaftlogError
+from raftlog.hosting.decisions import Answer, RequestId, Write
 
-RequestId = int
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Send this to the caller once all records before it are committed."""
-
-    request_id: RequestId
-    reply: Reply | RaftlogError
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Append these to the partition."""
-
-    rows: tuple[tuple[Key, Value | None], ...]
+Row = tuple[Key, Value | None]
+Output = Answer[Reply] | Write[Row]
 
 
 @dataclass(slots=True)
@@ -34,20 +21,20 @@ class Outputs:
 
     state: GroupsState
     tally: Tally = field(default_factory=Tally)
-    wanted: list[Answer | Write] = field(default_factory=list)
+    wanted: list[Output] = field(default_factory=list)
 
     def answer(self, request_id: RequestId, reply: Reply | RaftlogError) -> None:
         """Answer one request."""
         self.wanted.append(Answer(request_id, reply))
 
-    def write(self, *rows: tuple[Key, Value | None]) -> None:
+    def write(self, *rows: Row) -> None:
         """Write records; the state has them at once."""
         self.wanted.append(Write(rows))
         for key, value in rows:
             self.tally.written(key, self.state.groups.get(key.group), value)
             self.state.put(key, value)
 
-    def take(self) -> list[Answer | Write]:
+    def take(self) -> list[Output]:
         """All since the last call."""
         taken, self.wanted = self.wanted, []
         return taken

@@ -5,25 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from raftlog.types import NodeId
-
-
-class OffsetsTopic(Protocol):
-    """The topic ``__offsets``, as this broker knows it."""
-
-    @property
-    def partition_count(self) -> int | None:
-        """None until the topic exists, and on a broker that does not know it yet."""
-
-    async def confirmed_count(self, timeout_ms: int) -> int | None:
-        """None if the topic does not exist; otherwise it is known here. Raises ``NoLeader``."""
-
-    async def create(self, timeout_ms: int) -> int:
-        """Create the topic if it is missing; gives its number of partitions. Raises ``RaftlogError``."""
-
-    def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
-        """The brokers that may lead a partition, the likeliest first."""
-
 
 class Topics(Protocol):
     """The topics that groups consume."""

@@ -1,8 +1,6 @@
 """The records of the topic ``__offsets``: the contract with its readers.
 
-Keys and values are msgpack: a key is an array that begins with its kind, a value is a map. A record says what
-holds from now on, never how it came to be, so the newest record of each key is the whole state and the topic
-can be compacted. A record without a value deletes its key. Fields are added with defaults, and never renamed.
+Their encoding is that of all internal topics (``raftlog.hosting.keyed_records``).
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from raftlog.records.builder import Record
+from raftlog.hosting.keyed_records import KeyedRecords
 
 TOPIC: Final = "__offsets"
 
@@ -91,29 +89,7 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 Value = CommittedOffset | Group
 
-_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
-_KEYS: Final = msgspec.msgpack.Decoder(Key)
-_OFFSETS: Final = msgspec.msgpack.Decoder(CommittedOffset)
-_GROUPS: Final = msgspec.msgpack.Decoder(Group)
-
-
-def record_of(key: Key, value: Value | None) -> Record:
-    """The record that gives a key its value, or deletes it."""
-    return Record(key=_ENCODER.encode(key), value=None if value is None else _ENCODER.encode(value))
-
-
-def decoded(key: bytes | None, value: bytes | None) -> tuple[Key, Value | None] | None:
-    """Key and value of a record; None for a kind of record that this version does not know.
-
-    Raises ``ValueError`` for a value that does not fit its key.
-    """
-    try:
-        known = _KEYS.decode(key or b"")
-    except ValueError:
-        return None
-    if value is None:
-        return known, None
-    return known, (_OFFSETS if isinstance(known, OffsetKey) else _GROUPS).decode(value)
+KINDS: Final = KeyedRecords[Key, Value]({OffsetKey: CommittedOffset, GroupKey: Group})
 
 
 def by_topic(targets: Iterator[tuple[str, int]]) -> dict[str, tuple[int, ...]]:

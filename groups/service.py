@@ -1,7 +1,7 @@
 """Any group from any broker: the coordinator here, or one hop to the broker that coordinates the group.
 
-Decides: which partition of ``__offsets`` has a group, and that every request may be repeated. Leaves to
-others: the replies (``coordinator``), how a leader is found (``raftlog.node.leader_search``).
+Decides: which partition of ``__offsets`` has a group, and when the topic is created. Leaves to others: the
+replies (``coordinator``), finding the coordinator (``raftlog.hosting.coordinator_service``).
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from groups.coordinator import Coordinator
-from groups.ports import OffsetsTopic
-from groups.records import TOPIC
+from groups.coordinator import GroupCoordinator
 from groups.requests import ReadGroup, Reply, Request
-from raftlog.errors import CommitUnknown, NoLeader, NotLeader, RaftlogError, UnknownGroup
-from raftlog.node.leader_search import InDoubt, LeaderNotFound, LeaderSearch
+from raftlog.errors import UnknownGroup
+from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic
 from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.records.batch import Buffer
@@ -26,19 +24,7 @@ from raftlog.types import NodeId
 
 ASK: Final = Service("groups.ask", CallClass.GROUPS)
 LIST: Final = Service("groups.list", CallClass.READ)
-GRACE_MS: Final = 500  # the coordinator's own time-out says more than one here
 LIST_MS: Final = 5_000
-RETRY_AFTER_MS: Final = 200
-
-
-class _Ask(Struct, frozen=True, array_like=True):
-    partition: int
-    timeout_ms: int
-    request: Request
-
-
-class _Answer(Struct, frozen=True, array_like=True):
-    reply: Reply
 
 
 class _List(Struct, frozen=True, array_like=True):
@@ -60,16 +46,17 @@ class GroupService:
     def __init__(
         self,
         node_id: NodeId,
-        topic: OffsetsTopic,
-        coordinators: Mapping[int, Coordinator],
+        topic: InternalTopic,
+        coordinators: Mapping[int, GroupCoordinator],
         calls: Calls,
     ) -> None:
         """``coordinators`` has those of this broker's replicas, by partition."""
         self._node_id = node_id
         self._topic = topic
-        self._coordinators = coordinators
         self._calls = calls
-        calls.serve(ASK, self._serve_ask)
+        self._coordinators: CoordinatorService[GroupCoordinator, Request, Reply] = CoordinatorService(
+            node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply]
+        )
         calls.serve(LIST, self._serve_list)
 
     async def ask(self, request: Request, *, timeout_ms: int, creates: bool = False) -> Reply:
@@ -86,26 +73,13 @@ class GroupService:
             count = await self._topic.confirmed_count(timeout_ms)
         if count is None:
             raise UnknownGroup(f"there is no group {request.group!r}", group=request.group)
-        partition = partition_for_key(request.group.encode(), count)
-
-        async def ask_node(node: NodeId) -> Reply:
-            left_ms = max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))
-            if node == self._node_id:
-                return await self._here(partition).ask(request, left_ms)
-            head = encode_body(_Ask(partition, left_ms, request))
-            answer, _ = await self._calls.call(node, ASK, head, timeout_ms=left_ms + GRACE_MS)
-            return decode_body(answer, _Answer).reply
-
-        try:
-            return await LeaderSearch(deadline).ask(
-                lambda: self._topic.candidates(partition),
-                ask_node,
-                is_repeatable=None if isinstance(request, ReadGroup) else lambda: True,
-            )
-        except LeaderNotFound as failure:
-            raise self._no_leader(partition, failure.last) from failure.last
-        except InDoubt as failure:  # also where the coordinator refuses the repetition
-            raise CommitUnknown(f"group {request.group}: its coordinator did not answer; repeat") from failure
+        return await self._coordinators.ask(
+            partition_for_key(request.group.encode(), count),
+            request,
+            timeout_ms=max(1, round((deadline - asyncio.get_running_loop().time()) * 1000)),
+            name=f"group {request.group}",
+            reads_only=isinstance(request, ReadGroup),
+        )
 
     async def list_groups(self) -> list[GroupSummary]:
         """All groups, by name. Raises ``NoLeader`` when a partition has no leader."""
@@ -131,35 +105,13 @@ class GroupService:
             return decode_body(answer, list[GroupSummary])
 
         deadline = asyncio.get_running_loop().time() + LIST_MS / 1000
-        try:
-            return await LeaderSearch(deadline).ask(
-                lambda: self._topic.candidates(partition), ask_node, is_repeatable=None
-            )
-        except LeaderNotFound as failure:
-            raise self._no_leader(partition, failure.last) from failure.last
+        return await self._coordinators.at_leader(partition, ask_node, deadline)
 
     async def _summaries(self, partition: int) -> list[GroupSummary]:
         return [
             GroupSummary(name, state, members, partition)
-            for name, state, members in await self._here(partition).summaries()
+            for name, state, members in await self._coordinators.here(partition).summaries()
         ]
-
-    def _here(self, partition: int) -> Coordinator:
-        found = self._coordinators.get(partition)
-        if found is None:
-            raise NotLeader(f"this broker has no replica of {TOPIC}/{partition}", leader=None)
-        return found
-
-    def _no_leader(self, partition: int, last: RaftlogError | None) -> NoLeader:
-        why = "" if last is None else f": {last}"
-        return NoLeader(f"{TOPIC}/{partition} has no leader now{why}; retry", retry_after_ms=RETRY_AFTER_MS)
-
-    async def _serve_ask(
-        self, sender: NodeId, head: bytes, payload: memoryview
-    ) -> tuple[bytes, Sequence[Buffer]]:
-        asked = decode_body(head, _Ask)
-        reply = await self._here(asked.partition).ask(asked.request, asked.timeout_ms)
-        return encode_body(_Answer(reply)), ()
 
     async def _serve_list(
         self, sender: NodeId, head: bytes, payload: memoryview

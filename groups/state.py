@@ -7,45 +7,34 @@ Every replica applies the committed records; only the coordinator, the leader, d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
-import msgspec
+from groups.records import KINDS, CommittedOffset, Group, GroupKey, Key, OffsetKey, Value
+from raftlog.hosting.keyed_records import KeyedState
 
-from groups.records import CommittedOffset, Group, GroupKey, Key, OffsetKey, Value, decoded, record_of
-from groups.snapshot_rows import SnapshotRows
-from raftlog.records.batch import Batch
-from raftlog.records.reader import read_records
-
-SNAPSHOT_VERSION: Final = 1
 Target = tuple[str, int]  # topic and partition
 
-_SNAPSHOT: Final = msgspec.msgpack.Decoder(tuple[int, list[tuple[bytes, bytes]]])
 
-
-class GroupsState:
+class GroupsState(KeyedState[Key, Value]):
     """Groups and committed offsets by name. A group is here as long as it has a record of its own."""
 
     def __init__(self) -> None:
+        super().__init__(KINDS)
+        self.clear()
+
+    def clear(self) -> None:
+        """No groups."""
         self.groups: dict[str, Group] = {}
         self.offsets: dict[str, dict[Target, CommittedOffset]] = {}
-        self._rows: SnapshotRows | None = SnapshotRows()  # None: it takes no snapshots
 
     def copy(self) -> GroupsState:
         """The same values, to be changed apart. A copy takes no snapshots."""
-        copied = GroupsState()
-        copied._rows = None
+        copied = GroupsState().without_snapshots()
         copied.groups = dict(self.groups)
         copied.offsets = {group: dict(offsets) for group, offsets in self.offsets.items()}
         return copied
 
-    def put(self, key: Key, value: Value | None) -> None:
+    def take(self, key: Key, value: Value | None) -> None:
         """What one record says."""
-        if self._rows is not None:
-            row = record_of(key, value)
-            self._rows.keep(row.key or b"", row.value)
-        self._put(key, value)
-
-    def _put(self, key: Key, value: Value | None) -> None:
         if isinstance(key, GroupKey):
             if isinstance(value, Group):
                 self.groups[key.group] = value
@@ -60,13 +49,6 @@ class GroupsState:
         if not offsets:
             del self.offsets[key.group]
 
-    def apply(self, entry: Batch) -> None:
-        """Take in one committed batch. Kinds of records that this version does not know are skipped."""
-        if entry.header.is_control:
-            return
-        for record in read_records(entry):
-            self._take(record.key or b"", record.value)
-
     def items(self) -> Iterator[tuple[Key, Value]]:
         """All keys and values, in order."""
         for name in sorted(self.groups):
@@ -74,27 +56,3 @@ class GroupsState:
         for name in sorted(self.offsets):
             for (topic, partition), committed in sorted(self.offsets[name].items()):
                 yield OffsetKey(name, topic, partition), committed
-
-    def snapshot(self) -> bytes:
-        """The whole state, in the same bytes on every replica. Encodes no row again (``snapshot_rows``)."""
-        assert self._rows is not None, "a copy takes no snapshots"
-        return msgspec.msgpack.encode((SNAPSHOT_VERSION, msgspec.Raw(self._rows.joined())))
-
-    def restore(self, snapshot: bytes) -> None:
-        """Become this state; an empty snapshot is the initial state. Raises ``ValueError``."""
-        self.groups, self.offsets, self._rows = {}, {}, SnapshotRows()
-        if not snapshot:
-            return
-        version, rows = _SNAPSHOT.decode(snapshot)
-        if version != SNAPSHOT_VERSION:
-            raise ValueError(f"a snapshot of groups has version {version}, not {SNAPSHOT_VERSION}")
-        for key, value in rows:
-            self._take(key, value)
-
-    def _take(self, key: bytes, value: bytes | None) -> None:
-        """Keep the bytes too, if this version knows them."""
-        known = decoded(key, value)
-        if known is not None:
-            self._put(*known)
-            if self._rows is not None:
-                self._rows.keep(key, value)

@@ -24,8 +24,8 @@ from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.records import GroupRecord
 from chaos.simulator.result import Broken
 from chaos.simulator.simulated_cluster import SimulatedCluster
+from groups.records import KINDS
 from groups.records import TOPIC as OFFSETS
-from groups.records import decoded
 from groups.requests import (
     Commit,
     DeleteGroup,
@@ -120,7 +120,7 @@ class ConsumerGroup:
         new, self._known = record.committed[self._known :], len(record.committed)
         for entry in new:
             for stored in record.originals.of(entry).records:
-                row = decoded(stored.key, stored.value)
+                row = KINDS.decoded(stored.key, stored.value)
                 assert row is not None
                 self._cluster.trace.note(None, f"{row[0]} {row[1]}")
                 self._checked(partial(self.checker.committed, *row))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from groups.coordination import Coordination
-from groups.outputs import Answer, RequestId, Write
 from groups.requests import (
     Beat,
     Commit,
@@ -24,6 +23,7 @@ from groups.requests import (
 from groups.state import GroupsState
 from groups.tally import Tally
 from raftlog.errors import RaftlogError
+from raftlog.hosting.decisions import Answer, RequestId, Write
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000

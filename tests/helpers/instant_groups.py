@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from api.broker_groups import ConsumedTopics
 from api.http.services import GatewayPort
-from groups.coordinator import Coordinator
+from groups.coordinator import GroupCoordinator
 from groups.offsets import GroupOffsets
 from groups.service import GroupService
 from raftlog.clock import Clock
@@ -22,7 +22,7 @@ from tests.helpers.loop_network import LoopNetwork
 class InstantLog:
     """A log that is committed as soon as it is written."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
         self._end = 0
 
@@ -43,7 +43,9 @@ class InstantLog:
 class _OneTopic:
     """Created on first use; the coordinator needs a running event loop."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    name = "__offsets"
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
         self.partition_count: int | None = None
 
@@ -68,7 +70,7 @@ def instant_groups(
     """The groups of broker 1."""
     topics = ConsumedTopics(controller, gateway)
     controller.listener = topics.take
-    coordinator = Coordinator("__offsets/0", clock, topics.counts, offsets_retention_ms=1 << 40)
+    coordinator = GroupCoordinator("__offsets/0", clock, topics.counts, offsets_retention_ms=1 << 40)
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
     service = GroupService(NodeId(1), _OneTopic(coordinator), {0: coordinator}, calls)
     return service, GroupOffsets(service, topics, clock)

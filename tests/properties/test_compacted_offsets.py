@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groups.records import CommittedOffset, Group, GroupKey, Key, OffsetKey, Value, record_of
+from groups.records import KINDS, CommittedOffset, Group, GroupKey, Key, OffsetKey, Value
 from groups.state import GroupsState
 from raftlog.core.ready import HardState
 from raftlog.records.batch import Batch, Codec, stamp
@@ -39,7 +39,7 @@ def test_a_compacted_log_gives_the_same_groups(
     written: list[Batch] = []
     for number, records in enumerate(batches):
         data = build_batch(
-            [record_of(key, value) for key, value in records], codec=Codec.NONE, timestamp_ms=0
+            [KINDS.record_of(key, value) for key, value in records], codec=Codec.NONE, timestamp_ms=0
         )
         base = int(log.last_index) + 1
         written.append(stamp(data, base_offset=base, leader_epoch=1, append_time_ms=number))

@@ -16,10 +16,11 @@ from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.trace import Trace
 from groups.coordination import Coordination
-from groups.outputs import Answer, Write
+from groups.outputs import Output
 from groups.records import Key, Value
 from groups.requests import Commit, Request
 from groups.state import GroupsState
+from raftlog.hosting.decisions import Answer, Write
 
 WALL_MS: Final = 1_700_000_000_000
 QUIET_ROUNDS: Final = 4  # of a session and a rebalance
@@ -36,7 +37,7 @@ class _Coordinator:
         self.coordination = Coordination(state, life.counts, now_ms=life.now_ms, offsets_retention_ms=1 << 40)
         self.is_deposed = False
         self._open: dict[int, tuple[Member, Request]] = {}
-        self.pending: list[Answer | Write] = []  # in order, the first is being appended
+        self.pending: list[Output] = []  # in order, the first is being appended
         self._is_appending = False
         self.carry_out()
 

@@ -57,14 +57,14 @@ GROUPS = (
     ),
     Mutant(
         "a commit that is being appended is reported as not stored when the coordinator is deposed",
-        "groups.coordinator:Coordinator.leads",
-        "for answer in self._appending.answers:",
-        "for answer in self._appending.answers[:0]:",
+        "raftlog.hosting.coordinator:Coordinator.leads",
+        "for waiting in self._appending.then:",
+        "for waiting in self._appending.then[:0]:",
         script="tests/unit/groups/test_commits_in_doubt.py",
     ),
     Mutant(
         "each look after a stall of the coordinator waits for heartbeats again",
-        "groups.coordinator:Coordinator._tick",
+        "raftlog.hosting.coordinator:Coordinator._tick",
         "self._hears_until_s is None and ",
         "",
         script="tests/unit/groups/test_coordinator_clock.py",
@@ -196,9 +196,9 @@ GROUPS = (
     ),
     Mutant(
         "a snapshot of groups lacks the offsets",
-        "groups.state:GroupsState.put",
+        "raftlog.hosting.keyed_records:KeyedState.put",
         "if self._rows is not None:",
-        "if self._rows is not None and isinstance(key, GroupKey):",
+        "if self._rows is not None and 'Group' in type(key).__name__:",
         script=_OFFSETS,
     ),
 )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from groups.coordinator import Coordinator
+from groups.coordinator import GroupCoordinator
 from groups.requests import Commit, GroupView, OffsetCommit, ReadGroup
 from groups.service import GroupService
 from raftlog.errors import CommitUnknown, NoLeader
@@ -24,7 +24,7 @@ from tests.helpers.virtual_time import VirtualClock
 class DeposedLog(InstantLog):
     """Its leader is deposed as soon as it has appended; what it has written is committed by the next one."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: GroupCoordinator) -> None:
         super().__init__(coordinator)
         self.coordinator = coordinator
 
@@ -38,6 +38,8 @@ class DeposedLog(InstantLog):
 
 class OnePartition:
     """A topic that this broker leads, or has led; it may not know the topic yet."""
+
+    name = "__offsets"
 
     def __init__(self, *, is_known: bool = True) -> None:
         self.partition_count = 1 if is_known else None
@@ -62,7 +64,7 @@ def a_commit() -> Commit:
     )
 
 
-def service_of(coordinator: Coordinator, topic: OnePartition | None = None) -> GroupService:
+def service_of(coordinator: GroupCoordinator, topic: OnePartition | None = None) -> GroupService:
     """All groups, as this broker reaches them."""
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
     return GroupService(NodeId(1), topic or OnePartition(), {0: coordinator}, calls)
@@ -71,7 +73,7 @@ def service_of(coordinator: Coordinator, topic: OnePartition | None = None) -> G
 @in_virtual_time
 async def test_a_commit_whose_coordinator_is_deposed_after_the_append_is_unknown() -> None:
     # requirement: D2
-    coordinator = Coordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
+    coordinator = GroupCoordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
     coordinator.leads(DeposedLog(coordinator))
     with pytest.raises(CommitUnknown):
         await service_of(coordinator).ask(a_commit(), timeout_ms=5_000)
@@ -80,7 +82,7 @@ async def test_a_commit_whose_coordinator_is_deposed_after_the_append_is_unknown
 
 @in_virtual_time
 async def test_a_read_whose_coordinator_is_deposed_is_no_commit_in_doubt() -> None:
-    coordinator = Coordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
+    coordinator = GroupCoordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
     coordinator.leads(DeposedLog(coordinator))
     coordinator.leads(None)
     with pytest.raises(NoLeader):
@@ -89,7 +91,7 @@ async def test_a_read_whose_coordinator_is_deposed_is_no_commit_in_doubt() -> No
 
 @in_virtual_time
 async def test_a_broker_that_does_not_know_the_topic_yet_asks_before_it_denies_a_group() -> None:
-    coordinator = Coordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
+    coordinator = GroupCoordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
     coordinator.leads(InstantLog(coordinator))
     service = service_of(coordinator)
     await service.ask(a_commit(), timeout_ms=5_000)

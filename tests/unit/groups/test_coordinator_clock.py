@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from groups.coordinator import Coordinator
+from groups.coordinator import GroupCoordinator
 from groups.requests import Join, ReadGroup
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.instant_groups import InstantLog
@@ -23,8 +23,8 @@ class AdvancedClock(VirtualClock):
         return super().monotonic() + self.passed_s
 
 
-async def coordinator_with_a_silent_member(clock: AdvancedClock) -> Coordinator:
-    coordinator = Coordinator("__offsets/0", clock, {"orders": 1}, offsets_retention_ms=1 << 40)
+async def coordinator_with_a_silent_member(clock: AdvancedClock) -> GroupCoordinator:
+    coordinator = GroupCoordinator("__offsets/0", clock, {"orders": 1}, offsets_retention_ms=1 << 40)
     coordinator.leads(InstantLog(coordinator))
     join = Join(group="billing", member_id="silent", topics=("orders",), session_timeout_ms=600_000)
     await coordinator.ask(join, 1_000)
@@ -33,7 +33,7 @@ async def coordinator_with_a_silent_member(clock: AdvancedClock) -> Coordinator:
     return coordinator
 
 
-def members_of(coordinator: Coordinator) -> list[str]:
+def members_of(coordinator: GroupCoordinator) -> list[str]:
     return sorted(coordinator.state.groups["billing"].members)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from groups.coordinator import Coordinator
+from groups.coordinator import GroupCoordinator
 from groups.requests import Join
 from raftlog.errors import StorageFull
 from raftlog.records.batch import Batch
@@ -30,7 +30,7 @@ class FullLog(InstantLog):
 
 @in_virtual_time
 async def test_a_coordinator_begins_again_after_an_append_was_refused() -> None:
-    coordinator = Coordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
+    coordinator = GroupCoordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
     log = FullLog(coordinator)
     coordinator.leads(log)
     join = Join(group="billing", member_id="a", topics=("orders",))

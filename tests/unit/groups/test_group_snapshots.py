@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from groups import records, snapshot_rows, state
-from groups.records import CommittedOffset, Group, GroupKey, Key, OffsetKey, Value, record_of
-from groups.snapshot_rows import UNSORTED_MIN, SnapshotRows
+from groups.records import KINDS, CommittedOffset, Group, GroupKey, Key, OffsetKey, Value
 from groups.state import GroupsState
+from raftlog.hosting import snapshot_rows
+from raftlog.hosting.snapshot_rows import UNSORTED_MIN, SnapshotRows
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import build_batch
 
@@ -18,7 +18,7 @@ def offset(value: int) -> CommittedOffset:
 
 
 def apply(target: GroupsState, *rows: tuple[Key, Value | None]) -> None:
-    data = build_batch([record_of(*row) for row in rows], codec=Codec.NONE, timestamp_ms=0)
+    data = build_batch([KINDS.record_of(*row) for row in rows], codec=Codec.NONE, timestamp_ms=0)
     for batch in split_batches(data):
         target.apply(batch)
 
@@ -31,9 +31,8 @@ def test_a_snapshot_encodes_and_decodes_no_record(monkeypatch: pytest.MonkeyPatc
     groups = GroupsState()
     apply(groups, (GroupKey("g0"), Group(generation=1)), *rows(3_000))
     work: list[object] = []
-    monkeypatch.setattr(state, "record_of", lambda *row: work.append(row))
-    monkeypatch.setattr(state, "decoded", lambda *row: work.append(row))
-    monkeypatch.setattr(records, "_ENCODER", None)
+    monkeypatch.setattr(KINDS, "record_of", lambda *row: work.append(row))
+    monkeypatch.setattr(KINDS, "decoded", lambda *row: work.append(row))
     snapshot = groups.snapshot()
     assert len(snapshot) > 3_000
     assert work == []

@@ -1,0 +1,84 @@
+"""The topics of the system itself, which any broker creates when they are first needed.
+
+Decides: how they are created. Leaves to others: what their records mean (``groups``, ``transactions``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from partitions.metadata.service import Controller
+from partitions.routing.gateway import Gateway
+from raftlog.errors import CommitUnknown, InvalidRequest, NoLeader, TopicExists
+from raftlog.types import NodeId, TopicPartition
+
+CONFIG: Final[dict[str, int | str]] = {
+    "cleanup.policy": "compact",
+    "segment.bytes": 32 << 20,
+    "max.message.bytes": 16 << 20,
+}
+REPLICAS: Final = 3  # where the cluster has so many brokers
+
+
+class CreatedTopic:
+    """See ``raftlog.hosting.coordinator_service.InternalTopic``."""
+
+    def __init__(
+        self,
+        name: str,
+        purpose: str,
+        controller: Controller,
+        gateway: Gateway,
+        *,
+        partitions: int,
+        brokers: int,
+    ) -> None:
+        """``purpose`` is for people; ``partitions`` counts if the topic does not exist yet."""
+        self.name = name
+        self._purpose = purpose
+        self._controller = controller
+        self._gateway = gateway
+        self._partitions = partitions
+        self._replicas = REPLICAS if brokers >= REPLICAS else 1
+
+    @property
+    def partition_count(self) -> int | None:
+        """None until the topic exists."""
+        topic = self._controller.image.topics.get(self.name)
+        return None if topic is None else len(topic.partitions)
+
+    async def confirmed_count(self, timeout_ms: int) -> int | None:
+        """See the port: a broker that starts, or has lost its metadata, asks before it denies the topic."""
+        await self._controller.current_image(timeout_ms)
+        return self.partition_count
+
+    async def create(self, timeout_ms: int) -> int:
+        """Several brokers may be the first at once."""
+        try:
+            topic = await self._controller.create_topic(
+                self.name,
+                partitions=self._partitions,
+                replication_factor=self._replicas,
+                config=CONFIG,
+                timeout_ms=timeout_ms,
+                internal=True,
+            )
+        except InvalidRequest as refusal:
+            raise NoLeader(
+                f"the topic {self.name} of {self._purpose} cannot be created yet: {refusal}",
+                retry_after_ms=1_000,
+            ) from refusal
+        except (TopicExists, CommitUnknown):
+            image = await self._controller.current_image(timeout_ms)
+            if self.name not in image.topics:
+                raise
+            topic = image.topics[self.name]
+        return len(topic.partitions)
+
+    def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
+        """The leader as known here, then all replicas."""
+        topic = self._controller.image.topics.get(self.name)
+        if topic is None:
+            return ()
+        leader = self._gateway.leader_of(TopicPartition(self.name, partition))
+        return leader, *topic.partitions[partition].replicas

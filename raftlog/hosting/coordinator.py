@@ -1,0 +1,280 @@
+"""The coordinator of one partition of an internal topic: requests in, records out, answers after commits.
+
+Its ``Decisions`` are pure: requests and time go in; records, answers and effects come out, in order. An
+answer leaves once all records before it are committed, and an effect is carried out then, too. So a
+coordinator that loses its partition has promised nothing that its successor does not know.
+
+Decides: when records are appended, and what callers are told when the partition is lost. Leaves to others:
+what is written and answered (``Decisions``), which broker coordinates what (the services of the packages).
+
+Requests that come while an append is under way share the next one. After an append that has failed the
+coordinator begins again from what is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from raftlog.clock import Clock
+from raftlog.errors import CommitUnknown, NotLeader, RaftlogError
+from raftlog.hosting.decisions import RECORDS_PER_BATCH, Answer, Decisions, Effect, RequestId, Write
+from raftlog.records.batch import Batch, Codec, split_batches
+from raftlog.records.builder import Record, build_batch
+
+LOOK_S_MAX: Final = 1.0  # after this time a clock that was advanced is noticed
+STALL_S: Final = 0.25  # a tick that is so late waits once more: heartbeats may stand in a queue
+AGAIN_S: Final = 0.2  # before the coordinator begins again
+_log = logging.getLogger("raftlog.hosting")
+
+Row = TypeVar("Row")
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+
+
+class CoordinatorLog(Protocol):
+    """The partition's log in one epoch of its leader."""
+
+    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+        """Append; done once committed and applied. Raises ``Rejected`` with nothing written."""
+
+    async def confirm(self) -> None:
+        """Return once it is proved that no other broker leads."""
+
+
+DecisionsT = TypeVar("DecisionsT", bound=Decisions[Any])
+
+
+@dataclass(slots=True)
+class _Round(Generic[Row]):
+    """Records that are appended together, and what waits for them."""
+
+    writes: list[Write[Row]] = field(default_factory=list)
+    then: list[Answer[Any] | Effect] = field(default_factory=list)
+
+
+class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
+    """One partition, as one leader after another coordinates it; all on the event loop's thread.
+
+    A package gives it the hooks. ``decisions`` is None on brokers that do not lead the partition.
+    """
+
+    def __init__(self, name: str, clock: Clock, record_of: Callable[[Row], Record]) -> None:
+        """``record_of`` encodes one row that decisions write."""
+        self.decisions: DecisionsT | None = None
+        self._name = name
+        self._clock = clock
+        self._record_of = record_of
+        self._log: CoordinatorLog | None = None
+        self._ids = count(1)
+        self._open: dict[RequestId, asyncio.Future[Reply]] = {}
+        self._appending: _Round[Row] | None = None
+        self._next: _Round[Row] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._hears_until_s: float | None = None  # after a stall, by the loop's time
+
+    # Hooks.
+
+    @abstractmethod
+    def begin(self, now_ms: int) -> DecisionsT:
+        """Decisions that begin with what is committed."""
+
+    @abstractmethod
+    def reads_only(self, request: Request) -> bool:
+        """Whether the request writes nothing: another leader must be ruled out by a question then."""
+
+    def too_late(self, request: Request, timeout_ms: int) -> RaftlogError:
+        """The error for a request that was not answered in time."""
+        return CommitUnknown(f"{self._name}: no answer within {timeout_ms} ms")
+
+    def perform(self, effect: Effect) -> None:
+        """Carry out an effect. A leader that was deposed meanwhile may do so, too."""
+        raise NotImplementedError
+
+    # What the replica tells.
+
+    def leads(self, log: CoordinatorLog | None) -> None:
+        """This broker coordinates the partition from now on, or no longer."""
+        deposed = f"this broker does not lead {self._name} any more"
+        if self._appending is not None:
+            unknown = CommitUnknown(f"{deposed}; repeat the request")
+            for waiting in self._appending.then:
+                if isinstance(waiting, Answer):
+                    self._answer(Answer(waiting.request_id, unknown))
+        self._end(NotLeader(deposed, leader=None))
+        self._log = log
+        if log is not None:
+            self._begin()
+
+    # Requests.
+
+    async def ask(self, request: Request, timeout_ms: int) -> Reply:
+        """The coordinator's reply.
+
+        Raises what it refuses, ``NotLeader``, and ``too_late`` when the time runs out. Every request may be
+        repeated.
+        """
+        decisions = await self.confirmed() if self.reads_only(request) else self._leading()
+        request_id = next(self._ids)
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._open[request_id] = future
+        decisions.receive(request_id, request, self._now_ms(), self._clock.wall_ms())
+        self.carry_out()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await future
+        except TimeoutError:
+            raise self.too_late(request, timeout_ms) from None
+        finally:
+            self._open.pop(request_id, None)
+            if self.decisions is not None:
+                self.decisions.forget(request_id, request)
+
+    async def confirmed(self) -> DecisionsT:
+        """What is decided, once it is proved that no other broker leads. Raises ``NotLeader``."""
+        if self._log is not None:
+            await self._log.confirm()
+        return self._leading()
+
+    def _leading(self) -> DecisionsT:
+        if self.decisions is None:
+            raise NotLeader(f"this broker does not lead {self._name}", leader=None)
+        return self.decisions
+
+    def _begin(self) -> None:
+        self.decisions = self.begin(self._now_ms())
+        self.carry_out()
+
+    def _end(self, reason: RaftlogError) -> None:
+        """All that wait are told."""
+        self.decisions = self._appending = self._next = None
+        if self._timer is not None:
+            self._timer.cancel()
+        for future in self._open.values():
+            if not future.done():
+                future.set_exception(reason)
+        self._open.clear()
+
+    # What the decisions want.
+
+    def carry_out(self) -> None:
+        """Append, answer and perform what the decisions want since the last call."""
+        assert self.decisions is not None
+        for wanted in self.decisions.take():
+            if isinstance(wanted, Write):
+                self._next = self._next or _Round()
+                self._next.writes.append(wanted)
+            elif (newest := self._next or self._appending) is not None:
+                newest.then.append(wanted)
+            else:
+                self._finish(wanted)
+        self._append_next()
+        self._set_timer()
+
+    def _append_next(self) -> None:
+        if self._appending is not None or self._next is None:
+            return
+        assert self._log is not None
+        self._appending, self._next = self._next, None
+        try:
+            outcome = self._log.propose([*self._batches(self._appending.writes)])
+        except RaftlogError as refusal:
+            self._failed(refusal)
+            return
+        decisions = self.decisions
+        outcome.add_done_callback(lambda done: self._appended(decisions, done))
+
+    def _appended(self, decisions: DecisionsT | None, outcome: asyncio.Future[None]) -> None:
+        if decisions is not self.decisions or decisions is None:
+            return
+        error = outcome.exception()
+        if error is not None:
+            assert isinstance(error, RaftlogError), error
+            self._failed(error)
+            return
+        assert self._appending is not None
+        waiting, self._appending = self._appending.then, None
+        for wanted in waiting:
+            self._finish(wanted)
+        self._append_next()
+
+    def _failed(self, error: RaftlogError) -> None:
+        """What was decided is not what is stored. Begin again from that, unless it is not known."""
+        _log.warning("%s loses its coordinator: %s", self._name, error)
+        self._end(error)
+        if error.is_definite:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(AGAIN_S, self._begin)
+
+    def _finish(self, wanted: Answer[Any] | Effect) -> None:
+        if isinstance(wanted, Answer):
+            self._answer(wanted)
+        else:
+            self.perform(wanted)
+
+    def _answer(self, answer: Answer[Any]) -> None:
+        future = self._open.pop(answer.request_id, None)
+        if future is None or future.done():
+            return  # its caller has gone
+        if isinstance(answer.reply, RaftlogError):
+            future.set_exception(answer.reply)
+        else:
+            future.set_result(answer.reply)
+
+    def _batches(self, writes: Sequence[Write[Row]]) -> Iterator[Batch]:
+        """A write of up to ``RECORDS_PER_BATCH`` rows stands in one batch: it is stored whole or not."""
+        records: list[Record] = []
+        for write in writes:
+            if records and len(records) + len(write.rows) > RECORDS_PER_BATCH:
+                yield from self._encoded(records)
+                records = []
+            records += map(self._record_of, write.rows)
+        yield from self._encoded(records)
+
+    def _encoded(self, records: Sequence[Record]) -> Iterator[Batch]:
+        now_ms = self._clock.wall_ms()
+        for first in range(0, len(records), RECORDS_PER_BATCH):
+            some = records[first : first + RECORDS_PER_BATCH]
+            yield from split_batches(build_batch(some, codec=Codec.NONE, timestamp_ms=now_ms))
+
+    # Time.
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    def _set_timer(self) -> None:
+        if self.decisions is None:
+            return  # an append was refused at once, and the timer is for the next beginning
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wait_for(self.decisions.next_deadline_ms())
+
+    def _wait_for(self, due_ms: int) -> None:
+        left_ms = due_ms - self._now_ms()
+        if left_ms > 0:
+            self._hears_until_s = None
+        delay_s = min(LOOK_S_MAX, max(0, left_ms) / 1000)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick, due_ms)
+
+    def _tick(self, due_ms: int) -> None:
+        """A process that was stopped hears the requests that it has missed before it ends what is due."""
+        if self.decisions is None:
+            return
+        late_ms = self._now_ms() - due_ms
+        if late_ms < 0:
+            self._wait_for(due_ms)
+            return
+        loop = asyncio.get_running_loop()
+        if self._hears_until_s is None and late_ms > STALL_S * 1000:
+            self._hears_until_s = loop.time() + STALL_S
+        if self._hears_until_s is not None and loop.time() < self._hears_until_s:
+            self._timer = loop.call_at(self._hears_until_s, self._tick, due_ms)
+            return
+        self._hears_until_s = None
+        self.decisions.tick(self._now_ms(), self._clock.wall_ms())
+        self.carry_out()

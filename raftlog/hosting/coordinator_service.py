@@ -1,0 +1,149 @@
+"""Any coordinator from any broker: the one here, or one hop to the broker that leads the partition.
+
+Decides: that every request may be repeated, and what a caller is told where no coordinator answers. Leaves to
+others: the replies (``coordinator``), which partition coordinates what (the packages), how a leader is found
+(``raftlog.node.leader_search``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from raftlog.errors import CommitUnknown, NoLeader, NotLeader
+from raftlog.hosting.coordinator import Coordinator
+from raftlog.node.leader_search import InDoubt, LeaderNotFound, LeaderSearch
+from raftlog.node.rpc import Calls, decode_body, encode_body
+from raftlog.node.rpc_classes import Service
+from raftlog.records.batch import Buffer
+from raftlog.types import NodeId
+
+GRACE_MS: Final = 500  # the coordinator's own time-out says more than one here
+RETRY_AFTER_MS: Final = 200
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+Answer = TypeVar("Answer")
+AnyCoordinator = TypeVar("AnyCoordinator", bound=Coordinator[Any, Any, Any, Any])
+
+
+class InternalTopic(Protocol):
+    """A topic whose partitions' leaders are coordinators, as this broker knows it."""
+
+    @property
+    def name(self) -> str:
+        """Of the topic."""
+
+    @property
+    def partition_count(self) -> int | None:
+        """None until the topic exists, and on a broker that does not know it yet."""
+
+    async def confirmed_count(self, timeout_ms: int) -> int | None:
+        """None if the topic does not exist; otherwise it is known here. Raises ``NoLeader``."""
+
+    async def create(self, timeout_ms: int) -> int:
+        """Create the topic if it is missing; gives its number of partitions. Raises ``RaftlogError``."""
+
+    def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
+        """The brokers that may lead a partition, the likeliest first."""
+
+
+class Ask(Struct, Generic[Request], frozen=True, array_like=True):
+    """A request on its way to the coordinator; answered with an ``Answered``."""
+
+    partition: int
+    timeout_ms: int
+    request: Request
+
+
+class Answered(Struct, Generic[Reply], frozen=True, array_like=True):
+    """The coordinator's reply."""
+
+    reply: Reply
+
+
+class CoordinatorService(Generic[AnyCoordinator, Request, Reply]):
+    """The coordinators of one topic. It offers those of this broker to the other brokers."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        topic: InternalTopic,
+        coordinators: Mapping[int, AnyCoordinator],
+        calls: Calls,
+        service: Service,
+        *,
+        asks: type[Ask[Request]],
+        answers: type[Answered[Reply]],
+    ) -> None:
+        """``coordinators`` has those of this broker's replicas, by partition."""
+        self.topic = topic
+        self._node_id = node_id
+        self._coordinators = coordinators
+        self._calls = calls
+        self._service = service
+        self._asks = asks
+        self._answers = answers
+        calls.serve(service, self._serve)
+
+    async def ask(
+        self, partition: int, request: Request, *, timeout_ms: int, name: str, reads_only: bool
+    ) -> Reply:
+        """The reply of a partition's coordinator. ``name`` is what is asked about, for people.
+
+        Raises what it refuses, ``NoLeader`` when none is found in time, and ``CommitUnknown`` when its answer
+        was lost.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+
+        async def ask_node(node: NodeId) -> Reply:
+            left_ms = max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))
+            if node == self._node_id:
+                answer: Reply = await self.here(partition).ask(request, left_ms)
+                return answer
+            head = encode_body(Ask(partition, left_ms, request))
+            body, _ = await self._calls.call(node, self._service, head, timeout_ms=left_ms + GRACE_MS)
+            return decode_body(body, self._answers).reply
+
+        try:
+            return await self.at_leader(
+                partition, ask_node, deadline, is_repeatable=None if reads_only else lambda: True
+            )
+        except InDoubt as failure:  # also where the coordinator refuses the repetition
+            raise CommitUnknown(f"{name}: its coordinator did not answer; repeat") from failure
+
+    async def at_leader(
+        self,
+        partition: int,
+        ask_node: Callable[[NodeId], Awaitable[Answer]],
+        deadline: float,
+        *,
+        is_repeatable: Callable[[], bool] | None = None,
+    ) -> Answer:
+        """See ``LeaderSearch.ask``. Raises ``NoLeader`` when no leader is found in time."""
+        try:
+            return await LeaderSearch(deadline).ask(
+                lambda: self.topic.candidates(partition), ask_node, is_repeatable=is_repeatable
+            )
+        except LeaderNotFound as failure:
+            why = "" if failure.last is None else f": {failure.last}"
+            raise NoLeader(
+                f"{self.topic.name}/{partition} has no leader now{why}; retry", retry_after_ms=RETRY_AFTER_MS
+            ) from failure.last
+
+    def here(self, partition: int) -> AnyCoordinator:
+        """This broker's coordinator of a partition. Raises ``NotLeader`` when it has no replica."""
+        found = self._coordinators.get(partition)
+        if found is None:
+            raise NotLeader(f"this broker has no replica of {self.topic.name}/{partition}", leader=None)
+        return found
+
+    async def _serve(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        asked = decode_body(head, self._asks)
+        reply = await self.here(asked.partition).ask(asked.request, asked.timeout_ms)
+        return encode_body(Answered(reply)), ()

@@ -1,0 +1,55 @@
+"""What a coordinator decides, as values. Nothing is decided here; ``coordinator`` carries them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from raftlog.errors import RaftlogError
+
+RECORDS_PER_BATCH: Final = 1_000
+
+RequestId = int
+Row = TypeVar("Row")
+Reply = TypeVar("Reply")
+Request_contra = TypeVar("Request_contra", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[Reply]):
+    """Send this to the caller once all records before it are committed."""
+
+    request_id: RequestId
+    reply: Reply | RaftlogError
+
+
+@dataclass(frozen=True, slots=True)
+class Write(Generic[Row]):
+    """Append these to the partition: in one batch, unless there are more than ``RECORDS_PER_BATCH``."""
+
+    rows: tuple[Row, ...]
+
+
+class Effect:
+    """Carry this out once all records before it are committed. Packages have kinds of their own."""
+
+    __slots__ = ()
+
+
+class Decisions(Protocol[Request_contra]):
+    """What is decided in one epoch of a leader. It does no IO, and begins with what is committed."""
+
+    def take(self) -> list[Any]:  # of Answer, Write and Effect
+        """What has been wanted since the last call, in order."""
+
+    def next_deadline_ms(self) -> int:
+        """When ``tick`` has something to do, at the latest."""
+
+    def receive(self, request_id: RequestId, request: Request_contra, now_ms: int, wall_ms: int) -> None:
+        """Answered now, or later. A refusal is an answer, too."""
+
+    def forget(self, request_id: RequestId, request: Request_contra) -> None:
+        """The caller has gone."""
+
+    def tick(self, now_ms: int, wall_ms: int) -> None:
+        """End what is due."""

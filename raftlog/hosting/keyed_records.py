@@ -1,0 +1,119 @@
+"""The records of an internal compacted topic, and the state that they add up to.
+
+Keys and values are msgpack: a key is an array that begins with its kind, a value is a map. A record says what
+holds from now on, never how it came to be, so the newest record of each key is the whole state and the topic
+can be compacted. A record without a value deletes its key. Fields are added with defaults, and never renamed.
+
+Decides: the encoding, which records are skipped, and the snapshot. Leaves to others: kinds of records and
+what they mean (the packages whose topics these are).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, Final, Generic, Self, TypeVar
+
+import msgspec
+
+from raftlog.hosting.snapshot_rows import SnapshotRows
+from raftlog.records.batch import Batch
+from raftlog.records.builder import Record
+from raftlog.records.reader import read_records
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+_ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
+_SNAPSHOT: Final = msgspec.msgpack.Decoder(tuple[int, list[tuple[bytes, bytes]]])
+SNAPSHOT_VERSION: Final = 1
+
+
+class KeyedRecords(Generic[Key, Value]):
+    """The kinds of records of one topic."""
+
+    def __init__(self, values: Mapping[type[Any], type[Any]]) -> None:
+        """``values`` has the type of value for each type of key, both of them msgspec structs."""
+        union: Any = None
+        for key in values:
+            union = key if union is None else union | key
+        self._keys: msgspec.msgpack.Decoder[Key] = msgspec.msgpack.Decoder(union)
+        self._values = {key: msgspec.msgpack.Decoder(value) for key, value in values.items()}
+
+    def record_of(self, key: Key, value: Value | None) -> Record:
+        """The record that gives a key its value, or deletes it."""
+        return Record(key=_ENCODER.encode(key), value=None if value is None else _ENCODER.encode(value))
+
+    def decoded(self, key: bytes | None, value: bytes | None) -> tuple[Key, Value | None] | None:
+        """Key and value of a record; None for a kind of record that this version does not know.
+
+        Raises ``ValueError`` for a value that does not fit its key.
+        """
+        try:
+            known = self._keys.decode(key or b"")
+        except ValueError:
+            return None
+        return known, None if value is None else self._values[type(known)].decode(value)
+
+
+class KeyedState(Generic[Key, Value]):
+    """The newest value of each key. Pure and deterministic.
+
+    Every replica applies the committed records; only the coordinator, the leader, decides which are written.
+    """
+
+    def __init__(self, kinds: KeyedRecords[Key, Value]) -> None:
+        self._kinds = kinds
+        self._rows: SnapshotRows | None = SnapshotRows()  # None: it takes no snapshots
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Become the initial state."""
+
+    @abstractmethod
+    def take(self, key: Key, value: Value | None) -> None:
+        """What one record says."""
+
+    def put(self, key: Key, value: Value | None) -> None:
+        """What one record will say once it is written."""
+        if self._rows is not None:
+            row = self._kinds.record_of(key, value)
+            self._rows.keep(row.key or b"", row.value)
+        self.take(key, value)
+
+    def without_snapshots(self) -> Self:
+        """Itself; from now on it takes no snapshots, which makes changes cheaper."""
+        self._rows = None
+        return self
+
+    def apply(self, entry: Batch) -> None:
+        """Take in one committed batch. Kinds of records that this version does not know are skipped."""
+        if entry.header.is_control:
+            return
+        for record in read_records(entry):
+            self._take_encoded(record.key or b"", record.value)
+
+    def snapshot(self) -> bytes:
+        """The whole state, in the same bytes on every replica. Encodes no row again (``snapshot_rows``)."""
+        assert self._rows is not None, "this state takes no snapshots"
+        return msgspec.msgpack.encode((SNAPSHOT_VERSION, msgspec.Raw(self._rows.joined())))
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become this state; an empty snapshot is the initial state. Raises ``ValueError``."""
+        self.clear()
+        self._rows = SnapshotRows()
+        if not snapshot:
+            return
+        version, rows = _SNAPSHOT.decode(snapshot)
+        if version != SNAPSHOT_VERSION:
+            raise ValueError(f"a snapshot of keyed records has version {version}, not {SNAPSHOT_VERSION}")
+        for key, value in rows:
+            self._take_encoded(key, value)
+
+    def _take_encoded(self, key: bytes, value: bytes | None) -> None:
+        """Keep the bytes too, if this version knows them."""
+        known = self._kinds.decoded(key, value)
+        if known is not None:
+            self.take(*known)
+            if self._rows is not None:
+                self._rows.keep(key, value)
