@@ -20,6 +20,9 @@
     │   ├── UndecodableBatch        a stored batch holds no records that can be read
     │   ├── OutOfOrderSequence      a batch of this producer is missing
     │   ├── ProducerFenced          a newer producer took over this id
+    │   ├── UnknownTransaction      no such transactional id, or one that was given up long ago
+    │   ├── TransactionAborted      its time ran out, or somebody aborted it; begin another
+    │   ├── TransactionEnding       the transaction before is not complete yet; retry
     │   ├── NotLeader               ask the leader named here
     │   ├── NoLeader                an election is under way; retry
     │   ├── NotEnoughReplicas       fewer healthy voters than min.insync.replicas; retry
@@ -30,6 +33,7 @@
     │   └── NotSent                 it never left this client
     └── Unknown                 indefinite: it may or may not have happened
         ├── CommitUnknown           deadline or leadership lost while replicating
+        ├── OutcomeForgotten        a transaction that ended too long ago to say how
         ├── LeadershipNotMoved      the time ran out before another replica led
         └── ConnectionLost          the answer never came
 
@@ -190,6 +194,25 @@ class ProducerFenced(Rejected):
     code = "producer_fenced"
 
 
+class UnknownTransaction(Rejected):
+    """No producer has this transactional id, or none has used it for days."""
+
+    code = "transaction_not_found"
+
+
+class TransactionAborted(Rejected):
+    """The transaction exceeded its time limit, or was aborted. Nothing of it is visible; begin another."""
+
+    code = "transaction_aborted"
+
+
+class TransactionEnding(Rejected):
+    """The transaction before is decided, and its partitions do not show it yet."""
+
+    code = "transaction_ending"
+    retryable = True
+
+
 class NotLeader(Rejected):
     """``leader`` is the broker id to ask, or None while none is known."""
 
@@ -257,6 +280,13 @@ class CommitUnknown(Unknown):
     """
 
     code = "replication_timeout"
+
+
+class OutcomeForgotten(Unknown):
+    """Other transactions of this producer have ended since: whether this one was committed is forgotten."""
+
+    code = "transaction_outcome_unknown"
+    retryable = False
 
 
 class LeadershipNotMoved(Unknown):

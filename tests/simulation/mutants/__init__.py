@@ -24,6 +24,7 @@ from tests.simulation.mutants.quiescence import QUIESCENCE
 from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.storage import STORAGE
+from tests.simulation.mutants.transactions import TRANSACTIONS
 from tests.simulation.mutants.workers import WORKERS
 
 MUTANTS = (
@@ -53,4 +54,5 @@ MUTANTS = (
     *DEAD_LETTERS,
     *ASSIGNORS,
     *WORKERS,
+    *TRANSACTIONS,
 )

@@ -1,0 +1,115 @@
+"""Prepared transactions that are committed together: the batch of a sink.
+
+All transactional ids of a sink begin with its key, and the key selects the coordinator. So one batch of
+records holds the sequence of the batch and the decision about each of its transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from raftlog.errors import Conflict, InvalidRequest, ProducerFenced
+from raftlog.hosting.decisions import RECORDS_PER_BATCH
+from raftlog.records.keys import partition_for_key
+from transactions.fencing import is_newest, outcome_of, why_closed
+from transactions.records import Handle, Sink, State, Transaction
+
+KEY_END: Final = "/"  # of a sink's key in a transactional id
+HANDLES_MAX: Final = RECORDS_PER_BATCH - 1  # the row of the sink stands in the same batch
+
+Existing = Callable[[str], Transaction]
+Chosen = list[tuple[str, Transaction]]
+
+
+def partition_of(transactional_id: str, count: int) -> int:
+    """The partition of ``__transactions`` that coordinates an id, or the key of a sink."""
+    return partition_for_key(transactional_id.partition(KEY_END)[0].encode(), count)
+
+
+def check_sink(transactional_id: str) -> None:
+    """Raise ``InvalidRequest`` for an id that no sink can commit."""
+    key, end, rest = transactional_id.partition(KEY_END)
+    if not key or not end or not rest:
+        raise InvalidRequest(
+            f"transactional_id: {transactional_id!r} cannot be prepared; begin it with the key of its sink "
+            f"and {KEY_END!r}, as in 'sink/task-1'",
+            field="transactional_id",
+        )
+
+
+def chosen(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen:
+    """The transactions of a batch that is committed now. Raises for a handle that is not prepared."""
+    _check_handles(key, handles)
+    found: Chosen = []
+    for handle in handles:
+        transaction = existing(handle.transactional_id)
+        if not is_newest(handle, transaction) or transaction.state is not State.PREPARED:
+            error = why_closed(handle, transaction)
+            raise error or Conflict(
+                f"handles: transaction {handle.epoch} of {handle.transactional_id!r} is not prepared; "
+                "prepare it first"
+            )
+        found.append((handle.transactional_id, transaction))
+    return found
+
+
+def check_repeated(key: str, sequence: int, handles: Sequence[Handle], before: Sink) -> None:
+    """Raise unless this batch is the newest one of its sink."""
+    if sequence < before.sequence:
+        raise Conflict(
+            f"sequence: {sequence} of sink {key!r} is over; the newest is {before.sequence}. Another "
+            "incarnation of the sink goes on"
+        )
+    if tuple(sorted(handles)) != before.handles:
+        raise Conflict(f"handles: batch {sequence} of sink {key!r} was committed with other handles")
+
+
+def abortable(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen:
+    """Those that are still open. Raises ``Conflict`` for one that is committed."""
+    _check_handles(key, handles)
+    found: Chosen = []
+    for handle in handles:
+        transaction = existing(handle.transactional_id)
+        if not is_newest(handle, transaction):
+            with suppress(ProducerFenced):  # nothing was ever written in it
+                if outcome_of(handle, transaction).is_committed:
+                    raise _committed(handle)
+        elif transaction.state is State.PREPARE_COMMIT:
+            raise _committed(handle)
+        elif transaction.state in (State.ONGOING, State.PREPARED):
+            found.append((handle.transactional_id, transaction))
+    return found
+
+
+def still_prepared(name: str) -> Conflict:
+    """For an incarnation that would abort what its sink is about to commit."""
+    return Conflict(f"transactional id {name!r} has a prepared transaction: commit or abort its batch first")
+
+
+def not_alone(name: str) -> Conflict:
+    """For the end of one transaction of a batch."""
+    return Conflict(f"the transaction of {name!r} is prepared: commit it with its batch")
+
+
+def _committed(handle: Handle) -> Conflict:
+    return Conflict(
+        f"handles: transaction {handle.epoch} of {handle.transactional_id!r} is committed; nothing is aborted"
+    )
+
+
+def _check_handles(key: str, handles: Sequence[Handle]) -> None:
+    if len(handles) > HANDLES_MAX:
+        raise InvalidRequest(
+            f"handles: a batch has at most {HANDLES_MAX}; this one has {len(handles)}", field="handles"
+        )
+    names = {handle.transactional_id for handle in handles}
+    if len(names) < len(handles):
+        raise InvalidRequest("handles: a transactional id stands there twice", field="handles")
+    for name in names:
+        if not name.startswith(key + KEY_END):
+            raise InvalidRequest(
+                f"handles: {name!r} does not belong to sink {key!r}: its ids begin with {key + KEY_END!r}",
+                field="handles",
+            )

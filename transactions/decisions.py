@@ -1,0 +1,390 @@
+"""The coordinator of all transactions of one partition of ``__transactions``, without IO.
+
+Requests and time go in; records, answers and markers to send come out, in order. An answer, and a marker,
+leaves once all records before it are committed. So no marker precedes its decision, and a coordinator that
+loses its partition has decided nothing that its successor does not know: what it finds decided and not
+complete, it sends again.
+
+Decides: which transaction is open, and its outcome. Leaves to others: what is told of earlier transactions
+(``fencing``), which transactions form a batch (``batches``), sending markers and appending (``coordinator``).
+
+Times are those of this coordinator: one that takes over gives each open transaction its whole time again, so
+that no clock can end a transaction too early.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import Final, assert_never
+
+import msgspec
+
+from raftlog.errors import (
+    InvalidRequest,
+    OutcomeForgotten,
+    Overloaded,
+    ProducerFenced,
+    RaftlogError,
+    UnknownTransaction,
+)
+from raftlog.hosting.decisions import RequestId
+from transactions import batches
+from transactions.fencing import ENDING, IDLE, is_newest, outcome_of, why_closed
+from transactions.outputs import Output, Outputs
+from transactions.records import (
+    EPOCH_LAST,
+    Handle,
+    Outcome,
+    Sink,
+    SinkKey,
+    State,
+    Transaction,
+    TransactionKey,
+)
+from transactions.requests import (
+    AbortBatch,
+    AbortOpen,
+    CommitBatch,
+    Described,
+    Done,
+    End,
+    Ended,
+    Join,
+    NeedsProducerId,
+    Open,
+    Opened,
+    Prepare,
+    ReadTransaction,
+    Request,
+)
+from transactions.state import TransactionsState
+
+SWEEP_MS: Final = 600_000  # how often ids that nobody uses are looked for
+IDS_MAX: Final = 100_000  # of one partition
+PARTITIONS_MAX: Final = 1_000  # of one transaction
+
+
+class Decisions:
+    """``state`` is what the partition's records add up to when this broker begins to lead it."""
+
+    def __init__(self, state: TransactionsState, *, now_ms: int, wall_ms: int, id_retention_ms: int) -> None:
+        self._outputs = Outputs(state.copy())
+        self._id_retention_ms = id_retention_ms
+        self._waiting: dict[str, dict[RequestId, Request]] = {}  # for a transaction to be complete
+        self._waits_for: dict[RequestId, str] = {}
+        self._due: dict[str, int] = {}  # when an open transaction is aborted
+        self._deadlines: list[tuple[int, str]] = []  # those in ``_due``, and stale ones
+        self._sweep_ms = now_ms + SWEEP_MS
+        self._now_ms, self._wall_ms = now_ms, wall_ms
+        for name, transaction in self.state.transactions.items():
+            self._schedule(name, transaction)
+            if transaction.state in ENDING:
+                self._mark(name, transaction)
+
+    @property
+    def state(self) -> TransactionsState:
+        """What holds once all records are committed."""
+        return self._outputs.state
+
+    def take(self) -> list[Output]:
+        """What has been wanted since the last call."""
+        return self._outputs.take()
+
+    def next_deadline_ms(self) -> int:
+        """When ``tick`` has something to do, at the latest."""
+        return min(self._sweep_ms, self._deadlines[0][0] if self._deadlines else self._sweep_ms)
+
+    def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
+        """Answered now, or once a transaction is complete. A refusal is an answer, too."""
+        self._now_ms, self._wall_ms = now_ms, wall_ms
+        self._receive(request_id, request)
+
+    def forget(self, request_id: RequestId, request: Request) -> None:
+        """The caller has gone."""
+        name = self._waits_for.pop(request_id, None)
+        if name is not None:
+            del self._waiting[name][request_id]
+            if not self._waiting[name]:
+                del self._waiting[name]
+
+    def completed(self, handle: Handle, now_ms: int, wall_ms: int) -> None:
+        """All partitions of a decided transaction have its marker."""
+        self._now_ms, self._wall_ms = now_ms, wall_ms
+        name = handle.transactional_id
+        found = self.state.transactions.get(name)
+        if found is None or not is_newest(handle, found) or found.state not in ENDING:
+            return
+        is_commit = found.state is State.PREPARE_COMMIT
+        self._complete(name, found, is_commit=is_commit)
+        for request_id, request in self._waiting.pop(name, {}).items():
+            del self._waits_for[request_id]
+            self._receive(request_id, request)
+
+    def tick(self, now_ms: int, wall_ms: int) -> None:
+        """Abort what has exceeded its time, and forget ids that nobody uses."""
+        self._now_ms, self._wall_ms = now_ms, wall_ms
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            due_ms, name = heapq.heappop(self._deadlines)
+            if self._due.get(name) == due_ms:
+                self._decide([(name, self.state.transactions[name])], is_commit=False)
+        if now_ms >= self._sweep_ms:
+            self._sweep_ms = now_ms + SWEEP_MS
+            self._expire()
+
+    # Requests.
+
+    def _receive(self, request_id: RequestId, request: Request) -> None:
+        try:
+            match request:
+                case Open():
+                    self._open(request_id, request)
+                case Join():
+                    self._join(request_id, request)
+                case End():
+                    self._end(request_id, request)
+                case Prepare():
+                    self._prepare(request_id, request)
+                case CommitBatch():
+                    self._commit_batch(request_id, request)
+                case AbortBatch():
+                    self._abort_batch(request_id, request)
+                case AbortOpen():
+                    self._abort_open(request_id, request)
+                case ReadTransaction():
+                    found = self._existing(request.transactional_id)
+                    self._outputs.answer(request_id, Described(transaction=found))
+                case _:
+                    assert_never(request)
+        except RaftlogError as refusal:
+            self._outputs.answer(request_id, refusal)
+
+    def _open(self, request_id: RequestId, ask: Open) -> None:
+        name = ask.transactional_id
+        found = self.state.transactions.get(name)
+        if found is not None and _is_repeated(ask, found):
+            self._outputs.answer(request_id, Opened(producer_id=found.producer_id, epoch=found.epoch))
+            return
+        if ask.after is not None and (found is None or not _goes_on(ask.after, found)):
+            raise ProducerFenced(
+                f"another incarnation has opened {name!r}",
+                current_epoch=-1 if found is None else found.epoch,
+            )
+        if found is None and len(self.state.transactions) >= IDS_MAX:
+            raise Overloaded(
+                f"there are {IDS_MAX} transactional ids here; use fewer, or wait until some are forgotten",
+                retry_after_ms=1_000,
+            )
+        if found is not None and found.state in ENDING:
+            self._wait(request_id, name, ask)
+        elif found is not None and found.state is State.PREPARED:
+            raise batches.still_prepared(name)
+        elif found is not None and found.state is State.ONGOING:
+            self._decide([(name, found)], is_commit=False)
+            self._wait(request_id, name, ask)
+        elif found is None or found.epoch >= EPOCH_LAST:
+            if ask.new_producer_id < 0:
+                self._outputs.answer(request_id, NeedsProducerId())
+                return
+            self._begin(request_id, ask, ask.new_producer_id, 0, found)
+        else:
+            self._begin(request_id, ask, found.producer_id, found.epoch + 1, found)
+
+    def _begin(
+        self, request_id: RequestId, ask: Open, producer_id: int, epoch: int, before: Transaction | None
+    ) -> None:
+        new = Transaction(
+            producer_id=producer_id,
+            epoch=epoch,
+            state=State.EMPTY,
+            timeout_ms=ask.timeout_ms,
+            changed_ms=self._wall_ms,
+            last=None if before is None else before.last,
+        )
+        self._put(ask.transactional_id, new)
+        self._outputs.answer(request_id, Opened(producer_id=producer_id, epoch=epoch))
+
+    def _join(self, request_id: RequestId, ask: Join) -> None:
+        """From the first partition on, the transaction is open, and its time runs."""
+        name, found = self._open_one(ask.transaction)
+        partitions = tuple(sorted({*found.partitions, *ask.partitions}))
+        if len(partitions) > PARTITIONS_MAX:
+            raise InvalidRequest(
+                f"a transaction has at most {PARTITIONS_MAX} partitions; write to fewer or commit more often",
+                field="partition",
+            )
+        if found.state in IDLE:
+            found = msgspec.structs.replace(found, state=State.ONGOING, began_ms=self._wall_ms)
+        if partitions != found.partitions:
+            self._put(name, msgspec.structs.replace(found, partitions=partitions))
+        self._outputs.answer(request_id, Done())
+
+    def _end(self, request_id: RequestId, ask: End) -> None:
+        handle, name = ask.transaction, ask.transactional_id
+        found = self.state.transactions.get(name)
+        if found is None:
+            raise OutcomeForgotten(f"transactional id {name!r} is not known, perhaps not any more")
+        if not is_newest(handle, found):
+            outcome = outcome_of(handle, found)
+            self._outputs.answer(
+                request_id, Ended(is_committed=outcome.is_committed, next_epoch=_next_epoch(handle.epoch))
+            )
+        elif found.state in ENDING:
+            self._wait(request_id, name, ask)
+        elif found.state in IDLE:  # a batch may be on its way: the epoch rises
+            self._complete(name, found, is_commit=ask.is_commit)
+            self._receive(request_id, ask)
+        elif found.state is State.PREPARED and ask.is_commit:
+            raise batches.not_alone(name)
+        else:
+            self._decide([(name, found)], is_commit=ask.is_commit)
+            self._wait(request_id, name, ask)
+
+    def _prepare(self, request_id: RequestId, ask: Prepare) -> None:
+        name = ask.transactional_id
+        found = self._existing(name)
+        if not (is_newest(ask.transaction, found) and found.state is State.PREPARED):
+            self._open_one(ask.transaction)
+            batches.check_sink(name)
+            prepared = msgspec.structs.replace(
+                found,
+                state=State.PREPARED,
+                prepared_ms_max=ask.prepared_ms_max,
+                began_ms=found.began_ms or self._wall_ms,
+            )
+            self._put(name, prepared)
+        self._outputs.answer(request_id, Done())
+
+    def _commit_batch(self, request_id: RequestId, ask: CommitBatch) -> None:
+        before = self.state.sinks.get(ask.key)
+        if before is None or before.sequence < ask.sequence:
+            chosen = batches.chosen(ask.key, ask.handles, self._existing)
+            sink = Sink(sequence=ask.sequence, handles=tuple(sorted(ask.handles)), changed_ms=self._wall_ms)
+            self._decide(chosen, is_commit=True, sink=(SinkKey(ask.key), sink))
+        else:
+            batches.check_repeated(ask.key, ask.sequence, ask.handles, before)
+        self._when_complete(request_id, ask)
+
+    def _abort_batch(self, request_id: RequestId, ask: AbortBatch) -> None:
+        self._decide(batches.abortable(ask.key, ask.handles, self._existing), is_commit=False)
+        self._when_complete(request_id, ask)
+
+    def _abort_open(self, request_id: RequestId, ask: AbortOpen) -> None:
+        name, found = ask.transactional_id, self._existing(ask.transactional_id)
+        if found.state in (State.ONGOING, State.PREPARED):
+            self._decide([(name, found)], is_commit=False)
+        if self.state.transactions[name].state in ENDING:
+            self._wait(request_id, name, ask)
+        else:
+            self._outputs.answer(request_id, Done())
+
+    # Parts.
+
+    def _existing(self, name: str) -> Transaction:
+        found = self.state.transactions.get(name)
+        if found is None:
+            raise UnknownTransaction(f"there is no transactional id {name!r}; open it first")
+        return found
+
+    def _open_one(self, handle: Handle) -> tuple[str, Transaction]:
+        """Raises what its producer is told if the transaction takes nothing more."""
+        found = self._existing(handle.transactional_id)
+        error = why_closed(handle, found)
+        if error is not None:
+            raise error
+        return handle.transactional_id, found
+
+    def _decide(
+        self,
+        chosen: Iterable[tuple[str, Transaction]],
+        *,
+        is_commit: bool,
+        sink: tuple[SinkKey, Sink] | None = None,
+    ) -> None:
+        """All of them, in one batch of records; the markers follow once it is committed."""
+        state = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
+        decided = [
+            (name, msgspec.structs.replace(found, state=state, changed_ms=self._wall_ms))
+            for name, found in chosen
+        ]
+        rows = [(TransactionKey(name), transaction) for name, transaction in decided]
+        if rows or sink:
+            self._outputs.write(*rows, *([sink] if sink else []))
+        for name, transaction in decided:
+            self._schedule(name, transaction)
+            self._mark(name, transaction)
+
+    def _mark(self, name: str, transaction: Transaction) -> None:
+        self._outputs.mark(name, transaction, is_commit=transaction.state is State.PREPARE_COMMIT)
+
+    def _complete(self, name: str, found: Transaction, *, is_commit: bool) -> None:
+        """The epoch rises: what is still on its way for this transaction is refused from now on."""
+        self._put(
+            name,
+            Transaction(
+                producer_id=found.producer_id,
+                epoch=found.epoch + 1,
+                state=State.COMPLETE,
+                timeout_ms=found.timeout_ms,
+                changed_ms=self._wall_ms,
+                last=Outcome(found.producer_id, found.epoch, is_commit),
+            ),
+        )
+
+    def _wait(self, request_id: RequestId, name: str, request: Request) -> None:
+        """Receive the request again when the transaction is complete."""
+        self._waiting.setdefault(name, {})[request_id] = request
+        self._waits_for[request_id] = name
+
+    def _when_complete(self, request_id: RequestId, ask: CommitBatch | AbortBatch) -> None:
+        """Answer once all transactions of a batch are complete."""
+        for handle in ask.handles:
+            found = self.state.transactions.get(handle.transactional_id)
+            if found is not None and is_newest(handle, found) and found.state in ENDING:
+                self._wait(request_id, handle.transactional_id, ask)
+                return
+        self._outputs.answer(request_id, Done())
+
+    def _put(self, name: str, transaction: Transaction) -> None:
+        self._outputs.write((TransactionKey(name), transaction))
+        self._schedule(name, transaction)
+
+    def _schedule(self, name: str, transaction: Transaction) -> None:
+        """The time of a transaction runs from its first partition on, and again from its preparation on."""
+        limits_ms = {State.ONGOING: transaction.timeout_ms, State.PREPARED: transaction.prepared_ms_max}
+        limit_ms = limits_ms.get(transaction.state)
+        if limit_ms is None:
+            self._due.pop(name, None)
+            return
+        due_ms = self._now_ms + limit_ms
+        if transaction.state is State.ONGOING and name in self._due:
+            return  # another partition gives it no more time
+        self._due[name] = due_ms
+        heapq.heappush(self._deadlines, (due_ms, name))
+
+    def _expire(self) -> None:
+        """Forget ids and sinks that nobody has used for the whole retention."""
+        oldest_ms = self._wall_ms - self._id_retention_ms
+        for name, found in list(self.state.transactions.items()):
+            if found.state in IDLE and found.changed_ms < oldest_ms:
+                self._outputs.write((TransactionKey(name), None))
+        for key, sink in list(self.state.sinks.items()):
+            if sink.changed_ms < oldest_ms:
+                self._outputs.write((SinkKey(key), None))
+
+
+def _next_epoch(epoch: int) -> int:
+    """Of the transaction after this one; -1 where the producer id has no epoch left."""
+    return epoch + 1 if epoch < EPOCH_LAST else -1
+
+
+def _is_repeated(ask: Open, found: Transaction) -> bool:
+    """Whether this very request has given the id its producer id, and nothing has happened since."""
+    return (found.producer_id, found.epoch, found.state) == (ask.new_producer_id, 0, State.EMPTY)
+
+
+def _goes_on(after: Handle, found: Transaction) -> bool:
+    """Whether nobody has opened the id since this transaction ended."""
+    last = found.last
+    is_last = last is not None and (last.producer_id, last.epoch) == (after.producer_id, after.epoch)
+    return is_last and found.producer_id == after.producer_id and found.epoch == after.epoch + 1

@@ -1,0 +1,89 @@
+"""What a request is told whose transaction is not the newest of its transactional id.
+
+A transaction is the pair of producer id and producer epoch, and the epoch rises with each of them. So a late
+or repeated request is recognised wherever it arrives, and is never taken for one of another transaction.
+"""
+
+from __future__ import annotations
+
+from raftlog.errors import (
+    OutcomeForgotten,
+    ProducerFenced,
+    RaftlogError,
+    TransactionAborted,
+    TransactionEnding,
+    UnknownTransaction,
+)
+from transactions.records import EPOCH_LAST, Handle, Outcome, State, Transaction
+
+ENDING = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+IDLE = (State.EMPTY, State.COMPLETE)
+
+
+def is_newest(handle: Handle, newest: Transaction) -> bool:
+    """Whether this is the open transaction, or the next one. No transaction has the last epoch of all."""
+    is_same = (handle.producer_id, handle.epoch) == (newest.producer_id, newest.epoch)
+    return is_same and handle.epoch <= EPOCH_LAST
+
+
+def outcome_of(handle: Handle, newest: Transaction) -> Outcome:
+    """How an earlier transaction has ended. Raises what its end is told where that is not known."""
+    last = newest.last
+    if last is not None and (handle.producer_id, handle.epoch) == (last.producer_id, last.epoch):
+        return last
+    if handle.producer_id == newest.producer_id and handle.epoch > newest.epoch:
+        raise _ahead(handle, newest)
+    first = last.epoch + 1 if last is not None and last.producer_id == newest.producer_id else 0
+    if handle.producer_id == newest.producer_id and handle.epoch >= first:
+        raise _fenced(handle, newest)  # nothing was ever written in it
+    raise OutcomeForgotten(
+        f"transaction {_name(handle)} ended before the last ones of this producer: how is forgotten; read "
+        "what it wrote with isolation=committed"
+    )
+
+
+def why_closed(handle: Handle, newest: Transaction) -> RaftlogError | None:
+    """Why a transaction takes nothing more; None if it does. It may be the newest one, or an earlier one."""
+    if not is_newest(handle, newest):
+        try:
+            outcome = outcome_of(handle, newest)
+        except OutcomeForgotten:
+            return _fenced(handle, newest)
+        except RaftlogError as error:
+            return error
+        return _fenced(handle, newest) if outcome.is_committed else _aborted(handle)
+    if newest.state is State.PREPARE_ABORT:
+        return _aborted(handle)
+    if newest.state in (State.PREPARED, State.PREPARE_COMMIT):
+        return ProducerFenced(
+            f"transaction {_name(handle)} is prepared or committed and takes nothing more; open another",
+            current_epoch=newest.epoch,
+        )
+    return None
+
+
+def _ahead(handle: Handle, newest: Transaction) -> RaftlogError:
+    """Its predecessor's end may have been answered before this coordinator knows that it is complete."""
+    if newest.state in ENDING and handle.epoch == newest.epoch + 1:
+        return TransactionEnding(
+            f"the transaction before {_name(handle)} is not complete yet; retry", retry_after_ms=20
+        )
+    return UnknownTransaction(f"transaction {_name(handle)} was never begun; open the transactional id again")
+
+
+def _fenced(handle: Handle, newest: Transaction) -> ProducerFenced:
+    return ProducerFenced(
+        f"transaction {_name(handle)} is over: the transactional id has epoch {newest.epoch} by now, perhaps "
+        "of another incarnation",
+        current_epoch=newest.epoch,
+    )
+
+
+def _aborted(handle: Handle) -> TransactionAborted:
+    return TransactionAborted(
+        f"transaction {_name(handle)} was aborted: its time ran out, or somebody aborted it; begin another"
+    )
+
+
+def _name(handle: Handle) -> str:
+    return f"{handle.epoch} of {handle.transactional_id!r}"

@@ -1,0 +1,87 @@
+"""The records of the topic ``__transactions``: the contract with its readers.
+
+Their encoding is that of all internal topics (``raftlog.hosting.keyed_records``).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+from raftlog.hosting.keyed_records import KeyedRecords
+from raftlog.records.batch import EPOCH_MAX
+
+TOPIC: Final = "__transactions"
+EPOCH_LAST: Final = EPOCH_MAX - 1  # of a transaction: the epoch above fences it
+
+Participant = tuple[str, int]
+"""A partition that takes part: topic and number."""
+
+
+class State(enum.StrEnum):
+    """Where a transactional id stands."""
+
+    EMPTY = "empty"  # its next transaction has no partition yet, and it had none before
+    ONGOING = "ongoing"
+    PREPARED = "prepared"  # it takes no more batches, and waits for the decision about its batch
+    PREPARE_COMMIT = "prepare_commit"  # decided; markers are on their way
+    PREPARE_ABORT = "prepare_abort"
+    COMPLETE = "complete"  # all markers are written, and the next transaction has no partition yet
+
+
+class TransactionKey(msgspec.Struct, frozen=True, array_like=True, tag="transaction"):
+    """The transactions of one transactional id."""
+
+    transactional_id: str
+
+
+class SinkKey(msgspec.Struct, frozen=True, array_like=True, tag="sink"):
+    """The batches of one sink, which commits prepared transactions together."""
+
+    key: str
+
+
+class Handle(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """One transaction: its number is the pair of producer id and producer epoch."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """How a transaction has ended."""
+
+    producer_id: int
+    epoch: int
+    is_committed: bool
+
+
+class Transaction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The newest transaction of an id: the one that is open, or the next one that will be."""
+
+    producer_id: int
+    epoch: int
+    state: State
+    partitions: tuple[Participant, ...] = ()  # in order
+    timeout_ms: int = 60_000  # while it is ongoing
+    prepared_ms_max: int = 0  # while it is prepared
+    began_ms: int = 0
+    changed_ms: int = 0
+    last: Outcome | None = None  # of the transaction before
+
+
+class Sink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """The newest batch of a sink."""
+
+    sequence: int
+    handles: tuple[Handle, ...]  # in order
+    changed_ms: int = 0
+
+
+Key = TransactionKey | SinkKey
+Value = Transaction | Sink
+
+KINDS: Final = KeyedRecords[Key, Value]({TransactionKey: Transaction, SinkKey: Sink})

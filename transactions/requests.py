@@ -1,0 +1,134 @@
+"""Requests to the coordinator of transactions and its replies. Nothing is decided here.
+
+They travel between brokers as msgpack; a field that is added has a default. Every request may be repeated.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from transactions.records import Handle, Participant, Transaction
+
+
+class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
+    """A new incarnation of a producer: it fences the earlier ones and aborts their transaction.
+
+    ``new_producer_id`` is taken where the transactional id needs one; without it the reply is
+    ``NeedsProducerId``. With ``after`` it goes on behind this transaction, and is refused to an incarnation
+    that is fenced by now.
+    """
+
+    transactional_id: str
+    timeout_ms: int
+    new_producer_id: int = -1
+    after: Handle | None = None
+
+
+class Join(msgspec.Struct, tag="join", frozen=True, kw_only=True):
+    """A partition is about to take the first batch of a transaction."""
+
+    transaction: Handle
+    partitions: tuple[Participant, ...]
+
+    @property
+    def transactional_id(self) -> str:
+        """Of the transaction."""
+        return self.transaction.transactional_id
+
+
+class End(msgspec.Struct, tag="end", frozen=True, kw_only=True):
+    """Commit or abort. The reply has the true outcome, which an earlier end may have decided."""
+
+    transaction: Handle
+    is_commit: bool
+
+    @property
+    def transactional_id(self) -> str:
+        """Of the transaction."""
+        return self.transaction.transactional_id
+
+
+class Prepare(msgspec.Struct, tag="prepare", frozen=True, kw_only=True):
+    """Take no more batches, and wait for the decision about the batch of its sink, for so long at most."""
+
+    transaction: Handle
+    prepared_ms_max: int
+
+    @property
+    def transactional_id(self) -> str:
+        """Of the transaction."""
+        return self.transaction.transactional_id
+
+
+class CommitBatch(msgspec.Struct, tag="commit-batch", frozen=True, kw_only=True):
+    """Commit prepared transactions, all or none, and at most once for each sequence of the sink."""
+
+    key: str
+    sequence: int
+    handles: tuple[Handle, ...]
+
+    @property
+    def transactional_id(self) -> str:
+        """What selects the coordinator: the key alone."""
+        return self.key
+
+
+class AbortBatch(msgspec.Struct, tag="abort-batch", frozen=True, kw_only=True):
+    """Abort prepared transactions, all or none."""
+
+    key: str
+    handles: tuple[Handle, ...]
+
+    @property
+    def transactional_id(self) -> str:
+        """What selects the coordinator: the key alone."""
+        return self.key
+
+
+class AbortOpen(msgspec.Struct, tag="abort-open", frozen=True, kw_only=True):
+    """An operator's abort of whatever is open, prepared transactions too."""
+
+    transactional_id: str
+
+
+class ReadTransaction(msgspec.Struct, tag="read", frozen=True, kw_only=True):
+    """Describe the newest transaction of an id."""
+
+    transactional_id: str
+
+
+Request = Open | Join | End | Prepare | CommitBatch | AbortBatch | AbortOpen | ReadTransaction
+
+
+class Opened(msgspec.Struct, tag="opened", frozen=True, kw_only=True):
+    """The first transaction of a new incarnation."""
+
+    producer_id: int
+    epoch: int
+
+
+class NeedsProducerId(msgspec.Struct, tag="needs-producer-id", frozen=True):
+    """Nothing was done: repeat the request with a new producer id."""
+
+
+class Done(msgspec.Struct, tag="done", frozen=True):
+    """It holds now."""
+
+
+class Ended(msgspec.Struct, tag="ended", frozen=True, kw_only=True):
+    """The transaction has ended, and all its partitions show it.
+
+    ``next_epoch`` is that of the next transaction of the same producer id, or -1 where it must open again.
+    """
+
+    is_committed: bool
+    next_epoch: int
+
+
+class Described(msgspec.Struct, tag="described", frozen=True, kw_only=True):
+    """The newest transaction of an id."""
+
+    transaction: Transaction
+
+
+Reply = Opened | NeedsProducerId | Done | Ended | Described

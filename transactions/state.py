@@ -1,0 +1,38 @@
+"""The state of all transactions of one partition of ``__transactions``: what its records add up to."""
+
+from __future__ import annotations
+
+from raftlog.hosting.keyed_records import KeyedState
+from transactions.records import KINDS, Key, Sink, SinkKey, Transaction, TransactionKey, Value
+
+
+class TransactionsState(KeyedState[Key, Value]):
+    """The newest transaction of each transactional id, and the newest batch of each sink."""
+
+    def __init__(self) -> None:
+        super().__init__(KINDS)
+        self.clear()
+
+    def clear(self) -> None:
+        """No transactions."""
+        self.transactions: dict[str, Transaction] = {}
+        self.sinks: dict[str, Sink] = {}
+
+    def copy(self) -> TransactionsState:
+        """The same values, to be changed apart. A copy takes no snapshots."""
+        copied = TransactionsState().without_snapshots()
+        copied.transactions = dict(self.transactions)
+        copied.sinks = dict(self.sinks)
+        return copied
+
+    def take(self, key: Key, value: Value | None) -> None:
+        """What one record says."""
+        match key, value:
+            case TransactionKey(name), Transaction():
+                self.transactions[name] = value
+            case TransactionKey(name), _:
+                self.transactions.pop(name, None)
+            case SinkKey(name), Sink():
+                self.sinks[name] = value
+            case SinkKey(name), _:
+                self.sinks.pop(name, None)
