@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from api.broker_groups import BrokerGroups
+from api.broker_transactions import BrokerTransactions
 from api.disk_reserve import DiskReserve
 from api.settings import BrokerSettings
 from partitions.hosting.first_start import FirstStart
@@ -123,8 +124,21 @@ class Broker:
             why_offline=self._why_offline,
         )
         self.groups = BrokerGroups(settings, self.controller, self.gateway, self.host.calls, self.host.clock)
+        self.transactions = self._transactions()
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
+
+    def _transactions(self) -> BrokerTransactions:
+        return BrokerTransactions(
+            self.node_id,
+            self.settings.transactions,
+            len(self.settings.peers),
+            self.controller,
+            self.gateway,
+            self.host.calls,
+            self.host.clock,
+            self.producer_ids,
+        )
 
     def _compaction(self) -> CompactionManager:
         rate, tenants = self.settings.limits.compaction_bytes_per_s, self.supervisor.serving_tenants
@@ -140,7 +154,8 @@ class Broker:
             producer_ids=self.producer_ids,
             producers_max=self.settings.limits.producers_max,
             trash=self._trash(),
-            derive=lambda target: self.groups.derive(target),
+            derive=lambda target: self.groups.derive(target) or self.transactions.derive(target),
+            join=lambda *asked: self.transactions.join(*asked),
         )
 
     def _first_start_of_cluster(self) -> FirstStart:

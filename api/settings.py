@@ -163,6 +163,15 @@ class Groups(BaseModel):
     offsets_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of groups without members
 
 
+class TransactionSettings(BaseModel):
+    """Transactions. The number of partitions counts when ``__transactions`` is created."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    partitions: Annotated[int, Field(ge=1, le=1000)] = 16
+    id_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of transactional ids without use
+
+
 class BrokerSettings(BaseSettings):
     """All settings of one broker."""
 
@@ -186,6 +195,7 @@ class BrokerSettings(BaseSettings):
     limits: Limits = Limits()
     timing: Timing = Timing()
     groups: Groups = Groups()
+    transactions: TransactionSettings = TransactionSettings()
 
     @field_validator("advertised_http")
     @classmethod

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec import Struct
 
@@ -108,6 +109,18 @@ class FetchRequest:
     bytes_max: int = 1 << 20
     bytes_min: int = 1
     wait_ms: int = 0
+    committed_only: bool = False  # nothing at or above the last stable offset, and the aborted ranges
+
+
+class AbortedRange(Struct, frozen=True, array_like=True):
+    """Batches of this producer from the first offset to the last one, its marker, are not visible."""
+
+    producer_id: int
+    first_offset: Offset
+    last_offset: Offset
+
+
+UNSTABLE: Final = Offset(-1)  # the last stable offset from a broker of an earlier version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +133,8 @@ class FetchResult:
     log_start_offset: Offset
     high_watermark: Offset
     leader_epoch: Term
+    last_stable_offset: Offset = UNSTABLE  # below it each transaction has ended
+    aborted: tuple[AbortedRange, ...] = ()  # in ``data``, if only committed records were asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,6 +219,25 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "Another producer with the same id has the newer epoch `current_epoch`.",
         "Close this producer, or allocate a new id.",
     ),
+    errors.UnknownTransaction: Kind(
+        404,
+        "There is no such transaction",
+        "No producer has opened this transactional id, or none has used it for days.",
+        "Open the transactional id, and begin a transaction.",
+    ),
+    errors.TransactionAborted: Kind(
+        409,
+        "The transaction was aborted",
+        "The transaction exceeded its time limit, or another incarnation or an operator aborted it. Nothing "
+        "of it is visible.",
+        "Begin another transaction, and repeat its work.",
+    ),
+    errors.TransactionEnding: Kind(
+        409,
+        "The transaction before is not complete",
+        "The transaction before is decided, and not all of its partitions show it yet.",
+        "Retry the request.",
+    ),
     errors.NotLeader: Kind(
         421,
         "Another broker leads this partition",
@@ -268,6 +287,12 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "The time ran out, or leadership was lost, during replication: the records may have been stored "
         "or may still be. `committed` is true if they are committed.",
         "Retry with the producer headers, so that it is stored once; or read whether it is stored.",
+    ),
+    errors.OutcomeForgotten: Kind(
+        410,
+        "The outcome of the transaction is forgotten",
+        "Other transactions of this producer have ended since: whether this one was committed is forgotten.",
+        "Read what the transaction wrote with `isolation=committed`.",
     ),
     errors.LeadershipNotMoved: Kind(
         504,

@@ -324,7 +324,8 @@ class Checker:
                 return
             assert isinstance(machine, PartitionMachine)
             derived = b"" if machine._derived is None else machine._derived.snapshot()
-            state = hash((machine.producers.snapshot()[_PRODUCERS_HEAD.size :], derived))
+            producers = machine.producers.snapshot()[_PRODUCERS_HEAD.size :]
+            state = hash((producers, machine.transactions.snapshot(), derived))
         if record.states.setdefault(now.applied_index, state) != state:
             detail = f"{replica.machine.name} group {record.group_id} at {now.applied_index}"
             self._violated("I21 equal state at an equal index", detail)

@@ -13,6 +13,7 @@ from partitions.hosting.opener import ReplicaOpener, log_settings
 from partitions.metadata import topic_config
 from partitions.metadata.image import PartitionInfo, TopicInfo
 from partitions.replica.derived import Derive
+from partitions.replica.participant import JoinTransaction
 from partitions.replica.producer_admission import ProducerAdmission
 from partitions.replica.replica import PartitionReplica
 from raftlog.clock import Clock
@@ -40,6 +41,7 @@ class PartitionEnvironment:
     may_begin: Callable[[], bool]  # whether confirmed metadata says which replicas should be here
     elect_again: Callable[[RaftGroup[None]], None]
     derive: Derive
+    join: JoinTransaction | None
 
 
 class HostedPartition:
@@ -143,6 +145,7 @@ class HostedPartition:
             around.clock,
             around.admission,
             around.derive(target),
+            around.join,
         )
         membership = around.opener.first_membership(partition)
         is_preferred = partition.replicas[0] == around.host.node_id and bool(membership.voters)

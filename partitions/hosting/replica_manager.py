@@ -27,6 +27,7 @@ from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.source import MetadataSource
 from partitions.replica.derived import Derive
+from partitions.replica.participant import JoinTransaction
 from partitions.replica.producer_admission import PRODUCERS_MAX, ProducerAdmission
 from partitions.replica.replica import PartitionReplica
 from partitions.routing import rpc
@@ -69,8 +70,9 @@ class ReplicaManager:
         run_blocking: RunBlocking = asyncio.to_thread,
         trash: Trash | None = None,
         derive: Derive = lambda target: None,
+        join: JoinTransaction | None = None,
     ) -> None:
-        """``broken`` has the groups that the supervisor does not open."""
+        """``broken`` has the groups that the supervisor does not open, ``join`` is for transactions."""
         self._host = host
         self._metadata = metadata
         self._supervisor = supervisor
@@ -104,6 +106,7 @@ class ReplicaManager:
             lambda: self._may_begin,
             self._elect_again,
             derive,
+            join,
         )
         self._permits = DeletePermits(host.node_id, lambda: metadata.image, self.replicas, host.calls)
         host.calls.serve(rpc.PREPARED, self._serve_prepared)

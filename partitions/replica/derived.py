@@ -17,6 +17,10 @@ from raftlog.types import TopicPartition
 class DerivedLog(Protocol):
     """A partition's log in one epoch of its leader, which has applied all that earlier ones committed."""
 
+    @property
+    def leader_epoch(self) -> int:
+        """The term of this leader."""
+
     def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
         """Append; done once the batches are committed and applied here.
 

@@ -1,8 +1,8 @@
 """The state that every replica of a partition derives from its log.
 
-That is the producer table, and in some topics what the records mean (``derived``). Decides: what a committed
-batch changes. Leaves to others: the records, which stay in the log, and the rules of the table
-(``producer_table``).
+That is the producer table, the transaction table, and in some topics what the records mean (``derived``).
+Decides: what a committed batch changes. Leaves to others: the records, which stay in the log, and the rules
+of the tables (``producer_table``, ``transaction_table``).
 """
 
 from __future__ import annotations
@@ -12,8 +12,13 @@ from typing import Final
 
 from partitions.replica.derived import DerivedState
 from partitions.replica.producer_table import ProducerTable
+from partitions.replica.transaction_table import TransactionTable
+from raftlog.errors import InvariantViolated
 from raftlog.records.batch import Batch
 
+SNAPSHOT_VERSION: Final = 3
+_ONLY_PRODUCERS: Final = 2  # the first byte of earlier states: of partitions without a derived state,
+_WITHOUT_TRANSACTIONS: Final = 0  # and of those with one, where it belongs to a length
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -22,26 +27,45 @@ class PartitionMachine:
 
     def __init__(self, derived: DerivedState | None = None) -> None:
         self.producers = ProducerTable()
+        self.transactions = TransactionTable()
         self._derived = derived
 
     def apply(self, entry: Batch) -> None:
         """Take in one committed batch."""
         self.producers.apply(entry.header)
+        self.transactions.apply(entry)
         if self._derived is not None:
             self._derived.apply(entry)
 
     def snapshot(self) -> bytes:
         """The whole state, in the same bytes on every replica that has applied as much."""
-        producers = self.producers.snapshot()
-        if self._derived is None:
-            return producers
-        return _LENGTH.pack(len(producers)) + producers + self._derived.snapshot()
+        parts = [self.producers.snapshot(), self.transactions.snapshot()]
+        if self._derived is not None:
+            parts.append(self._derived.snapshot())
+        return bytes([SNAPSHOT_VERSION]) + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
     def restore(self, snapshot: bytes) -> None:
         """Become the state that ``snapshot`` describes; an empty one means the initial state."""
-        if self._derived is None:
-            self.producers.restore(snapshot)
-            return
-        at = _LENGTH.size + (_LENGTH.unpack_from(snapshot)[0] if snapshot else 0)
-        self.producers.restore(snapshot[_LENGTH.size : at])
-        self._derived.restore(snapshot[at:])
+        producers, transactions, derived, *_ = [*_parts_of(snapshot), b"", b"", b""]
+        self.producers.restore(producers)
+        self.transactions.restore(transactions)
+        if self._derived is not None:
+            self._derived.restore(derived)
+
+
+def _parts_of(snapshot: bytes) -> list[bytes]:
+    if not snapshot:
+        return []
+    if snapshot[0] == _ONLY_PRODUCERS:
+        return [snapshot]
+    if snapshot[0] == _WITHOUT_TRANSACTIONS:
+        end = _LENGTH.size + _LENGTH.unpack_from(snapshot)[0]
+        return [snapshot[_LENGTH.size : end], b"", snapshot[end:]]
+    if snapshot[0] != SNAPSHOT_VERSION:
+        raise InvariantViolated(f"the state of a partition has version {snapshot[0]}, which is not known")
+    parts, at = [], 1
+    while at < len(snapshot):
+        end = at + _LENGTH.size + _LENGTH.unpack_from(snapshot, at)[0]
+        parts.append(snapshot[at + _LENGTH.size : end])
+        at = end
+    return parts

@@ -24,6 +24,7 @@ from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 EXPIRATION_MS: Final = 86_400_000  # a producer that has been silent for a day is forgotten
 PRODUCERS_MAX: Final = 20_000  # of one partition; of more, the one that has been silent longest is forgotten
 SNAPSHOT_VERSION: Final = 2
+NO_SEQUENCE: Final = -1  # no batch of this epoch yet; 0 follows
 
 _HEAD: Final = struct.Struct(">Bqqqq")  # version, then what ``_clock`` gives
 _ROW: Final = struct.Struct(">qhqB")  # producer, epoch, newest stamp when it wrote last, number of batches
@@ -81,10 +82,15 @@ class ProducerTable:
         return ProducerState(_ROW.unpack_from(row)[1], window)
 
     def tail(self, producer_id: int) -> tuple[int, int] | None:
-        """Epoch and last sequence of the newest batch of a producer; None as with ``get``."""
+        """Epoch and last sequence of the newest batch of a producer; None as with ``get``.
+
+        Behind the marker of a transaction that is the next epoch, and ``NO_SEQUENCE``.
+        """
         row = self._rows.get(producer_id)
         if row is None:
             return None
+        if len(row) == _ROW.size:
+            return _ROW.unpack_from(row)[1], NO_SEQUENCE
         first_sequence, delta, *_ = _BATCH.unpack_from(row, len(row) - _BATCH.size)
         return _ROW.unpack_from(row)[1], (first_sequence + delta) & SEQUENCE_MAX
 
@@ -102,8 +108,11 @@ class ProducerTable:
         if stamped_ms is not None and stamped_ms > self._newest_ms:
             self._advance(stamped_ms)
         producer_id, epoch = header.producer_id, header.producer_epoch
-        if producer_id < 0 or header.base_sequence < 0:
-            return  # no producer, or the marker of a transaction, which has no sequence
+        if producer_id < 0:
+            return
+        if header.is_control:
+            self._fence(producer_id, epoch + 1)
+            return
         row = self._rows.pop(producer_id, b"")
         goes_on = row and _ROW.unpack_from(row)[1] == epoch
         known = row[_ROW.size :][-(PRODUCER_BATCHES_MAX - 1) * _BATCH.size :] if goes_on else b""
@@ -116,6 +125,17 @@ class ProducerTable:
             header.leader_epoch,
         )
         self._rows[producer_id] = head + known + batch
+        self._forget_surplus()
+
+    def _fence(self, producer_id: int, epoch: int) -> None:
+        """A transaction has ended: its producer goes on in this epoch, from the first sequence on."""
+        row = self._rows.pop(producer_id, b"")
+        if not row or _ROW.unpack_from(row)[1] < epoch:
+            row = _ROW.pack(producer_id, epoch, self._newest_ms, 0)
+        self._rows[producer_id] = row
+        self._forget_surplus()
+
+    def _forget_surplus(self) -> None:
         if len(self._rows) > self._producers_max:
             self._rows.popitem(last=False)
 

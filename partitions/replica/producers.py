@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
-from partitions.replica.producer_table import ProducerTable, Sequenced
+from partitions.replica.producer_table import NO_SEQUENCE, ProducerTable, Sequenced
 from raftlog.errors import InvalidRequest, OutOfOrderSequence, ProducerFenced
 from raftlog.records.batch import SEQUENCE_MAX, BatchHeader
 from raftlog.types import Index, Offset, Term
@@ -109,6 +109,23 @@ class InFlight(Generic[Handle]):
                 pending.append(_Pending(header.producer_epoch, batch, handle))
                 self._order.append((batch.last_offset, header.producer_id))
             base_offset += header.last_offset_delta + 1
+
+    def add_marker(self, producer_id: int, epoch: int, index: Index, handle: Handle) -> None:
+        """Remember the marker of a transaction that was just appended: it fences the epoch from now on."""
+        batch = Sequenced(NO_SEQUENCE, NO_SEQUENCE, index, index, 0, 0)
+        self._pending.setdefault(producer_id, deque()).append(_Pending(epoch + 1, batch, handle))
+        self._order.append((index, producer_id))
+
+    def marked(self, producer_id: int, epoch: int) -> Known[Handle] | None:
+        """Where the marker of a transaction stands, or what fences it since; None if nothing does yet."""
+        for pending in self._pending.get(producer_id, ()):
+            if pending.epoch > epoch:
+                return _known([pending])
+        tail = self._table.tail(producer_id)
+        if tail is None or tail[0] <= epoch:
+            return None
+        nowhere = Sequenced(NO_SEQUENCE, NO_SEQUENCE, -1, -1, 0, 0)
+        return _known([_Pending(tail[0], nowhere, None)])
 
     def applied(self, applied_index: Index) -> None:
         """Forget what the table now holds."""

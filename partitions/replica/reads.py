@@ -19,7 +19,8 @@ from typing import TypeVar
 from partitions.replica.fetch_waiters import FetchWaiters
 from partitions.replica.positions import ONE_BATCH, find, needs_high_watermark, timestamp_at
 from partitions.replica.serving import RETRY_AFTER_MS, Serving
-from partitions.values import AtTime, FetchRequest, FetchResult, Position
+from partitions.replica.transaction_table import TransactionTable
+from partitions.values import AbortedRange, AtTime, FetchRequest, FetchResult, Position
 from raftlog.errors import NoLeader, OffsetOutOfRange, RaftlogError
 from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part
 from raftlog.records.batch import HEADER_BYTES
@@ -32,9 +33,10 @@ Found = TypeVar("Found")
 class Reads:
     """The reads of one replica."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, transactions: TransactionTable) -> None:
         self.waiters = FetchWaiters()
         self._serving = serving
+        self._transactions = transactions
 
     @property
     def high_watermark(self) -> Offset:
@@ -46,6 +48,15 @@ class Reads:
         """A leader whose disk is full may commit, on its followers' disks, what it cannot write itself."""
         group = self._serving.group
         return min(group.commit_index, group.log.last_index)
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        """Below it each transaction has ended, as far as this replica has applied its log."""
+        applied = Index(min(self._visible_index, self._serving.group.applied_index))
+        return Offset(self._transactions.last_stable_offset(applied + 1))
+
+    def _visible(self, committed_only: bool) -> Index:
+        return Index(self.last_stable_offset - 1) if committed_only else self._visible_index
 
     async def fetch(self, request: FetchRequest) -> FetchResult:
         """Whole committed batches from a position on; with ``wait_ms`` it waits for ``bytes_min``.
@@ -59,7 +70,7 @@ class Reads:
         serving.check_leads()
         if needs_high_watermark(request.position):
             await serving.ready(deadline)
-        offset, _ = await self._find(request.position)
+        offset, _ = await self._find(request.position, request.committed_only)
         while True:
             try:
                 return await self._fetched(offset, request, deadline)
@@ -73,12 +84,17 @@ class Reads:
         if request.wait_ms > 0:
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self._gathered(offset, min(request.bytes_min, request.bytes_max))
+                    goal = min(request.bytes_min, request.bytes_max)
+                    await self._gathered(offset, goal, request.committed_only)
             except TimeoutError:
                 pass  # what is there by now is the answer
-        found, high_watermark = await self._read(offset, request.bytes_max)
+        stable = self.last_stable_offset
+        found, high_watermark = await self._read(offset, request.bytes_max, request.committed_only)
         if offset > high_watermark:
             raise await self._above(offset)
+        aborted: list[AbortedRange] = []
+        if request.committed_only and found is not None:
+            aborted = self._transactions.aborted_in(offset, found.last + 1)
         return FetchResult(
             offset=offset,
             data=b"" if found is None else found.data,
@@ -86,6 +102,8 @@ class Reads:
             log_start_offset=Offset(self._serving.group.log.first_index),
             high_watermark=high_watermark,
             leader_epoch=self._serving.group.term,
+            last_stable_offset=stable,
+            aborted=tuple(aborted),
         )
 
     async def offset_at(self, position: Position) -> tuple[Offset, int | None]:
@@ -96,7 +114,7 @@ class Reads:
         serving = self._serving
         serving.check_leads()
         await serving.confirm()
-        offset, visible = await self._find(position)
+        offset, visible = await self._find(position, committed_only=False)
 
         async def look() -> int | None:
             log = serving.group.log
@@ -107,14 +125,14 @@ class Reads:
 
         return offset, await self._from_log(look)
 
-    async def _find(self, position: Position) -> tuple[Offset, Index]:
+    async def _find(self, position: Position, committed_only: bool) -> tuple[Offset, Index]:
         """The offset that a position stands for among the records up to an index, and that index."""
         if not isinstance(position, AtTime):
-            visible = self._visible_index
+            visible = self._visible(committed_only)
             return find(self._serving.group.log, visible, position), visible
 
         async def look() -> tuple[Offset, Index]:
-            log, visible = self._serving.group.log, self._visible_index
+            log, visible = self._serving.group.log, self._visible(committed_only)
             part = log.part_at_time(position.timestamp_ms)
             if part is None:
                 return Offset(visible + 1), visible
@@ -122,21 +140,24 @@ class Reads:
 
         return await self._from_log(look)
 
-    async def _read(self, offset: Offset, bytes_max: int) -> tuple[LogBytes | None, Offset]:
+    async def _read(
+        self, offset: Offset, bytes_max: int, committed_only: bool
+    ) -> tuple[LogBytes | None, Offset]:
         """The committed batches from ``offset`` on, or None, and the high watermark that they lie below."""
 
         async def look() -> tuple[LogBytes | None, Offset]:
-            log, visible = self._serving.group.log, self._visible_index
-            self._check_start(offset)
+            log, high_watermark = self._serving.group.log, self.high_watermark
+            visible = self._visible(committed_only)
+            self._check_start(offset, committed_only)
             if offset > visible:
-                return None, Offset(visible + 1)
+                return None, high_watermark
             found = await read_batches(log, Index(offset), visible, bytes_max=bytes_max)
             if found.last > visible:  # the end of a gap batch that is not yet known to be committed
                 found = LogBytes(visible, ending_at(found.data, visible))
-            return found, Offset(visible + 1)
+            return found, high_watermark
 
         found = await self._from_log(look)
-        self._check_start(offset)
+        self._check_start(offset, committed_only)
         return found
 
     async def _from_log(self, look: Callable[[], Awaitable[Found]]) -> Found:
@@ -149,7 +170,7 @@ class Reads:
                 serving.check_leads()  # a thread may have taken its time
                 return found
 
-    async def _gathered(self, offset: Offset, goal: int) -> None:
+    async def _gathered(self, offset: Offset, goal: int, committed_only: bool) -> None:
         """Return once ``goal`` bytes from ``offset`` on are committed, or when waiting is of no use.
 
         Each wake counts only what is new, so that waiting for much costs no more than reading it twice.
@@ -158,16 +179,19 @@ class Reads:
         counted, following = 0, offset
         while counted < goal:
             self._serving.check_leads()
-            if goal - counted <= HEADER_BYTES and group.log.first_index <= following < self.high_watermark:
+            visible = self._visible(committed_only)
+            if goal - counted <= HEADER_BYTES and group.log.first_index <= following <= visible:
                 return  # no batch is smaller
-            found, _ = await self._read(following, goal - counted)
+            found, _ = await self._read(following, goal - counted, committed_only)
             if found is not None:
                 counted += len(found.data)
                 following = Offset(found.last + 1)
-            elif following <= self.high_watermark:
-                await self.waiters.wait(Index(following))
             elif self._serving.is_ready and following > group.last_index + 1:
                 return  # beyond everything that was ever appended
+            elif committed_only:
+                await self.waiters.wait(Index(group.applied_index + 1))  # perhaps the end of a transaction
+            elif following <= self.high_watermark:
+                await self.waiters.wait(Index(following))
             else:
                 await self.waiters.wait(Index(group.commit_index + 1))
 
@@ -177,18 +201,22 @@ class Reads:
         if self._serving.is_ready and offset > group.last_index + 1:
             await self._serving.confirm()
             if offset > group.last_index + 1:
-                return self._out_of_range(offset)
+                return self._out_of_range(offset, group.log.first_index)
         return NoLeader(
             f"offset {offset} of {self._serving.target} is not known to be committed yet; retry",
             retry_after_ms=RETRY_AFTER_MS,
         )
 
-    def _check_start(self, offset: Offset) -> None:
-        if offset < self._serving.group.log.first_index:
-            raise self._out_of_range(offset)
+    def _check_start(self, offset: Offset, committed_only: bool) -> None:
+        """Where a reader may begin; of committed records, where the aborted ranges are still known."""
+        start = self._serving.group.log.first_index
+        if committed_only:
+            start = Index(max(start, self._transactions.known_from))
+        if offset < start:
+            raise self._out_of_range(offset, start)
 
-    def _out_of_range(self, offset: Offset) -> OffsetOutOfRange:
-        start, end = self._serving.group.log.first_index, self.high_watermark
+    def _out_of_range(self, offset: Offset, start: Index) -> OffsetOutOfRange:
+        end = self.high_watermark
         return OffsetOutOfRange(
             f"offset {offset} of {self._serving.target} is not there; valid are {start} to {end}",
             start=start,

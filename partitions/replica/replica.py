@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from partitions.replica.acks import Placed, acknowledged, check_acks
 from partitions.replica.derived import DerivedState
 from partitions.replica.machine import PartitionMachine
+from partitions.replica.participant import JoinTransaction, Participant, TransactionName
 from partitions.replica.producer_admission import ProducerAdmission
 from partitions.replica.producers import InFlight, Known
 from partitions.replica.reads import Reads
@@ -40,7 +41,8 @@ from raftlog.errors import (
 )
 from raftlog.node.group.pending_requests import Proposal
 from raftlog.node.group.raft_group import RaftGroup
-from raftlog.records.batch import Batch
+from raftlog.records.batch import Batch, BatchHeader
+from raftlog.records.control import Marker, marker_batch
 from raftlog.types import Index, NodeId, Offset, Term, TopicPartition
 
 
@@ -59,7 +61,9 @@ class PartitionReplica:
         clock: Clock,
         admission: ProducerAdmission | None = None,
         derived: DerivedState | None = None,
+        join: JoinTransaction | None = None,
     ) -> None:
+        """Without ``join`` there are no transactions."""
         self.target = target
         self.replicas = tuple(replicas)  # the voters, in the order of the metadata
         self.machine = PartitionMachine(derived)
@@ -70,9 +74,11 @@ class PartitionReplica:
         self._config = config
         self._rules = TopicRules.of(config, len(self.replicas))
         self._in_flight: InFlight[Proposal[None]] = InFlight(self.machine.producers)
+        self._participant = Participant(self.machine.transactions)
+        self._join_transaction = join
         self._serving = Serving(target)
         self._checking = asyncio.Lock()  # first come, first served
-        self._reads = Reads(self._serving)
+        self._reads = Reads(self._serving, self.machine.transactions)
 
     def attach(self, group: RaftGroup[None]) -> None:
         """Serve from this group from now on."""
@@ -124,6 +130,7 @@ class PartitionReplica:
         if leader_epoch != self._serving.leader_epoch:
             self._serving.leader_epoch = leader_epoch
             self._in_flight.clear()
+            self._participant.clear()
         self._reads.waiters.wake_all()
         self._tell_derived()
 
@@ -149,17 +156,21 @@ class PartitionReplica:
         """Its group ends here; another may be attached to another replica of the partition."""
         self._serving.leader_epoch = None
         self._in_flight.clear()
+        self._participant.clear()
         self._reads.waiters.wake_all()
         self._tell_derived()
 
     # What it does for producers and consumers.
 
-    async def append(self, body: Body, *, acks: Acks, timeout_ms: int) -> AppendReceipt:
+    async def append(
+        self, body: Body, *, acks: Acks, timeout_ms: int, transactional_id: str | None = None
+    ) -> AppendReceipt:
         """Append all batches of a body, or none, and return once ``acks`` is reached.
 
         Raises with nothing written: ``InvalidRequest`` and its kinds, ``UnknownTopic``, ``NotLeader``,
         ``NoLeader``, ``NotEnoughReplicas``, ``OutOfOrderSequence``, ``ProducerFenced``, ``Overloaded``,
-        ``StorageFull``. Raises ``CommitUnknown`` when the records may be, or may become, committed.
+        ``StorageFull``, and in a transaction what ``JoinTransaction`` raises. Raises ``CommitUnknown`` when
+        the records may be, or may become, committed.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         check_acks(acks, len(self.replicas))
@@ -169,12 +180,13 @@ class PartitionReplica:
             )
         self._serving.check_leads()
         self._check_health()
-        batches = self._rules.validated(body)
+        batches = self._rules.validated(body, in_transaction=transactional_id is not None)
         async with self._checking:  # none overtakes another that takes longer to check
             await self._rules.check_records(batches)
-        if any(batch.header.producer_id >= 0 for batch in batches):
+        if transactional_id is not None or any(batch.header.producer_id >= 0 for batch in batches):
             await self._serving.ready(deadline)
             await self._admit(batches, deadline)
+            await self._join([batch.header for batch in batches], transactional_id, deadline)
         try:
             placed = self._place(batches)
         except OutOfOrderSequence:
@@ -196,6 +208,33 @@ class PartitionReplica:
             durability=durability,
         )
 
+    async def mark(self, marker: Marker, *, timeout_ms: int) -> None:
+        """End a transaction here; return once its marker is committed, perhaps that of an earlier call.
+
+        From its append on, batches of the transaction are refused. ``marker.log_start`` is set here. Raises
+        with nothing written: ``UnknownTopic``, ``NotLeader``, ``NoLeader``, ``Overloaded``, ``StorageFull``.
+        Raises ``CommitUnknown``, and may be repeated.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        self._serving.check_leads()
+        await self._serving.ready(deadline)
+        transaction = TransactionName(marker.producer_id, marker.producer_epoch)
+        known = self._in_flight.marked(*transaction)
+        if known is None:
+            stamped = marker._replace(log_start=int(self.group.log.first_index))
+            proposal = self.group.propose([marker_batch(stamped, timestamp_ms=self._clock.wall_ms())])
+            self._in_flight.add_marker(*transaction, proposal.last, proposal)
+            self._participant.ended(transaction)
+        elif known.handle is not None:
+            proposal = known.handle
+        else:
+            return
+        try:
+            async with asyncio.timeout_at(deadline):
+                await asyncio.shield(proposal.outcome)
+        except TimeoutError:
+            raise CommitUnknown(f"the marker in {self.target} is not committed yet; repeat") from None
+
     async def fetch(self, request: FetchRequest) -> FetchResult:
         """Whole committed batches from a position on; see ``Reads.fetch``."""
         return await self._reads.fetch(request)
@@ -203,6 +242,11 @@ class PartitionReplica:
     async def offset_at(self, position: Position) -> tuple[Offset, int | None]:
         """The offset of a position and its record's timestamp; see ``Reads.offset_at``."""
         return await self._reads.offset_at(position)
+
+    @property
+    def leader_epoch(self) -> int:
+        """See ``DerivedLog.leader_epoch``."""
+        return -1 if self._serving.leader_epoch is None else self._serving.leader_epoch
 
     def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
         """See ``DerivedLog.propose``."""
@@ -248,6 +292,22 @@ class PartitionReplica:
             left_s = deadline - asyncio.get_running_loop().time()
             await self._admission.admit(unknown, left_s * 1000)
             await self._serving.ready(deadline)  # another term may have begun meanwhile
+
+    async def _join(
+        self, headers: Sequence[BatchHeader], transactional_id: str | None, deadline: float
+    ) -> None:
+        """Let the transaction of these batches join, if they have one and it has not."""
+        transaction = self._participant.transaction_of(headers, transactional_id)
+        if transaction is None:
+            return
+        assert transactional_id is not None
+        if self._join_transaction is None:
+            raise InvalidRequest("this broker has no transactions", field="transactional_id")
+        left_ms = max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))
+        await self._participant.join(
+            self._join_transaction, transactional_id, transaction, self.target, left_ms
+        )
+        await self._serving.ready(deadline)  # another term may have begun meanwhile
 
     def _place(self, batches: Sequence[Batch]) -> Placed:
         """Judge the sequences and append, in one go: no other request may come in between."""

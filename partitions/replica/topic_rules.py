@@ -53,7 +53,7 @@ class TopicRules:
             requires_keys="compact" in str(config.get("cleanup.policy")).split(","),
         )
 
-    def validated(self, body: Body) -> list[Batch]:
+    def validated(self, body: Body, *, in_transaction: bool = False) -> list[Batch]:
         """The batches of a produced body, each sound. Nothing is copied.
 
         Raises ``CorruptBatch``, ``RecordTooLarge``, ``InvalidRecord``, and ``InvalidRequest`` for an
@@ -67,7 +67,10 @@ class TopicRules:
             raise InvalidRequest("the body holds no batch; send at least one", field="body")
         for batch in batches:
             validate_produced(
-                batch, bytes_max=self.message_bytes_max, allow_append_time=self.stamps_append_time
+                batch,
+                bytes_max=self.message_bytes_max,
+                allow_append_time=self.stamps_append_time,
+                allow_transaction=in_transaction,
             )
         return batches
 

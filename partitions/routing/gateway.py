@@ -44,6 +44,7 @@ from raftlog.errors import (
 from raftlog.node.leader_search import PATIENCE_S, UNANSWERED, InDoubt, LeaderNotFound, LeaderSearch
 from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.records.batch import Buffer, split_batches
+from raftlog.records.control import Marker
 from raftlog.types import NodeId, Offset, Term, TopicPartition
 from raftlog.units import counted
 
@@ -83,12 +84,19 @@ class Gateway:
         ] = {}  # the broker that answered last, where no replica here knows
         self.bytes_in_flight = 0
         calls.serve(rpc.APPEND, self._serve_append)
+        calls.serve(rpc.MARK, self._serve_mark)
         calls.serve(rpc.FETCH, self._serve_fetch)
         calls.serve(rpc.OFFSET_AT, self._serve_offset_at)
         calls.serve(rpc.DESCRIBE, self._serve_describe)
 
     async def append(
-        self, target: TopicPartition, batches: Body, *, acks: Acks, timeout_ms: int
+        self,
+        target: TopicPartition,
+        batches: Body,
+        *,
+        acks: Acks,
+        timeout_ms: int,
+        transactional_id: str | None = None,
     ) -> AppendReceipt:
         """Append a produced body at the leader, all of it or nothing; see ``PartitionReplica.append``.
 
@@ -101,8 +109,10 @@ class Gateway:
         async def ask(node: NodeId, place: Place) -> AppendReceipt:
             left_ms = max(1, _ms_until(deadline))
             if node == self._node_id:
-                return await self.here(place).append(buffers, acks=acks, timeout_ms=left_ms)
-            head = encode_body(rpc.Append(place, str(acks), left_ms))
+                return await self.here(place).append(
+                    buffers, acks=acks, timeout_ms=left_ms, transactional_id=transactional_id
+                )
+            head = encode_body(rpc.Append(place, str(acks), left_ms, transactional_id))
             answer, _ = await self._calls.call(node, rpc.APPEND, head, buffers, timeout_ms=left_ms + GRACE_MS)
             return decode_body(answer, AppendReceipt)
 
@@ -113,6 +123,20 @@ class Gateway:
 
         with self._room_for(buffers):
             return await self._at_leader(target, ask, deadline, is_repeatable)
+
+    async def mark(self, target: TopicPartition, marker: Marker, *, timeout_ms: int) -> None:
+        """End a transaction in a partition; see ``PartitionReplica.mark``. It may be repeated."""
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+
+        async def ask(node: NodeId, place: Place) -> None:
+            left_ms = max(1, _ms_until(deadline))
+            if node == self._node_id:
+                await self.here(place).mark(marker, timeout_ms=left_ms)
+                return
+            head = encode_body(rpc.Mark(place, marker, left_ms))
+            await self._calls.call(node, rpc.MARK, head, timeout_ms=left_ms + GRACE_MS)
+
+        await self._at_leader(target, ask, deadline, lambda: True)
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
         """Read at the leader; see ``Reads.fetch``. A change of leader while waiting goes unnoticed."""
@@ -318,8 +342,17 @@ class Gateway:
         ask = decode_body(head, rpc.Append)
         acks = Acks.parse(ask.acks)
         with self._room_for((payload,)):
-            receipt = await self.here(ask.place).append(payload, acks=acks, timeout_ms=ask.timeout_ms)
+            receipt = await self.here(ask.place).append(
+                payload, acks=acks, timeout_ms=ask.timeout_ms, transactional_id=ask.transactional_id
+            )
         return encode_body(receipt), NO_BYTES
+
+    async def _serve_mark(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = decode_body(head, rpc.Mark)
+        await self.here(ask.place).mark(ask.marker, timeout_ms=ask.timeout_ms)
+        return b"", NO_BYTES
 
     async def _serve_fetch(
         self, sender: NodeId, head: bytes, payload: memoryview

@@ -12,13 +12,15 @@ from typing import Final
 
 from msgspec import Struct
 
-from partitions.values import FetchRequest, FetchResult, Position
+from partitions.values import UNSTABLE, AbortedRange, FetchRequest, FetchResult, Position
 from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.records.control import Marker
 from raftlog.types import EntryId, GroupId, Index, NodeId, Offset, Term, TopicPartition
 
 APPEND: Final = Service("partition.append", CallClass.PRODUCE)
 FETCH: Final = Service("partition.fetch", CallClass.FETCH)
 DESCRIBE: Final = Service("partition.describe", CallClass.READ)
+MARK: Final = Service("partition.mark", CallClass.PRODUCE)
 OFFSET_AT: Final = Service("partition.offset_at", CallClass.READ)
 TRANSFER: Final = Service("partition.transfer", CallClass.REPLICAS)
 PREPARED: Final = Service("partition.prepared", CallClass.REPLICAS)
@@ -33,6 +35,15 @@ class Append(Struct, frozen=True, array_like=True):
 
     place: Place
     acks: str
+    timeout_ms: int
+    transactional_id: str | None = None
+
+
+class Mark(Struct, frozen=True, array_like=True):
+    """End a transaction in this partition; answered once its marker is committed."""
+
+    place: Place
+    marker: Marker
     timeout_ms: int
 
 
@@ -51,6 +62,8 @@ class Fetched(Struct, frozen=True, array_like=True):
     log_start_offset: Offset
     high_watermark: Offset
     leader_epoch: Term
+    last_stable_offset: Offset = UNSTABLE
+    aborted: tuple[AbortedRange, ...] = ()
 
     @classmethod
     def of(cls, result: FetchResult) -> Fetched:
@@ -61,6 +74,8 @@ class Fetched(Struct, frozen=True, array_like=True):
             result.log_start_offset,
             result.high_watermark,
             result.leader_epoch,
+            result.last_stable_offset,
+            result.aborted,
         )
 
     def with_data(self, data: memoryview) -> FetchResult:
@@ -72,6 +87,8 @@ class Fetched(Struct, frozen=True, array_like=True):
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             leader_epoch=self.leader_epoch,
+            last_stable_offset=self.last_stable_offset,
+            aborted=self.aborted,
         )
 
 

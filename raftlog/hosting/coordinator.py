@@ -40,6 +40,10 @@ Reply = TypeVar("Reply")
 class CoordinatorLog(Protocol):
     """The partition's log in one epoch of its leader."""
 
+    @property
+    def leader_epoch(self) -> int:
+        """The term of this leader."""
+
     def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
         """Append; done once committed and applied. Raises ``Rejected`` with nothing written."""
 

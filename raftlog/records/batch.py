@@ -265,12 +265,15 @@ def batch_too_large(size_bytes: int, record_count: int, bytes_max: int) -> Recor
     )
 
 
-def validate_produced(batch: Batch, *, bytes_max: int, allow_append_time: bool) -> None:
+def validate_produced(
+    batch: Batch, *, bytes_max: int, allow_append_time: bool, allow_transaction: bool = False
+) -> None:
     """Raise unless a producer may send this batch; only its header and checksum are checked.
 
     Raises ``RecordTooLarge``, ``CorruptBatch``, or ``InvalidRecord`` for an intact batch with fields that
     brokers set. A fetched batch may be produced again once bytes 0-7 and 12-15 are reset;
-    ``allow_append_time`` accepts the append-time bit, which the leader then sets again.
+    ``allow_append_time`` accepts the append-time bit, which the leader then sets again, and
+    ``allow_transaction`` the bit of transactions.
     """
     header = batch.header
     if len(batch.data) > bytes_max:
@@ -284,7 +287,7 @@ def validate_produced(batch: Batch, *, bytes_max: int, allow_append_time: bool) 
     if header.record_count > RECORD_COUNT_MAX:
         raise CorruptBatch(f"record_count: is {header.record_count}; a batch takes up to {RECORD_COUNT_MAX}")
     header.codec  # noqa: B018 - raises for an unknown one
-    refused = _refused_field(header, allow_append_time)
+    refused = _refused_field(header, allow_append_time, allow_transaction)
     if refused is not None:
         raise InvalidRecord(f"the batch is refused: {refused}", errors=[refused])
 
@@ -324,7 +327,7 @@ def checksum(data: Buffer) -> int:
     return crc32c(memoryview(data)[CHECKSUM_START:], 0, _NEVER_RELEASE_GIL)
 
 
-def _refused_field(header: BatchHeader, allow_append_time: bool) -> str | None:
+def _refused_field(header: BatchHeader, allow_append_time: bool, allow_transaction: bool) -> str | None:
     """The first field that a producer must not send with its value, as "JSON pointer: reason"."""
     if header.base_offset != 0:
         return f"/base_offset: is {header.base_offset}; send 0, the leader assigns it"
@@ -338,6 +341,8 @@ def _refused_field(header: BatchHeader, allow_append_time: bool) -> str | None:
         return f"/producer_id: is {header.producer_id}; send the id you were given, or -1 for none"
     if header.has_producer and (header.base_sequence < 0 or header.producer_epoch < 0):
         return "/base_sequence: a batch with a producer id needs a base sequence and an epoch of 0 or more"
-    if header.is_transactional:
+    if header.is_transactional and not header.has_producer:
+        return "/producer_id: a batch of a transaction needs the producer id of its transaction"
+    if header.is_transactional and not allow_transaction:
         return "/attributes: there are no transactions in this release; clear bit 4"
     return None

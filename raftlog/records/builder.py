@@ -20,6 +20,7 @@ from raftlog.records.batch import (
     MAGIC,
     NO_TIMESTAMP,
     RECORD_COUNT_MAX,
+    TRANSACTIONAL_BIT,
     Batch,
     BatchHeader,
     Buffer,
@@ -33,6 +34,7 @@ from raftlog.records.compression import compress
 TIMESTAMP_MAX = (1 << 63) - 2  # its distance from NO_TIMESTAMP fits into 64 bits
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43
+_ATTRIBUTES_AT = 22  # the lower byte
 _CHECKSUM = struct.Struct(">I")
 _CHECKSUM_AT = 17
 
@@ -182,9 +184,13 @@ def batch_of_command(value: bytes, timestamp_ms: int) -> Batch:
     return split_batches(data)[0]
 
 
-def with_producer(data: Buffer, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
+def with_producer(
+    data: Buffer, producer_id: int, producer_epoch: int, base_sequence: int, *, in_transaction: bool = False
+) -> bytes:
     """A copy of a batch with these producer fields and the matching checksum."""
     changed = bytearray(data)
+    if in_transaction:
+        changed[_ATTRIBUTES_AT] |= TRANSACTIONAL_BIT
     _PRODUCER.pack_into(changed, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     _CHECKSUM.pack_into(changed, _CHECKSUM_AT, checksum(changed))
     return bytes(changed)

@@ -1,8 +1,8 @@
 """Control batches: records that brokers write for brokers into a partition's log.
 
-Decides: the format of a leader change record (Kafka's ``LeaderChangeMessage``) and of a membership, and
-the kind of a control batch. Leaves to others: when a leader writes one, and the effect of a
-membership. Each takes one offset; consumers skip them.
+Decides: the format of a leader change record (Kafka's ``LeaderChangeMessage``), of the marker that ends a
+transaction (Kafka's ``EndTxnMarker``) and of a membership, and the kind of a control batch. Leaves to others:
+when a leader writes one, and its effect. Each takes one offset; consumers skip them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,22 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from raftlog.errors import CorruptBatch
-from raftlog.records.batch import CONTROL_BIT, MAGIC, Batch, BatchHeader, encode_batch, parse_header
+from raftlog.records.batch import (
+    CONTROL_BIT,
+    MAGIC,
+    TRANSACTIONAL_BIT,
+    Batch,
+    BatchHeader,
+    encode_batch,
+    parse_header,
+)
 from raftlog.records.builder import BatchBuilder, Record
 from raftlog.records.reader import read_records
 from raftlog.types import NodeId
 
 _KEY = struct.Struct(">hh")  # version, type
 _LEADER_CHANGE = struct.Struct(">hi3B")  # version, leader, voters, granting voters, tagged fields
+_MARKER = struct.Struct(">hiq")  # version, coordinator epoch; specific to raftlog: the leader's log start
 _MEMBERSHIP = struct.Struct(">h3H")  # version, how many voters, learners and outgoing voters; then their ids
 _NODE = struct.Struct(">Q")
 _VERSION = 0
@@ -34,6 +43,16 @@ class ControlType(enum.IntEnum):
     COMMIT = 1
     LEADER_CHANGE = 2
     MEMBERSHIP = 100  # specific to raftlog; Kafka counts up from 0
+
+
+class Marker(NamedTuple):
+    """The end of a transaction in one partition."""
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    log_start: int  # of the leader that wrote the marker: what is known of earlier offsets may be forgotten
 
 
 class MemberLists(NamedTuple):
@@ -51,6 +70,27 @@ def leader_change_batch(*, base_offset: int, leader_epoch: int, leader: NodeId, 
     """
     value = _LEADER_CHANGE.pack(_VERSION, leader, _EMPTY_ARRAY, _EMPTY_ARRAY, _NO_TAGGED_FIELDS)
     return _control_batch(ControlType.LEADER_CHANGE, value, base_offset, leader_epoch, timestamp_ms)
+
+
+def marker_batch(marker: Marker, *, timestamp_ms: int) -> Batch:
+    """The batch that ends a transaction; the leader stamps offset and epoch."""
+    kind = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
+    value = _MARKER.pack(_VERSION, marker.coordinator_epoch, marker.log_start)
+    producer = marker.producer_id, marker.producer_epoch
+    return _control_batch(kind, value, 0, 0, timestamp_ms, producer)
+
+
+def marker_in(batch: Batch) -> Marker | None:
+    """The marker in a batch; None for all other batches. Raises ``CorruptBatch``."""
+    header = batch.header
+    if not (header.is_control and header.is_transactional):
+        return None
+    key, value = _control_record(batch)
+    if value is None or len(value) != _MARKER.size:
+        raise CorruptBatch("records: the marker of a transaction has another length")
+    _, coordinator_epoch, log_start = _MARKER.unpack(value)
+    is_commit = _type_of(key) is ControlType.COMMIT
+    return Marker(header.producer_id, header.producer_epoch, is_commit, coordinator_epoch, log_start)
 
 
 def membership_batch(
@@ -105,11 +145,30 @@ def control_type(batch: Batch) -> ControlType:
 
 
 def _control_batch(
-    kind: ControlType, value: bytes, base_offset: int, leader_epoch: int, time_ms: int
+    kind: ControlType,
+    value: bytes,
+    base_offset: int,
+    leader_epoch: int,
+    time_ms: int,
+    producer: tuple[int, int] | None = None,
 ) -> Batch:
+    """``producer`` is the id and the epoch of a transaction."""
     key = _KEY.pack(_VERSION, kind)
+    attributes = CONTROL_BIT if producer is None else CONTROL_BIT | TRANSACTIONAL_BIT
     header = BatchHeader(
-        base_offset, 0, leader_epoch, MAGIC, 0, CONTROL_BIT, 0, time_ms, time_ms, -1, -1, -1, 1
+        base_offset=base_offset,
+        batch_length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=0,
+        base_timestamp=time_ms,
+        max_timestamp=time_ms,
+        producer_id=-1 if producer is None else producer[0],
+        producer_epoch=-1 if producer is None else producer[1],
+        base_sequence=-1,
+        record_count=1,
     )
     builder = BatchBuilder()
     builder.append(Record(value=value, key=key, timestamp_ms=time_ms))

@@ -6,6 +6,8 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 
+from api.broker_transactions import BrokerTransactions
+from api.settings import TransactionSettings
 from partitions.hosting.hosted_metadata import HostedMetadata
 from partitions.hosting.replica_manager import ReplicaManager
 from partitions.metadata.active import ControllerSettings
@@ -52,7 +54,14 @@ class ControlledBroker(SimulatedBroker):
         rng = random.Random(f"ids {node_id} {place.life}")
         self.controller = Controller(self.host, voters, registration, CONTROLLER, rng)
         self.manager = ReplicaManager(
-            self.host, self.controller, self.supervisor, self.logs, self.broken, producer_ids=PRODUCER_IDS
+            self.host,
+            self.controller,
+            self.supervisor,
+            self.logs,
+            self.broken,
+            producer_ids=PRODUCER_IDS,
+            derive=lambda target: self.transactions.derive(target),
+            join=lambda *asked: self.transactions.join(*asked),
         )
         self.metadata = HostedMetadata(
             self.controller,
@@ -69,6 +78,16 @@ class ControlledBroker(SimulatedBroker):
             self.manager.replicas,
             self.host.calls,
             why_offline=lambda target: self.why_offline,
+        )
+        self.transactions = BrokerTransactions(
+            node_id,
+            TransactionSettings(partitions=1),
+            len(place.nodes),
+            self.controller,
+            self.gateway,
+            self.host.calls,
+            self.clock,
+            PRODUCER_IDS,
         )
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)

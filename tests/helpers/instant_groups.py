@@ -22,6 +22,8 @@ from tests.helpers.loop_network import LoopNetwork
 class InstantLog:
     """A log that is committed as soon as it is written."""
 
+    leader_epoch = 1
+
     def __init__(self, coordinator: GroupCoordinator) -> None:
         self._coordinator = coordinator
         self._end = 0

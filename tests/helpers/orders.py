@@ -30,9 +30,9 @@ def batch_of(
     )
 
 
-def fetch_from(position: int, **more: int) -> FetchRequest:
+def fetch_from(position: int, *, committed_only: bool = False, **more: int) -> FetchRequest:
     """A read from an offset on."""
-    return FetchRequest(position=Offset(position), **more)
+    return FetchRequest(position=Offset(position), committed_only=committed_only, **more)
 
 
 def values_of(data: bytes | memoryview) -> list[bytes | None]:

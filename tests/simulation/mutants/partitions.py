@@ -172,8 +172,8 @@ PARTITIONS = (
     Mutant(
         "the end in a fetch is one too high",
         "partitions.replica.reads:Reads._read",
-        "return found, Offset(visible + 1)",
-        "return found, Offset(visible + 2)",
+        "return found, high_watermark",
+        "return found, Offset(high_watermark + 1)",
     ),
     Mutant(
         "a later epoch of a producer counts as the one before",

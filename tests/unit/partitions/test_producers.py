@@ -236,8 +236,23 @@ def test_the_number_of_producers_is_bounded_and_the_one_silent_longest_goes() ->
 def test_control_batches_are_nobodys() -> None:
     table = ProducerTable()
     table.apply(header(-1, producer=-1, attributes=CONTROL_BIT))
-    table.apply(header(-1, attributes=CONTROL_BIT))  # the marker of a transaction
     assert len(table) == 0
+
+
+def test_the_marker_of_a_transaction_fences_its_epoch() -> None:
+    # requirement: D3
+    table = ProducerTable()
+    table.apply(header(0))
+    table.apply(header(-1, attributes=CONTROL_BIT))
+    table.apply(header(-1, producer=99, attributes=CONTROL_BIT))  # no batch of it has come
+    again = ProducerTable()
+    again.restore(table.snapshot())
+    for producer in (header(0).producer_id, 99):
+        with pytest.raises(ProducerFenced):
+            InFlight[str](again).check([header(10, producer=producer)])
+        first = header(0, producer=producer)._replace(producer_epoch=header(0).producer_epoch + 1)
+        assert InFlight[str](again).check([first]) is None
+        assert again.base_offsets() == frozenset()
 
 
 def test_a_restored_table_gives_the_same_answers_and_the_same_bytes() -> None:

@@ -1,0 +1,109 @@
+"""Gives transactions the parts of a broker: the topic ``__transactions``, and the partitions that take part.
+
+Decides: when a partition that takes part counts as gone. Leaves to others: transactions (``transactions``),
+creating the topic (``internal_topics``), batches and markers in partitions (``partitions``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from api.internal_topics import CreatedTopic
+from api.settings import TransactionSettings
+from partitions.metadata.producer_ids import ProducerIdCipher
+from partitions.metadata.service import Controller
+from partitions.replica.derived import DerivedState
+from partitions.replica.participant import TransactionName
+from partitions.routing.gateway import Gateway
+from raftlog.clock import Clock
+from raftlog.errors import UnknownPartition, UnknownTopic
+from raftlog.node.rpc import Calls
+from raftlog.records.control import Marker
+from raftlog.types import NodeId, TopicPartition
+from transactions.coordinator import TransactionCoordinator
+from transactions.records import TOPIC, Handle, Participant
+from transactions.requests import Join
+from transactions.service import TransactionService
+
+CONFIRM_MS: Final = 2_000
+
+
+class BrokerTransactions:
+    """The transactions of one broker."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        settings: TransactionSettings,
+        brokers: int,
+        controller: Controller,
+        gateway: Gateway,
+        calls: Calls,
+        clock: Clock,
+        producer_ids: ProducerIdCipher,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._markers = _Markers(controller, gateway)
+        self.coordinators: dict[int, TransactionCoordinator] = {}  # by partition of ``__transactions``
+
+        async def new_producer_id(timeout_ms: int) -> int:
+            (number,) = await controller.allocate_producer_ids(1, timeout_ms)
+            return producer_ids.id_of(number)
+
+        topic = CreatedTopic(
+            TOPIC,
+            "transactions",
+            controller,
+            gateway,
+            partitions=settings.partitions,
+            brokers=brokers,
+        )
+        self.service = TransactionService(node_id, topic, self.coordinators, calls, new_producer_id)
+
+    def derive(self, target: TopicPartition) -> DerivedState | None:
+        """The coordinator of a partition of ``__transactions`` whose replica is being opened here."""
+        if target.topic != TOPIC:
+            return None
+        coordinator = TransactionCoordinator(
+            str(target),
+            self._clock,
+            self._markers,
+            id_retention_ms=self._settings.id_retention_ms,
+        )
+        self.coordinators[target.partition] = coordinator
+        return coordinator
+
+    async def join(
+        self, transactional_id: str, transaction: TransactionName, target: TopicPartition, timeout_ms: int
+    ) -> None:
+        """See ``partitions.replica.participant.JoinTransaction``."""
+        handle = Handle(transactional_id, transaction.producer_id, transaction.epoch)
+        partition = target.topic, target.partition
+        await self.service.ask(Join(transaction=handle, partitions=(partition,)), timeout_ms=timeout_ms)
+
+
+class _Markers:
+    """See ``transactions.coordinator.Markers``."""
+
+    def __init__(self, controller: Controller, gateway: Gateway) -> None:
+        self._controller = controller
+        self._gateway = gateway
+
+    async def write(
+        self,
+        target: Participant,
+        transaction: Handle,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        timeout_ms: int,
+    ) -> None:
+        """See the port: a broker with old metadata asks before it takes a topic for gone."""
+        marker = Marker(transaction.producer_id, transaction.epoch, is_commit, coordinator_epoch, 0)
+        where = TopicPartition(*target)
+        try:
+            await self._gateway.mark(where, marker, timeout_ms=timeout_ms)
+        except (UnknownTopic, UnknownPartition):
+            await self._controller.current_image(CONFIRM_MS)
+            await self._gateway.mark(where, marker, timeout_ms=timeout_ms)

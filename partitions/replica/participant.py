@@ -1,0 +1,95 @@
+"""A leader's part in transactions: a transaction joins before its first batch, and its marker fences it.
+
+Decides: when the coordinator is asked, and which batches a request may hold. Leaves to others: the state on
+every replica (``transaction_table``, ``producer_table``), whether a transaction is open (``transactions``),
+the log (``replica``).
+
+Which transactions have joined belongs to one leader epoch, as ``InFlight`` does: the next leader asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+from partitions.replica.transaction_table import TransactionTable
+from raftlog.errors import InvalidRequest
+from raftlog.records.batch import BatchHeader
+from raftlog.types import TopicPartition
+
+
+class TransactionName(NamedTuple):
+    """One transaction, as the headers of its batches have it."""
+
+    producer_id: int
+    epoch: int
+
+
+JoinTransaction = Callable[[str, TransactionName, TopicPartition, int], Awaitable[None]]
+"""Returns once the coordinator of a transactional id has recorded that the partition takes part.
+
+The last argument is a time-out in milliseconds. Raises ``ProducerFenced``, ``TransactionAborted``,
+``UnknownTransaction``, ``TransactionEnding``, ``NoLeader`` and ``CommitUnknown``; it may be repeated.
+"""
+
+
+class Participant:
+    """What one leader knows of transactions beyond the tables. All on the event loop's thread."""
+
+    def __init__(self, table: TransactionTable) -> None:
+        self._table = table
+        self._joined: set[TransactionName] = set()
+        self._epochs = 0  # of leaders, counted here
+
+    def clear(self) -> None:
+        """The leader epoch is over."""
+        self._joined.clear()
+        self._epochs += 1
+
+    def ended(self, transaction: TransactionName) -> None:
+        """Its marker is written: a late batch is not taken for one that has joined."""
+        self._joined.discard(transaction)
+
+    def transaction_of(
+        self, headers: Sequence[BatchHeader], transactional_id: str | None
+    ) -> TransactionName | None:
+        """The transaction of a produced body, None for plain batches. Raises ``InvalidRequest``."""
+        if transactional_id is None:
+            for header in headers:
+                self._check_plain(header)
+            return None
+        names = {TransactionName(header.producer_id, header.producer_epoch) for header in headers}
+        if len(names) != 1 or not all(header.is_transactional for header in headers):
+            raise InvalidRequest(
+                "the batches of a transaction have its producer id and epoch, and bit 4 of their attributes; "
+                "send each transaction, and plain batches, in requests of their own",
+                field="transactional_id",
+            )
+        return names.pop()
+
+    async def join(
+        self,
+        ask: JoinTransaction,
+        transactional_id: str,
+        transaction: TransactionName,
+        target: TopicPartition,
+        timeout_ms: int,
+    ) -> None:
+        """Return once this partition takes part. Raises what the coordinator refuses."""
+        if transaction in self._joined:
+            return
+        epochs = self._epochs
+        await ask(transactional_id, transaction, target, timeout_ms)
+        if epochs == self._epochs:
+            self._joined.add(transaction)
+
+    def _check_plain(self, header: BatchHeader) -> None:
+        if header.has_producer and (
+            self._table.is_open(header.producer_id)
+            or TransactionName(header.producer_id, header.producer_epoch) in self._joined
+        ):
+            raise InvalidRequest(
+                f"producer {header.producer_id} has a transaction open here: send the batch in it, or "
+                "allocate another producer id",
+                field="producer_id",
+            )

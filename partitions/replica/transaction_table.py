@@ -1,0 +1,116 @@
+"""The transactions of one partition on every replica: a function of the committed log alone.
+
+Decides: up to where a reader of committed records sees (the last stable offset), and which of the records
+below are of aborted transactions. Leaves to others: fencing (``producer_table``), reading (``reads``).
+
+Ranges of aborted transactions are forgotten below the log start that the leader has written into the newest
+marker, so all replicas forget the same. A reader of committed records is refused below that offset, also
+where this replica still has the records.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from partitions.values import AbortedRange
+from raftlog.errors import InvariantViolated
+from raftlog.records.batch import Batch
+from raftlog.records.control import Marker, marker_in
+from raftlog.types import Offset
+
+SNAPSHOT_VERSION: Final = 1
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction without a marker here."""
+
+    producer_id: int
+    epoch: int
+    first_offset: int
+
+
+class _Snapshot(NamedTuple):
+    version: int
+    known_from: int
+    open: list[OpenTransaction]
+    aborted: list[AbortedRange]
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_Snapshot)
+
+
+class TransactionTable:
+    """Open transactions and aborted ranges."""
+
+    def __init__(self) -> None:
+        self.known_from = 0  # aborted ranges that end below are forgotten
+        self._open: dict[int, OpenTransaction] = {}  # by producer, in the order of their first offsets
+        self._aborted: list[AbortedRange] = []  # in the order of their last offsets
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def open(self) -> Sequence[OpenTransaction]:
+        """The oldest first."""
+        return [*self._open.values()]
+
+    def is_open(self, producer_id: int) -> bool:
+        """Whether a producer has a transaction here without a marker."""
+        return producer_id in self._open
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """All below is decided."""
+        oldest = next(iter(self._open.values()), None)
+        return high_watermark if oldest is None else min(oldest.first_offset, high_watermark)
+
+    def aborted_in(self, first: int, end: int) -> list[AbortedRange]:
+        """The ranges that have a part in ``first`` to ``end`` (exclusive)."""
+        at = bisect_left(self._aborted, first, key=lambda each: each.last_offset)
+        return [each for each in self._aborted[at:] if each.first_offset < end]
+
+    def apply(self, entry: Batch) -> None:
+        """Take in one committed batch."""
+        header = entry.header
+        if not header.is_transactional:
+            return  # nearly always
+        marker = marker_in(entry)
+        if marker is not None:
+            self._end(marker, header.base_offset)
+        elif header.producer_id not in self._open:
+            self._open[header.producer_id] = OpenTransaction(
+                header.producer_id, header.producer_epoch, header.base_offset
+            )
+
+    def snapshot(self) -> bytes:
+        """The whole table; the same bytes on every replica that has applied the same batches."""
+        return msgspec.msgpack.encode(
+            _Snapshot(SNAPSHOT_VERSION, self.known_from, [*self._open.values()], self._aborted)
+        )
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become the table that ``snapshot`` describes; an empty one means the initial table."""
+        self.known_from, self._open, self._aborted = 0, {}, []
+        if not snapshot:
+            return
+        found = _DECODER.decode(snapshot)
+        if found.version != SNAPSHOT_VERSION:
+            raise InvariantViolated(f"a transaction table of version {found.version}; this broker is too old")
+        self.known_from, self._aborted = found.known_from, found.aborted
+        self._open = {each.producer_id: each for each in found.open}
+
+    def _end(self, marker: Marker, offset: int) -> None:
+        found = self._open.get(marker.producer_id)
+        if found is not None and found.epoch <= marker.producer_epoch:
+            del self._open[marker.producer_id]
+            if not marker.is_commit:
+                self._aborted.append(
+                    AbortedRange(marker.producer_id, Offset(found.first_offset), Offset(offset))
+                )
+        self.known_from = max(self.known_from, marker.log_start)
+        forgotten = bisect_left(self._aborted, self.known_from, key=lambda each: each.last_offset)
+        del self._aborted[:forgotten]

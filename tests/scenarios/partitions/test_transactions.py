@@ -1,0 +1,279 @@
+"""Transactions in real Raft groups: what readers see, what is fenced, and what a change of leaders keeps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from partitions.values import QUORUM
+from raftlog.errors import (
+    InvalidRequest,
+    OffsetOutOfRange,
+    OutcomeForgotten,
+    ProducerFenced,
+    TransactionAborted,
+    UnknownTransaction,
+)
+from raftlog.records.builder import with_producer
+from raftlog.records.control import Marker
+from raftlog.types import TopicPartition
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
+from tests.helpers.orders import batch_of, fetch_from, values_of
+from tests.helpers.transactional import (
+    TransactionalProducer,
+    committed,
+    coordinating,
+    visible_values,
+)
+from tests.helpers.virtual_time import eventually
+from transactions.records import TOPIC, Handle, State
+from transactions.requests import End
+
+ORDERS = TopicPartition("orders", 0)
+
+
+@in_virtual_time
+async def test_a_reader_of_committed_records_sees_a_transaction_once_it_is_committed() -> None:
+    # requirement: D3
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        await producer.write(b"a", b"b")
+        plain = await cluster.any.gateway.fetch(ORDERS, fetch_from(0))
+        assert values_of(plain.data) == [b"a", b"b"]
+        assert plain.last_stable_offset == 0
+        hidden = await committed(cluster.any)
+        assert (bytes(hidden.data), hidden.next_offset, hidden.high_watermark) == (b"", 0, 2)
+        assert await producer.commit()
+        result = await committed(cluster.any)
+        assert visible_values(result) == [b"a", b"b"]
+        assert (result.next_offset, result.last_stable_offset) == (3, 3)
+
+
+@in_virtual_time
+async def test_an_aborted_transaction_is_never_seen() -> None:
+    # requirement: D3
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        await producer.write(b"a")
+        await cluster.any.gateway.append(ORDERS, batch_of(b"plain"), acks=QUORUM, timeout_ms=1_000)
+        assert not await producer.abort()
+        await producer.write(b"b")
+        assert await producer.commit()
+        result = await committed(cluster.any)
+        assert visible_values(result) == [b"plain", b"b"]
+        assert [(each.first_offset, each.last_offset) for each in result.aborted] == [(0, 2)]
+
+
+@in_virtual_time
+async def test_a_long_poll_of_committed_records_ends_with_the_transaction() -> None:
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        await producer.write(b"a")
+        loop = asyncio.get_running_loop()
+        waiting = loop.create_task(
+            cluster.any.gateway.fetch(ORDERS, fetch_from(0, committed_only=True, wait_ms=20_000))
+        )
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        began_s = loop.time()
+        await producer.commit()
+        assert visible_values(await waiting) == [b"a"]
+        assert loop.time() - began_s < 1
+
+
+@in_virtual_time
+async def test_a_late_batch_of_an_ended_transaction_is_refused() -> None:
+    # requirement: D3
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        await producer.write(b"a")
+        late = producer.body(b"late")
+        await producer.commit()
+        with pytest.raises(ProducerFenced):
+            await producer.send(late)
+        assert await producer.commit()  # nothing was written in the next one
+        assert visible_values(await committed(cluster.any)) == [b"a"]
+
+
+@in_virtual_time
+async def test_a_new_incarnation_aborts_and_fences_the_one_before() -> None:
+    # requirement: D3
+    async with PartitionCluster() as cluster:
+        zombie = await TransactionalProducer(cluster.any).open()
+        await zombie.write(b"half")
+        producer = await TransactionalProducer(cluster.any).open()
+        await producer.write(b"whole")
+        with pytest.raises((ProducerFenced, TransactionAborted)):
+            await zombie.write(b"more")
+        assert not await zombie.commit()
+        assert await producer.commit()
+        assert visible_values(await committed(cluster.any)) == [b"whole"]
+
+
+@in_virtual_time
+async def test_a_transaction_that_exceeds_its_time_is_aborted_and_holds_no_reader_back() -> None:
+    # requirement: D3
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any, timeout_ms=1_000).open()
+        await producer.write(b"a")
+        await cluster.any.gateway.append(ORDERS, batch_of(b"plain"), acks=QUORUM, timeout_ms=1_000)
+        await asyncio.sleep(3)
+        assert visible_values(await committed(cluster.any)) == [b"plain"]
+        with pytest.raises(TransactionAborted):
+            await producer.write(b"b")
+        assert not await producer.commit()
+
+
+@in_virtual_time
+async def test_batches_without_their_transaction_are_refused() -> None:
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        gateway = cluster.any.gateway
+
+        async def send(body: bytes, transactional_id: str | None) -> None:
+            await gateway.append(
+                ORDERS, body, acks=QUORUM, timeout_ms=1_000, transactional_id=transactional_id
+            )
+
+        with pytest.raises(InvalidRequest):
+            await send(producer.body(b"a"), None)
+        with pytest.raises(InvalidRequest):
+            await send(batch_of(b"plain"), producer.name)
+        with pytest.raises(InvalidRequest):
+            await send(batch_of(b"plain") + producer.body(b"a"), producer.name)
+        with pytest.raises(UnknownTransaction):
+            await send(producer.body(b"a"), "nobody")
+        producer.sequences.clear()
+        await producer.write(b"a")
+        plain = with_producer(batch_of(b"b"), producer.handle.producer_id, producer.handle.epoch, 1)
+        with pytest.raises(InvalidRequest):
+            await send(plain, None)
+        assert await producer.commit()
+        assert visible_values(await committed(cluster.any)) == [b"a"]
+
+
+@in_virtual_time
+async def test_an_end_of_an_unknown_or_an_old_transaction_is_never_called_refused() -> None:
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        with pytest.raises(OutcomeForgotten):
+            await producer.ask(End(transaction=Handle("nobody", 1, 1), is_commit=True))
+        first = producer.handle
+        for value in (b"a", b"b"):
+            await producer.write(value)
+            assert await producer.commit()
+        with pytest.raises(OutcomeForgotten):
+            await producer.ask(End(transaction=first, is_commit=False))
+
+
+def _lose_markers(broker: ControlledBroker) -> None:
+    """What this coordinator sends never arrives."""
+
+    async def lost(*_: object, **__: object) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    broker.transactions.coordinators[0]._markers.write = lost  # type: ignore[method-assign]
+
+
+async def transfer(cluster: PartitionCluster, topic: str) -> ControlledBroker:
+    """Let another broker lead the first partition of a topic."""
+
+    def leader() -> ControlledBroker | None:
+        for broker in cluster:
+            replica = broker.manager.replicas.get((topic, 0))
+            if replica is not None and replica.group.is_ready:
+                return broker
+        return None
+
+    before = leader()
+    assert before is not None
+    target = next(node for node in cluster.replicas if node != before.node_id)
+    before.manager.replicas[topic, 0].group.transfer_leadership(target)
+    await eventually(lambda: (now := leader()) is not None and now.node_id == target)
+    after = leader()
+    assert after is not None
+    return after
+
+
+@in_virtual_time
+async def test_a_next_leader_of_the_partition_knows_what_is_open_and_what_was_aborted() -> None:
+    # requirement: D3
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        await producer.write(b"gone")
+        await producer.abort()
+        await producer.write(b"a")
+        late = producer.body(b"late")
+        await transfer(cluster, "orders")
+        assert (await committed(cluster.any)).last_stable_offset == 2
+        producer.sequences["orders", 0] = 1
+        await producer.write(b"b")
+        assert await producer.commit()
+        await transfer(cluster, "orders")
+        with pytest.raises(ProducerFenced):
+            await producer.send(late)
+        result = await committed(cluster.any)
+        assert visible_values(result) == [b"a", b"b"]
+        assert len(result.aborted) == 1
+
+
+@in_virtual_time
+async def test_a_next_coordinator_sends_the_markers_of_what_was_decided() -> None:
+    # requirement: D3
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        await producer.write(b"a")
+        coordinator = next(broker for broker in cluster if coordinating(broker))
+        _lose_markers(coordinator)
+        ending = asyncio.get_running_loop().create_task(producer.commit())
+        await asyncio.sleep(0.5)
+        assert not ending.done()
+        assert (await committed(cluster.any)).last_stable_offset == 0
+        after = await transfer(cluster, TOPIC)
+        assert after.node_id != coordinator.node_id
+        assert await ending
+        assert visible_values(await committed(cluster.any)) == [b"a"]
+
+
+@in_virtual_time
+async def test_a_partition_that_is_deleted_holds_no_transaction_open() -> None:
+    async with PartitionCluster() as cluster:
+        await cluster.create("bills")
+        producer = await TransactionalProducer(cluster.any).open()
+        await producer.write(b"a")
+        await producer.write(b"b", topic="bills")
+        await cluster.any.controller.delete_topic("bills", expected_version=None, timeout_ms=5_000)
+        assert await producer.commit()
+        assert visible_values(await committed(cluster.any)) == [b"a"]
+
+
+@in_virtual_time
+async def test_a_marker_is_written_once_and_refuses_what_is_older() -> None:
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        await producer.write(b"a")
+        replica = cluster.replica((await cluster.leader()).node_id)
+        marker = Marker(producer.handle.producer_id, producer.handle.epoch, True, 1, 0)
+        await asyncio.gather(*(replica.mark(marker, timeout_ms=1_000) for _ in range(3)))
+        await replica.mark(marker, timeout_ms=1_000)
+        assert replica.high_watermark == 2
+        with pytest.raises(ProducerFenced):
+            await producer.write(b"b")
+        assert await producer.state() is State.ONGOING  # its coordinator ends it in its own time
+        assert await producer.commit()
+        assert replica.high_watermark == 2
+
+
+@in_virtual_time
+async def test_committed_records_below_forgotten_ranges_are_out_of_range() -> None:
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        await producer.write(b"a")
+        await producer.commit()
+        leader = await cluster.leader()
+        cluster.replica(leader.node_id).machine.transactions.known_from = 2
+        with pytest.raises(OffsetOutOfRange) as refused:
+            await committed(leader)
+        assert refused.value.details["start"] == 2

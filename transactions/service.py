@@ -1,0 +1,84 @@
+"""Any transaction from any broker: its coordinator here, or one hop to the broker that coordinates it.
+
+Decides: which partition of ``__transactions`` has a transactional id, when the topic is created, and when a
+new producer id is allocated. Leaves to others: the replies (``coordinator``), finding the coordinator
+(``raftlog.hosting.coordinator_service``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from raftlog.errors import OutcomeForgotten, UnknownTransaction
+from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic
+from raftlog.node.rpc import Calls
+from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.types import NodeId
+from transactions.batches import partition_of
+from transactions.coordinator import TransactionCoordinator
+from transactions.requests import End, NeedsProducerId, Open, ReadTransaction, Reply, Request
+
+ASK: Final = Service("transactions.ask", CallClass.GROUPS)
+
+NewProducerId = Callable[[int], Awaitable[int]]
+"""Allocates a producer id within so many milliseconds."""
+
+
+class TransactionService:
+    """All transactions, as one broker reaches them. It offers its own coordinators to the other brokers."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        topic: InternalTopic,
+        coordinators: Mapping[int, TransactionCoordinator],
+        calls: Calls,
+        new_producer_id: NewProducerId,
+    ) -> None:
+        """``coordinators`` has those of this broker's replicas, by partition."""
+        self._topic = topic
+        self._new_producer_id = new_producer_id
+        self._coordinators: CoordinatorService[TransactionCoordinator, Request, Reply] = CoordinatorService(
+            node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply]
+        )
+
+    async def ask(self, request: Request, *, timeout_ms: int) -> Reply:
+        """The reply of the coordinator of the request's transactional id; never ``NeedsProducerId``.
+
+        Raises what it refuses, ``NoLeader`` when none is found in time, ``CommitUnknown`` when its answer was
+        lost, and ``UnknownTransaction`` while there are no transactions at all.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        reply = await self._ask(request, deadline)
+        if isinstance(reply, NeedsProducerId):
+            assert isinstance(request, Open)
+            producer_id = await self._new_producer_id(_ms_until(deadline))
+            reply = await self._ask(msgspec.structs.replace(request, new_producer_id=producer_id), deadline)
+        return reply
+
+    async def _ask(self, request: Request, deadline: float) -> Reply:
+        name = request.transactional_id
+        count = self._topic.partition_count
+        if count is None and isinstance(request, Open):
+            count = await self._topic.create(_ms_until(deadline))
+        elif count is None:
+            count = await self._topic.confirmed_count(_ms_until(deadline))
+        if count is None and isinstance(request, End):
+            raise OutcomeForgotten(f"transactional id {name!r} is not known, perhaps not any more")
+        if count is None:
+            raise UnknownTransaction(f"there is no transactional id {name!r}; open it first")
+        return await self._coordinators.ask(
+            partition_of(name, count),
+            request,
+            timeout_ms=_ms_until(deadline),
+            name=f"transactional id {name}",
+            reads_only=isinstance(request, ReadTransaction),
+        )
+
+
+def _ms_until(deadline: float) -> int:
+    return max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))
