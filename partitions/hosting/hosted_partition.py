@@ -23,7 +23,7 @@ from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
 from raftlog.storage.retention import NO_LIMIT, RetentionLimits
 from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.types import GroupId, NodeId, TopicPartition
+from raftlog.types import GroupId, Index, NodeId, TopicPartition
 
 Key = tuple[str, int]  # a topic's name and a partition
 
@@ -88,11 +88,13 @@ class HostedPartition:
 
     @property
     def retention(self) -> RetentionLimits:
-        """As the topic is configured."""
+        """As the topic is configured; the records of open transactions stay."""
         config = settings_of(self.topic)
         if not topic_config.deletes(config):
             return RetentionLimits(retention_ms=NO_LIMIT, retention_bytes=NO_LIMIT)
+        oldest = None if self.replica is None else self.replica.machine.transactions.oldest
         return RetentionLimits(
+            kept_from=None if oldest is None else Index(oldest.first_offset),
             retention_ms=topic_config.number(config, "retention.ms"),
             retention_bytes=topic_config.number(config, "retention.bytes"),
         )

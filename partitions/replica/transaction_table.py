@@ -11,7 +11,6 @@ where this replica still has the records.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -55,9 +54,9 @@ class TransactionTable:
         return len(self._open)
 
     @property
-    def open(self) -> Sequence[OpenTransaction]:
-        """The oldest first."""
-        return [*self._open.values()]
+    def oldest(self) -> OpenTransaction | None:
+        """The open transaction that began first."""
+        return next(iter(self._open.values()), None)
 
     def is_open(self, producer_id: int) -> bool:
         """Whether a producer has a transaction here without a marker."""
@@ -65,7 +64,7 @@ class TransactionTable:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """All below is decided."""
-        oldest = next(iter(self._open.values()), None)
+        oldest = self.oldest
         return high_watermark if oldest is None else min(oldest.first_offset, high_watermark)
 
     def aborted_in(self, first: int, end: int) -> list[AbortedRange]:

@@ -32,10 +32,14 @@ class ClosedSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionLimits:
-    """The topic's ``retention.ms`` and ``retention.bytes``; -1 stands for no limit."""
+    """The topic's ``retention.ms`` and ``retention.bytes``; -1 stands for no limit.
+
+    Records from ``kept_from`` on stay whatever the limits: they belong to a transaction that is open.
+    """
 
     retention_ms: int = TWO_WEEKS_MS
     retention_bytes: int = NO_LIMIT
+    kept_from: Index | None = None
 
 
 def first_index_to_keep(
@@ -58,13 +62,14 @@ def first_index_to_keep(
     if commit_index >= (closed[-1].last + 1 if closed else first_index):
         size += active_bytes
     first_kept = first_index
+    end = commit_index if limits.kept_from is None else min(commit_index, limits.kept_from)
     oldest_ms = None
     if now_ms is not None and limits.retention_ms != NO_LIMIT:
         oldest_ms = now_ms - limits.retention_ms
     for segment in closed:
         is_old = oldest_ms is not None and segment.stored_ms < oldest_ms
         is_excess = limits.retention_bytes != NO_LIMIT and size > limits.retention_bytes
-        if segment.last >= commit_index or not (is_old or is_excess):
+        if segment.last >= end or not (is_old or is_excess):
             break
         size -= segment.size_bytes
         first_kept = Index(segment.last + 1)

@@ -238,6 +238,31 @@ async def test_a_next_coordinator_sends_the_markers_of_what_was_decided() -> Non
 
 
 @in_virtual_time
+async def test_retention_stops_at_an_open_transaction() -> None:
+    # requirement: D3, RT2
+    config: dict[str, int | str] = {"segment.ms": 50, "retention.ms": 50}
+    async with PartitionCluster(config=config) as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        await cluster.any.gateway.append(ORDERS, batch_of(b"old"), acks=QUORUM, timeout_ms=1_000)
+
+        async def log_start() -> int:
+            for _ in range(3):
+                await asyncio.sleep(0.1)
+                await cluster.any.gateway.append(ORDERS, batch_of(b"new"), acks=QUORUM, timeout_ms=1_000)
+                for broker in cluster:
+                    await broker.retention.look()
+            return int(cluster.replica((await cluster.leader()).node_id).group.log.first_index)
+
+        assert await log_start() > 0
+        first = (await producer.write(b"a")).base_offset
+        held = await log_start()
+        assert held <= first
+        assert await log_start() == held
+        assert await producer.commit()
+        assert await log_start() > first
+
+
+@in_virtual_time
 async def test_a_partition_that_is_deleted_holds_no_transaction_open() -> None:
     async with PartitionCluster() as cluster:
         await cluster.create("bills")
