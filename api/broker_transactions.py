@@ -44,7 +44,7 @@ class BrokerTransactions:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._markers = _Markers(controller, gateway)
+        self._markers = PartitionMarkers(controller, gateway)
         self.coordinators: dict[int, TransactionCoordinator] = {}  # by partition of ``__transactions``
 
         async def new_producer_id(timeout_ms: int) -> int:
@@ -83,7 +83,7 @@ class BrokerTransactions:
         await self.service.ask(Join(transaction=handle, partitions=(partition,)), timeout_ms=timeout_ms)
 
 
-class _Markers:
+class PartitionMarkers:
     """See ``transactions.coordinator.Markers``."""
 
     def __init__(self, controller: Controller, gateway: Gateway) -> None:

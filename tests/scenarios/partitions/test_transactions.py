@@ -9,6 +9,7 @@ import pytest
 from partitions.values import QUORUM
 from raftlog.errors import (
     InvalidRequest,
+    NoLeader,
     OffsetOutOfRange,
     OutcomeForgotten,
     ProducerFenced,
@@ -234,6 +235,28 @@ async def test_a_next_coordinator_sends_the_markers_of_what_was_decided() -> Non
         after = await transfer(cluster, TOPIC)
         assert after.node_id != coordinator.node_id
         assert await ending
+        assert visible_values(await committed(cluster.any)) == [b"a"]
+
+
+@in_virtual_time
+async def test_a_marker_that_a_partition_refuses_is_sent_again() -> None:
+    # requirement: D3
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        await producer.write(b"a")
+        markers = (
+            next(broker for broker in cluster if coordinating(broker)).transactions.coordinators[0]._markers
+        )
+        write, refusals = markers.write, [NoLeader("an election is under way")] * 3
+
+        async def refused(*asked: object, **more: object) -> None:
+            if refusals:
+                raise refusals.pop()
+            await write(*asked, **more)  # type: ignore[arg-type]
+
+        markers.write = refused  # type: ignore[method-assign]
+        assert await producer.commit()
+        assert not refusals
         assert visible_values(await committed(cluster.any)) == [b"a"]
 
 

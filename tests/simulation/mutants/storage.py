@@ -178,8 +178,8 @@ STORAGE = (
     Mutant(
         "retention deletes the newest committed entry",
         "raftlog.storage.retention:first_index_to_keep",
-        "segment.last >= commit_index",
-        "segment.last > commit_index",
+        "segment.last >= end",
+        "segment.last > end",
         script="tests/unit/storage/test_retention.py",
     ),
     Mutant(

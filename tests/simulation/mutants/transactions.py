@@ -1,4 +1,4 @@
-"""Bugs in the coordinator of transactions."""
+"""Bugs in the coordinator of transactions, and in partitions that take part."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from tests.helpers.planted_bugs import Mutant
 
 _WORLD = "tests/properties/test_transaction_decisions.py"
 _DECISIONS = "transactions.decisions:Decisions."
+_PARTITION = "tests/scenarios/partitions/test_transactions.py"
+_TABLE_TESTS = "tests/unit/partitions/test_transaction_table.py"
+_TABLE = "partitions.replica.transaction_table:TransactionTable."
+_READS = "partitions.replica.reads:Reads."
 
 
-def _mutant(name: str, place: str, text: str, planted: str) -> Mutant:
-    return Mutant(name, place, text, planted, script=_WORLD)
+def _mutant(name: str, place: str, text: str, planted: str, script: str = _WORLD) -> Mutant:
+    return Mutant(name, place, text, planted, script=script)
 
 
 TRANSACTIONS = (
@@ -173,5 +177,166 @@ TRANSACTIONS = (
         _DECISIONS + "_when_complete",
         "and found.state in ENDING",
         "and False",
+    ),
+    _mutant(
+        "the last stable offset does not wait for open transactions",
+        _TABLE + "last_stable_offset",
+        "return high_watermark if oldest is None else min(oldest.first_offset, high_watermark)",
+        "return high_watermark",
+        _TABLE_TESTS,
+    ),
+    _mutant(
+        "a snapshot lacks the ranges of aborted transactions",
+        _TABLE + "snapshot",
+        "[*self._open.values()], self._aborted)",
+        "[*self._open.values()], [])",
+        _TABLE_TESTS,
+    ),
+    _mutant(
+        "a snapshot lacks the open transactions",
+        _TABLE + "snapshot",
+        "[*self._open.values()], self._aborted)",
+        "[], self._aborted)",
+        _TABLE_TESTS,
+    ),
+    _mutant(
+        "a committed transaction is shown as aborted",
+        _TABLE + "_end",
+        "if not marker.is_commit:",
+        "if marker.is_commit:",
+        _PARTITION,
+    ),
+    _mutant(
+        "a marker of an earlier epoch closes the open transaction",
+        _TABLE + "_end",
+        " and found.epoch <= marker.producer_epoch",
+        "",
+        _TABLE_TESTS,
+    ),
+    _mutant(
+        "ranges below the log start are kept on the replica that still has them",
+        _TABLE + "_end",
+        "self.known_from = max(self.known_from, marker.log_start)",
+        "pass",
+        _TABLE_TESTS,
+    ),
+    _mutant(
+        "a marker that is not committed yet is written again",
+        "partitions.replica.producers:InFlight.marked",
+        "if pending.epoch > epoch:",
+        "if False:",
+        _PARTITION,
+    ),
+    _mutant(
+        "a marker that is committed is written again",
+        "partitions.replica.producers:InFlight.marked",
+        "if tail is None or tail[0] <= epoch:",
+        "if True:",
+        _PARTITION,
+    ),
+    _mutant(
+        "a marker does not fence its transaction",
+        "partitions.replica.producer_table:ProducerTable._fence",
+        "_ROW.pack(producer_id, epoch, self._newest_ms, 0)",
+        "_ROW.pack(producer_id, epoch - 1, self._newest_ms, 0)",
+        "tests/unit/partitions/test_producers.py",
+    ),
+    _mutant(
+        "a transaction writes without joining",
+        "partitions.replica.replica:PartitionReplica._join",
+        "if transaction is None:",
+        "if True:",
+        _PARTITION,
+    ),
+    _mutant(
+        "a transaction that has joined before a change of leaders is not asked about",
+        "partitions.replica.participant:Participant.clear",
+        "self._joined.clear()",
+        "pass",
+        "tests/unit/partitions/test_participant.py",
+    ),
+    _mutant(
+        "an answer to a join counts after a change of leaders",
+        "partitions.replica.participant:Participant.join",
+        "if epochs == self._epochs:",
+        "if True:",
+        "tests/unit/partitions/test_participant.py",
+    ),
+    _mutant(
+        "a transaction whose marker is written still counts as joined",
+        "partitions.replica.participant:Participant.ended",
+        "self._joined.discard(transaction)",
+        "pass",
+        _PARTITION,
+    ),
+    _mutant(
+        "a producer writes plain batches beside its transaction",
+        "partitions.replica.participant:Participant._check_plain",
+        "if header.has_producer and (",
+        "if False and (",
+        _PARTITION,
+    ),
+    _mutant(
+        "batches of two transactions stand in one request",
+        "partitions.replica.participant:Participant.transaction_of",
+        "len(names) != 1 or not all(header.is_transactional for header in headers)",
+        "False",
+        _PARTITION,
+    ),
+    _mutant(
+        "a reader of committed records sees open transactions",
+        _READS + "_visible",
+        "Index(self.last_stable_offset - 1) if committed_only else self._visible_index",
+        "self._visible_index",
+        _PARTITION,
+    ),
+    _mutant(
+        "a reader of committed records is not told what was aborted",
+        _READS + "_fetched",
+        "if request.committed_only and found is not None:",
+        "if False:",
+        _PARTITION,
+    ),
+    _mutant(
+        "a reader of committed records waits for the end of the log",
+        _READS + "_gathered",
+        "await self.waiters.wait(Index(group.applied_index + 1))",
+        "await self.waiters.wait(Index(group.commit_index + 2))",
+        _PARTITION,
+    ),
+    _mutant(
+        "records are read whose aborted ranges are forgotten",
+        _READS + "_check_start",
+        "start = Index(max(start, self._transactions.known_from))",
+        "pass",
+        _PARTITION,
+    ),
+    _mutant(
+        "a forwarded batch loses its transaction",
+        "partitions.routing.gateway:Gateway.append",
+        "rpc.Append(place, str(acks), left_ms, transactional_id)",
+        "rpc.Append(place, str(acks), left_ms, None)",
+        _PARTITION,
+    ),
+    _mutant(
+        "a coordinator gives up a marker that did not arrive",
+        "transactions.coordinator:TransactionCoordinator._send_one",
+        "pause_s = min(2 * pause_s, PAUSE_MAX_S)",
+        "return",
+        _PARTITION,
+    ),
+    _mutant(
+        "a topic that this broker does not know yet counts as deleted",
+        "api.broker_transactions:PartitionMarkers.write",
+        "await self._controller.current_image(CONFIRM_MS)",
+        "return",
+        "tests/unit/api/test_broker_transactions.py",
+    ),
+    _mutant(
+        "retention deletes what an open transaction has written",
+        "raftlog.storage.retention:first_index_to_keep",
+        "min(commit_index, limits.kept_from)",
+        "commit_index",
+        _PARTITION,
     ),
 )

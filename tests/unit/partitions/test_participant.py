@@ -1,0 +1,62 @@
+"""When a partition asks the coordinator whether a transaction is open."""
+
+from __future__ import annotations
+
+import asyncio
+
+from partitions.replica.participant import Participant, TransactionName
+from partitions.replica.transaction_table import TransactionTable
+from raftlog.types import TopicPartition
+from tests.helpers.async_tests import in_virtual_time
+
+ORDERS = TopicPartition("orders", 0)
+TRANSACTION = TransactionName(7, 0)
+
+
+class Asked:
+    """The way to the coordinator; its answers are given by the test."""
+
+    def __init__(self) -> None:
+        self.answers: list[asyncio.Future[None]] = []
+
+    async def __call__(
+        self, transactional_id: str, transaction: TransactionName, target: TopicPartition, timeout_ms: int
+    ) -> None:
+        """Waits for the answer."""
+        self.answers.append(asyncio.get_running_loop().create_future())
+        await self.answers[-1]
+
+
+async def joined(participant: Participant, asked: Asked) -> bool:
+    """Let the transaction join; whether the coordinator was asked, which agrees."""
+    before = len(asked.answers)
+    task = asyncio.create_task(participant.join(asked, "copy-1", TRANSACTION, ORDERS, 1_000))
+    await asyncio.sleep(0)
+    for answer in asked.answers[before:]:
+        answer.set_result(None)
+    await task
+    return len(asked.answers) > before
+
+
+@in_virtual_time
+async def test_the_coordinator_is_asked_once_for_each_leader_and_transaction() -> None:
+    # requirement: D3
+    participant, asked = Participant(TransactionTable()), Asked()
+    assert await joined(participant, asked)
+    assert not await joined(participant, asked)
+    participant.ended(TRANSACTION)
+    assert await joined(participant, asked)
+    participant.clear()
+    assert await joined(participant, asked)
+
+
+@in_virtual_time
+async def test_an_answer_that_comes_after_a_change_of_leaders_is_of_no_use() -> None:
+    # requirement: D3
+    participant, asked = Participant(TransactionTable()), Asked()
+    task = asyncio.create_task(participant.join(asked, "copy-1", TRANSACTION, ORDERS, 1_000))
+    await asyncio.sleep(0)
+    participant.clear()  # meanwhile another leader may have written the marker
+    asked.answers[0].set_result(None)
+    await task
+    assert await joined(participant, asked)
