@@ -39,16 +39,17 @@ class Participant:
     def __init__(self, table: TransactionTable) -> None:
         self._table = table
         self._joined: set[TransactionName] = set()
-        self._epochs = 0  # of leaders, counted here
+        self._asking: set[TransactionName] = set()  # without a marker since the question
 
     def clear(self) -> None:
         """The leader epoch is over."""
         self._joined.clear()
-        self._epochs += 1
+        self._asking.clear()
 
     def ended(self, transaction: TransactionName) -> None:
         """Its marker is written: a late batch is not taken for one that has joined."""
         self._joined.discard(transaction)
+        self._asking.discard(transaction)
 
     def transaction_of(
         self, headers: Sequence[BatchHeader], transactional_id: str | None
@@ -78,9 +79,10 @@ class Participant:
         """Return once this partition takes part. Raises what the coordinator refuses."""
         if transaction in self._joined:
             return
-        epochs = self._epochs
+        self._asking.add(transaction)
         await ask(transactional_id, transaction, target, timeout_ms)
-        if epochs == self._epochs:
+        if transaction in self._asking:
+            self._asking.discard(transaction)
             self._joined.add(transaction)
 
     def _check_plain(self, header: BatchHeader) -> None:

@@ -258,7 +258,7 @@ TRANSACTIONS = (
     _mutant(
         "an answer to a join counts after a change of leaders",
         "partitions.replica.participant:Participant.join",
-        "if epochs == self._epochs:",
+        "if transaction in self._asking:",
         "if True:",
         "tests/unit/partitions/test_participant.py",
     ),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+
+import pytest
 
 from partitions.replica.participant import Participant, TransactionName
 from partitions.replica.transaction_table import TransactionTable
@@ -50,13 +53,22 @@ async def test_the_coordinator_is_asked_once_for_each_leader_and_transaction() -
     assert await joined(participant, asked)
 
 
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        lambda participant: participant.clear(),  # another leader may have written the marker
+        lambda participant: participant.ended(TRANSACTION),
+    ],
+)
 @in_virtual_time
-async def test_an_answer_that_comes_after_a_change_of_leaders_is_of_no_use() -> None:
+async def test_an_answer_that_comes_after_the_marker_is_of_no_use(
+    meanwhile: Callable[[Participant], None],
+) -> None:
     # requirement: D3
     participant, asked = Participant(TransactionTable()), Asked()
     task = asyncio.create_task(participant.join(asked, "copy-1", TRANSACTION, ORDERS, 1_000))
     await asyncio.sleep(0)
-    participant.clear()  # meanwhile another leader may have written the marker
+    meanwhile(participant)
     asked.answers[0].set_result(None)
     await task
     assert await joined(participant, asked)
