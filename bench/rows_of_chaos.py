@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -66,8 +67,9 @@ def soak(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def _run(minutes: int, brokers: int) -> dict[str, Any]:
-    """The record of one run. Its report and history stay, for whoever asks why a row is not kept."""
+    """The record of one run. Its report and history stay until the next, to explain a row that is not kept."""
     report = REPORTS / f"soak-{brokers}"
+    shutil.rmtree(report, ignore_errors=True)
     command = [sys.executable, "-P", "-m", "raftlog", "chaos", "run", "--brokers", str(brokers)]
     subprocess.run([*command, "--minutes", str(minutes), "--report", str(report)], check=False)
     found: dict[str, Any] = json.loads((report / "report.json").read_bytes())
