@@ -67,7 +67,7 @@ def soak(is_quick: bool) -> tuple[Figures, bool]:
 
 
 def _run(minutes: int, brokers: int) -> dict[str, Any]:
-    """The record of one run. Its report and history stay until the next, to explain a row that is not kept."""
+    """The record of one run. Its report and history stay until the next run."""
     report = REPORTS / f"soak-{brokers}"
     shutil.rmtree(report, ignore_errors=True)
     command = [sys.executable, "-P", "-m", "raftlog", "chaos", "run", "--brokers", str(brokers)]
