@@ -109,15 +109,7 @@ class FetchRequest:
     bytes_max: int = 1 << 20
     bytes_min: int = 1
     wait_ms: int = 0
-    committed_only: bool = False  # nothing at or above the last stable offset, and the aborted ranges
-
-
-class AbortedRange(Struct, frozen=True, array_like=True):
-    """Batches of this producer from the first offset to the last one, its marker, are not visible."""
-
-    producer_id: int
-    first_offset: Offset
-    last_offset: Offset
+    committed_only: bool = True  # nothing of transactions that are open or aborted
 
 
 UNSTABLE: Final = Offset(-1)  # the last stable offset from a broker of an earlier version
@@ -125,7 +117,10 @@ UNSTABLE: Final = Offset(-1)  # the last stable offset from a broker of an earli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResult:
-    """Whole batches, committed. The first may begin before ``offset``, which the reader skips."""
+    """Whole batches, committed. The first may begin before ``offset``, which the reader skips.
+
+    A reader of committed records gets gap batches in place of aborted ones.
+    """
 
     offset: Offset  # where the read began, once its position was found
     data: bytes | memoryview  # batches back to back; empty when there is nothing
@@ -134,7 +129,7 @@ class FetchResult:
     high_watermark: Offset
     leader_epoch: Term
     last_stable_offset: Offset = UNSTABLE  # below it each transaction has ended
-    aborted: tuple[AbortedRange, ...] = ()  # in ``data``, if only committed records were asked for
+    end: Offset = UNSTABLE  # of what this reader may see: that, or the high watermark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,8 @@ async def present(
             chunk = await partition.read(at, undecodable=undecodable)
             messages = [message for message in chunk.messages if message.offset < end]
             yield Piece(partition, messages, [lost for lost in chunk.skipped if lost.offset < end])
+            if chunk.next_offset == at:
+                break  # the rest is of transactions that are still open
             at = chunk.next_offset
 
 

@@ -37,6 +37,7 @@ _OF_HEADERS = {
     headers.TIMEOUT_CAPPED: "the longest timeout of the broker, such as `300s`, if `timeout` was longer",
     headers.NEXT_OFFSET: "the next offset to fetch",
     headers.HIGH_WATERMARK: "one past the newest record that can be read",
+    headers.LAST_STABLE_OFFSET: "no transaction below it is open; end of what `isolation=committed` shows",
     headers.LOG_START_OFFSET: "the oldest record kept",
     headers.LEADER_EPOCH: "the term of the leader",
     "Location": "the path of the resource",

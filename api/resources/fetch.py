@@ -45,6 +45,7 @@ from raftlog.wire.limits import RECORDS_MAX
 
 RECORDS = parameters.WholeNumber(1, RECORDS_MAX, RECORDS_MAX)
 UNDECODABLE = ("fail", "skip")
+ISOLATION = ("committed", "uncommitted")
 _JSON_ONLY = ("limit", "format", "undecodable")
 
 
@@ -68,7 +69,16 @@ async def message(call: Call) -> web.StreamResponse:
     """One record, by its address."""
     _, target = call.partition()
     offset = parameters.OFFSET.read(call.match_info["offset"], "offset")
-    result = await read(call, target, FetchRequest(position=Offset(offset), bytes_max=1))
+    committed_only = _committed_only(call)
+    result = await read(
+        call, target, FetchRequest(position=Offset(offset), bytes_max=1, committed_only=committed_only)
+    )
+    if not result.data and offset < result.high_watermark:
+        raise RecordNotFound(
+            f"offset {offset} of {target} is part of a transaction that is still open; retry when it has "
+            "ended, or ask with isolation=uncommitted",
+            offset=offset,
+        )
     if not result.data:
         raise OffsetOutOfRange(
             f"offset {offset} of {target} is not written yet; the newest is {result.high_watermark - 1}",
@@ -115,7 +125,7 @@ async def _shown(call: Call, view: View, request: FetchRequest, turn: Turn) -> w
         result.log_start_offset,
         result.high_watermark,
         page.next_offset,
-        page.next_offset >= result.high_watermark,
+        page.next_offset >= result.end,
         page.records,
         page.skipped,
     )
@@ -186,7 +196,7 @@ async def _last_records(
 
 def _is_whole(result: FetchResult, page: Page) -> bool:
     """True if the page reaches the end: neither ``max_bytes`` nor the bounds of a page limited it."""
-    return page.next_offset >= result.next_offset >= result.high_watermark
+    return page.next_offset >= result.next_offset >= result.end
 
 
 async def _at_once(
@@ -220,7 +230,12 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
         bytes_max=wanted,
         bytes_min=min(max(bytes_min, 1), wanted),
         wait_ms=call.wait_ms(),
+        committed_only=_committed_only(call),
     )
+
+
+def _committed_only(call: Call) -> bool:
+    return parameters.one_of(call.query, "isolation", ISOLATION) == "committed"
 
 
 def _bytes_max(limits: Limits) -> parameters.WholeNumber:
@@ -236,6 +251,7 @@ def _places(result: FetchResult, next_offset: int) -> dict[str, str]:
     return {
         headers.NEXT_OFFSET: str(next_offset),
         headers.HIGH_WATERMARK: str(result.high_watermark),
+        headers.LAST_STABLE_OFFSET: str(result.last_stable_offset),
         headers.LOG_START_OFFSET: str(result.log_start_offset),
         headers.LEADER_EPOCH: str(result.leader_epoch),
     }
@@ -252,6 +268,12 @@ _UNDECODABLE = Parameter(
     "how to handle a stored batch that cannot be decoded (JSON and event streams): `fail` returns 422, "
     "`skip` skips it and lists its offsets",
     {"type": "string", "enum": list(UNDECODABLE), "default": "fail"},
+)
+_ISOLATION = Parameter(
+    "isolation",
+    "`committed` shows the records of a transaction once it is committed, `uncommitted` those of open and "
+    "aborted transactions, too",
+    {"type": "string", "enum": list(ISOLATION), "default": ISOLATION[0]},
 )
 _PARAMETERS = (
     Parameter(
@@ -274,12 +296,14 @@ _PARAMETERS = (
     duration("wait", "how long to wait for records, such as `30s`", lambda _: 0),
     _FORMAT,
     _UNDECODABLE,
+    _ISOLATION,
     ROUTE,
     Parameter("Last-Event-ID", "in an event stream: continue after this offset", place="header"),
 )
 _PLACES = (
     headers.NEXT_OFFSET,
     headers.HIGH_WATERMARK,
+    headers.LAST_STABLE_OFFSET,
     headers.LOG_START_OFFSET,
     headers.LEADER_EPOCH,
     headers.LEADER,
@@ -329,6 +353,7 @@ ROUTES = (
             PARTITION,
             Parameter("offset", "offset of a record", parameters.OFFSET.schema, "path"),
             _FORMAT,
+            _ISOLATION,
         ),
         {},
         {200: json_answer("the record", bodies.Message, headers.LEADER)},

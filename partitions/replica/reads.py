@@ -20,7 +20,7 @@ from partitions.replica.fetch_waiters import FetchWaiters
 from partitions.replica.positions import ONE_BATCH, find, needs_high_watermark, timestamp_at
 from partitions.replica.serving import RETRY_AFTER_MS, Serving
 from partitions.replica.transaction_table import TransactionTable
-from partitions.values import AbortedRange, AtTime, FetchRequest, FetchResult, Position
+from partitions.values import AtTime, FetchRequest, FetchResult, Position
 from raftlog.errors import NoLeader, OffsetOutOfRange, RaftlogError
 from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part
 from raftlog.records.batch import HEADER_BYTES
@@ -75,10 +75,10 @@ class Reads:
             try:
                 return await self._fetched(offset, request, deadline)
             except OffsetOutOfRange:
-                log_start = Offset(serving.group.log.first_index)
-                if isinstance(request.position, int) or log_start <= offset:
+                start = self._start(request.committed_only)
+                if isinstance(request.position, int) or start <= offset:
                     raise
-                offset = log_start  # retention deleted what another kind of position stood for
+                offset = start  # retention deleted what another kind of position stood for
 
     async def _fetched(self, offset: Offset, request: FetchRequest, deadline: float) -> FetchResult:
         if request.wait_ms > 0:
@@ -92,18 +92,18 @@ class Reads:
         found, high_watermark = await self._read(offset, request.bytes_max, request.committed_only)
         if offset > high_watermark:
             raise await self._above(offset)
-        aborted: list[AbortedRange] = []
-        if request.committed_only and found is not None:
-            aborted = self._transactions.aborted_in(offset, found.last + 1)
+        data = b"" if found is None else found.data
+        if request.committed_only:
+            data = self._transactions.without_aborted(data)
         return FetchResult(
             offset=offset,
-            data=b"" if found is None else found.data,
+            data=data,
             next_offset=offset if found is None else Offset(found.last + 1),
             log_start_offset=Offset(self._serving.group.log.first_index),
             high_watermark=high_watermark,
             leader_epoch=self._serving.group.term,
             last_stable_offset=stable,
-            aborted=tuple(aborted),
+            end=stable if request.committed_only else high_watermark,
         )
 
     async def offset_at(self, position: Position) -> tuple[Offset, int | None]:
@@ -201,7 +201,7 @@ class Reads:
         if self._serving.is_ready and offset > group.last_index + 1:
             await self._serving.confirm()
             if offset > group.last_index + 1:
-                return self._out_of_range(offset, group.log.first_index)
+                return self._out_of_range(offset, Offset(group.log.first_index))
         return NoLeader(
             f"offset {offset} of {self._serving.target} is not known to be committed yet; retry",
             retry_after_ms=RETRY_AFTER_MS,
@@ -209,13 +209,14 @@ class Reads:
 
     def _check_start(self, offset: Offset, committed_only: bool) -> None:
         """Where a reader may begin; of committed records, where the aborted ranges are still known."""
-        start = self._serving.group.log.first_index
-        if committed_only:
-            start = Index(max(start, self._transactions.known_from))
-        if offset < start:
+        if offset < (start := self._start(committed_only)):
             raise self._out_of_range(offset, start)
 
-    def _out_of_range(self, offset: Offset, start: Index) -> OffsetOutOfRange:
+    def _start(self, committed_only: bool) -> Offset:
+        first = self._serving.group.log.first_index
+        return Offset(max(first, self._transactions.known_from) if committed_only else first)
+
+    def _out_of_range(self, offset: Offset, start: Offset) -> OffsetOutOfRange:
         end = self.high_watermark
         return OffsetOutOfRange(
             f"offset {offset} of {self._serving.target} is not there; valid are {start} to {end}",

@@ -11,15 +11,15 @@ where this replica still has the records.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
-from partitions.values import AbortedRange
 from raftlog.errors import InvariantViolated
-from raftlog.records.batch import Batch
+from raftlog.records.batch import HEADER_BYTES, Batch, split_batches
+from raftlog.records.compaction import gap_batch
 from raftlog.records.control import Marker, marker_in
-from raftlog.types import Offset
 
 SNAPSHOT_VERSION: Final = 1
 
@@ -30,6 +30,14 @@ class OpenTransaction(NamedTuple):
     producer_id: int
     epoch: int
     first_offset: int
+
+
+class AbortedRange(NamedTuple):
+    """Batches of this producer from the first offset to the last one, its marker, are never visible."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
 
 
 class _Snapshot(NamedTuple):
@@ -72,6 +80,16 @@ class TransactionTable:
         at = bisect_left(self._aborted, first, key=lambda each: each.last_offset)
         return [each for each in self._aborted[at:] if each.first_offset < end]
 
+    def without_aborted(self, data: bytes) -> bytes:
+        """Stored batches with gap batches in place of those of aborted transactions."""
+        if not self._aborted or len(data) < HEADER_BYTES:
+            return data  # nearly always
+        batches = list(split_batches(data))
+        aborted = self.aborted_in(batches[0].base_offset, batches[-1].last_offset + 1)
+        if not aborted:
+            return data
+        return b"".join(_visible(batch, aborted).data for batch in batches)
+
     def apply(self, entry: Batch) -> None:
         """Take in one committed batch."""
         header = entry.header
@@ -107,9 +125,18 @@ class TransactionTable:
         if found is not None and found.epoch <= marker.producer_epoch:
             del self._open[marker.producer_id]
             if not marker.is_commit:
-                self._aborted.append(
-                    AbortedRange(marker.producer_id, Offset(found.first_offset), Offset(offset))
-                )
+                self._aborted.append(AbortedRange(marker.producer_id, found.first_offset, offset))
         self.known_from = max(self.known_from, marker.log_start)
         forgotten = bisect_left(self._aborted, self.known_from, key=lambda each: each.last_offset)
         del self._aborted[:forgotten]
+
+
+def _visible(batch: Batch, aborted: Sequence[AbortedRange]) -> Batch:
+    """The batch, or a gap batch in its place."""
+    header = batch.header
+    if not header.is_transactional or header.is_control:
+        return batch
+    for producer_id, first, last in aborted:
+        if header.producer_id == producer_id and first <= header.base_offset <= last:
+            return gap_batch(header.base_offset, header.last_offset, header.leader_epoch, header.stamped_ms)
+    return batch

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from partitions.values import UNSTABLE, AbortedRange, FetchRequest, FetchResult, Position
+from partitions.values import UNSTABLE, FetchRequest, FetchResult, Position
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.records.control import Marker
 from raftlog.types import EntryId, GroupId, Index, NodeId, Offset, Term, TopicPartition
@@ -63,7 +63,7 @@ class Fetched(Struct, frozen=True, array_like=True):
     high_watermark: Offset
     leader_epoch: Term
     last_stable_offset: Offset = UNSTABLE
-    aborted: tuple[AbortedRange, ...] = ()
+    end: Offset = UNSTABLE
 
     @classmethod
     def of(cls, result: FetchResult) -> Fetched:
@@ -75,7 +75,7 @@ class Fetched(Struct, frozen=True, array_like=True):
             result.high_watermark,
             result.leader_epoch,
             result.last_stable_offset,
-            result.aborted,
+            result.end,
         )
 
     def with_data(self, data: memoryview) -> FetchResult:
@@ -88,7 +88,7 @@ class Fetched(Struct, frozen=True, array_like=True):
             high_watermark=self.high_watermark,
             leader_epoch=self.leader_epoch,
             last_stable_offset=self.last_stable_offset,
-            aborted=self.aborted,
+            end=self.end,
         )
 
 

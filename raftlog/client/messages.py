@@ -64,6 +64,7 @@ class Chunk:
     log_start_offset: int
     leader_epoch: int
     skipped: list[SkippedRange] = field(default_factory=list)
+    last_stable_offset: int = -1  # from here on, messages may belong to open transactions and are not shown
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self.messages)
@@ -73,8 +74,8 @@ class Chunk:
 
     @property
     def is_up_to_date(self) -> bool:
-        """True if the chunk reached the broker's high watermark."""
-        return self.next_offset >= self.high_watermark
+        """True if the chunk reached the end of what is committed, of transactions too."""
+        return self.next_offset >= self.last_stable_offset
 
 
 class Found(NamedTuple):

@@ -198,6 +198,7 @@ class AsyncPartition:
             reply.number(headers.LOG_START_OFFSET),
             reply.number(headers.LEADER_EPOCH),
             found.skipped,
+            reply.number(headers.LAST_STABLE_OFFSET),
         )
         return _Part(chunk, len(body), found.size_bytes, is_whole=found.next_offset == following)
 

@@ -11,6 +11,7 @@ TIMEOUT_CAPPED = "Raftlog-Timeout-Capped"  # the same for the timeout of a produ
 # Of a fetch, and of its 204.
 NEXT_OFFSET = "Raftlog-Next-Offset"  # the next offset to fetch
 HIGH_WATERMARK = "Raftlog-High-Watermark"
+LAST_STABLE_OFFSET = "Raftlog-Last-Stable-Offset"  # no transaction below it is open
 LOG_START_OFFSET = "Raftlog-Log-Start-Offset"
 LEADER_EPOCH = "Raftlog-Leader-Epoch"
 

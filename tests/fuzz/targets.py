@@ -77,6 +77,8 @@ def _shown(data: bytes | memoryview, first: int, last: int) -> None:
         next_offset=Offset(last + 1),
         log_start_offset=Offset(0),
         high_watermark=Offset(last + 1),
+        last_stable_offset=Offset(last + 1),
+        end=Offset(last + 1),
         leader_epoch=Term(1),
     )
     list(_VIEW.pages(result))

@@ -407,6 +407,7 @@ def _places(following: int, partition: FakePartition) -> dict[str, str]:
     return {
         headers.NEXT_OFFSET: str(following),
         headers.HIGH_WATERMARK: str(partition.end),
+        headers.LAST_STABLE_OFFSET: str(partition.end),
         headers.LOG_START_OFFSET: "0",
         headers.LEADER_EPOCH: "1",
     }

@@ -148,6 +148,8 @@ class FakeGateway:
             next_offset=Offset(last + 1),
             log_start_offset=Offset(log.start),
             high_watermark=Offset(log.end),
+            last_stable_offset=Offset(log.end),
+            end=Offset(log.end),
             leader_epoch=TERM,
         )
 

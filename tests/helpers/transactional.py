@@ -103,18 +103,9 @@ async def committed(broker: ControlledBroker, partition: int = 0) -> FetchResult
 
 
 def visible_values(result: FetchResult) -> list[bytes | None]:
-    """Without the batches of aborted transactions."""
-    values: list[bytes | None] = []
-    for batch in split_batches(result.data):
-        header = batch.header
-        is_aborted = any(
-            each.producer_id == header.producer_id
-            and each.first_offset <= batch.base_offset <= each.last_offset
-            for each in result.aborted
-        )
-        if not header.is_control and not (header.is_transactional and is_aborted):
-            values += [record.value for record in read_records(batch)]
-    return values
+    """Without markers."""
+    batches = (batch for batch in split_batches(result.data) if not batch.header.is_control)
+    return [record.value for batch in batches for record in read_records(batch)]
 
 
 def coordinating(broker: ControlledBroker) -> bool:

@@ -293,7 +293,7 @@ TRANSACTIONS = (
     _mutant(
         "a reader of committed records is not told what was aborted",
         _READS + "_fetched",
-        "if request.committed_only and found is not None:",
+        "if request.committed_only:",
         "if False:",
         _PARTITION,
     ),
@@ -306,9 +306,9 @@ TRANSACTIONS = (
     ),
     _mutant(
         "records are read whose aborted ranges are forgotten",
-        _READS + "_check_start",
-        "start = Index(max(start, self._transactions.known_from))",
-        "pass",
+        _READS + "_start",
+        "Offset(max(first, self._transactions.known_from) if committed_only else first)",
+        "Offset(first)",
         _PARTITION,
     ),
     _mutant(

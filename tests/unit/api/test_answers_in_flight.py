@@ -165,6 +165,8 @@ async def test_what_waits_for_its_turn_holds_no_records_and_reads_them_again() -
             next_offset=Offset(1),
             log_start_offset=Offset(0),
             high_watermark=Offset(1),
+            last_stable_offset=Offset(1),
+            end=Offset(1),
             leader_epoch=Term(1),
         )
 

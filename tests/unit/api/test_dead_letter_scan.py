@@ -40,6 +40,8 @@ def fetched(log: Sequence[Batch], offset: int, count: int = 1 << 30) -> FetchRes
         next_offset=Offset(taken[-1].last_offset + 1 if taken else offset),
         log_start_offset=Offset(0),
         high_watermark=Offset(end),
+        last_stable_offset=Offset(end),
+        end=Offset(end),
         leader_epoch=Term(1),
     )
 
