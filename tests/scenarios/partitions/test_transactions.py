@@ -58,13 +58,16 @@ async def test_an_aborted_transaction_is_never_seen() -> None:
     # requirement: D3
     async with PartitionCluster() as cluster:
         producer = await TransactionalProducer(cluster.any).open()
+        other = await TransactionalProducer(cluster.any, "copy-2").open()
         await producer.write(b"a")
         await cluster.any.gateway.append(ORDERS, batch_of(b"plain"), acks=QUORUM, timeout_ms=1_000)
+        await other.write(b"other")
         assert not await producer.abort()
+        assert await other.commit()
         await producer.write(b"b")
         assert await producer.commit()
         result = await committed(cluster.any)
-        assert visible_values(result) == [b"plain", b"b"]
+        assert visible_values(result) == [b"plain", b"other", b"b"]
         gap = split_batches(result.data)[0].header
         assert gap.is_gap
         assert (gap.base_offset, gap.last_offset) == (0, 0)

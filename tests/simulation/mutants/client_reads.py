@@ -195,8 +195,8 @@ READING = (
     Mutant(
         "a chunk is up to date one record early",
         "raftlog.client.messages:Chunk.is_up_to_date",
-        "self.next_offset >= self.high_watermark",
-        "self.next_offset >= self.high_watermark - 1",
+        "self.next_offset >= self.last_stable_offset",
+        "self.next_offset >= self.last_stable_offset - 1",
     ),
     Mutant(
         "a refusal does not update a reader's leader",

@@ -113,15 +113,15 @@ FETCHING = (
     Mutant(
         "a response is up to date although there are more records",
         "api.resources.fetch:_shown",
-        "page.next_offset >= result.high_watermark,",
-        "result.next_offset >= result.high_watermark,",
+        "page.next_offset >= result.end,",
+        "result.next_offset >= result.end,",
         script="tests/unit/api/test_fetch.py",
     ),
     Mutant(
         "up to date is one record early",
         "api.resources.fetch:_shown",
-        "page.next_offset >= result.high_watermark,",
-        "page.next_offset >= result.high_watermark - 1,",
+        "page.next_offset >= result.end,",
+        "page.next_offset >= result.end - 1,",
         script="tests/unit/api/test_fetch.py",
     ),
     Mutant(

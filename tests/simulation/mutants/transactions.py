@@ -298,6 +298,20 @@ TRANSACTIONS = (
         _PARTITION,
     ),
     _mutant(
+        "an aborted transaction hides the records of another producer",
+        "partitions.replica.transaction_table:_visible",
+        "header.producer_id == producer_id and first",
+        "first",
+        _PARTITION,
+    ),
+    _mutant(
+        "an aborted transaction hides the next one of its producer",
+        "partitions.replica.transaction_table:_visible",
+        "first <= header.base_offset <= last",
+        "first <= header.base_offset",
+        _PARTITION,
+    ),
+    _mutant(
         "a reader of committed records waits for the end of the log",
         _READS + "_gathered",
         "await self.waiters.wait(Index(group.applied_index + 1))",
