@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
+from collections.abc import Callable
 from itertools import pairwise
 
 from raftlog.node.network.handshake import Credentials
@@ -15,6 +17,20 @@ from tests.helpers.tcp_cluster import ONE, SECRET, TWO
 from tests.helpers.virtual_time import VirtualClock
 
 LIMITS = TransportLimits(dial_ms_max=150, redial_ms_min=10, redial_ms_max=100)
+
+
+def new_link() -> OutboundLink:
+    """It begins to dial."""
+    clock = VirtualClock()
+    context = LinkContext(
+        Credentials(ONE, "cluster", SECRET),
+        LIMITS,
+        clock,
+        random.Random(1),
+        Refusals(lambda *arguments, **details: None, clock, LIMITS.log_interval_ms),
+        RecordingReceiver(),
+    )
+    return OutboundLink(context, TWO, "127.0.0.1", 1)
 
 
 # requirement: ST4
@@ -29,18 +45,54 @@ async def test_a_dial_whose_packets_are_lost_is_given_up_and_begun_again() -> No
         await asyncio.Event().wait()
 
     loop.create_connection = lost  # type: ignore[method-assign, assignment]
-    clock = VirtualClock()
-    context = LinkContext(
-        Credentials(ONE, "cluster", SECRET),
-        LIMITS,
-        clock,
-        random.Random(1),
-        Refusals(lambda *arguments: None, clock, LIMITS.log_interval_ms),
-        RecordingReceiver(),
-    )
-    link = OutboundLink(context, TWO, "127.0.0.1", 1)
+    link = new_link()
     await asyncio.sleep(2)
     await link.stop()
     pauses = [later - earlier for earlier, later in pairwise(dialled)]
     assert len(pauses) >= 5
     assert max(pauses) <= (LIMITS.dial_ms_max + 1.5 * LIMITS.redial_ms_max) / 1000
+
+
+class SilentlyClosed(asyncio.Transport):
+    """What uvloop makes of a connection when its making is cancelled: the protocol hears nothing."""
+
+    def __init__(self) -> None:
+        super().__init__({"socket": socket.socket()})
+        self.is_closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """As uvloop does."""
+        if self.is_closed:
+            raise RuntimeError("the handler is closed")
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing waits here."""
+
+    def abort(self) -> None:
+        """It may be closed already."""
+        self.is_closed = True
+
+
+# requirement: ST4
+@in_virtual_time
+async def test_frames_for_a_connection_that_was_made_too_late_are_dropped() -> None:
+    loop = asyncio.get_running_loop()
+    errors: list[dict[str, object]] = []
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+
+    async def made_too_late(factory: Callable[[], asyncio.Protocol], *address: object) -> None:
+        transport = SilentlyClosed()
+        try:
+            factory().connection_made(transport)
+            await asyncio.Event().wait()
+        finally:
+            transport.is_closed = True
+            transport.get_extra_info("socket").close()
+
+    loop.create_connection = made_too_late  # type: ignore[method-assign, assignment]
+    link = new_link()
+    for _ in range(100):
+        await asyncio.sleep(0.01)
+        link.connection.send([b"frame"], 5)
+    await link.stop()
+    assert errors == []
