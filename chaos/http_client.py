@@ -1,8 +1,8 @@
 """A minimal HTTP client: one request, one attempt, and an error that states its outcome.
 
 Decides: which failures of a connection make the outcome unknown (``ConnectionLost``) and which mean
-that nothing was sent (``NotSent``). Leaves to others: retries. It does not use ``raftlog.client``, so
-that an error there cannot hide one in the brokers.
+that nothing was sent (``NotSent``). Leaves to others: retries. It does not use
+``raftlog.client.Client``, so that an error there cannot hide one in the brokers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Self
 
 import aiohttp
 
+from raftlog.client.single_attempt import single_attempt
 from raftlog.errors import ConnectionLost, NotSent, RaftlogError
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
@@ -124,7 +125,7 @@ class Client:
         return int(json.loads((await self.call("GET", path, None, {}))[1])["offset"])
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession()
+        self._session = aiohttp.ClientSession(middlewares=(single_attempt,))
         return self
 
     async def __aexit__(

@@ -21,6 +21,7 @@ from yarl import URL
 
 from raftlog.client.environment import Environment
 from raftlog.client.retries import pause_s
+from raftlog.client.single_attempt import single_attempt
 from raftlog.client.values import encode_json
 from raftlog.errors import (
     ConnectionLost,
@@ -106,6 +107,7 @@ class Session:
         """Create the connection pool; connections are made on demand."""
         self._http = aiohttp.ClientSession(
             connector=self._connector(),
+            middlewares=(single_attempt,),
             auto_decompress=False,
             headers={"User-Agent": "raftlog-python"},
             skip_auto_headers=("Accept-Encoding",),
