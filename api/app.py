@@ -37,6 +37,7 @@ from api.resources import (
     problem_pages,
     produce,
     topics,
+    transactions,
 )
 from api.resources.metrics import HttpMetrics
 from raftlog.errors import RaftlogError
@@ -52,6 +53,7 @@ ROUTES: tuple[Route, ...] = (
     *group_members.ROUTES,
     *group_poll.ROUTES,
     *dead_letters.ROUTES,
+    *transactions.ROUTES,
     *cluster.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,

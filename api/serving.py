@@ -44,6 +44,7 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
         admin=broker.admin,
         groups=broker.groups.service,
         group_offsets=broker.groups.offsets,
+        transactions=broker.transactions.service,
         clock=broker.host.clock,
         producer_ids=broker.producer_ids,
         rng=rng,

@@ -16,7 +16,7 @@ from raftlog.records.keys import partition_for_key
 from transactions.fencing import is_newest, outcome_of, why_closed
 from transactions.records import Handle, Sink, State, Transaction
 
-KEY_END: Final = "/"  # of a sink's key in a transactional id
+KEY_END: Final = "~"  # of a sink's key in a transactional id
 HANDLES_MAX: Final = RECORDS_PER_BATCH - 1  # the row of the sink stands in the same batch
 
 Existing = Callable[[str], Transaction]
@@ -34,7 +34,7 @@ def check_sink(transactional_id: str) -> None:
     if not key or not end or not rest:
         raise InvalidRequest(
             f"transactional_id: {transactional_id!r} cannot be prepared; begin it with the key of its sink "
-            f"and {KEY_END!r}, as in 'sink/task-1'",
+            f"and {KEY_END!r}, as in 'sink~task-1'",
             field="transactional_id",
         )
 
@@ -47,10 +47,7 @@ def chosen(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen:
         transaction = existing(handle.transactional_id)
         if not is_newest(handle, transaction) or transaction.state is not State.PREPARED:
             error = why_closed(handle, transaction)
-            raise error or Conflict(
-                f"handles: transaction {handle.epoch} of {handle.transactional_id!r} is not prepared; "
-                "prepare it first"
-            )
+            raise error or Conflict(f"handles: transaction {handle} is not prepared; prepare it first")
         found.append((handle.transactional_id, transaction))
     return found
 
@@ -94,9 +91,7 @@ def not_alone(name: str) -> Conflict:
 
 
 def _committed(handle: Handle) -> Conflict:
-    return Conflict(
-        f"handles: transaction {handle.epoch} of {handle.transactional_id!r} is committed; nothing is aborted"
-    )
+    return Conflict(f"handles: transaction {handle} is committed; nothing is aborted")
 
 
 def _check_handles(key: str, handles: Sequence[Handle]) -> None:

@@ -18,7 +18,7 @@ from raftlog.records.batch import Batch
 from transactions.decisions import Decisions
 from transactions.outputs import Mark, Row
 from transactions.records import KINDS, Handle, Participant
-from transactions.requests import ReadTransaction, Reply, Request
+from transactions.requests import ListTransactions, ReadTransaction, Reply, Request
 from transactions.state import TransactionsState
 
 MARKER_MS: Final = 2_000  # for one attempt
@@ -89,8 +89,8 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         )
 
     def reads_only(self, request: Request) -> bool:
-        """Descriptions of a transaction."""
-        return isinstance(request, ReadTransaction)
+        """Descriptions of transactions."""
+        return isinstance(request, ReadTransaction | ListTransactions)
 
     def perform(self, effect: Effect) -> None:
         """Send markers beside everything else."""

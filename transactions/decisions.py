@@ -51,6 +51,8 @@ from transactions.requests import (
     End,
     Ended,
     Join,
+    Listed,
+    ListTransactions,
     NeedsProducerId,
     Open,
     Opened,
@@ -154,6 +156,8 @@ class Decisions:
                 case ReadTransaction():
                     found = self._existing(request.transactional_id)
                     self._outputs.answer(request_id, Described(transaction=found))
+                case ListTransactions():
+                    self._outputs.answer(request_id, self._listed(request.open_only))
                 case _:
                     assert_never(request)
         except RaftlogError as refusal:
@@ -279,6 +283,14 @@ class Decisions:
             self._outputs.answer(request_id, Done())
 
     # Parts.
+
+    def _listed(self, open_only: bool) -> Listed:
+        found = self.state.transactions
+        return Listed(
+            transactions={
+                name: found[name] for name in found if not open_only or found[name].state not in IDLE
+            }
+        )
 
     def _existing(self, name: str) -> Transaction:
         found = self.state.transactions.get(name)

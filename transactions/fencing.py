@@ -37,7 +37,7 @@ def outcome_of(handle: Handle, newest: Transaction) -> Outcome:
     if handle.producer_id == newest.producer_id and handle.epoch >= first:
         raise _fenced(handle, newest)  # nothing was ever written in it
     raise OutcomeForgotten(
-        f"transaction {_name(handle)} ended before the last ones of this producer: how is forgotten; read "
+        f"transaction {handle} ended before the last ones of this producer: how is forgotten; read "
         "what it wrote with isolation=committed"
     )
 
@@ -56,7 +56,7 @@ def why_closed(handle: Handle, newest: Transaction) -> RaftlogError | None:
         return _aborted(handle)
     if newest.state in (State.PREPARED, State.PREPARE_COMMIT):
         return ProducerFenced(
-            f"transaction {_name(handle)} is prepared or committed and takes nothing more; open another",
+            f"transaction {handle} is prepared or committed and takes nothing more; open another",
             current_epoch=newest.epoch,
         )
     return None
@@ -66,14 +66,14 @@ def _ahead(handle: Handle, newest: Transaction) -> RaftlogError:
     """Its predecessor's end may have been answered before this coordinator knows that it is complete."""
     if newest.state in ENDING and handle.epoch == newest.epoch + 1:
         return TransactionEnding(
-            f"the transaction before {_name(handle)} is not complete yet; retry", retry_after_ms=20
+            f"the transaction before {handle} is not complete yet; retry", retry_after_ms=20
         )
-    return UnknownTransaction(f"transaction {_name(handle)} was never begun; open the transactional id again")
+    return UnknownTransaction(f"transaction {handle} was never begun; open the transactional id again")
 
 
 def _fenced(handle: Handle, newest: Transaction) -> ProducerFenced:
     return ProducerFenced(
-        f"transaction {_name(handle)} is over: the transactional id has epoch {newest.epoch} by now, perhaps "
+        f"transaction {handle} is over: the transactional id has epoch {newest.epoch} by now, perhaps "
         "of another incarnation",
         current_epoch=newest.epoch,
     )
@@ -81,9 +81,5 @@ def _fenced(handle: Handle, newest: Transaction) -> ProducerFenced:
 
 def _aborted(handle: Handle) -> TransactionAborted:
     return TransactionAborted(
-        f"transaction {_name(handle)} was aborted: its time ran out, or somebody aborted it; begin another"
+        f"transaction {handle} was aborted: its time ran out, or somebody aborted it; begin another"
     )
-
-
-def _name(handle: Handle) -> str:
-    return f"{handle.epoch} of {handle.transactional_id!r}"

@@ -6,15 +6,22 @@ Their encoding is that of all internal topics (``raftlog.hosting.keyed_records``
 from __future__ import annotations
 
 import enum
+import re
 from typing import Final
 
 import msgspec
 
 from raftlog.hosting.keyed_records import KeyedRecords
 from raftlog.records.batch import EPOCH_MAX
+from raftlog.wire.limits import NAME_CHARACTERS_MAX
 
 TOPIC: Final = "__transactions"
 EPOCH_LAST: Final = EPOCH_MAX - 1  # of a transaction: the epoch above fences it
+
+TRANSACTIONAL_ID: Final = rf"[A-Za-z0-9._~-]{{1,{NAME_CHARACTERS_MAX}}}"
+_HANDLE: Final = re.compile(
+    rf"(?P<name>{TRANSACTIONAL_ID})@(?P<producer>[0-9]{{1,19}})\.(?P<epoch>[0-9]{{1,5}})"
+)
 
 Participant = tuple[str, int]
 """A partition that takes part: topic and number."""
@@ -49,6 +56,15 @@ class Handle(msgspec.Struct, frozen=True, array_like=True, order=True):
     transactional_id: str
     producer_id: int
     epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.transactional_id}@{self.producer_id}.{self.epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Handle | None:
+        """What ``str`` has written; None for every other text."""
+        found = _HANDLE.fullmatch(text)
+        return None if found is None else cls(found["name"], int(found["producer"]), int(found["epoch"]))
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True):

@@ -97,7 +97,14 @@ class ReadTransaction(msgspec.Struct, tag="read", frozen=True, kw_only=True):
     transactional_id: str
 
 
-Request = Open | Join | End | Prepare | CommitBatch | AbortBatch | AbortOpen | ReadTransaction
+class ListTransactions(msgspec.Struct, tag="list", frozen=True, kw_only=True):
+    """The newest transactions of all ids of one coordinator, or only those that hold back readers."""
+
+    open_only: bool
+
+
+OfOneId = Open | Join | End | Prepare | CommitBatch | AbortBatch | AbortOpen | ReadTransaction
+Request = OfOneId | ListTransactions
 
 
 class Opened(msgspec.Struct, tag="opened", frozen=True, kw_only=True):
@@ -131,4 +138,10 @@ class Described(msgspec.Struct, tag="described", frozen=True, kw_only=True):
     transaction: Transaction
 
 
-Reply = Opened | NeedsProducerId | Done | Ended | Described
+class Listed(msgspec.Struct, tag="listed", frozen=True, kw_only=True):
+    """By transactional id."""
+
+    transactions: dict[str, Transaction]
+
+
+Reply = Opened | NeedsProducerId | Done | Ended | Described | Listed

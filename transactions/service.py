@@ -20,7 +20,18 @@ from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.types import NodeId
 from transactions.batches import partition_of
 from transactions.coordinator import TransactionCoordinator
-from transactions.requests import End, NeedsProducerId, Open, ReadTransaction, Reply, Request
+from transactions.records import Transaction
+from transactions.requests import (
+    End,
+    Listed,
+    ListTransactions,
+    NeedsProducerId,
+    OfOneId,
+    Open,
+    ReadTransaction,
+    Reply,
+    Request,
+)
 
 ASK: Final = Service("transactions.ask", CallClass.GROUPS)
 
@@ -46,7 +57,30 @@ class TransactionService:
             node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply]
         )
 
-    async def ask(self, request: Request, *, timeout_ms: int) -> Reply:
+    async def list_all(self, *, open_only: bool, timeout_ms: int) -> dict[str, Transaction]:
+        """The newest transaction of each transactional id, or only the open ones, ordered by id.
+
+        Raises ``NoLeader`` when a coordinator does not answer.
+        """
+        count = self._topic.partition_count
+        if count is None:
+            count = await self._topic.confirmed_count(timeout_ms) or 0
+        request = ListTransactions(open_only=open_only)
+        replies = await asyncio.gather(
+            *(
+                self._coordinators.ask(
+                    partition, request, timeout_ms=timeout_ms, name="list", reads_only=True
+                )
+                for partition in range(count)
+            )
+        )
+        found: dict[str, Transaction] = {}
+        for reply in replies:
+            assert isinstance(reply, Listed)
+            found |= reply.transactions
+        return dict(sorted(found.items()))
+
+    async def ask(self, request: OfOneId, *, timeout_ms: int) -> Reply:
         """The reply of the coordinator of the request's transactional id; never ``NeedsProducerId``.
 
         Raises what it refuses, ``NoLeader`` when none is found in time, ``CommitUnknown`` when its answer was
@@ -60,7 +94,7 @@ class TransactionService:
             reply = await self._ask(msgspec.structs.replace(request, new_producer_id=producer_id), deadline)
         return reply
 
-    async def _ask(self, request: Request, deadline: float) -> Reply:
+    async def _ask(self, request: OfOneId, deadline: float) -> Reply:
         name = request.transactional_id
         count = self._topic.partition_count
         if count is None and isinstance(request, Open):

@@ -17,7 +17,6 @@ from raftlog import units
 from raftlog.errors import InvalidRequest, PreconditionFailed
 from raftlog.records.batch import EPOCH_MAX, SEQUENCE_MAX
 from raftlog.types import Offset
-from raftlog.wire import headers
 
 OFFSET_MAX = (1 << 63) - 1
 DURATION_PATTERN = f"^[0-9]{{1,{units.DIGITS_MAX}}}({'|'.join(units.MILLISECONDS)})?$"
@@ -163,23 +162,6 @@ def if_match(request: Request) -> int | None:
             f"its ETag"
         )
     return int(found[1])
-
-
-def producer_of(request: Request) -> tuple[int, int, int] | None:
-    """Producer id, epoch and sequence: all three or none."""
-    names = (headers.PRODUCER_ID, headers.PRODUCER_EPOCH, headers.PRODUCER_SEQUENCE)
-    texts = [request.headers.get(name) for name in names]
-    given = [text for text in texts if text is not None]
-    if not given:
-        return None
-    if len(given) < 3:
-        missing = next(name for name, text in zip(names, texts, strict=True) if text is None)
-        raise InvalidRequest(
-            f"the header {missing} is missing; send all of {', '.join(names)} or none", field=missing
-        )
-    producer_id = PRODUCER_ID.read(given[0], names[0])
-    epoch = PRODUCER_EPOCH.read(given[1], names[1])
-    return producer_id, epoch, PRODUCER_SEQUENCE.read(given[2], names[2])
 
 
 def media_type_of(request: Request) -> str:

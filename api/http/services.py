@@ -30,6 +30,7 @@ from partitions.values import (
 from raftlog.clock import Clock
 from raftlog.types import NodeId, Offset, Term, TopicPartition
 from raftlog.wire.limits import RECORDS_MAX
+from transactions.service import TransactionService
 
 
 class ControllerPort(Protocol):
@@ -84,7 +85,13 @@ class GatewayPort(Protocol):
     """
 
     async def append(
-        self, target: TopicPartition, batches: bytes | Sequence[bytes], *, acks: Acks, timeout_ms: int
+        self,
+        target: TopicPartition,
+        batches: bytes | Sequence[bytes],
+        *,
+        acks: Acks,
+        timeout_ms: int,
+        transactional_id: str | None = None,
     ) -> AppendReceipt:
         """Produce to one partition, all or nothing."""
 
@@ -177,6 +184,7 @@ class Services:
     admin: AdminPort
     groups: GroupService
     group_offsets: GroupOffsets
+    transactions: TransactionService
     clock: Clock
     producer_ids: ProducerIdCipher
     rng: random.Random  # random choice of the partition for records without keys

@@ -19,9 +19,10 @@ from typing import NamedTuple
 import msgspec
 
 from api.http.json_bodies import decode_json, time_ms
+from api.http.producers import Producer
 from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 from raftlog.records.batch import HEADER_BYTES, Codec, batch_too_large
-from raftlog.records.builder import Record, build_batch
+from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.keys import encode_key, partition_for_key
 from raftlog.wire import bodies, media_types
 from raftlog.wire.headers import TAG_RECORD_HEADER
@@ -128,25 +129,18 @@ def spread(placed: Sequence[Placed], partition_count: int, rng: Random) -> dict[
 
 
 def build_batches(
-    records: Sequence[Record], *, bytes_max: int, now_ms: int, producer: tuple[int, int, int] | None
+    records: Sequence[Record], *, bytes_max: int, now_ms: int, producer: Producer | None
 ) -> list[bytes]:
     """As few batches as possible for the records, none above ``bytes_max``. Raises ``RecordTooLarge``.
 
-    With a producer it is one batch, since a sequence belongs to one batch.
+    With a sequence it is one batch, to which the sequence belongs.
     """
-    producer_id, epoch, sequence = producer or (-1, -1, -1)
-    parts = list(_parts(records, bytes_max if producer is None else None))
-    batches = [
-        build_batch(
-            part,
-            codec=Codec.NONE,
-            timestamp_ms=now_ms,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            base_sequence=sequence,
-        )
-        for part in parts
-    ]
+    is_one = producer is not None and producer.is_sequenced
+    parts = list(_parts(records, None if is_one else bytes_max))
+    batches = [build_batch(part, codec=Codec.NONE, timestamp_ms=now_ms) for part in parts]
+    if producer is not None:
+        in_transaction = producer.transactional_id is not None
+        batches = [with_producer(batch, *producer[:3], in_transaction=in_transaction) for batch in batches]
     for part, batch in zip(parts, batches, strict=True):
         if len(batch) > bytes_max:
             raise batch_too_large(len(batch), len(part), bytes_max)

@@ -8,7 +8,7 @@ client disconnects: an append is never cancelled.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from aiohttp import web
@@ -17,6 +17,7 @@ from api.http import parameters
 from api.http.admission import Hold
 from api.http.batching import Part
 from api.http.bodies import check_announced, read_body, unsupported
+from api.http.producers import Producer, producer_of
 from api.http.redirects import redirect_to_leader
 from api.http.requests import Request
 from api.http.routes import (
@@ -42,12 +43,12 @@ from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt
 from raftlog import errors
 from raftlog.errors import InvalidRecord, InvalidRequest, RaftlogError
 from raftlog.node.computing import computed
-from raftlog.records.batch import HEADER_BYTES
+from raftlog.records.batch import HEADER_BYTES, parse_header
 from raftlog.records.builder import Record
 from raftlog.types import TopicPartition
 from raftlog.wire import bodies, headers, media_types, paths
 
-NOT_YET = ("If-Offset", "Raftlog-Fence", "Idempotency-Key", "Raftlog-Transaction")
+NOT_YET = ("If-Offset", "Raftlog-Fence", "Idempotency-Key")
 """Headers that change the meaning of a produce and that this release does not support."""
 
 
@@ -75,10 +76,11 @@ async def produce_to_topic(call: Call) -> web.StreamResponse:
 
 async def _produce_batches(call: Call, target: TopicPartition) -> web.Response:
     _refuse_unknown_meaning(call.request)
-    if parameters.producer_of(call.request) is not None:
+    producer = producer_of(call.request)
+    if producer is not None and producer.is_sequenced:
         raise InvalidRequest(
-            f"{headers.PRODUCER_ID} is for JSON; a binary batch has its producer in its header",
-            field=headers.PRODUCER_ID,
+            f"{headers.PRODUCER_SEQUENCE} is for JSON; a binary batch has its producer in its header",
+            field=headers.PRODUCER_SEQUENCE,
         )
     acks, timeout_ms = _acks_and_timeout(call)
     client = call.request.remote or ""
@@ -86,7 +88,13 @@ async def _produce_batches(call: Call, target: TopicPartition) -> web.Response:
         body = bytes(await read_body(call.request, held, call.services.limits))
         if not body:
             raise InvalidRequest("the body is empty; send at least one batch", field="body")
-        receipt = await call.services.gateway.append(target, body, acks=acks, timeout_ms=timeout_ms)
+        receipt = await call.services.gateway.append(
+            target,
+            body,
+            acks=acks,
+            timeout_ms=timeout_ms,
+            transactional_id=None if producer is None else _transaction_of(producer, body),
+        )
     if acks.kind is AcksKind.NONE:
         return json_response(bodies.Accepted(receipt.record_count), 202)
     return json_response(
@@ -105,12 +113,12 @@ async def _produce_batches(call: Call, target: TopicPartition) -> web.Response:
 async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> web.Response:
     request, services = call.request, call.services
     _refuse_unknown_meaning(request)
-    producer = parameters.producer_of(request)
-    if producer is not None and only is None:
+    producer = producer_of(request)
+    if producer is not None and producer.is_sequenced and only is None:
         raise InvalidRequest(
-            f"{headers.PRODUCER_ID} needs a partition: sequences are counted per partition; POST to "
+            f"{headers.PRODUCER_SEQUENCE} needs a partition: sequences are counted per partition; POST to "
             f"{paths.PARTITION_RECORDS.replace('{topic}', topic.name)}",
-            field=headers.PRODUCER_ID,
+            field=headers.PRODUCER_SEQUENCE,
         )
     acks, timeout_ms = _acks_and_timeout(call)
     with call.admission.bodies.hold(request.remote or "", 0) as held:
@@ -131,7 +139,13 @@ async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> we
         batches = await computed(build, is_short=is_short)
         created_ms = [item.record.timestamp_ms for item in placed]
         del placed, build  # the size of the body is now counted by the batches
-        outcomes = await _append_all(call, topic.name, batches, acks, timeout_ms)
+        append = partial(
+            services.gateway.append,
+            acks=acks,
+            timeout_ms=timeout_ms,
+            transactional_id=None if producer is None else producer.transactional_id,
+        )
+        outcomes = await _append_all(call, topic.name, batches, append)
     if acks.kind is AcksKind.NONE:
         return json_response(bodies.Accepted(len(created_ms)), 202)
     return produced(call, created_ms, groups, outcomes, now_ms)
@@ -143,7 +157,7 @@ def _batches_of(
     bytes_max: int,
     *,
     now_ms: int,
-    producer: tuple[int, int, int] | None,
+    producer: Producer | None,
 ) -> dict[int, list[bytes]]:
     return {
         partition: json_records.build_batches(
@@ -207,19 +221,18 @@ async def _append_with_others(
 
 
 async def _append_all(
-    call: Call, topic: str, batches: Mapping[int, Sequence[bytes]], acks: Acks, timeout_ms: int
+    call: Call,
+    topic: str,
+    batches: Mapping[int, Sequence[bytes]],
+    append: Callable[[TopicPartition, Sequence[bytes]], Awaitable[AppendReceipt]],
 ) -> dict[int, AppendReceipt | RaftlogError]:
     """One outcome for each partition. An error of a single partition is the error of the request."""
-    append = call.services.gateway.append
     if len(batches) == 1:
         ((partition, only),) = batches.items()
         call.target = TopicPartition(topic, partition)
-        return {partition: await append(call.target, only, acks=acks, timeout_ms=timeout_ms)}
+        return {partition: await append(call.target, only)}
     outcomes = await asyncio.gather(
-        *(
-            append(TopicPartition(topic, partition), some, acks=acks, timeout_ms=timeout_ms)
-            for partition, some in batches.items()
-        ),
+        *(append(TopicPartition(topic, partition), some) for partition, some in batches.items()),
         return_exceptions=True,
     )
     found: dict[int, AppendReceipt | RaftlogError] = {}
@@ -228,6 +241,18 @@ async def _append_all(
             raise outcome
         found[partition] = outcome
     return found
+
+
+def _transaction_of(producer: Producer, body: bytes) -> str | None:
+    """Of batches, which have its producer in their headers; the leader compares them with one another."""
+    first = parse_header(body) if len(body) >= HEADER_BYTES else None
+    if first is not None and (first.producer_id, first.producer_epoch) != producer[:2]:
+        raise InvalidRequest(
+            f"{headers.TRANSACTION} is of producer {producer.producer_id}, epoch {producer.epoch}, and the "
+            f"batch of {first.producer_id}, epoch {first.producer_epoch}; send those of the transaction",
+            field=headers.TRANSACTION,
+        )
+    return producer.transactional_id
 
 
 def _acks_and_timeout(call: Call) -> tuple[Acks, int]:
@@ -301,6 +326,11 @@ _PRODUCER_HEADERS = (
         "header",
     ),
 )
+_TRANSACTION_HEADER = Parameter(
+    headers.TRANSACTION,
+    "the `id` of an open transaction; the records become visible with its commit",
+    place="header",
+)
 _RECORD_BODIES: dict[str, BodyType] = {
     media_types.JSON: bodies.Produce,
     media_types.NDJSON: TEXT,
@@ -319,6 +349,10 @@ _ERRORS = (
     errors.Draining,
     errors.StorageFull,
     errors.CommitUnknown,
+    errors.ProducerFenced,
+    errors.UnknownTransaction,
+    errors.TransactionAborted,
+    errors.TransactionEnding,
 )
 _ANSWERS = {
     200: json_answer("all records are stored as `durability` says", bodies.Produced, headers.LEADER),
@@ -333,7 +367,7 @@ ROUTES = (
         "Produce to one partition",
         "Atomic: all records are stored contiguously, or none. A body of binary batches answers "
         "`BatchesProduced`, every other body `Produced`.",
-        (TOPIC, PARTITION, *_PARAMETERS, ROUTE, *_RAW_HEADERS, *_PRODUCER_HEADERS),
+        (TOPIC, PARTITION, *_PARAMETERS, ROUTE, *_RAW_HEADERS, *_PRODUCER_HEADERS, _TRANSACTION_HEADER),
         {**_RECORD_BODIES, media_types.BATCH: BINARY},
         {
             **_ANSWERS,
@@ -350,7 +384,6 @@ ROUTES = (
             errors.UnknownPartition,
             errors.NotLeader,
             errors.OutOfOrderSequence,
-            errors.ProducerFenced,
         ),
     ),
     Route(
@@ -360,7 +393,7 @@ ROUTES = (
         "Produce records",
         "The partition of a record is murmur2 of its key, as in Kafka's clients; records without a key go "
         "to one random partition; `partition` in a record overrides both.",
-        (TOPIC, *_PARAMETERS, *_RAW_HEADERS),
+        (TOPIC, *_PARAMETERS, *_RAW_HEADERS, _TRANSACTION_HEADER),
         _RECORD_BODIES,
         {
             **_ANSWERS,

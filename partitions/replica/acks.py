@@ -48,8 +48,17 @@ class Placed:
         return outcome.done() and not outcome.cancelled() and outcome.exception() is None
 
 
-def check_acks(acks: Acks, replication_factor: int) -> None:
-    """Raise ``InvalidRequest`` for a number of replicas that the partition does not have."""
+def check_acks(acks: Acks, replication_factor: int, *, in_transaction: bool) -> None:
+    """Raise ``InvalidRequest`` for a number of replicas that the partition does not have.
+
+    A transaction that is committed has all its records, so it never accepts less than a quorum.
+    """
+    if in_transaction and acks.kind in (AcksKind.NONE, AcksKind.LEADER):
+        raise InvalidRequest(
+            f"acks is {acks}: records of a transaction are acknowledged once they are committed; send "
+            "quorum, every or a number of replicas",
+            field="acks",
+        )
     if acks.kind is AcksKind.COUNT and not 1 <= acks.count <= replication_factor:
         raise InvalidRequest(
             f"acks is {acks.count}, the partition has {counted(replication_factor, 'replica')}; "

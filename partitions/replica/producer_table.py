@@ -113,6 +113,8 @@ class ProducerTable:
         if header.is_control:
             self._fence(producer_id, epoch + 1)
             return
+        if not header.is_sequenced:
+            return
         row = self._rows.pop(producer_id, b"")
         goes_on = row and _ROW.unpack_from(row)[1] == epoch
         known = row[_ROW.size :][-(PRODUCER_BATCHES_MAX - 1) * _BATCH.size :] if goes_on else b""

@@ -79,7 +79,7 @@ class InFlight(Generic[Handle]):
             tail = self._tail(header.producer_id)
             if tail is None or _follows(header, tail):
                 return None  # nearly always: the rest is for retries and mistakes
-            found = self._find(header)
+            found = self._find(header) if header.is_sequenced else None
             if found is not None:
                 return _known([found])
             _expect(header, tail)
@@ -102,7 +102,7 @@ class InFlight(Generic[Handle]):
         """Remember batches that were just appended in ``term``, the first of them at ``first``."""
         base_offset: int = first
         for header in headers:
-            if header.producer_id >= 0:
+            if header.is_sequenced:
                 timestamp_ms = header.max_timestamp if append_time_ms is None else append_time_ms
                 batch = _sequenced(header, base_offset, timestamp_ms, term)
                 pending = self._pending.setdefault(header.producer_id, deque())
@@ -148,7 +148,8 @@ class InFlight(Generic[Handle]):
         counts: dict[int, int] = {}
         for header in headers:
             producer_id = header.producer_id
-            if producer_id < 0:
+            if not header.is_sequenced:
+                _expect(header, self._tail(producer_id))
                 new += 1
                 continue
             counts[producer_id] = counts.get(producer_id, 0) + 1
@@ -171,8 +172,8 @@ class InFlight(Generic[Handle]):
             return None
         if not new:
             return _known(found)
-        if any(header.producer_id < 0 for header in headers):
-            raise _not_as_it_was()  # a producer without an id is not recognised
+        if not all(header.is_sequenced for header in headers):
+            raise _not_as_it_was()  # a batch without a sequence is not recognised
         return Begun(len(found))
 
     def _find(self, header: BatchHeader) -> _Pending[Handle] | _Pending[None] | None:
@@ -206,7 +207,7 @@ def _follows(header: BatchHeader, tail: tuple[int, int]) -> bool:
 
 
 def _expect(header: BatchHeader, tail: tuple[int, int] | None) -> None:
-    """Raise unless this batch is the one that must follow ``tail``."""
+    """Raise unless this batch is the one that must follow ``tail``; one without a sequence may always."""
     if tail is None or _follows(header, tail):
         return  # without a tail: never seen, or so long ago that it has expired
     epoch, last_sequence = tail
@@ -215,6 +216,8 @@ def _expect(header: BatchHeader, tail: tuple[int, int] | None) -> None:
             f"producer {header.producer_id} has epoch {epoch} by now; {header.producer_epoch} is over",
             current_epoch=epoch,
         )
+    if not header.is_sequenced:
+        return
     expected = 0 if header.producer_epoch > epoch else (last_sequence + 1) & SEQUENCE_MAX
     if header.base_sequence != expected:
         raise OutOfOrderSequence(

@@ -173,7 +173,7 @@ class PartitionReplica:
         the records may be, or may become, committed.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
-        check_acks(acks, len(self.replicas))
+        check_acks(acks, len(self.replicas), in_transaction=transactional_id is not None)
         if self._derived is not None:
             raise InvalidRequest(
                 f"topic {self.target.topic} is the system's own; write to another", field="topic"

@@ -6,7 +6,7 @@ like (``rpc``), which partitions exist (the metadata image).
 
 A broker that is asked by another serves from its own replica or raises ``NotLeader``; it never asks
 further. A call that may have been carried out is repeated only when that is harmless: reads always,
-a produce only when every batch carries a producer id, so that its repetition is recognised.
+a produce only when every batch has a sequence, so that its repetition is recognised.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Gateway:
 
         def is_repeatable() -> bool:
             return acks.kind is not AcksKind.NONE and all(
-                batch.header.has_producer for buffer in buffers for batch in split_batches(buffer)
+                batch.header.is_sequenced for buffer in buffers for batch in split_batches(buffer)
             )
 
         with self._room_for(buffers):

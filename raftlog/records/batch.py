@@ -145,8 +145,13 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_producer(self) -> bool:
-        """True if the batch has a producer id, with which duplicates are detected."""
+        """True if the batch has a producer id."""
         return self.producer_id >= 0
+
+    @property
+    def is_sequenced(self) -> bool:
+        """True if a repetition of the batch is recognised. In a transaction it may have no sequence."""
+        return self.producer_id >= 0 and self.base_sequence >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +344,9 @@ def _refused_field(header: BatchHeader, allow_append_time: bool, allow_transacti
         return "/attributes: this topic keeps the producer's timestamps; clear bit 3"
     if header.producer_id < -1:
         return f"/producer_id: is {header.producer_id}; send the id you were given, or -1 for none"
-    if header.has_producer and (header.base_sequence < 0 or header.producer_epoch < 0):
+    if header.has_producer and (
+        header.producer_epoch < 0 or not (header.is_sequenced or header.is_transactional)
+    ):
         return "/base_sequence: a batch with a producer id needs a base sequence and an epoch of 0 or more"
     if header.is_transactional and not header.has_producer:
         return "/producer_id: a batch of a transaction needs the producer id of its transaction"

@@ -20,6 +20,9 @@ KEY = "Raftlog-Key"
 TAGS = "Raftlog-Tags"  # names separated by commas
 HEADER_PREFIX = "Raftlog-Header-"  # Raftlog-Header-Source: web  →  the record header "source"
 
+# Of a produce in a transaction: its id.
+TRANSACTION = "Raftlog-Transaction"
+
 # Of a produce that asks for deduplication: all three or none.
 PRODUCER_ID = "Producer-Id"
 PRODUCER_EPOCH = "Producer-Epoch"

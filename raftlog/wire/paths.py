@@ -34,6 +34,13 @@ GROUP_SYNC = "/v1/groups/{group}/members/{member}:sync"
 GROUP_HEARTBEAT = "/v1/groups/{group}/members/{member}:heartbeat"
 GROUP_POLL = "/v1/groups/{group}/members/{member}:poll"
 PRODUCERS = "/v1/producers"
+TRANSACTIONS = "/v1/transactions"
+TRANSACTION = "/v1/transactions/{transaction}"
+TRANSACTION_COMMIT = "/v1/transactions/{transaction}:commit"
+TRANSACTION_ABORT = "/v1/transactions/{transaction}:abort"
+TRANSACTION_PREPARE = "/v1/transactions/{transaction}:prepare"
+COMMIT_BATCH = "/v1/transactions:commit-batch"
+ABORT_BATCH = "/v1/transactions:abort-batch"
 BROKERS = "/v1/brokers"
 BROKER = "/v1/brokers/{broker}"
 CLUSTER = "/v1/cluster"
@@ -108,6 +115,11 @@ def of_group(template: str, group: str) -> str:
 def of_member(template: str, group: str, member: str) -> str:
     """The path of one member, such as ``GROUP_SYNC``."""
     return template.format(group=quote(group, safe=""), member=quote(member, safe=""))
+
+
+def of_transaction(template: str, transaction: str) -> str:
+    """The path of something of one transaction, such as ``TRANSACTION_COMMIT``."""
+    return template.format(transaction=quote(transaction, safe="@"))
 
 
 def broker(number: int) -> str:

@@ -39,6 +39,7 @@ from raftlog.types import NodeId, Offset, Term, TopicPartition
 from tests.helpers.fake_admin import FakeAdmin
 from tests.helpers.fake_controller import FakeController
 from tests.helpers.instant_groups import instant_groups
+from tests.helpers.instant_transactions import instant_transactions
 
 TERM = Term(7)
 
@@ -82,18 +83,24 @@ class FakeGateway:
         return self._logs.setdefault((topic.topic_id, target.partition), FakeLog())
 
     async def append(
-        self, target: TopicPartition, batches: bytes | Sequence[bytes], *, acks: Acks, timeout_ms: int
+        self,
+        target: TopicPartition,
+        batches: bytes | Sequence[bytes],
+        *,
+        acks: Acks,
+        timeout_ms: int,
+        transactional_id: str | None = None,
     ) -> AppendReceipt:
         """Validated, stamped and stored at once."""
         if target in self.faults:
             raise self.faults[target]
         log, topic = self.log(target), self._topic(target.topic)
         rules = TopicRules.of(complete(topic.config, topic.replication_factor), topic.replication_factor)
-        checked = rules.validated(batches)
+        checked = rules.validated(batches, in_transaction=transactional_id is not None)
         await rules.check_records(checked)
         header = checked[0].header
         identity = (header.producer_id, header.producer_epoch, header.base_sequence)
-        if header.has_producer and identity in log.by_sequence:
+        if header.is_sequenced and identity in log.by_sequence:
             return replace(log.by_sequence[identity], was_duplicate=True)
         await self._replicated(timeout_ms / 1000)
         now_ms = self.clock.wall_ms() if rules.stamps_append_time else None
@@ -300,6 +307,7 @@ def fake_cluster(
         admin=FakeAdmin(controller, gateway),
         groups=groups,
         group_offsets=group_offsets,
+        transactions=instant_transactions(clock),
         clock=clock,
         producer_ids=ProducerIdCipher(b"of a cluster for tests"),
         rng=random.Random(7),

@@ -17,6 +17,9 @@ from raftlog.records.batch import Batch, stamp
 from raftlog.types import NodeId, Offset
 from tests.helpers.fake_controller import FakeController
 from tests.helpers.loop_network import LoopNetwork
+from transactions.coordinator import TransactionCoordinator
+
+AnyCoordinator = GroupCoordinator | TransactionCoordinator
 
 
 class InstantLog:
@@ -24,7 +27,7 @@ class InstantLog:
 
     leader_epoch = 1
 
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, coordinator: AnyCoordinator) -> None:
         self._coordinator = coordinator
         self._end = 0
 
@@ -42,12 +45,11 @@ class InstantLog:
         """It is the only one."""
 
 
-class _OneTopic:
+class OneTopic:
     """Created on first use; the coordinator needs a running event loop."""
 
-    name = "__offsets"
-
-    def __init__(self, coordinator: GroupCoordinator) -> None:
+    def __init__(self, name: str, coordinator: AnyCoordinator) -> None:
+        self.name = name
         self._coordinator = coordinator
         self.partition_count: int | None = None
 
@@ -74,5 +76,5 @@ def instant_groups(
     controller.listener = topics.take
     coordinator = GroupCoordinator("__offsets/0", clock, topics.counts, offsets_retention_ms=1 << 40)
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
-    service = GroupService(NodeId(1), _OneTopic(coordinator), {0: coordinator}, calls)
+    service = GroupService(NodeId(1), OneTopic("__offsets", coordinator), {0: coordinator}, calls)
     return service, GroupOffsets(service, topics, clock)

@@ -175,7 +175,7 @@ def read_all(url: str, topic: str, partition: int = 0, *, start: int = 0) -> lis
         assert answer.status in (200, 204), answer
         found += [(int(str(row["offset"])), row["value"]) for row in answer.rows()]
         offset = int(answer.headers["raftlog-next-offset"])
-        if offset >= int(answer.headers["raftlog-high-watermark"]):
+        if offset >= int(answer.headers["raftlog-last-stable-offset"]):
             return found
 
 

@@ -36,7 +36,7 @@ from transactions.requests import (
 from transactions.state import TransactionsState
 
 PARTITIONS: list[Participant] = [("out", 0), ("out", 1), ("in", 0)]
-IDS = ("solo", "sink/a", "sink/b")
+IDS = ("solo", "sink~a", "sink~b")
 TIMEOUT_MS = 1_000
 PREPARED_MS = 5_000
 Told = Callable[[Reply | RaftlogError], None]

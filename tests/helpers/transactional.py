@@ -16,11 +16,11 @@ from transactions.requests import (
     Described,
     End,
     Ended,
+    OfOneId,
     Open,
     Opened,
     ReadTransaction,
     Reply,
-    Request,
 )
 
 TIMEOUT_MS = 5_000
@@ -43,7 +43,7 @@ class TransactionalProducer:
         self._begins(reply.producer_id, reply.epoch)
         return self
 
-    async def ask(self, request: Request) -> Reply:
+    async def ask(self, request: OfOneId) -> Reply:
         """Any request."""
         return await self.broker.transactions.service.ask(request, timeout_ms=TIMEOUT_MS)
 

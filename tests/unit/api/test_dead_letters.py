@@ -177,7 +177,13 @@ class Appends:
         server.cluster.gateway.append = self.append  # type: ignore[method-assign]
 
     async def append(
-        self, target: TopicPartition, batches: bytes | Sequence[bytes], *, acks: Acks, timeout_ms: int
+        self,
+        target: TopicPartition,
+        batches: bytes | Sequence[bytes],
+        *,
+        acks: Acks,
+        timeout_ms: int,
+        transactional_id: str | None = None,
     ) -> AppendReceipt:
         kind = target.topic.rpartition(".")[2]
         if kind in self.errors:

@@ -42,6 +42,10 @@ BODIES: dict[str, Schema] = {
     "CommitOffsets": {"offsets": [PLACE]},
     "ResetOffsets": {"to": "earliest", "topics": ["orders"], "partitions": [SOME]},
     "DeleteGroupOffsets": {"partitions": [SOME]},
+    "OpenTransaction": {"transactional_id": "a", "after": "a@1.0"},
+    "PrepareTransaction": {},
+    "CommitBatch": {"key": "a", "sequence": 0, "transactions": ["a~1@1.0"]},
+    "AbortBatch": {"key": "a", "transactions": ["a~1@1.0"]},
     "SettleDeadLetters": {"ids": ["orders/0/1"], "reason": "late"},
 }
 

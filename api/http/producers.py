@@ -1,0 +1,79 @@
+"""The headers of a produce that name its producer, or its transaction.
+
+Decides: which combinations of them have a meaning. Leaves to others: whether the transaction is open
+(``transactions``), duplicates (``partitions.replica.producers``).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from api.http.parameters import PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQUENCE
+from api.http.requests import Request
+from raftlog.errors import InvalidRequest
+from raftlog.wire import headers
+from transactions.records import Handle
+
+NO_SEQUENCE: Final = -1
+_NAMES: Final = (headers.PRODUCER_ID, headers.PRODUCER_EPOCH, headers.PRODUCER_SEQUENCE)
+
+
+class Producer(NamedTuple):
+    """The producer of the records of a request, and their transaction, if they have one."""
+
+    producer_id: int
+    epoch: int
+    sequence: int  # of the first record; ``NO_SEQUENCE`` only in a transaction
+    transactional_id: str | None
+
+    @property
+    def is_sequenced(self) -> bool:
+        """Whether a repetition is recognised. The records of all others need not fit in one batch."""
+        return self.sequence != NO_SEQUENCE
+
+
+def handle_of(text: str, field: str) -> Handle:
+    """The transaction that an id names. Raises ``InvalidRequest``."""
+    found = Handle.parse(text)
+    if found is None:
+        raise InvalidRequest(
+            f"{field} is {text[:64]!r}; send the id from the response to POST /v1/transactions, "
+            "such as copy-1@4711.0",
+            field=field,
+        )
+    return found
+
+
+def transaction_of(request: Request) -> Handle | None:
+    """The transaction that a request belongs to."""
+    text = request.headers.get(headers.TRANSACTION)
+    return None if text is None else handle_of(text, headers.TRANSACTION)
+
+
+def producer_of(request: Request) -> Producer | None:
+    """Either producer id, epoch and sequence, or a transaction and perhaps a sequence, or nothing."""
+    handle = transaction_of(request)
+    if handle is not None:
+        return Producer(handle.producer_id, handle.epoch, _sequence_in(request), handle.transactional_id)
+    texts = [request.headers.get(name) for name in _NAMES]
+    given = [text for text in texts if text is not None]
+    if not given:
+        return None
+    if len(given) < len(_NAMES):
+        missing = next(name for name, text in zip(_NAMES, texts, strict=True) if text is None)
+        raise InvalidRequest(
+            f"the header {missing} is missing; send all of {', '.join(_NAMES)} or none", field=missing
+        )
+    producer_id = PRODUCER_ID.read(given[0], _NAMES[0])
+    epoch = PRODUCER_EPOCH.read(given[1], _NAMES[1])
+    return Producer(producer_id, epoch, PRODUCER_SEQUENCE.read(given[2], _NAMES[2]), None)
+
+
+def _sequence_in(request: Request) -> int:
+    for name in _NAMES[:2]:
+        if name in request.headers:
+            raise InvalidRequest(
+                f"{name} is not sent with {headers.TRANSACTION}: a transaction has its producer", field=name
+            )
+    text = request.headers.get(headers.PRODUCER_SEQUENCE)
+    return NO_SEQUENCE if text is None else PRODUCER_SEQUENCE.read(text, headers.PRODUCER_SEQUENCE)

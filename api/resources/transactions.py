@@ -1,0 +1,309 @@
+"""Transactions as a resource: open, end, prepare, describe, list; batches of prepared transactions.
+
+Leaves to others: the decisions (``transactions``), records of a transaction (``produce``).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+from aiohttp import web
+
+from api.http import pagination, parameters
+from api.http.bodies import read_json
+from api.http.producers import handle_of
+from api.http.routes import LIMIT, PAGE_TOKEN, Answer, Call, Parameter, Route, json_answer, json_response
+from api.resources.group_bodies import listed, milliseconds
+from groups.records import by_topic
+from raftlog import errors
+from raftlog.wire import media_types, paths
+from raftlog.wire import transactions as wire
+from transactions.fencing import is_newest, outcome_of
+from transactions.records import TRANSACTIONAL_ID, Handle, Transaction
+from transactions.requests import (
+    AbortBatch,
+    AbortOpen,
+    CommitBatch,
+    Described,
+    End,
+    Ended,
+    OfOneId,
+    Open,
+    Opened,
+    Prepare,
+    ReadTransaction,
+    Reply,
+)
+
+TIMEOUT_MS = (100, 900_000)  # the shortest, the longest
+PREPARED_MS = (1_000, 86_400_000)
+STATES = ("open", "all")
+_IDS = re.compile(TRANSACTIONAL_ID)
+_Wanted = TypeVar("_Wanted", bound=Reply)
+
+
+async def open_transaction(call: Call) -> web.StreamResponse:
+    """Fence the earlier incarnations of a transactional id, abort what they left open, and begin."""
+    wanted = await read_json(call, wire.OpenTransaction)
+    timeout_ms = milliseconds(wanted.timeout, "timeout", TIMEOUT_MS)
+    after = None if wanted.after is None else handle_of(wanted.after, "after")
+    request = Open(transactional_id=wanted.transactional_id, timeout_ms=timeout_ms, after=after)
+    opened = await _ask(call, request, Opened)
+    handle = Handle(wanted.transactional_id, opened.producer_id, opened.epoch)
+    body = wire.OpenedBody(str(handle), handle.transactional_id, handle.producer_id, handle.epoch, timeout_ms)
+    return json_response(body, 201, {"Location": paths.of_transaction(paths.TRANSACTION, str(handle))})
+
+
+async def list_transactions(call: Call) -> web.StreamResponse:
+    """Open transactions, or the newest one of each transactional id."""
+    open_only = parameters.one_of(call.query, "state", STATES) == "open"
+    timeout_ms = call.services.limits.control_timeout_ms
+    found = await call.services.transactions.list_all(open_only=open_only, timeout_ms=timeout_ms)
+    shown, token = pagination.page([(name, (name, one)) for name, one in found.items()], call.query, _IDS)
+    return json_response(wire.TransactionList([_body(name, one) for name, one in shown], token))
+
+
+async def get_transaction(call: Call) -> web.StreamResponse:
+    """One transaction, or the newest one of a transactional id."""
+    name, handle = _named(call)
+    described = await _ask(call, ReadTransaction(transactional_id=name), Described)
+    body = _body(name, described.transaction)
+    if handle is not None and not is_newest(handle, described.transaction):
+        outcome = outcome_of(handle, described.transaction)
+        body = wire.TransactionBody(
+            str(handle),
+            name,
+            outcome.producer_id,
+            outcome.epoch,
+            "committed" if outcome.is_committed else "aborted",
+            [],
+            described.transaction.timeout_ms,
+            0,
+            described.transaction.changed_ms,
+        )
+    return json_response(body)
+
+
+async def commit(call: Call) -> web.StreamResponse:
+    """Commit; may be repeated."""
+    return await _end(call, handle_of(call.match_info["transaction"], "transaction"), is_commit=True)
+
+
+async def abort(call: Call) -> web.StreamResponse:
+    """Abort one transaction, or whatever a transactional id has open; may be repeated."""
+    name, handle = _named(call)
+    if handle is not None:
+        return await _end(call, handle, is_commit=False)
+    service, timeout_ms = call.services.transactions, call.services.limits.control_timeout_ms
+    await service.ask(AbortOpen(transactional_id=name), timeout_ms=timeout_ms)
+    described = await _ask(call, ReadTransaction(transactional_id=name), Described)
+    return json_response(_body(name, described.transaction))
+
+
+async def prepare(call: Call) -> web.StreamResponse:
+    """Take no more records, and wait for the decision about a batch."""
+    wanted = await read_json(call, wire.PrepareTransaction)
+    handle = handle_of(call.match_info["transaction"], "transaction")
+    prepared_ms_max = milliseconds(wanted.timeout, "timeout", PREPARED_MS)
+    timeout_ms = call.services.limits.control_timeout_ms
+    request = Prepare(transaction=handle, prepared_ms_max=prepared_ms_max)
+    await call.services.transactions.ask(request, timeout_ms=timeout_ms)
+    described = await _ask(call, ReadTransaction(transactional_id=handle.transactional_id), Described)
+    return json_response(_body(handle.transactional_id, described.transaction))
+
+
+async def commit_batch(call: Call) -> web.StreamResponse:
+    """Commit prepared transactions together, once for each sequence."""
+    wanted = await read_json(call, wire.CommitBatch)
+    handles = _handles(wanted.transactions)
+    request = CommitBatch(key=wanted.key, sequence=wanted.sequence, handles=handles)
+    await call.services.transactions.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
+    return json_response(wire.BatchEndedBody(wanted.key, "committed", wanted.transactions))
+
+
+async def abort_batch(call: Call) -> web.StreamResponse:
+    """Abort prepared transactions."""
+    wanted = await read_json(call, wire.AbortBatch)
+    request = AbortBatch(key=wanted.key, handles=_handles(wanted.transactions))
+    await call.services.transactions.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
+    return json_response(wire.BatchEndedBody(wanted.key, "aborted", wanted.transactions))
+
+
+async def _ask(call: Call, request: OfOneId, wanted: type[_Wanted]) -> _Wanted:
+    limits = call.services.limits
+    reply = await call.services.transactions.ask(request, timeout_ms=limits.control_timeout_ms)
+    assert isinstance(reply, wanted)
+    return reply
+
+
+async def _end(call: Call, handle: Handle, *, is_commit: bool) -> web.StreamResponse:
+    ended = await _ask(call, End(transaction=handle, is_commit=is_commit), Ended)
+    following = Handle(handle.transactional_id, handle.producer_id, ended.next_epoch)
+    body = wire.EndedBody(
+        str(handle),
+        "committed" if ended.is_committed else "aborted",
+        None if ended.next_epoch < 0 else str(following),
+    )
+    return json_response(body)
+
+
+def _named(call: Call) -> tuple[str, Handle | None]:
+    """The path has a transaction, or a transactional id alone."""
+    text = call.match_info["transaction"]
+    if _IDS.fullmatch(text):
+        return text, None
+    handle = handle_of(text, "transaction")
+    return handle.transactional_id, handle
+
+
+def _handles(texts: list[str]) -> tuple[Handle, ...]:
+    return tuple(handle_of(text, "transactions") for text in texts)
+
+
+def _body(name: str, found: Transaction) -> wire.TransactionBody:
+    return wire.TransactionBody(
+        str(Handle(name, found.producer_id, found.epoch)),
+        name,
+        found.producer_id,
+        found.epoch,
+        found.state.value,
+        listed(by_topic(iter(found.partitions))),
+        found.timeout_ms,
+        found.began_ms,
+        found.changed_ms,
+    )
+
+
+TRANSACTION = Parameter(
+    "transaction",
+    "the `id` of a transaction",
+    {"type": "string", "maxLength": wire.ID_CHARACTERS_MAX},
+    "path",
+)
+_EITHER = Parameter(
+    "transaction",
+    "the `id` of a transaction, or a transactional id",
+    {"type": "string", "maxLength": wire.ID_CHARACTERS_MAX},
+    "path",
+)
+_ERRORS = (
+    errors.InvalidRequest,
+    errors.UnknownTransaction,
+    errors.NoLeader,
+    errors.CommitUnknown,
+    errors.Overloaded,
+)
+_OF_ONE = (
+    *_ERRORS,
+    errors.ProducerFenced,
+    errors.TransactionAborted,
+    errors.TransactionEnding,
+    errors.OutcomeForgotten,
+    errors.Conflict,
+)
+_OF_BODY = (errors.UnsupportedMediaType, errors.RecordTooLarge)
+
+ROUTES = (
+    Route(
+        "POST",
+        paths.TRANSACTIONS,
+        open_transaction,
+        "Open a transaction",
+        "A new incarnation of a transactional id: it fences the earlier ones and aborts what they left open. "
+        "With `after` it continues after a transaction of its own.",
+        (),
+        {media_types.JSON: wire.OpenTransaction},
+        {201: json_answer("the transaction", wire.OpenedBody, "Location")},
+        (*_OF_ONE, *_OF_BODY),
+    ),
+    Route(
+        "GET",
+        paths.TRANSACTIONS,
+        list_transactions,
+        "List transactions",
+        "By transactional id, each with its newest transaction.",
+        (
+            Parameter(
+                "state",
+                "`open`: only those that are not complete",
+                {"type": "string", "enum": list(STATES), "default": STATES[0]},
+            ),
+            LIMIT,
+            PAGE_TOKEN,
+        ),
+        {},
+        {200: json_answer("a page", wire.TransactionList)},
+        (errors.InvalidRequest, errors.NoLeader),
+    ),
+    Route(
+        "GET",
+        paths.TRANSACTION,
+        get_transaction,
+        "Describe a transaction",
+        "With a transactional id alone: its newest transaction.",
+        (_EITHER,),
+        {},
+        {200: json_answer("the transaction", wire.TransactionBody)},
+        _OF_ONE,
+    ),
+    Route(
+        "POST",
+        paths.TRANSACTION_COMMIT,
+        commit,
+        "Commit a transaction",
+        "May be repeated: the answer has the true outcome.",
+        (TRANSACTION,),
+        {},
+        {200: json_answer("the outcome", wire.EndedBody)},
+        _OF_ONE,
+    ),
+    Route(
+        "POST",
+        paths.TRANSACTION_ABORT,
+        abort,
+        "Abort a transaction",
+        "May be repeated: the answer has the true outcome. With a transactional id alone, for operators: "
+        "aborts whatever is open.",
+        (_EITHER,),
+        {},
+        {200: Answer("the outcome", {media_types.JSON: (wire.EndedBody, wire.TransactionBody)})},
+        _OF_ONE,
+    ),
+    Route(
+        "POST",
+        paths.TRANSACTION_PREPARE,
+        prepare,
+        "Prepare a transaction",
+        "It takes no more records, stays invisible, and waits for `:commit-batch`. Its transactional id is "
+        "the key of its sink, `~`, and a name.",
+        (TRANSACTION,),
+        {media_types.JSON: wire.PrepareTransaction},
+        {200: json_answer("the transaction", wire.TransactionBody)},
+        (*_OF_ONE, *_OF_BODY),
+        body_required=False,
+    ),
+    Route(
+        "POST",
+        paths.COMMIT_BATCH,
+        commit_batch,
+        "Commit prepared transactions together",
+        "All or none, and once for each `sequence` of a `key`: a repetition gets the same answer, a lower "
+        "sequence is refused.",
+        (),
+        {media_types.JSON: wire.CommitBatch},
+        {200: json_answer("they are committed", wire.BatchEndedBody)},
+        (*_OF_ONE, *_OF_BODY),
+    ),
+    Route(
+        "POST",
+        paths.ABORT_BATCH,
+        abort_batch,
+        "Abort prepared transactions together",
+        "All or none: refused if one of them is committed.",
+        (),
+        {media_types.JSON: wire.AbortBatch},
+        {200: json_answer("they are aborted", wire.BatchEndedBody)},
+        (*_OF_ONE, *_OF_BODY),
+    ),
+)

@@ -1,0 +1,102 @@
+"""The bodies of requests about transactions and of their responses.
+
+The id of a transaction, such as ``copy-1@4711.0``, is its transactional id, its producer id and its producer
+epoch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from raftlog.wire.bodies import Answer, Request
+from raftlog.wire.groups import Duration, TopicPartitions
+
+HANDLES_MAX = 1_000  # of one batch
+ID_CHARACTERS_MAX = 280
+
+TransactionId = Annotated[str, msgspec.Meta(max_length=ID_CHARACTERS_MAX)]
+TransactionalId = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9._~-]{1,249}$")]
+Sequence = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
+TransactionIds = Annotated[list[TransactionId], msgspec.Meta(min_length=1, max_length=HANDLES_MAX)]
+
+StateName = Literal[
+    "empty", "ongoing", "prepared", "prepare_commit", "prepare_abort", "complete", "committed", "aborted"
+]
+
+
+class OpenTransaction(Request):
+    """Body of ``POST /v1/transactions``. ``after`` is the id of this process's transaction before."""
+
+    transactional_id: TransactionalId
+    timeout: Duration = "60s"
+    after: TransactionId | None = None
+
+
+class PrepareTransaction(Request):
+    """Body of ``:prepare``: how long the transaction may wait for the decision about its batch."""
+
+    timeout: Duration = "1h"
+
+
+class CommitBatch(Request):
+    """Body of ``:commit-batch``. ``sequence`` rises with each batch of a ``key``."""
+
+    key: TransactionalId
+    sequence: Sequence
+    transactions: TransactionIds
+
+
+class AbortBatch(Request):
+    """Body of ``:abort-batch``."""
+
+    key: TransactionalId
+    transactions: TransactionIds
+
+
+class OpenedBody(Answer):
+    """A new transaction. Binary batches have ``producer_id`` and ``producer_epoch`` in their headers."""
+
+    id: str
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+
+
+class EndedBody(Answer):
+    """The true outcome, and the id of the next transaction, or ``null`` where it must be opened."""
+
+    id: str
+    outcome: Literal["committed", "aborted"]
+    next_id: str | None
+
+
+class TransactionBody(Answer):
+    """One transaction. Times are milliseconds since 1970, 0 if not yet."""
+
+    id: str
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: StateName
+    partitions: list[TopicPartitions]
+    timeout_ms: int
+    began: int
+    changed: int
+
+
+class TransactionList(Answer):
+    """A page of transactions, by transactional id."""
+
+    items: list[TransactionBody]
+    next_page_token: str | None = None
+
+
+class BatchEndedBody(Answer):
+    """All transactions of a batch, with one outcome."""
+
+    key: str
+    outcome: Literal["committed", "aborted"]
+    transactions: list[str]

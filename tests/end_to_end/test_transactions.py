@@ -1,0 +1,97 @@
+"""Transactions on real brokers, over HTTP alone: all of it becomes visible, or nothing, whoever is killed."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from chaos.cluster import Cluster
+from tests.helpers.real_cluster import Answer, call, create_topic, eventually, read_all
+
+pytestmark = pytest.mark.e2e
+
+TRANSACTIONS = "/v1/transactions"
+RETRYABLE = (429, 503, 504)
+TOPICS = ("orders", "totals")
+
+
+def asked(urls: list[str], path: str, body: object, sent: dict[str, str] | None = None) -> dict[str, object]:
+    """A request that may be repeated, until a broker answers it; the JSON of its response."""
+    turns = count()
+
+    def answered() -> Answer | None:
+        try:
+            answer = call(urls[next(turns) % len(urls)], "POST", path, body, sent)
+        except OSError:
+            return None
+        return None if answer.status in RETRYABLE else answer
+
+    answer = eventually(answered, within_s=30, what=f"a broker answers {path}")
+    assert answer.status in (200, 201), answer
+    return dict(answer.json)
+
+
+def opened(urls: list[str], name: str) -> str:
+    """The id of a new transaction."""
+    return str(asked(urls, TRANSACTIONS, {"transactional_id": name})["id"])
+
+
+def write(urls: list[str], transaction: str, number: int, sequence: int = 0) -> None:
+    """One record to partition 0 of each topic; a repetition is stored once."""
+    sent = {"Raftlog-Transaction": transaction, "Producer-Seq": str(sequence)}
+    for topic in TOPICS:
+        asked(urls, f"/v1/topics/{topic}/partitions/0/records", {"records": [{"value": number}]}, sent)
+
+
+def visible(url: str, topic: str) -> list[int]:
+    """The values that readers see by default."""
+    return [int(str(value)) for _, value in read_all(url, topic)]
+
+
+# requirement: D3
+def test_a_transaction_over_two_topics_is_visible_with_its_commit(cluster: Cluster) -> None:
+    for topic in TOPICS:
+        create_topic(cluster.urls[0], topic, 1)
+    url = cluster.urls[0]
+    first = opened([url], "copy")
+    write([url], first, 1)
+    assert [visible(url, topic) for topic in TOPICS] == [[], []]
+    raw = call(url, "GET", "/v1/topics/orders/partitions/0/records?isolation=uncommitted")
+    assert [record["value"] for record in raw.rows()] == ["1"]
+    assert raw.headers["raftlog-last-stable-offset"] == str(raw.rows()[0]["offset"])
+    second = str(asked([url], f"{TRANSACTIONS}/{first}:commit", None)["next_id"])
+    assert [visible(url, topic) for topic in TOPICS] == [[1], [1]]
+    write([url], second, 2)
+    third = str(asked([url], f"{TRANSACTIONS}/{second}:abort", None)["next_id"])
+    write([url], third, 3)
+    incarnation = opened([url], "copy")
+    late = asked([url], f"{TRANSACTIONS}/{third}:commit", None)
+    assert late["outcome"] == "aborted", "the earlier incarnation learns what became of its transaction"
+    zombie = {"Raftlog-Transaction": str(late["next_id"])}
+    fenced = call(url, "POST", "/v1/topics/orders/records", {"records": [{"value": 0}]}, zombie)
+    assert fenced.json["code"] == "producer_fenced"
+    write([url], incarnation, 4)
+    asked([url], f"{TRANSACTIONS}/{incarnation}:commit", None)
+    assert [visible(url, topic) for topic in TOPICS] == [[1, 4], [1, 4]]
+
+
+# requirement: D3
+def test_killed_brokers_tear_no_transaction(cluster: Cluster) -> None:
+    """Every second transaction is committed, while each broker is killed once."""
+    for topic in TOPICS:
+        create_topic(cluster.urls[0], topic, 1)
+    transaction = opened(cluster.urls, "copy")
+    for number in range(30):
+        write(cluster.urls, transaction, number)
+        if number % 10 == 5:
+            cluster.kill(1 + number // 10)
+        verb = "commit" if number % 2 else "abort"
+        ended = asked(cluster.urls, f"{TRANSACTIONS}/{transaction}:{verb}", None)
+        assert ended["outcome"] == ("committed" if number % 2 else "aborted")
+        transaction = str(ended["next_id"])
+        if number % 10 == 5:
+            cluster.start(1 + number // 10)
+    for url in cluster.urls:
+        for topic in TOPICS:
+            assert visible(url, topic) == list(range(1, 30, 2)), f"{topic} through {url}"

@@ -1,0 +1,185 @@
+"""Transactions as a resource: what is answered, and what is refused with a field and a remedy."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from raftlog.records.builder import with_producer
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import HttpServer, Reply, serve
+from tests.helpers.producing import BINARY, ORDERS_0, PARTITION, TOPIC, one_batch
+from transactions.records import Handle
+from transactions.requests import Join
+
+TRANSACTIONS = "/v1/transactions"
+
+
+async def opened(server: HttpServer, name: str = "copy-1", **more: object) -> dict[str, object]:
+    """A new transaction."""
+    answer = await server.post(TRANSACTIONS, {"transactional_id": name, **more})
+    assert answer.status == 201, answer.json
+    assert answer.headers["location"] == f"{TRANSACTIONS}/{answer.json['id']}"
+    return dict(answer.json)
+
+
+async def joined(server: HttpServer, one: dict[str, object]) -> None:
+    """A partition takes part, as with its first batch."""
+    handle = Handle.parse(str(one["id"]))
+    assert handle is not None
+    request = Join(transaction=handle, partitions=(("orders", 0),))
+    await server.cluster.services.transactions.ask(request, timeout_ms=1_000)
+
+
+def items(reply: Reply) -> list[dict[str, object]]:
+    """Of a page."""
+    return msgspec.convert(reply.json["items"], list[dict[str, object]])
+
+
+def sent_in(transaction: dict[str, object], **more: str) -> dict[str, str]:
+    """The headers of a produce."""
+    return {"Raftlog-Transaction": str(transaction["id"]), **more}
+
+
+# requirement: D3
+@in_real_time
+async def test_a_transaction_is_opened_written_to_and_committed() -> None:
+    async with serve() as server:
+        await server.topic()
+        one = await opened(server, timeout="5s")
+        assert one["id"] == f"copy-1@{one['producer_id']}.0"
+        assert one["timeout_ms"] == 5_000
+        records = {"records": [{"value": 1, "partition": 0}, {"value": 2, "partition": 0}]}
+        for path in (TOPIC, PARTITION):
+            assert (await server.call("POST", path, records, sent_in(one))).status == 200
+        for batch in server.cluster.gateway.log(ORDERS_0).batches:
+            header = batch.header
+            assert header.is_transactional
+            assert not header.is_sequenced
+            assert (header.producer_id, header.producer_epoch) == (one["producer_id"], 0)
+        ended = await server.post(f"{TRANSACTIONS}/{one['id']}:commit")
+        following = f"copy-1@{one['producer_id']}.1"
+        assert ended.json == {"id": one["id"], "outcome": "committed", "next_id": following}
+        assert (await server.post(f"{TRANSACTIONS}/{one['id']}:commit")).json == ended.json
+        assert (await server.post(f"{TRANSACTIONS}/{one['id']}:abort")).json == ended.json, "too late"
+        found = await server.get(f"{TRANSACTIONS}/{one['id']}")
+        assert (found.json["id"], found.json["state"]) == (one["id"], "committed")
+        newest = await server.get(f"{TRANSACTIONS}/copy-1")
+        assert (newest.json["id"], newest.json["state"]) == (following, "complete")
+
+
+@in_real_time
+async def test_a_new_incarnation_fences_the_one_before() -> None:
+    async with serve() as server:
+        before = await opened(server)
+        after = await opened(server)
+        assert after["producer_epoch"] == 1
+        refused = await server.post(f"{TRANSACTIONS}/{before['id']}:commit")
+        assert (refused.status, refused.code) == (403, "producer_fenced")
+        ended = await server.post(f"{TRANSACTIONS}/{after['id']}:commit")
+        later = await opened(server, after=ended.json["id"])
+        assert later["producer_epoch"] == 3
+        late = await server.post(TRANSACTIONS, {"transactional_id": "copy-1", "after": before["id"]})
+        assert late.code == "producer_fenced"
+
+
+@in_real_time
+async def test_open_transactions_are_listed_and_aborted_by_operators() -> None:
+    async with serve() as server:
+        await server.topic()
+        first, second = await opened(server, "a"), await opened(server, "b")
+        assert items(await server.get(TRANSACTIONS)) == [], "nothing was written"
+        for one in (first, second):
+            await joined(server, one)
+        page = await server.get(f"{TRANSACTIONS}?limit=1")
+        (shown,) = items(page)
+        assert (shown["id"], shown["state"]) == (first["id"], "ongoing")
+        assert shown["partitions"] == [{"topic": "orders", "partitions": [0]}]
+        token = page.json["next_page_token"]
+        rest = await server.get(f"{TRANSACTIONS}?limit=1&page_token={token}")
+        assert [each["transactional_id"] for each in items(rest)] == ["b"]
+        aborted = await server.post(f"{TRANSACTIONS}/b:abort")
+        assert aborted.json["state"] == "complete"
+        assert (await server.get(f"{TRANSACTIONS}/{second['id']}")).json["state"] == "aborted"
+        assert len(items(await server.get(f"{TRANSACTIONS}?state=all"))) == 2
+
+
+# requirement: D3
+@in_real_time
+async def test_prepared_transactions_are_committed_together_and_once() -> None:
+    async with serve() as server:
+        ids = []
+        for name in ("sink~1", "sink~2"):
+            one = await opened(server, name)
+            await joined(server, one)
+            prepared = await server.post(f"{TRANSACTIONS}/{one['id']}:prepare", {"timeout": "10m"})
+            assert prepared.json["state"] == "prepared"
+            ids.append(one["id"])
+        body = {"key": "sink", "sequence": 7, "transactions": ids}
+        for _ in range(2):
+            ended = await server.post(f"{TRANSACTIONS}:commit-batch", body)
+            assert ended.json == {"key": "sink", "outcome": "committed", "transactions": ids}
+        lower = await server.post(f"{TRANSACTIONS}:commit-batch", {**body, "sequence": 6})
+        assert (lower.status, lower.code) == (409, "conflict")
+        late = await server.post(f"{TRANSACTIONS}:abort-batch", {"key": "sink", "transactions": ids})
+        assert (late.status, late.code) == (409, "conflict")
+
+
+@in_real_time
+async def test_binary_batches_have_the_producer_of_their_transaction() -> None:
+    async with serve() as server:
+        await server.topic()
+        one = await opened(server)
+        plain = await server.call("POST", PARTITION, one_batch(b"a"), BINARY | sent_in(one))
+        assert (plain.status, plain.json["field"]) == (422, "Raftlog-Transaction")
+        number = int(str(one["producer_id"]))
+        right = with_producer(one_batch(b"a"), number, 0, 0, in_transaction=True)
+        assert (await server.call("POST", PARTITION, right, BINARY | sent_in(one))).status == 200
+        without = await server.call("POST", PARTITION, right, BINARY)
+        assert without.status == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        (TRANSACTIONS, {"transactional_id": "a b"}, "/transactional_id"),
+        (TRANSACTIONS, {"transactional_id": "a", "timeout": "1h"}, "timeout"),
+        (TRANSACTIONS, {"transactional_id": "a", "after": "a"}, "after"),
+        (f"{TRANSACTIONS}/copy-1:commit", None, "transaction"),
+        (f"{TRANSACTIONS}/a@b.c:abort", None, "transaction"),
+        (f"{TRANSACTIONS}/a@1.0:prepare", {"timeout": "2d"}, "timeout"),
+        (f"{TRANSACTIONS}:commit-batch", {"key": "k", "sequence": 1, "transactions": []}, "/transactions"),
+        (f"{TRANSACTIONS}:abort-batch", {"key": "k", "transactions": ["k"]}, "transactions"),
+    ],
+)
+@in_real_time
+async def test_a_refusal_names_the_field(path: str, body: object, field: str) -> None:
+    async with serve() as server:
+        refused = await server.call("POST", path, body, {})
+        assert (refused.status, refused.json["field"]) == (422, field)
+
+
+@pytest.mark.parametrize(
+    ("added", "field"),
+    [
+        ({"Raftlog-Transaction": "nonsense"}, "Raftlog-Transaction"),
+        ({"Raftlog-Transaction": "a@1.0", "Producer-Id": "1"}, "Producer-Id"),
+        ({"Raftlog-Transaction": "a@1.0", "Producer-Seq": "-1"}, "Producer-Seq"),
+    ],
+)
+@in_real_time
+async def test_a_produce_names_one_transaction(added: dict[str, str], field: str) -> None:
+    async with serve() as server:
+        await server.topic()
+        refused = await server.call("POST", PARTITION, {"records": [{"value": 1}]}, added)
+        assert (refused.status, refused.json["field"]) == (422, field)
+
+
+@in_real_time
+async def test_an_unknown_transaction_is_not_found() -> None:
+    async with serve() as server:
+        for path in (f"{TRANSACTIONS}/nobody", f"{TRANSACTIONS}/nobody@1.0"):
+            answer = await server.get(path)
+            assert (answer.status, answer.code) == (404, "transaction_not_found")
+        ended = await server.post(f"{TRANSACTIONS}/nobody@1.0:commit")
+        assert ended.code == "transaction_outcome_unknown"
