@@ -56,6 +56,11 @@ class TransactionalProducer:
             batch_of(*values), self.handle.producer_id, self.handle.epoch, first, in_transaction=True
         )
 
+    def unsequenced(self, *values: bytes) -> bytes:
+        """A batch that is stored again with each repetition."""
+        handle = self.handle
+        return with_producer(batch_of(*values), handle.producer_id, handle.epoch, -1, in_transaction=True)
+
     async def write(self, *values: bytes, partition: int = 0, topic: str = "orders") -> AppendReceipt:
         """One batch."""
         return await self.send(

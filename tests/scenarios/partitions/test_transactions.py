@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
-from partitions.values import QUORUM
+from partitions.values import QUORUM, Acks
 from raftlog.errors import (
     InvalidRequest,
     NoLeader,
@@ -71,6 +72,40 @@ async def test_an_aborted_transaction_is_never_seen() -> None:
         gap = split_batches(result.data)[0].header
         assert gap.is_gap
         assert (gap.base_offset, gap.last_offset) == (0, 0)
+
+
+@in_virtual_time
+async def test_batches_without_a_sequence_are_stored_each_time_until_the_marker() -> None:
+    # requirement: D3
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        body = producer.unsequenced(b"a")
+        await producer.send(body)
+        await asyncio.gather(producer.write(b"b"), producer.send(body), producer.write(b"c"))
+        late = producer.unsequenced(b"late")
+        assert await producer.commit()
+        with pytest.raises(ProducerFenced):
+            await producer.send(late)
+        await producer.send(producer.unsequenced(b"d"))
+        assert await producer.commit()
+        result = await committed(cluster.any)
+        assert Counter(visible_values(result)) == Counter([b"a", b"a", b"b", b"c", b"d"])
+
+
+@in_virtual_time
+async def test_a_transaction_accepts_no_less_than_a_quorum() -> None:
+    # requirement: D3
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        for acks in ("0", "1"):
+            with pytest.raises(InvalidRequest, match="acks"):
+                await cluster.any.gateway.append(
+                    ORDERS,
+                    producer.unsequenced(b"a"),
+                    acks=Acks.parse(acks),
+                    timeout_ms=1_000,
+                    transactional_id=producer.name,
+                )
 
 
 @in_virtual_time

@@ -7,6 +7,7 @@ from tests.helpers.planted_bugs import Mutant
 _WORLD = "tests/properties/test_transaction_decisions.py"
 _DECISIONS = "transactions.decisions:Decisions."
 _PARTITION = "tests/scenarios/partitions/test_transactions.py"
+_HTTP = "tests/unit/api/test_transactions_over_http.py"
 _TABLE_TESTS = "tests/unit/partitions/test_transaction_table.py"
 _TABLE = "partitions.replica.transaction_table:TransactionTable."
 _READS = "partitions.replica.reads:Reads."
@@ -296,6 +297,76 @@ TRANSACTIONS = (
         "if request.committed_only:",
         "if False:",
         _PARTITION,
+    ),
+    _mutant(
+        "a batch without a sequence passes the marker of its transaction",
+        "partitions.replica.producers:InFlight.check",
+        "_expect(header, tail)",
+        "header.is_sequenced and _expect(header, tail)",
+        "tests/unit/partitions/test_producers.py",
+    ),
+    _mutant(
+        "one of several batches without a sequence passes the marker",
+        "partitions.replica.producers:InFlight._check_many",
+        "_expect(header, self._tail(producer_id))",
+        "pass",
+        "tests/unit/partitions/test_producers.py",
+    ),
+    _mutant(
+        "a batch without a sequence is taken for the marker of the transaction before",
+        "partitions.replica.producers:InFlight.check",
+        "self._find(header) if header.is_sequenced else None",
+        "self._find(header)",
+        "tests/unit/partitions/test_producers.py",
+    ),
+    _mutant(
+        "a batch without a sequence is remembered in flight",
+        "partitions.replica.producers:InFlight.add",
+        "if header.is_sequenced:",
+        "if header.has_producer:",
+        _PARTITION,
+    ),
+    _mutant(
+        "a batch without a sequence is remembered by the table",
+        "partitions.replica.producer_table:ProducerTable.apply",
+        "if not header.is_sequenced:",
+        "if False:",
+        _PARTITION,
+    ),
+    _mutant(
+        "a transaction accepts records that are not committed",
+        "partitions.replica.acks:check_acks",
+        "if in_transaction and acks.kind in",
+        "if False and acks.kind in",
+        _PARTITION,
+    ),
+    _mutant(
+        "a produce loses its transaction on its way to the leader",
+        "api.resources.produce:_batches_of",
+        "producer=producer",
+        "producer=None",
+        _HTTP,
+    ),
+    _mutant(
+        "a binary batch of another transaction is taken",
+        "api.resources.produce:_transaction_of",
+        "first is not None and (first.producer_id, first.producer_epoch) != producer[:2]",
+        "False",
+        _HTTP,
+    ),
+    _mutant(
+        "an operator's abort does nothing",
+        "api.resources.transactions:abort",
+        "if handle is not None:",
+        "if handle is None:\n        return await get_transaction(call)\n    if handle is not None:",
+        _HTTP,
+    ),
+    _mutant(
+        "an earlier transaction is described as the newest one",
+        "api.resources.transactions:get_transaction",
+        "handle is not None and not is_newest(handle, described.transaction)",
+        "False",
+        _HTTP,
     ),
     _mutant(
         "an aborted transaction hides the records of another producer",

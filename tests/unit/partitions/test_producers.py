@@ -53,6 +53,18 @@ def test_a_batch_without_a_producer_id_is_always_new() -> None:
     assert applied().check([header(-1, producer=-1)]) is None
 
 
+# requirement: D3
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_batch_without_a_sequence_is_new_until_its_epoch_ends(count: int) -> None:
+    in_flight = applied(header(0))
+    late = [header(-1)] * count
+    assert in_flight.check(late) is None
+    in_flight.add_marker(7, 0, Index(20), "marker")
+    with pytest.raises(ProducerFenced):
+        in_flight.check(late)
+    assert in_flight.check([header(-1, epoch=1)] * count) is None
+
+
 def test_an_unknown_producer_may_begin_with_any_sequence() -> None:
     # Its state may have expired.
     assert applied().check([header(123_456, epoch=4)]) is None
