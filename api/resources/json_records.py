@@ -14,12 +14,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from random import Random
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from api.http.json_bodies import decode_json, time_ms
-from api.http.producers import Producer
 from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 from raftlog.records.batch import HEADER_BYTES, Codec, batch_too_large
 from raftlog.records.builder import Record, build_batch, with_producer
@@ -27,6 +26,9 @@ from raftlog.records.keys import encode_key, partition_for_key
 from raftlog.wire import bodies, media_types
 from raftlog.wire.headers import TAG_RECORD_HEADER
 from raftlog.wire.limits import TAG_CHARACTERS_MAX
+
+if TYPE_CHECKING:  # the command line builds records, too, and imports little
+    from api.http.producers import Producer
 
 ERRORS_MAX = 20  # a request with errors everywhere gets a bounded response
 RECORD_OVERHEAD_BYTES = 36  # upper bound of the lengths, deltas and attributes of a record
