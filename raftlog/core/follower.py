@@ -19,13 +19,13 @@ from raftlog.core.messages import (
 )
 from raftlog.core.ready import FetchSnapshot, Role
 from raftlog.core.role_state import RoleState
-from raftlog.types import BEFORE_LOG, Index, NodeId
+from raftlog.types import Index, NodeId
 
 
 class Follower(RoleState):
     """The role of a member that follows a leader, or waits for one."""
 
-    __slots__ = ("_matched", "_newest_round", "_silent_ticks", "_timeout_ticks")
+    __slots__ = ("_newest_round", "_silent_ticks", "_timeout_ticks")
 
     def __init__(self, member: Member, leader: NodeId | None) -> None:
         """Follow ``leader``, or wait for a leader."""
@@ -33,7 +33,6 @@ class Follower(RoleState):
         self._silent_ticks = 0  # since the leader was heard or the election timer was reset
         self._timeout_ticks = member.election_timeout()
         self._newest_round = 0  # the newest heartbeat round received; heartbeats of older rounds are late
-        self._matched = BEFORE_LOG.index  # our log equals the leader's up to here
 
     @property
     def is_sticky(self) -> bool:
@@ -53,7 +52,7 @@ class Follower(RoleState):
     def write_finished(self) -> Role | None:
         """A member that rejoins may hold now what it must hold."""
         if self._has_rejoined():
-            self._agree(self._matched)
+            self._agree(self._member.matched)
         return None
 
     def depends_on(self, peer: NodeId) -> bool:
@@ -146,7 +145,7 @@ class Follower(RoleState):
         """Learn what our log must hold before we count; a response to another incarnation is ignored."""
         if response.rejoining == self._member.rejoining:
             self._member.require_for_rejoin(response.last)
-            self._agree(self._matched)
+            self._agree(self._member.matched)
 
     def remind_leader(self) -> None:
         """Send the leader a reply: a quiescent leader becomes active, a lost one stays silent."""
@@ -187,7 +186,7 @@ class Follower(RoleState):
         member = self._member
         if self.leader is None:
             return
-        self._matched = max(self._matched, matched)
+        member.matched = max(member.matched, matched)
         if self._has_rejoined():
             member.rejoined(self.leader)
         reply = AppendReply(term=member.term, accepted=True, match_index=matched, rejoining=member.rejoining)
@@ -195,8 +194,9 @@ class Follower(RoleState):
 
     def _has_rejoined(self) -> bool:
         """Whether our disk holds all that the leader requires for rejoining."""
-        last = self._member.rejoin_last
-        return last is not None and min(self._matched, self._member.writes.durable_index) >= last
+        member = self._member
+        last = member.rejoin_last
+        return last is not None and min(member.matched, member.writes.durable_index) >= last
 
     def _echo(self, leader: NodeId, heartbeat_round: int) -> None:
         member = self._member

@@ -27,7 +27,7 @@ from raftlog.core.ready import (
 from raftlog.core.settings import RaftSettings
 from raftlog.core.term_map import TermMap
 from raftlog.core.writes import Writes
-from raftlog.types import EntryId, Index, NodeId, Term, Token, WriteId
+from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term, Token, WriteId
 
 if TYPE_CHECKING:
     from random import Random
@@ -49,6 +49,7 @@ class Member:
         "id",
         "is_quiescent",
         "is_voter",
+        "matched",
         "membership",
         "memberships",
         "peers",
@@ -79,6 +80,7 @@ class Member:
         self._rejoined_from = (
             0  # the incarnation that has just rejoined, until the hard state says so durably
         )
+        self.matched = BEFORE_LOG.index  # the log equals that of this term's leader up to here
         self.rejoin_last: Index | None = None  # the entries that this term's leader requires for rejoining
         self.writes = Writes(restored.last.index)
         # A hint beyond the log is for entries that were never durable here, but on other members.
@@ -146,6 +148,7 @@ class Member:
         """Move to a later term. Votes and accepted appends of it leave when it is durable."""
         invariants.require_term_rises(self.term, term)
         self.term = term
+        self.matched = BEFORE_LOG.index
         self.rejoin_last = None
         self._save_vote(voted_for)
 
@@ -200,6 +203,7 @@ class Member:
         invariants.require_may_install(snapshot, may_install=self.may_install(snapshot))
         self.terms = TermMap(snapshot, (), snapshot)
         self.writes.restart(snapshot.index)
+        self.matched = snapshot.index
         self.memberships = Memberships(snapshot.index, membership, ())
         self._adopt()
         self.commit_index = self._commit_told = snapshot.index

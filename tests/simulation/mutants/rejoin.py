@@ -58,8 +58,22 @@ REJOIN = (
     Mutant(
         "a replica has rejoined before its log is durable up to the required index",
         "raftlog.core.follower:Follower._has_rejoined",
-        "min(self._matched, self._member.writes.durable_index) >= last",
-        "self._matched >= last",
+        "min(member.matched, member.writes.durable_index) >= last",
+        "member.matched >= last",
+        script=_CORE,
+    ),
+    Mutant(
+        "a replica that rejoins takes its log for equal to that of the next leader",
+        "raftlog.core.member:Member.enter_term",
+        "self.matched = BEFORE_LOG.index",
+        "pass",
+        script=_CORE,
+    ),
+    Mutant(
+        "a leader that was silent has to send its log again",
+        "raftlog.core.raft:Raft._follow",
+        "follower = Follower(self._member, sender)",
+        "self._member.matched = -1; follower = Follower(self._member, sender)",
         script=_CORE,
     ),
     Mutant(

@@ -133,6 +133,29 @@ def test_no_reply_says_that_it_rejoins_no_more_before_that_is_durable() -> None:
     assert member.said(HeartbeatReply)[-1].rejoining == 0
 
 
+# requirement: F6
+def test_a_leader_that_was_silent_need_not_send_its_log_again() -> None:
+    """It knows that this log is equal, so in an idle group no append would come."""
+    member = rejoining()
+    number = incarnation(member)
+    member.tick(3 * ELECTION_TICKS)
+    assert member.core.leader is None
+    member.hear(TWO, Heartbeat(term=Term(4), commit_index=Index(2), round=9))
+    member.hear(TWO, RejoinResponse(term=Term(4), rejoining=number, last=Index(2)))
+    assert not member.core.is_rejoining
+
+
+# requirement: F6
+def test_what_was_equal_to_an_earlier_leader_counts_no_more() -> None:
+    member = rejoining()
+    number = incarnation(member)
+    member.hear(THREE, Heartbeat(term=Term(5), commit_index=Index(0), round=1))
+    member.hear(THREE, RejoinResponse(term=Term(5), rejoining=number, last=Index(2)))
+    assert member.core.is_rejoining
+    member.hear(THREE, append(5, entry(4, 2)))
+    assert not member.core.is_rejoining
+
+
 def test_what_an_earlier_leader_said_counts_no_more() -> None:
     member = rejoining()
     member.hear(TWO, RejoinResponse(term=Term(4), rejoining=incarnation(member), last=Index(3)))
