@@ -113,6 +113,17 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "delete",
         "Delete a group without members, and its committed offsets.",
     ),
+    "transaction list": ("api.cli.transactions", "list_all", "List the open transactions."),
+    "transaction describe": (
+        "api.cli.transactions",
+        "describe",
+        "Show a transaction, its state and its partitions.",
+    ),
+    "transaction abort": (
+        "api.cli.transactions",
+        "abort",
+        "Abort the open transaction of a transactional id, also one that is prepared.",
+    ),
     "dlq list": (
         "api.cli.dead_letters",
         "list_all",
@@ -180,6 +191,7 @@ _GROUPS = {
     "partition": "Leaders and replicas of partitions.",
     "cluster": "The cluster as a whole, and its brokers.",
     "group": "Consumer groups: members, committed offsets, lag.",
+    "transaction": "Transactions over several partitions.",
     "dlq": "Dead letters: records that a consumer group has given up.",
     "bench": "Load a running cluster and measure it.",
     "inspect": "Show files of a broker, without a broker.",

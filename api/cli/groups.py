@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -18,6 +17,7 @@ from api.cli.output import (
     errors_reported,
     note,
     show,
+    time_text,
     write_json,
     write_table,
     wrong_usage,
@@ -92,7 +92,7 @@ def rebalances(
 
         rows = [msgspec.structs.asdict(each) for each in client.groups.rebalances(group)]
         if output is Format.TABLE:
-            rows = [{**row, "began": _time(row["began"])} for row in rows]
+            rows = [{**row, "began": time_text(row["began"])} for row in rows]
         if rows or output is Format.JSON:
             show(rows, output)
         else:
@@ -192,9 +192,5 @@ def _offset(offset: GroupOffsetBody) -> Row:
         "end": offset.high_watermark,
         "lag": offset.lag,
         "lag_seconds": offset.lag_seconds,
-        "committed_at": _time(offset.timestamp),
+        "committed_at": time_text(offset.timestamp),
     }
-
-
-def _time(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")

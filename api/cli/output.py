@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Annotated, NoReturn
 
 import click
@@ -68,6 +69,15 @@ def show(rows: Sequence[Row], output: Format, *, single: bool = False) -> None:
         write_json(rows[0] if single else rows)
     else:
         write_table(rows)
+
+
+def time_text(milliseconds: int) -> str:
+    """A time as RFC 3339; empty for 0, which is not known."""
+    return (
+        datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+        if milliseconds
+        else ""
+    )
 
 
 def write_json(value: object) -> None:

@@ -28,6 +28,7 @@ from raftlog.client.portal import Portal, SyncProxy, blocking
 from raftlog.client.producer import HURRIED_CLOSE, AsyncProducer
 from raftlog.client.receipts import BlockingPendingReceipt, OnAck
 from raftlog.client.replicas import AsyncReplicas
+from raftlog.client.transactions import AsyncTransactions
 from raftlog.client.worker.calls import Calls, ThreadCalls, check_function
 from raftlog.client.worker.options import WorkerSettings, worker_options
 from raftlog.client.worker.run import Registered, stopped_by_signals
@@ -83,6 +84,14 @@ class DeadLetters(SyncProxy[AsyncDeadLetters]):
     list = blocking(AsyncDeadLetters.list)
     redrive = blocking(AsyncDeadLetters.redrive)
     discard = blocking(AsyncDeadLetters.discard)
+
+
+class Transactions(SyncProxy[AsyncTransactions]):
+    """The transactions of the cluster."""
+
+    list = blocking(AsyncTransactions.list)
+    describe = blocking(AsyncTransactions.describe)
+    abort = blocking(AsyncTransactions.abort)
 
 
 class Partition(SyncProxy[AsyncPartition]):
@@ -182,6 +191,7 @@ class Client(SyncProxy[AsyncClient]):
         self.replicas = Replicas(core.replicas, self._portal)
         self.groups = Groups(core.groups, self._portal)
         self.dead_letters = DeadLetters(core.dead_letters, self._portal)
+        self.transactions = Transactions(core.transactions, self._portal)
         self._registered: list[Registered] = []
 
     @classmethod

@@ -34,6 +34,7 @@ from raftlog.client.producer import AsyncProducer
 from raftlog.client.receipts import Receipt
 from raftlog.client.replicas import AsyncReplicas
 from raftlog.client.session import Session
+from raftlog.client.transactions import AsyncTransactions
 from raftlog.client.worker.calls import Calls, CoroutineCalls, check_function
 from raftlog.client.worker.options import WorkerSettings, worker_options
 from raftlog.client.worker.run import Registered, Workers, stopped_by_signals
@@ -78,6 +79,7 @@ class AsyncClient:
         self.replicas = AsyncReplicas(self._session)
         self.groups = AsyncGroups(self._session)
         self.dead_letters = AsyncDeadLetters(self._session)
+        self.transactions = AsyncTransactions(self._session)
         self.workers = Workers(self._session, self.topics, self.consumer_core, self.send)
 
     @classmethod

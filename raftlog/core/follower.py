@@ -186,7 +186,7 @@ class Follower(RoleState):
         member = self._member
         if self.leader is None:
             return
-        member.matched = max(member.matched, matched)
+        member.agree(matched)
         if self._has_rejoined():
             member.rejoined(self.leader)
         reply = AppendReply(term=member.term, accepted=True, match_index=matched, rejoining=member.rejoining)

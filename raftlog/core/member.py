@@ -224,6 +224,10 @@ class Member:
         """Have the next ``take_ready`` look for work."""
         self.has_news = True
 
+    def agree(self, matched: Index) -> None:
+        """The log equals that of this term's leader up to ``matched``, and stays so for the term."""
+        self.matched = max(self.matched, matched)
+
     def require_for_rejoin(self, last: Index) -> None:
         """This term's leader requires the entries up to ``last`` before the member counts."""
         self.rejoin_last = last

@@ -1,0 +1,107 @@
+"""Commands about transactions: ``transaction list``, ``describe`` and ``abort``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from api.cli.connection import connected
+from api.cli.output import (
+    DEFAULT_SERVER,
+    Format,
+    OutputOption,
+    Row,
+    ServerOption,
+    errors_reported,
+    note,
+    show,
+    time_text,
+    write_json,
+    write_table,
+    wrong_usage,
+)
+from api.cli.parameters import Argument, Option
+
+if TYPE_CHECKING:
+    from raftlog.wire.transactions import TransactionBody
+
+
+def list_all(
+    all_ids: Annotated[
+        bool, Option("--all", help="Also the newest transaction of ids that have none open.")
+    ] = False,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """List the open transactions.
+
+    \b
+    Example:
+      raftlog transaction list
+    """
+    with errors_reported(), connected(server) as client:
+        import msgspec
+
+        found = client.transactions.list(open_only=not all_ids)
+        if output is Format.JSON:
+            write_json(msgspec.to_builtins(found))
+        elif found:
+            write_table([_row(one) for one in found])
+        else:
+            note("there are no transactions" if all_ids else "there are no open transactions")
+
+
+def describe(
+    transaction: Annotated[str, Argument(help="The id of a transaction, or a transactional id.")],
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show a transaction, its state and its partitions.
+
+    \b
+    Examples:
+      raftlog transaction describe copy-1
+      raftlog transaction describe copy-1@4711.0
+    """
+    with errors_reported(), connected(server) as client:
+        import msgspec
+
+        found = client.transactions.describe(transaction)
+        rows = [
+            {"topic": each.topic, "partition": number}
+            for each in found.partitions
+            for number in each.partitions
+        ]
+        if output is Format.JSON:
+            write_json(msgspec.to_builtins(found))
+            return
+        write_table([_row(found)])
+        if rows:
+            show(rows, output)
+
+
+def abort(
+    transactional_id: Annotated[str, Argument(help="The transactional id, without @ and a number.")],
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """Abort the open transaction of a transactional id, also one that is prepared.
+
+    \b
+    Example:
+      raftlog transaction abort copy-1
+    """
+    if "@" in transactional_id:
+        wrong_usage(f"name the transactional id alone: {transactional_id.partition('@')[0]}")
+    with errors_reported(changing=True), connected(server) as client:
+        found = client.transactions.abort(transactional_id)
+        note(f"nothing is open in {transactional_id}; its next transaction is {found.id}")
+
+
+def _row(found: TransactionBody) -> Row:
+    return {
+        "transaction": found.id,
+        "state": found.state,
+        "partitions": sum(len(each.partitions) for each in found.partitions),
+        "timeout_ms": found.timeout_ms,
+        "began": time_text(found.began),
+        "changed": time_text(found.changed),
+    }
