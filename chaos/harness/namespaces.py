@@ -103,9 +103,7 @@ def is_hub() -> bool:
 
 
 def enter_hub() -> NoReturn:
-    """Execute this command line again, in new namespaces of network and mounts, where ``is_hub`` is true.
-
-    What it mounts is unmounted with its last process, also when that is killed.
+    """Execute this command line again, in a new network namespace, where ``is_hub`` is true.
 
     Raises ``NamespacesFailed`` when there are no namespaces here.
     """
@@ -113,7 +111,7 @@ def enter_hub() -> NoReturn:
         raise NamespacesFailed(reason)
     sys.stdout.flush()
     sys.stderr.flush()
-    command = ["unshare", "--net", "--mount", "--", sys.executable, *sys.orig_argv[1:]]
+    command = ["unshare", "--net", "--", sys.executable, *sys.orig_argv[1:]]
     os.execvpe(command[0], command, {**os.environ, HUB_VARIABLE: str(os.getpid())})
 
 

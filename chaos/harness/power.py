@@ -29,7 +29,14 @@ from typing import Final, Self
 SHUTDOWN: Final = 0x8004587D  # EXT4_IOC_SHUTDOWN
 WITHOUT_LOG_FLUSH: Final = struct.pack("I", 2)
 COMMIT_S: Final = 300
-PROGRAMS: Final = {"mkfs.ext4": "e2fsprogs", "mount": "mount", "umount": "mount"}
+PROGRAMS: Final = {
+    "mkfs.ext4": "e2fsprogs",
+    "mount": "mount",
+    "umount": "mount",
+    "unshare": "util-linux",
+}
+# Waits for the end of its input, then unmounts what is mounted still.
+KEEPER: Final = 'read -r _; umount --lazy "$1" 2>/dev/null'
 BUSY_S: Final = 5.0
 
 
@@ -68,6 +75,7 @@ class PowerDisk:
         self._size_mb = size_mb
         self._is_mounted = False
         self._files_before: dict[Path, int] = {}
+        self._keeper: subprocess.Popen[bytes] | None = None
 
     def mount(self) -> None:
         """Make the disk if it is new, and mount it. Raises ``PowerFailed``."""
@@ -127,6 +135,10 @@ class PowerDisk:
 
     def __enter__(self) -> Self:
         self.mount()
+        # A harness that is killed leaves no mount: its end of the pipe is closed then. In a network
+        # namespace of its own the keeper is not killed with the brokers.
+        command = ["unshare", "--net", "sh", "-c", KEEPER, "sh", str(self.directory)]
+        self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         return self
 
     def __exit__(
@@ -144,6 +156,8 @@ class PowerDisk:
                 raise
         finally:
             self._image.unlink(missing_ok=True)
+            assert self._keeper is not None
+            self._keeper.communicate()
 
 
 def _sizes(files: list[Path]) -> dict[Path, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from chaos.harness import power, power_cycles
 from chaos.harness.controls import lying_fsync
 from chaos.harness.power import PowerDisk
 from chaos.history import Outcome
+from tests.helpers.real_cluster import eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -54,6 +57,21 @@ def test_a_disk_without_power_refuses_writes(disk: PowerDisk) -> None:
     with pytest.raises(OSError, match="Input/output error"):
         write(disk.directory / "a", b"late", sync=True)
     assert disk.restore() == {}
+
+
+def test_a_killed_harness_leaves_no_mounted_disk(directory: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from chaos.harness.power import PowerDisk\n"
+        "with PowerDisk(Path(sys.argv[1]), size_mb=16): print('mounted', flush=True); time.sleep(60)"
+    )
+    where = str(directory / "disk")
+    command = [sys.executable, "-c", program, where]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as harness:
+        assert harness.stdout is not None
+        assert harness.stdout.readline() == "mounted\n"
+        assert where in Path("/proc/mounts").read_text()
+        harness.kill()
+    eventually(lambda: where not in Path("/proc/mounts").read_text(), within_s=10, what="it is unmounted")
 
 
 def test_power_is_lost_many_times(disk: PowerDisk) -> None:
