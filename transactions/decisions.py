@@ -220,7 +220,7 @@ class Decisions:
         if found.state in IDLE:
             found = msgspec.structs.replace(found, state=State.ONGOING, began_ms=self._wall_ms)
         if partitions != found.partitions:
-            self._put(name, msgspec.structs.replace(found, partitions=partitions))
+            self._put(name, msgspec.structs.replace(found, partitions=partitions, changed_ms=self._wall_ms))
         self._outputs.answer(request_id, Done())
 
     def _end(self, request_id: RequestId, ask: End) -> None:
@@ -255,6 +255,7 @@ class Decisions:
                 state=State.PREPARED,
                 prepared_ms_max=ask.prepared_ms_max,
                 began_ms=found.began_ms or self._wall_ms,
+                changed_ms=self._wall_ms,
             )
             self._put(name, prepared)
         self._outputs.answer(request_id, Done())

@@ -73,11 +73,9 @@ def show(rows: Sequence[Row], output: Format, *, single: bool = False) -> None:
 
 def time_text(milliseconds: int) -> str:
     """A time as RFC 3339; empty for 0, which is not known."""
-    return (
-        datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
-        if milliseconds
-        else ""
-    )
+    if not milliseconds:
+        return ""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def write_json(value: object) -> None:

@@ -13,7 +13,6 @@ from api.cli.output import (
     ServerOption,
     errors_reported,
     note,
-    show,
     time_text,
     write_json,
     write_table,
@@ -66,17 +65,18 @@ def describe(
         import msgspec
 
         found = client.transactions.describe(transaction)
-        rows = [
-            {"topic": each.topic, "partition": number}
-            for each in found.partitions
-            for number in each.partitions
-        ]
         if output is Format.JSON:
             write_json(msgspec.to_builtins(found))
             return
         write_table([_row(found)])
-        if rows:
-            show(rows, output)
+        if found.partitions:
+            write_table(
+                [
+                    {"topic": each.topic, "partition": number}
+                    for each in found.partitions
+                    for number in each.partitions
+                ]
+            )
 
 
 def abort(

@@ -140,7 +140,7 @@ class Scan:
     def read(self, result: FetchResult, bytes_max: int) -> None:
         """Take the records of a fetch, until ``read_bytes`` exceeds ``bytes_max``."""
         if self._end < 0:
-            self._end = result.high_watermark
+            self._end = result.end
         for batch in split_batches(result.data):
             if batch.header.is_control or batch.last_offset < self._at:
                 continue
@@ -155,7 +155,7 @@ class Scan:
                 self.foreign += 1
             self._at = batch.last_offset + 1
         self._at = max(self._at, result.next_offset)
-        self.is_complete = self._at >= result.high_watermark
+        self.is_complete = self._at >= result.end
 
     def continued(self, letters_max: int) -> Cursor:
         """The cursor of a scan that is not complete. All but ``letters_max`` are left to a later page."""

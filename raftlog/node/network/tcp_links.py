@@ -156,8 +156,8 @@ class OutboundLink:
                 self._is_connected = True
                 await asyncio.shield(connection.closed)
             except (OSError, TimeoutError, UnicodeError):
-                # Nobody there, or no such name. The layer above knows that it is not connected.
-                connection.abort()  # it may have been made too late
+                # The peer does not listen, or its name does not resolve, or it answered too late.
+                connection.abort()
             pause_ms = self._redial_ms * (1 + self._context.rng.random() / 2)
             self._redial_ms = min(2 * self._redial_ms, limits.redial_ms_max)
             with contextlib.suppress(TimeoutError):

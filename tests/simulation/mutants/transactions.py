@@ -355,6 +355,13 @@ TRANSACTIONS = (
         _HTTP,
     ),
     _mutant(
+        "an open transaction keeps a scan of dead letters from its end",
+        "api.resources.dead_letter_scan:Scan.read",
+        "self._at >= result.end",
+        "self._at >= result.high_watermark",
+        "tests/unit/api/test_dead_letter_scan.py",
+    ),
+    _mutant(
         "an operator's abort does nothing",
         "api.resources.transactions:abort",
         "if handle is not None:",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -116,6 +117,13 @@ def test_later_failures_are_not_part_of_a_scan() -> None:
     page = scanned(later, cursor, 10)
     assert list(page.offsets) == [1]
     assert page.following(None) is None
+
+
+def test_an_open_transaction_does_not_keep_a_scan_from_its_end() -> None:
+    shown = fetched(log_of([[letter(1)]]), 0)
+    scan = Scan(Cursor(0), ALL, 5)
+    scan.read(replace(shown, high_watermark=Offset(9)), 1 << 20)
+    assert (scan.is_complete, scan.offsets) == (True, [0])
 
 
 def test_a_dead_letter_that_fails_again_during_the_scan_is_shown_once() -> None:

@@ -95,6 +95,7 @@ async def test_open_transactions_are_listed_and_aborted_by_operators() -> None:
         (shown,) = items(page)
         assert (shown["id"], shown["state"]) == (first["id"], "ongoing")
         assert shown["partitions"] == [{"topic": "orders", "partitions": [0]}]
+        assert shown["changed"] == shown["began"], "with its first record"
         token = page.json["next_page_token"]
         rest = await server.get(f"{TRANSACTIONS}?limit=1&page_token={token}")
         assert [each["transactional_id"] for each in items(rest)] == ["b"]
