@@ -15,7 +15,7 @@ ONCE_MORE := --reruns 1 -rR
 demo: .venv/server.stamp
 	$(PY) -m chaos.demo
 
-test: check .cache/toxiproxy-server
+test: check .cache/toxiproxy-server .cache/system.stamp
 	$(PY) -m pytest -m e2e -q -n auto --dist loadfile $(ONCE_MORE) --only-rerun "not within"
 	$(PY) -m tests.simulation.mutants --check
 	$(PY) -m chaos.simulator --seeds 5000 --minutes 5
@@ -76,6 +76,17 @@ clean:
 .cache/toxiproxy-server:
 	mkdir -p .cache
 	if command -v go; then GOBIN=$(CURDIR)/.cache go install $(TOXIPROXY) && mv .cache/server $@; fi
+
+# Programs of the operating system that some tests need. Only CI installs them, as root on Debian; on other machines
+# tests without their program are skipped and say so.
+.cache/system.stamp:
+	mkdir -p .cache
+	if test -n "$$CI" && test "$$(id -u)" = 0 && command -v apt-get; then \
+		command -v nft && command -v ip && command -v mkfs.ext4 && command -v chromium \
+		|| { apt-get update -q && apt-get install -y -q --no-install-recommends nftables iproute2 e2fsprogs chromium; } \
+		|| echo "not installed: tests that need these programs are skipped"; \
+	fi
+	touch $@
 
 # Each stamp is one set of extras in the same virtual environment.
 .venv/%.stamp: pyproject.toml
