@@ -172,6 +172,16 @@ class Raft:
         return self._role.match_index
 
     @property
+    def heard_ticks_ago(self) -> Mapping[NodeId, int]:
+        """For each peer, the ticks since its last reply; empty unless leader."""
+        return self._role.heard_ticks_ago
+
+    @property
+    def has_news(self) -> bool:
+        """Whether ``take_ready`` has work."""
+        return self._member.has_news
+
+    @property
     def commit_index(self) -> Index:
         """Everything up to here is committed."""
         return self._member.commit_index

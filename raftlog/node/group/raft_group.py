@@ -155,18 +155,22 @@ class RaftGroup(LeaderRequests[Reply]):
     # What the host calls.
 
     def tick(self) -> None:
-        """One unit of time has passed."""
+        """One unit of time has passed. Most ticks of a core leave nothing to carry out."""
+        core = self._core
         if self._writer.is_blocked:
             self._guarded(self._writer.try_append)
             self._environment.request_sync(self)
-        if self._core.role is Role.LEADER:
-            self._health.observe(self._core.status(), self._core.unreachable)
-        if self._was_rejoining and not self._core.is_rejoining:
+        if core.role is Role.LEADER:
+            self._health.observe(core, core.unreachable)
+        if self._was_rejoining and not core.is_rejoining:
             self._was_rejoining = False
             _log.warning("group %d on broker %d has rejoined", self.group_id, self._environment.node_id)
-        self._step(_TICK)
-        if self._core.is_quiescent:
-            self._health.quiesced_without(self._core.unreachable)
+        if self.stopped is None and not self._is_installing:
+            self._guarded(core.step, _TICK)
+            if core.has_news:
+                self._environment.schedule(self.group_id)
+        if core.is_quiescent:
+            self._health.quiesced_without(core.unreachable)
 
     def peer_unreachable(self, peer: NodeId) -> None:
         """The link to a peer broke or it has been silent too long."""

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Set
 from typing import Protocol
 
 from raftlog.core.membership import Membership
-from raftlog.core.ready import RaftStatus
 from raftlog.types import EntryId, Index, NodeId
 
 
@@ -28,6 +27,14 @@ class Progress(Protocol):
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
         """How far each voter's durable log is known to equal it."""
+
+
+class HeardProgress(Progress, Protocol):
+    """The same, and when each voter replied last."""
+
+    @property
+    def heard_ticks_ago(self) -> Mapping[NodeId, int]:
+        """Ticks since then."""
 
 
 class ReplicaHealth:
@@ -60,17 +67,18 @@ class ReplicaHealth:
         """The group has become quiescent without these peers: they lag, for time stands still now."""
         self._left_out = self._left_out | unreachable
 
-    def observe(self, status: RaftStatus, unreachable: Set[NodeId] = frozenset()) -> None:
+    def observe(self, status: HeardProgress, unreachable: Set[NodeId] = frozenset()) -> None:
         """Look at the peers' progress; called once a tick while leading."""
         self._now = now = self._now + 1
         last = status.last.index
+        heard_ticks_ago, match_index = status.heard_ticks_ago, status.match_index
         for peer in self._peers:
             if peer in unreachable:
                 self._goal.pop(peer, None)
                 continue
             since, end = self._goal.setdefault(peer, (now, last))
-            has_spoken = status.heard_ticks_ago.get(peer, now) <= now - since
-            if has_spoken and status.match_index.get(peer, -1) >= end:
+            has_spoken = heard_ticks_ago.get(peer, now) <= now - since
+            if has_spoken and match_index.get(peer, -1) >= end:
                 self._caught_up[peer] = since
                 self._goal[peer] = (now, last)
                 self._left_out = self._left_out - {peer}
