@@ -37,6 +37,7 @@ from api.resources import (
     problem_pages,
     produce,
     topics,
+    transaction_offsets,
     transactions,
 )
 from api.resources.metrics import HttpMetrics
@@ -54,6 +55,7 @@ ROUTES: tuple[Route, ...] = (
     *group_poll.ROUTES,
     *dead_letters.ROUTES,
     *transactions.ROUTES,
+    *transaction_offsets.ROUTES,
     *cluster.ROUTES,
     *health.ROUTES,
     *metrics.ROUTES,

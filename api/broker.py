@@ -123,10 +123,21 @@ class Broker:
             bytes_in_flight_max=limits.request_bytes_in_flight_max,
             why_offline=self._why_offline,
         )
-        self.groups = BrokerGroups(settings, self.controller, self.gateway, self.host.calls, self.host.clock)
+        self.groups = self._groups()
         self.transactions = self._transactions()
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
+
+    def _groups(self) -> BrokerGroups:
+        return BrokerGroups(
+            self.node_id,
+            self.settings.groups,
+            len(self.settings.peers),
+            self.controller,
+            self.gateway,
+            self.host.calls,
+            self.host.clock,
+        )
 
     def _transactions(self) -> BrokerTransactions:
         return BrokerTransactions(
@@ -138,6 +149,7 @@ class Broker:
             self.host.calls,
             self.host.clock,
             self.producer_ids,
+            self.groups.service,
         )
 
     def _compaction(self) -> CompactionManager:

@@ -11,7 +11,7 @@ from typing import Final
 from api.http.routes import CONFIRM_MS
 from api.http.services import ControllerPort, GatewayPort
 from api.internal_topics import CreatedTopic
-from api.settings import BrokerSettings
+from api.settings import Groups
 from groups.coordinator import GroupCoordinator
 from groups.lag_samples import LagSamples
 from groups.offsets import GroupOffsets
@@ -36,20 +36,26 @@ class BrokerGroups:
     """The groups of one broker."""
 
     def __init__(
-        self, settings: BrokerSettings, controller: Controller, gateway: Gateway, calls: Calls, clock: Clock
+        self,
+        node_id: NodeId,
+        settings: Groups,
+        brokers: int,
+        controller: Controller,
+        gateway: Gateway,
+        calls: Calls,
+        clock: Clock,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self.coordinators: dict[int, GroupCoordinator] = {}  # by partition of ``__offsets``
         self._topics = ConsumedTopics(controller, gateway)
-        node_id = NodeId(settings.broker_id)
         offsets_topic = CreatedTopic(
             TOPIC,
             "consumer groups",
             controller,
             gateway,
-            partitions=settings.groups.offsets_partitions,
-            brokers=len(settings.peers),
+            partitions=settings.offsets_partitions,
+            brokers=brokers,
         )
         self.service = GroupService(node_id, offsets_topic, self.coordinators, calls)
         self.offsets = GroupOffsets(self.service, self._topics, clock)
@@ -64,7 +70,7 @@ class BrokerGroups:
             str(target),
             self._clock,
             self._topics.counts,
-            offsets_retention_ms=self._settings.groups.offsets_retention_ms,
+            offsets_retention_ms=self._settings.offsets_retention_ms,
         )
         self.coordinators[target.partition] = coordinator
         return coordinator

@@ -1,4 +1,4 @@
-"""Gives transactions the parts of a broker: the topic ``__transactions``, and the partitions that take part.
+"""Gives transactions the parts of a broker: ``__transactions``, and the partitions and groups that take part.
 
 Decides: when a partition that takes part counts as gone. Leaves to others: transactions (``transactions``),
 creating the topic (``internal_topics``), batches and markers in partitions (``partitions``).
@@ -10,6 +10,8 @@ from typing import Final
 
 from api.internal_topics import CreatedTopic
 from api.settings import TransactionSettings
+from groups.requests import EndOffsets
+from groups.service import GroupService
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
 from partitions.replica.derived import DerivedState
@@ -41,10 +43,11 @@ class BrokerTransactions:
         calls: Calls,
         clock: Clock,
         producer_ids: ProducerIdCipher,
+        groups: GroupService,
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._markers = PartitionMarkers(controller, gateway)
+        self._markers = BrokerMarkers(controller, gateway, groups)
         self.coordinators: dict[int, TransactionCoordinator] = {}  # by partition of ``__transactions``
 
         async def new_producer_id(timeout_ms: int) -> int:
@@ -83,12 +86,13 @@ class BrokerTransactions:
         await self.service.ask(Join(transaction=handle, partitions=(partition,)), timeout_ms=timeout_ms)
 
 
-class PartitionMarkers:
+class BrokerMarkers:
     """See ``transactions.coordinator.Markers``."""
 
-    def __init__(self, controller: Controller, gateway: Gateway) -> None:
+    def __init__(self, controller: Controller, gateway: Gateway, groups: GroupService) -> None:
         self._controller = controller
         self._gateway = gateway
+        self._groups = groups
 
     async def write(
         self,
@@ -107,3 +111,13 @@ class PartitionMarkers:
         except (UnknownTopic, UnknownPartition):
             await self._controller.current_image(CONFIRM_MS)
             await self._gateway.mark(where, marker, timeout_ms=timeout_ms)
+
+    async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
+        """See the port: the service asks the controller before it takes ``__offsets`` for gone."""
+        request = EndOffsets(
+            group=group,
+            producer_id=transaction.producer_id,
+            epoch=transaction.epoch,
+            is_commit=is_commit,
+        )
+        await self._groups.ask(request, timeout_ms=timeout_ms)

@@ -2,29 +2,31 @@
 
 Requests, time and partition counts go in; records to append and answers come out, in order: an answer leaves
 once all records before it are committed. So a coordinator that loses its partition has promised nothing that
-its successor does not know. Decides: which offsets are committed, which groups are deleted or expire. Leaves
-to others: members (``membership``), appending and answering (``coordinator``).
+its successor does not know. Decides: who may commit, which groups are deleted or expire. Leaves to others:
+members (``membership``), what a commit writes (``commits``), appending and answering (``coordinator``).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, assert_never
 
+from groups import commits
 from groups.membership import Membership
-from groups.outputs import Output, Outputs
-from groups.records import CommittedOffset, Group, GroupKey, OffsetKey
+from groups.outputs import Output, Outputs, Row
+from groups.records import Group, GroupKey, OffsetKey, TransactionKey
 from groups.requests import (
+    AddOffsets,
     Commit,
     DeleteGroup,
     DeleteOffsets,
     Done,
+    EndOffsets,
     GroupView,
     Heartbeat,
     Join,
     Leave,
-    OffsetCommit,
     ReadGroup,
     Request,
     Sync,
@@ -124,12 +126,17 @@ class Coordination:
                 self._existing(name).leave(request_id, request, now_ms, wall_ms)
             case Commit():
                 self._commit(request_id, request, now_ms, wall_ms)
+            case AddOffsets():
+                self._add_offsets(request_id, request, now_ms, wall_ms)
+            case EndOffsets():
+                self._end_offsets(request_id, request, wall_ms)
             case ReadGroup():
                 self._outputs.answer(request_id, self._view(name))
             case DeleteOffsets():
                 self._delete_offsets(request_id, request)
             case DeleteGroup():
                 self._check_unused(name, "delete it")
+                self._check_settled(name)
                 self._delete(name)
                 self._outputs.answer(request_id, Done())
             case _:
@@ -137,30 +144,46 @@ class Coordination:
 
     def _commit(self, request_id: RequestId, ask: Commit, now_ms: int, wall_ms: int) -> None:
         """All offsets or none."""
-        if ask.generation >= 0 or ask.member_id:
-            member = self._existing(ask.group).committer(ask.member_id, ask.generation, now_ms)
-            for commit in ask.offsets:
-                if commit.partition not in member.assignment.get(commit.topic, ()):
-                    raise InvalidRequest(
-                        f"offsets: {commit.topic}/{commit.partition} is not assigned to member "
-                        f"{ask.member_id!r} in generation {ask.generation}",
-                        field="offsets",
-                    )
-        elif not ask.is_forced:
-            self._check_unused(ask.group, "commit as one of them, with member_id and generation", known=False)
-        rows: list[tuple[GroupKey | OffsetKey, CommittedOffset | Group]] = []
-        if ask.group not in self.state.groups:
-            rows.append((GroupKey(ask.group), Group(changed_ms=wall_ms)))
-        known = self.state.offsets.get(ask.group, {})
-        for commit in ask.offsets:
-            before = known.get((commit.topic, commit.partition))
-            if before is None or not _is_outdated(ask, commit, before):
-                rows.append(
-                    (OffsetKey(ask.group, commit.topic, commit.partition), _committed(ask, commit, wall_ms))
-                )
+        if not ask.is_forced or ask.member_id or ask.generation >= 0:
+            self._check_committer(ask, now_ms)
+        self._write(ask.group, commits.committed_rows(self.state, ask, wall_ms), wall_ms)
+        self._outputs.answer(request_id, Done())
+
+    def _add_offsets(self, request_id: RequestId, ask: AddOffsets, now_ms: int, wall_ms: int) -> None:
+        """All offsets or none; they count once the transaction is committed."""
+        row = commits.added_row(self.state, ask, wall_ms)
+        self._check_committer(ask, now_ms)
+        self._write(ask.group, [row], wall_ms)
+        self._outputs.answer(request_id, Done())
+
+    def _end_offsets(self, request_id: RequestId, ask: EndOffsets, wall_ms: int) -> None:
+        """Also after a rebalance, and where nothing was added: offsets may be on their way."""
+        rows = commits.ended_rows(self.state, ask, wall_ms)
         if rows:
             self._outputs.write(*rows)
         self._outputs.answer(request_id, Done())
+
+    def _check_committer(self, ask: Commit | AddOffsets, now_ms: int) -> None:
+        """Raise what a commit is refused with that its member may not make."""
+        if ask.generation < 0 and not ask.member_id:
+            self._check_unused(ask.group, "commit as one of them, with member_id and generation", known=False)
+            return
+        member = self._existing(ask.group).committer(ask.member_id, ask.generation, now_ms)
+        for commit in ask.offsets:
+            if commit.partition not in member.assignment.get(commit.topic, ()):
+                raise InvalidRequest(
+                    f"offsets: {commit.topic}/{commit.partition} is not assigned to member "
+                    f"{ask.member_id!r} in generation {ask.generation}",
+                    field="offsets",
+                )
+
+    def _write(self, group: str, rows: Sequence[Row], wall_ms: int) -> None:
+        """With a record of the group, which the first offset creates."""
+        created: list[Row] = []
+        if group not in self.state.groups:
+            created.append((GroupKey(group), Group(changed_ms=wall_ms)))
+        if created or rows:
+            self._outputs.write(*created, *rows)
 
     def _delete_offsets(self, request_id: RequestId, ask: DeleteOffsets) -> None:
         group = self._group(ask.group)
@@ -168,6 +191,7 @@ class Coordination:
         for topic, _ in ask.targets:
             if topic in subscribed:
                 raise Conflict(f"group {ask.group} has members that consume topic {topic}; stop them first")
+        commits.check_free(self.state, ask.group, ask.targets)
         known = self.state.offsets.get(ask.group, {})
         rows = [(OffsetKey(ask.group, *target), None) for target in ask.targets if target in known]
         if rows:
@@ -189,17 +213,22 @@ class Coordination:
                 (topic, partition, committed)
                 for (topic, partition), committed in sorted(self.state.offsets.get(name, {}).items())
             ),
+            pending=commits.pending_offsets(self.state.transactions.get(name, {})),
         )
 
     def _expire(self, wall_ms: int) -> None:
-        """Delete groups that have had neither members nor commits for the whole retention."""
+        """Delete groups that have had neither members nor commits for the whole retention, and fences."""
         oldest_ms = wall_ms - self._offsets_retention_ms
         for name, group in list(self.state.groups.items()):
             offsets = self.state.offsets.get(name, {}).values()
             newest_ms = max((committed.committed_ms for committed in offsets), default=0)
-            is_used = group.members or name in self._memberships
+            is_used = group.members or name in self._memberships or name in self.state.pending
             if not is_used and max(newest_ms, group.changed_ms) < oldest_ms:
                 self._delete(name)
+        for name, producers in list(self.state.transactions.items()):
+            for producer_id, added in list(producers.items()):
+                if not added.offsets and added.changed_ms < oldest_ms:
+                    self._outputs.write((TransactionKey(name, producer_id), None))
 
     def _delete(self, name: str) -> None:
         offsets = self.state.offsets.get(name, {})
@@ -234,6 +263,15 @@ class Coordination:
         if group.members or (membership is not None and membership.is_rebalancing):
             raise Conflict(f"group {name} has members; stop them first, or {remedy}")
 
+    def _check_settled(self, name: str) -> None:
+        """Raises ``Conflict`` for a group with offsets that wait for the end of a transaction."""
+        for added in self.state.transactions.get(name, {}).values():
+            if added.offsets:
+                raise Conflict(
+                    f"group {name} has offsets in the open transaction {added.transaction}; commit or abort "
+                    "it first"
+                )
+
     def _after(self, name: str) -> None:
         """Schedule the group's next deadline; forget a group without members."""
         membership = self._memberships.get(name)
@@ -252,26 +290,3 @@ class Coordination:
         if wanted_ms is not None and (known_ms is None or wanted_ms < known_ms):
             self._next[name] = wanted_ms
             heapq.heappush(self._deadlines, (wanted_ms, name))
-
-
-def _is_outdated(ask: Commit, commit: OffsetCommit, before: CommittedOffset) -> bool:
-    """A commit of this very generation that arrives late, after a higher one."""
-    return (
-        ask.generation >= 0
-        and not ask.may_rewind
-        and before.generation == ask.generation
-        and before.topic_id == commit.topic_id
-        and commit.offset < before.offset
-    )
-
-
-def _committed(ask: Commit, commit: OffsetCommit, wall_ms: int) -> CommittedOffset:
-    return CommittedOffset(
-        offset=commit.offset,
-        topic_id=commit.topic_id,
-        leader_epoch=commit.leader_epoch,
-        metadata=commit.metadata,
-        committed_ms=wall_ms,
-        generation=ask.generation,
-        member_id=ask.member_id,
-    )

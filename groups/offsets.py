@@ -7,10 +7,13 @@ others: who may commit (``coordination``), the ends of partitions (``ports.Topic
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+import msgspec
+
+from groups.commits import is_pending
 from groups.ports import Topics
 from groups.records import CommittedOffset
 from groups.requests import Commit, GroupView, OffsetCommit, ReadGroup
@@ -62,10 +65,14 @@ class GroupOffsets:
         Raises ``UnknownTopic``, ``UnknownPartition``, ``OffsetOutOfRange`` for one above the end,
         ``InvalidRequest``, and what the coordinator refuses.
         """
-        if not request.offsets:
-            raise InvalidRequest("offsets: send at least one", field="offsets")
-        await gathered(self._check(commit) for commit in request.offsets)
+        await self.check(request.offsets)
         await self._service.ask(request, timeout_ms=timeout_ms, creates=True)
+
+    async def check(self, offsets: Sequence[OffsetCommit]) -> None:
+        """Raise what a commit is refused with by its partitions."""
+        if not offsets:
+            raise InvalidRequest("offsets: send at least one", field="offsets")
+        await gathered(self._check(commit) for commit in offsets)
 
     def placed(
         self, topic: str, partition: int, offset: int, leader_epoch: int, metadata: str
@@ -98,8 +105,19 @@ class GroupOffsets:
         """A group, without offsets of topics that were deleted. Raises ``UnknownGroup``, ``NoLeader``."""
         view = await self._service.ask(ReadGroup(group=group), timeout_ms=timeout_ms)
         assert isinstance(view, GroupView)
-        rows = [row for row in view.offsets if await self._topics.exists(row[0], row[2].topic_id)]
-        return GroupView(group=view.group, state=view.state, offsets=tuple(rows))
+        exists = self._topics.exists
+        rows = [row for row in view.offsets if await exists(row[0], row[2].topic_id)]
+        pending = [each for each in view.pending if await exists(each.topic, each.offset.topic_id)]
+        return msgspec.structs.replace(view, offsets=tuple(rows), pending=tuple(pending))
+
+    def check_stable(self, view: GroupView, targets: Collection[tuple[str, int]]) -> None:
+        """Raise ``OffsetsPending`` if an open transaction may still commit an offset of one of these.
+
+        Reading from the committed offset of such a partition could process its input twice.
+        """
+        for each in view.pending:
+            if (each.topic, each.partition) in targets:
+                raise is_pending(each.topic, each.partition, each.transaction)
 
     async def lags(self, view: GroupView) -> list[OffsetLag]:
         """How far a group is behind, by partition."""
@@ -117,9 +135,10 @@ class GroupOffsets:
     async def positions(
         self, group: str, targets: Sequence[tuple[str, int]], *, timeout_ms: int
     ) -> dict[tuple[str, int], int]:
-        """The committed offsets in these partitions."""
+        """Where to begin in these partitions. Raises ``OffsetsPending``, as ``check_stable``."""
         view = await self.view(group, timeout_ms=timeout_ms)
         wanted = set(targets)
+        self.check_stable(view, wanted)
         return {
             (topic, partition): committed.offset
             for topic, partition, committed in view.offsets

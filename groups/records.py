@@ -32,7 +32,14 @@ class GroupKey(msgspec.Struct, frozen=True, array_like=True, tag="group"):
     group: str
 
 
-Key = OffsetKey | GroupKey
+class TransactionKey(msgspec.Struct, frozen=True, array_like=True, tag="transaction"):
+    """The offsets that the transactions of one producer commit for one group."""
+
+    group: str
+    producer_id: int
+
+
+Key = OffsetKey | GroupKey | TransactionKey
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -45,6 +52,18 @@ class CommittedOffset(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=T
     committed_ms: int = 0
     generation: int = -1  # in which a member committed it
     member_id: str = ""
+
+
+class TransactionOffsets(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """Offsets that wait for the end of a transaction.
+
+    Without offsets the row is a fence: ``epoch`` is the lowest that may add offsets.
+    """
+
+    epoch: int
+    transaction: str = ""  # its name for people
+    offsets: tuple[tuple[str, int, CommittedOffset], ...] = ()  # by topic and partition, in order
+    changed_ms: int = 0
 
 
 class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -87,9 +106,11 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     rebalances: tuple[Rebalance, ...] = ()  # the newest last
 
 
-Value = CommittedOffset | Group
+Value = CommittedOffset | Group | TransactionOffsets
 
-KINDS: Final = KeyedRecords[Key, Value]({OffsetKey: CommittedOffset, GroupKey: Group})
+KINDS: Final = KeyedRecords[Key, Value](
+    {OffsetKey: CommittedOffset, GroupKey: Group, TransactionKey: TransactionOffsets}
+)
 
 
 def by_topic(targets: Iterator[tuple[str, int]]) -> dict[str, tuple[int, ...]]:

@@ -72,18 +72,42 @@ class OffsetCommit(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     metadata: str = ""
 
 
-class Commit(_Request, tag="commit", frozen=True, kw_only=True):
-    """Commit offsets: as a member of a generation, or, for a group without members, as anybody.
+class _Offsets(_Request, frozen=True, kw_only=True):
+    """Of a member of a generation, or, for a group without members, of anybody."""
+
+    offsets: tuple[OffsetCommit, ...]
+    member_id: str = ""
+    generation: int = -1
+
+
+class Commit(_Offsets, tag="commit", frozen=True, kw_only=True):
+    """Commit offsets.
 
     Within a generation a lower offset than the committed one changes nothing unless ``may_rewind``.
     ``is_forced`` is an operator's: it does not ask for members.
     """
 
-    offsets: tuple[OffsetCommit, ...]
-    member_id: str = ""
-    generation: int = -1
     may_rewind: bool = False
     is_forced: bool = False
+
+
+class AddOffsets(_Offsets, tag="add_offsets", frozen=True, kw_only=True):
+    """Keep offsets aside until the end of a transaction that this group has joined.
+
+    Within a generation a lower offset than the one before changes nothing.
+    """
+
+    producer_id: int
+    epoch: int
+    transaction: str  # its name for people
+
+
+class EndOffsets(_Request, tag="end_offsets", frozen=True, kw_only=True):
+    """Commit or drop what a transaction has added. From then on it adds nothing more."""
+
+    producer_id: int
+    epoch: int
+    is_commit: bool
 
 
 class ReadGroup(_Request, tag="read", frozen=True, kw_only=True):
@@ -100,7 +124,18 @@ class DeleteGroup(_Request, tag="delete", frozen=True, kw_only=True):
     """Delete a group without members, with its offsets."""
 
 
-Request = Join | Sync | Heartbeat | Leave | Commit | ReadGroup | DeleteOffsets | DeleteGroup
+Request = (
+    Join
+    | Sync
+    | Heartbeat
+    | Leave
+    | Commit
+    | AddOffsets
+    | EndOffsets
+    | ReadGroup
+    | DeleteOffsets
+    | DeleteGroup
+)
 
 
 class MemberInfo(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
@@ -142,12 +177,22 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag="done"):
     """It holds."""
 
 
+class PendingOffset(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
+    """An offset that waits for the end of a transaction."""
+
+    topic: str
+    partition: int
+    offset: CommittedOffset  # as it would be committed
+    transaction: str
+
+
 class GroupView(msgspec.Struct, frozen=True, array_like=True, tag="view", kw_only=True):
     """A group. ``offsets`` has topic, partition and what is committed there."""
 
     group: Group
     state: Literal["empty", "rebalancing", "stable"]
     offsets: tuple[tuple[str, int, CommittedOffset], ...]
+    pending: tuple[PendingOffset, ...] = ()
 
 
 Reply = Joined | Synced | Beat | Done | GroupView

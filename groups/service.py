@@ -81,6 +81,11 @@ class GroupService:
             reads_only=isinstance(request, ReadGroup),
         )
 
+    async def ready(self, *, timeout_ms: int) -> None:
+        """Create the topic if it is missing. Raises ``NoLeader``."""
+        if self._topic.partition_count is None:
+            await self._topic.create(timeout_ms)
+
     async def list_groups(self) -> list[GroupSummary]:
         """All groups, by name. Raises ``NoLeader`` when a partition has no leader."""
         count = self._topic.partition_count

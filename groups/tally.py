@@ -45,7 +45,7 @@ class Tally:
         if isinstance(value, CommittedOffset):
             self.offsets_committed += 1
         elif isinstance(key, GroupKey):
-            if value is None:
+            if not isinstance(value, Group):
                 self.rebalances.pop(key.group, None)
             elif value.rebalances and (before is None or value.rebalances[-1] != _newest(before)):
                 kind = kind_of(value.rebalances[-1].reason)

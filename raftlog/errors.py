@@ -23,6 +23,7 @@
     │   ├── UnknownTransaction      no such transactional id, or one that was given up long ago
     │   ├── TransactionAborted      its time ran out, or somebody aborted it; begin another
     │   ├── TransactionEnding       the transaction before is not complete yet; retry
+    │   ├── OffsetsPending          an open transaction may still commit offsets of these partitions; retry
     │   ├── NotLeader               ask the leader named here
     │   ├── NoLeader                an election is under way; retry
     │   ├── NotEnoughReplicas       fewer healthy voters than min.insync.replicas; retry
@@ -210,6 +211,13 @@ class TransactionEnding(Rejected):
     """The transaction before is decided, and its partitions do not show it yet."""
 
     code = "transaction_ending"
+    retryable = True
+
+
+class OffsetsPending(Rejected):
+    """An open transaction has added offsets of these partitions: which ones count is decided by its end."""
+
+    code = "offsets_pending"
     retryable = True
 
 

@@ -1,17 +1,18 @@
-"""The coordinator of one partition of ``__transactions``: requests as in every coordinator, and markers.
+"""The coordinator of one partition of ``__transactions``: requests as in every coordinator, and outcomes.
 
-Decides: when a marker is sent again. Leaves to others: what is written and answered (``decisions``),
-appending (``raftlog.hosting``), how a marker comes to a partition (the port ``Markers``).
+Decides: when an outcome is sent again. Leaves to others: what is written and answered (``decisions``),
+appending (``raftlog.hosting``), how an outcome comes to partitions and groups (the port ``Markers``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
 
 from raftlog.clock import Clock
-from raftlog.errors import RaftlogError, UnknownPartition, UnknownTopic
+from raftlog.errors import RaftlogError, UnknownGroup, UnknownPartition, UnknownTopic
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
 from raftlog.hosting.decisions import Effect
 from raftlog.records.batch import Batch
@@ -26,9 +27,11 @@ PAUSE_MIN_S: Final = 0.02
 PAUSE_MAX_S: Final = 1.0
 _log = logging.getLogger("raftlog.transactions")
 
+Target = TypeVar("Target")
+
 
 class Markers(Protocol):
-    """Writes markers into partitions."""
+    """Tells partitions and groups the outcome of a transaction."""
 
     async def write(
         self,
@@ -43,6 +46,12 @@ class Markers(Protocol):
 
         Raises ``RaftlogError``, and ``UnknownTopic`` and ``UnknownPartition`` only if the partition is known
         to be gone.
+        """
+
+    async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
+        """Return once the group has committed or dropped the offsets of the transaction.
+
+        Raises ``RaftlogError``, and ``UnknownGroup`` only if the offsets of all groups are known to be gone.
         """
 
 
@@ -93,7 +102,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         return isinstance(request, ReadTransaction | ListTransactions)
 
     def perform(self, effect: Effect) -> None:
-        """Send markers beside everything else."""
+        """Send outcomes beside everything else."""
         assert isinstance(effect, Mark)
         assert self.decisions is not None
         task = asyncio.get_running_loop().create_task(self._send(effect, self.decisions))
@@ -101,27 +110,39 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         task.add_done_callback(self._sending.discard)
 
     async def _send(self, mark: Mark, decisions: Decisions) -> None:
-        await asyncio.gather(*(self._send_one(mark, target) for target in mark.partitions))
+        partitions = (self._until_known(mark, target, self._write) for target in mark.partitions)
+        groups = (self._until_known(mark, group, self._end_offsets) for group in mark.groups)
+        await asyncio.gather(*partitions, *groups)
         if decisions is self.decisions:
             decisions.completed(mark.transaction, self._now_ms(), self._clock.wall_ms())
             self.carry_out()
 
-    async def _send_one(self, mark: Mark, target: Participant) -> None:
-        """Until the partition has it, or is gone."""
+    async def _write(self, mark: Mark, target: Participant) -> None:
+        await self._markers.write(
+            target,
+            mark.transaction,
+            is_commit=mark.is_commit,
+            coordinator_epoch=0 if self._log is None else self._log.leader_epoch,
+            timeout_ms=MARKER_MS,
+        )
+
+    async def _end_offsets(self, mark: Mark, group: str) -> None:
+        await self._markers.end_offsets(
+            group, mark.transaction, is_commit=mark.is_commit, timeout_ms=MARKER_MS
+        )
+
+    async def _until_known(
+        self, mark: Mark, target: Target, tell: Callable[[Mark, Target], Awaitable[None]]
+    ) -> None:
+        """Until the partition or the group knows the outcome, or is gone."""
         pause_s = PAUSE_MIN_S
         while True:
             try:
-                await self._markers.write(
-                    target,
-                    mark.transaction,
-                    is_commit=mark.is_commit,
-                    coordinator_epoch=0 if self._log is None else self._log.leader_epoch,
-                    timeout_ms=MARKER_MS,
-                )
+                await tell(mark, target)
                 return
-            except (UnknownTopic, UnknownPartition):
+            except (UnknownTopic, UnknownPartition, UnknownGroup):
                 return
             except RaftlogError as error:
-                _log.info("%s has no marker of %s yet: %s", target, mark.transaction, error)
+                _log.info("%s does not know the outcome of %s yet: %s", target, mark.transaction, error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)

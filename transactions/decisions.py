@@ -15,7 +15,7 @@ that no clock can end a transaction too early.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, assert_never
 
 import msgspec
@@ -36,6 +36,7 @@ from transactions.records import (
     EPOCH_LAST,
     Handle,
     Outcome,
+    Participant,
     Sink,
     SinkKey,
     State,
@@ -65,6 +66,7 @@ from transactions.state import TransactionsState
 SWEEP_MS: Final = 600_000  # how often ids that nobody uses are looked for
 IDS_MAX: Final = 100_000  # of one partition
 PARTITIONS_MAX: Final = 1_000  # of one transaction
+GROUPS_MAX: Final = 100
 
 
 class Decisions:
@@ -111,7 +113,7 @@ class Decisions:
                 del self._waiting[name]
 
     def completed(self, handle: Handle, now_ms: int, wall_ms: int) -> None:
-        """All partitions of a decided transaction have its marker."""
+        """All partitions and groups of a decided transaction know its outcome."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
         name = handle.transactional_id
         found = self.state.transactions.get(name)
@@ -209,18 +211,18 @@ class Decisions:
         self._outputs.answer(request_id, Opened(producer_id=producer_id, epoch=epoch))
 
     def _join(self, request_id: RequestId, ask: Join) -> None:
-        """From the first partition on, the transaction is open, and its time runs."""
+        """From the first partition or group on, the transaction is open, and its time runs."""
         name, found = self._open_one(ask.transaction)
         partitions = tuple(sorted({*found.partitions, *ask.partitions}))
-        if len(partitions) > PARTITIONS_MAX:
-            raise InvalidRequest(
-                f"a transaction has at most {PARTITIONS_MAX} partitions; write to fewer or commit more often",
-                field="partition",
+        groups = tuple(sorted({*found.groups, *ask.groups}))
+        _check_participants(partitions, groups)
+        if (partitions, groups) != (found.partitions, found.groups):
+            joined = msgspec.structs.replace(
+                found, partitions=partitions, groups=groups, changed_ms=self._wall_ms
             )
-        if found.state in IDLE:
-            found = msgspec.structs.replace(found, state=State.ONGOING, began_ms=self._wall_ms)
-        if partitions != found.partitions:
-            self._put(name, msgspec.structs.replace(found, partitions=partitions, changed_ms=self._wall_ms))
+            if found.state in IDLE:
+                joined = msgspec.structs.replace(joined, state=State.ONGOING, began_ms=self._wall_ms)
+            self._put(name, joined)
         self._outputs.answer(request_id, Done())
 
     def _end(self, request_id: RequestId, ask: End) -> None:
@@ -384,6 +386,18 @@ class Decisions:
         for key, sink in list(self.state.sinks.items()):
             if sink.changed_ms < oldest_ms:
                 self._outputs.write((SinkKey(key), None))
+
+
+def _check_participants(partitions: Sequence[Participant], groups: Sequence[str]) -> None:
+    if len(partitions) > PARTITIONS_MAX:
+        raise InvalidRequest(
+            f"a transaction has at most {PARTITIONS_MAX} partitions; write to fewer or commit more often",
+            field="partition",
+        )
+    if len(groups) > GROUPS_MAX:
+        raise InvalidRequest(
+            f"group: a transaction has offsets of at most {GROUPS_MAX} groups; commit earlier", field="group"
+        )
 
 
 def _next_epoch(epoch: int) -> int:

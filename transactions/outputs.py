@@ -15,11 +15,12 @@ Row = tuple[Key, Value | None]
 
 @dataclass(frozen=True, slots=True)
 class Mark(Effect):
-    """Write the marker of a decided transaction into each of its partitions, then report it complete."""
+    """Tell each partition and group of a decided transaction its outcome, then report it complete."""
 
     transaction: Handle
     is_commit: bool
     partitions: tuple[Participant, ...]
+    groups: tuple[str, ...]
 
 
 Output = Answer[Reply] | Write[Row] | Mark
@@ -49,7 +50,7 @@ class Outputs:
     def mark(self, name: str, transaction: Transaction, *, is_commit: bool) -> None:
         """Send the markers of a transaction that is decided."""
         handle = Handle(name, transaction.producer_id, transaction.epoch)
-        self.wanted.append(Mark(handle, is_commit, transaction.partitions))
+        self.wanted.append(Mark(handle, is_commit, transaction.partitions, transaction.groups))
 
     def take(self) -> list[Output]:
         """All since the last call."""

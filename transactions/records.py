@@ -82,6 +82,7 @@ class Transaction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     epoch: int
     state: State
     partitions: tuple[Participant, ...] = ()  # in order
+    groups: tuple[str, ...] = ()  # with offsets in it, in order
     timeout_ms: int = 60_000  # while it is ongoing
     prepared_ms_max: int = 0  # while it is prepared
     began_ms: int = 0

@@ -25,10 +25,11 @@ class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
 
 
 class Join(msgspec.Struct, tag="join", frozen=True, kw_only=True):
-    """A partition is about to take the first batch of a transaction."""
+    """A partition is about to take the first batch of a transaction, or a group its first offsets."""
 
     transaction: Handle
-    partitions: tuple[Participant, ...]
+    partitions: tuple[Participant, ...] = ()
+    groups: tuple[str, ...] = ()
 
     @property
     def transactional_id(self) -> str:

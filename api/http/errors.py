@@ -238,6 +238,14 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "The transaction before is decided, and not all of its partitions show it yet.",
         "Retry the request.",
     ),
+    errors.OffsetsPending: Kind(
+        409,
+        "A transaction may still commit offsets of these partitions",
+        "An open transaction has added offsets of partitions that the request reads or commits. Which "
+        "offsets are committed is decided by its end.",
+        "Retry the request. `GET /v1/groups/{group}/offsets` names the transaction, and `POST "
+        "/v1/transactions/{transaction}:abort` ends it.",
+    ),
     errors.NotLeader: Kind(
         421,
         "Another broker leads this partition",

@@ -12,7 +12,7 @@ from api.http import parameters
 from api.http.routes import Call, Parameter
 from groups.offsets import OffsetLag
 from groups.records import by_topic
-from groups.requests import GroupView
+from groups.requests import Commit, GroupView
 from raftlog import units
 from raftlog.errors import InvalidRequest
 from raftlog.wire import groups as wire
@@ -55,6 +55,26 @@ def milliseconds(value: wire.Duration, field: str, bounds: tuple[int, int]) -> i
             field=field,
         )
     return found
+
+
+async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commit:
+    """Offsets of a body, for the topics that have these names now.
+
+    Raises ``UnknownTopic``, ``UnknownPartition`` and ``InvalidRequest``.
+    """
+    if wanted.generation >= 0 and wanted.member_id is None:
+        raise InvalidRequest("member_id: a commit with a generation needs it, too", field="member_id")
+    await call.hear_of(*(each.topic for each in wanted.offsets))
+    placed = call.services.group_offsets.placed
+    return Commit(
+        group=group,
+        offsets=tuple(
+            placed(each.topic, each.partition, each.offset, each.leader_epoch, each.metadata)
+            for each in wanted.offsets
+        ),
+        member_id=wanted.member_id or "",
+        generation=wanted.generation,
+    )
 
 
 def metadata_of(raw: msgspec.Raw | msgspec.UnsetType) -> bytes:

@@ -329,6 +329,7 @@ ROUTES = (
             errors.UnsupportedMediaType,
             errors.RecordTooLarge,
             errors.Conflict,
+            errors.OffsetsPending,
             errors.NoLeader,
             errors.Overloaded,
             errors.QuotaExceeded,

@@ -5,6 +5,7 @@ Leaves to others: who may commit (``groups``), members (``group_members``, ``gro
 
 from __future__ import annotations
 
+import msgspec
 from aiohttp import web
 
 from api.http import pagination, parameters
@@ -19,7 +20,7 @@ from api.http.routes import (
     json_answer,
     json_response,
 )
-from api.resources.group_bodies import GROUP, group_body, name_of, offset_body, partitions_of
+from api.resources.group_bodies import GROUP, commit_of, group_body, name_of, offset_body, partitions_of
 from groups.requests import Commit, DeleteGroup, DeleteOffsets, GroupView
 from raftlog import errors
 from raftlog.errors import InvalidRequest
@@ -87,32 +88,25 @@ async def list_rebalances(call: Call) -> web.StreamResponse:
 
 
 async def get_offsets(call: Call) -> web.StreamResponse:
-    """The committed offsets and the lag behind each."""
+    """The committed offsets, the lag behind each, and the offsets in open transactions."""
     view = await _view(call, name_of(call, "group"))
     offsets = call.services.group_offsets
+    if parameters.one_of(call.query, "stable", ("false", "true")) == "true":
+        offsets.check_stable(view, _taken_over(view, call.query.get("member_id")))
     is_wanted = parameters.one_of(call.query, "lag", ("true", "false")) == "true"
     lags = await offsets.lags(view) if is_wanted else offsets.without_lag(view)
-    return json_response(wire.GroupOffsetList([offset_body(lag) for lag in lags]))
+    pending = [
+        wire.PendingOffsetBody(each.topic, each.partition, each.offset.offset, each.transaction)
+        for each in view.pending
+    ]
+    return json_response(wire.GroupOffsetList([offset_body(lag) for lag in lags], pending))
 
 
 async def commit_offsets(call: Call) -> web.StreamResponse:
     """Commit offsets, as a member or for a group without members; returns them."""
     wanted = await read_json(call, wire.CommitOffsets)
-    name = name_of(call, "group")
-    offsets = call.services.group_offsets
-    if wanted.generation >= 0 and wanted.member_id is None:
-        raise InvalidRequest("member_id: a commit with a generation needs it, too", field="member_id")
-    await call.hear_of(*(each.topic for each in wanted.offsets))
-    request = Commit(
-        group=name,
-        offsets=tuple(
-            offsets.placed(each.topic, each.partition, each.offset, each.leader_epoch, each.metadata)
-            for each in wanted.offsets
-        ),
-        member_id=wanted.member_id or "",
-        generation=wanted.generation,
-        may_rewind=wanted.allow_rewind,
-    )
+    name, offsets = name_of(call, "group"), call.services.group_offsets
+    request = msgspec.structs.replace(await commit_of(call, name, wanted), may_rewind=wanted.allow_rewind)
     await offsets.commit(request, timeout_ms=call.services.limits.control_timeout_ms)
     return web.Response(status=204)
 
@@ -144,6 +138,16 @@ async def delete_offsets(call: Call) -> web.StreamResponse:
     request = DeleteOffsets(group=name_of(call, "group"), targets=targets)
     await call.services.groups.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
     return web.Response(status=204)
+
+
+def _taken_over(view: GroupView, member_id: str | None) -> set[Target]:
+    """The partitions of a member, or all with an offset in an open transaction."""
+    if member_id is None:
+        return {(each.topic, each.partition) for each in view.pending}
+    member = view.group.members.get(member_id)
+    if member is None:
+        raise errors.UnknownMember(f"member_id: {member_id[:64]!r} is no member of the group; join again")
+    return {(topic, number) for topic, numbers in member.assignment.items() for number in numbers}
 
 
 async def _view(call: Call, name: str) -> GroupView:
@@ -205,6 +209,7 @@ _BODY_ERRORS = (
     errors.UnknownPartition,
     errors.OffsetOutOfRange,
     errors.Conflict,
+    errors.OffsetsPending,
     errors.UnsupportedMediaType,
     errors.RecordTooLarge,
     errors.Overloaded,
@@ -272,7 +277,7 @@ ROUTES = (
         paths.GROUP_OFFSETS,
         get_offsets,
         "Read committed offsets",
-        "With the lag behind each, in records and in seconds.",
+        "With the lag behind each, in records and in seconds, and the offsets in open transactions.",
         (
             GROUP,
             Parameter(
@@ -280,10 +285,21 @@ ROUTES = (
                 "`false`: only the offsets, which asks no other broker",
                 {"type": "string", "enum": ["true", "false"], "default": "true"},
             ),
+            Parameter(
+                "stable",
+                "`true`: refuse while an open transaction may still commit an offset, as a consumer needs "
+                "that is about to read from the committed ones",
+                {"type": "string", "enum": ["false", "true"], "default": "false"},
+            ),
+            Parameter(
+                "member_id",
+                "with `stable=true`: only offsets of the partitions of this member matter",
+                {"type": "string", "maxLength": wire.MEMBER_ID_CHARACTERS_MAX},
+            ),
         ),
         {},
         {200: json_answer("by topic and partition", wire.GroupOffsetList)},
-        _ERRORS,
+        (*_ERRORS, errors.UnknownMember, errors.OffsetsPending),
     ),
     Route(
         "PUT",

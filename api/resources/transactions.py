@@ -172,6 +172,7 @@ def _body(name: str, found: Transaction) -> wire.TransactionBody:
         found.timeout_ms,
         found.began_ms,
         found.changed_ms,
+        list(found.groups),
     )
 
 
@@ -194,7 +195,7 @@ _ERRORS = (
     errors.CommitUnknown,
     errors.Overloaded,
 )
-_OF_ONE = (
+OF_ONE = (
     *_ERRORS,
     errors.ProducerFenced,
     errors.TransactionAborted,
@@ -202,7 +203,7 @@ _OF_ONE = (
     errors.OutcomeForgotten,
     errors.Conflict,
 )
-_OF_BODY = (errors.UnsupportedMediaType, errors.RecordTooLarge)
+OF_BODY = (errors.UnsupportedMediaType, errors.RecordTooLarge)
 
 ROUTES = (
     Route(
@@ -215,7 +216,7 @@ ROUTES = (
         (),
         {media_types.JSON: wire.OpenTransaction},
         {201: json_answer("the transaction", wire.OpenedBody, "Location")},
-        (*_OF_ONE, *_OF_BODY),
+        (*OF_ONE, *OF_BODY),
     ),
     Route(
         "GET",
@@ -245,7 +246,7 @@ ROUTES = (
         (_EITHER,),
         {},
         {200: json_answer("the transaction", wire.TransactionBody)},
-        _OF_ONE,
+        OF_ONE,
     ),
     Route(
         "POST",
@@ -256,7 +257,7 @@ ROUTES = (
         (TRANSACTION,),
         {},
         {200: json_answer("the outcome", wire.EndedBody)},
-        _OF_ONE,
+        OF_ONE,
     ),
     Route(
         "POST",
@@ -268,7 +269,7 @@ ROUTES = (
         (_EITHER,),
         {},
         {200: Answer("the outcome", {media_types.JSON: (wire.EndedBody, wire.TransactionBody)})},
-        _OF_ONE,
+        OF_ONE,
     ),
     Route(
         "POST",
@@ -280,7 +281,7 @@ ROUTES = (
         (TRANSACTION,),
         {media_types.JSON: wire.PrepareTransaction},
         {200: json_answer("the transaction", wire.TransactionBody)},
-        (*_OF_ONE, *_OF_BODY),
+        (*OF_ONE, *OF_BODY),
         body_required=False,
     ),
     Route(
@@ -293,7 +294,7 @@ ROUTES = (
         (),
         {media_types.JSON: wire.CommitBatch},
         {200: json_answer("they are committed", wire.BatchEndedBody)},
-        (*_OF_ONE, *_OF_BODY),
+        (*OF_ONE, *OF_BODY),
     ),
     Route(
         "POST",
@@ -304,6 +305,6 @@ ROUTES = (
         (),
         {media_types.JSON: wire.AbortBatch},
         {200: json_answer("they are aborted", wire.BatchEndedBody)},
-        (*_OF_ONE, *_OF_BODY),
+        (*OF_ONE, *OF_BODY),
     ),
 )

@@ -153,17 +153,33 @@ class OffsetCommitBody(Request):
     metadata: str = ""
 
 
-class CommitOffsets(Request):
-    """Body of ``PUT /v1/groups/{group}/offsets``. Members name themselves and their generation.
+class MemberOffsets(Request):
+    """Offsets to commit. Members name themselves and their generation.
 
-    Without them the group must have no members. Within a generation a lower offset than the committed one
-    changes nothing, unless ``allow_rewind``.
+    Without them the group must have no members.
     """
 
     offsets: Annotated[list[OffsetCommitBody], msgspec.Meta(min_length=1, max_length=10_000)]
     member_id: Name | None = None
     generation: Generation = -1
+
+
+class CommitOffsets(MemberOffsets):
+    """Body of ``PUT /v1/groups/{group}/offsets``.
+
+    Within a generation a lower offset than the committed one changes nothing, unless ``allow_rewind``.
+    """
+
     allow_rewind: bool = False
+
+
+class AddOffsets(MemberOffsets, kw_only=True):
+    """Body of ``POST /v1/transactions/{transaction}:add-offsets``: offsets that its commit will commit.
+
+    Within a generation a lower offset than the one before changes nothing.
+    """
+
+    group: Name
 
 
 class GroupOffsetBody(Answer):
@@ -183,10 +199,20 @@ class GroupOffsetBody(Answer):
     member_id: str
 
 
+class PendingOffsetBody(Answer):
+    """An offset that the commit of an open ``transaction`` will commit."""
+
+    topic: str
+    partition: int
+    offset: int
+    transaction: str
+
+
 class GroupOffsetList(Answer):
-    """Committed offsets, by topic and partition."""
+    """Committed offsets, and those that wait for the end of a transaction, by topic and partition."""
 
     items: list[GroupOffsetBody]
+    pending: list[PendingOffsetBody] = msgspec.field(default_factory=list)
 
 
 class ResetOffsets(Request):

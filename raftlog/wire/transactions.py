@@ -74,7 +74,7 @@ class EndedBody(Answer):
 
 
 class TransactionBody(Answer):
-    """One transaction. Times are milliseconds since 1970, 0 if not yet."""
+    """One transaction. Times are milliseconds since 1970, 0 if not yet. ``groups`` have offsets in it."""
 
     id: str
     transactional_id: str
@@ -85,6 +85,14 @@ class TransactionBody(Answer):
     timeout_ms: int
     began: int
     changed: int
+    groups: list[str] = msgspec.field(default_factory=list)
+
+
+class OffsetsAddedBody(Answer):
+    """The transaction and the group whose offsets it commits."""
+
+    id: str
+    group: str
 
 
 class TransactionList(Answer):

@@ -6,8 +6,9 @@ import asyncio
 import random
 from collections.abc import Mapping, Sequence
 
+from api.broker_groups import BrokerGroups
 from api.broker_transactions import BrokerTransactions
-from api.settings import TransactionSettings
+from api.settings import Groups, TransactionSettings
 from partitions.hosting.hosted_metadata import HostedMetadata
 from partitions.hosting.replica_manager import ReplicaManager
 from partitions.metadata.active import ControllerSettings
@@ -60,7 +61,7 @@ class ControlledBroker(SimulatedBroker):
             self.logs,
             self.broken,
             producer_ids=PRODUCER_IDS,
-            derive=lambda target: self.transactions.derive(target),
+            derive=lambda target: self.groups.derive(target) or self.transactions.derive(target),
             join=lambda *asked: self.transactions.join(*asked),
         )
         self.metadata = HostedMetadata(
@@ -79,15 +80,10 @@ class ControlledBroker(SimulatedBroker):
             self.host.calls,
             why_offline=lambda target: self.why_offline,
         )
+        parts = len(place.nodes), self.controller, self.gateway, self.host.calls, self.clock
+        self.groups = BrokerGroups(node_id, Groups(offsets_partitions=1), *parts)
         self.transactions = BrokerTransactions(
-            node_id,
-            TransactionSettings(partitions=1),
-            len(place.nodes),
-            self.controller,
-            self.gateway,
-            self.host.calls,
-            self.clock,
-            PRODUCER_IDS,
+            node_id, TransactionSettings(partitions=1), *parts, PRODUCER_IDS, self.groups.service
         )
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)

@@ -307,7 +307,7 @@ def fake_cluster(
         admin=FakeAdmin(controller, gateway),
         groups=groups,
         group_offsets=group_offsets,
-        transactions=instant_transactions(clock),
+        transactions=instant_transactions(clock, groups),
         clock=clock,
         producer_ids=ProducerIdCipher(b"of a cluster for tests"),
         rng=random.Random(7),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 from itertools import count
+from typing import Any, cast
 
+from api.broker_transactions import BrokerMarkers
+from groups.service import GroupService
 from raftlog.clock import Clock
 from raftlog.node.rpc import Calls
 from raftlog.types import NodeId
@@ -15,8 +18,8 @@ from transactions.records import Handle, Participant
 from transactions.service import TransactionService
 
 
-class _NoPartitions:
-    """Markers arrive at once, and change nothing."""
+class _NoPartitions(BrokerMarkers):
+    """Markers arrive at once, and change nothing. Groups are told by the real code."""
 
     async def write(
         self,
@@ -30,9 +33,10 @@ class _NoPartitions:
         """See ``transactions.coordinator.Markers``."""
 
 
-def instant_transactions(clock: Clock) -> TransactionService:
-    """The transactions of broker 1."""
-    coordinator = TransactionCoordinator("__transactions/0", clock, _NoPartitions(), id_retention_ms=1 << 40)
+def instant_transactions(clock: Clock, groups: GroupService) -> TransactionService:
+    """The transactions of broker 1, which tell its groups how they end."""
+    markers = _NoPartitions(cast("Any", None), cast("Any", None), groups)
+    coordinator = TransactionCoordinator("__transactions/0", clock, markers, id_retention_ms=1 << 40)
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
     numbers = count(4711)
 

@@ -419,7 +419,7 @@ TRANSACTIONS = (
     ),
     _mutant(
         "a topic that this broker does not know yet counts as deleted",
-        "api.broker_transactions:PartitionMarkers.write",
+        "api.broker_transactions:BrokerMarkers.write",
         "await self._controller.current_image(CONFIRM_MS)",
         "return",
         "tests/unit/api/test_broker_transactions.py",

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from api.broker_transactions import PartitionMarkers
+from api.broker_transactions import BrokerMarkers
 from raftlog.errors import UnknownTopic
 from raftlog.records.control import Marker
 from raftlog.types import TopicPartition
@@ -41,7 +41,7 @@ class Partitions:
 
 
 async def write(partitions: Partitions) -> None:
-    markers = PartitionMarkers(cast("Any", partitions.metadata), cast("Any", partitions))
+    markers = BrokerMarkers(cast("Any", partitions.metadata), cast("Any", partitions), cast("Any", None))
     await markers.write(
         ("orders", 0), Handle("copy-1", 7, 3), is_commit=True, coordinator_epoch=2, timeout_ms=1_000
     )

@@ -1,0 +1,81 @@
+"""Offsets of consumer groups in transactions: the commit of the transaction commits them.
+
+Decides: the order of the steps. Leaves to others: which transaction is open (``transactions``), who may
+commit (``groups``).
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from api.http.bodies import read_json
+from api.http.producers import handle_of
+from api.http.routes import Call, Route, json_answer, json_response
+from api.http.services import Services
+from api.resources.group_bodies import commit_of
+from api.resources.transactions import OF_BODY, OF_ONE, TRANSACTION
+from groups.requests import AddOffsets, Commit
+from raftlog import errors
+from raftlog.wire import media_types, paths
+from raftlog.wire import transactions as wire
+from raftlog.wire.groups import AddOffsets as AddOffsetsBody
+from transactions.records import Handle
+from transactions.requests import Join
+
+
+async def add_offsets(call: Call) -> web.StreamResponse:
+    """Add offsets of a group to an open transaction; may be repeated."""
+    wanted = await read_json(call, AddOffsetsBody)
+    handle = handle_of(call.match_info["transaction"], "transaction")
+    await add_to(call.services, handle, await commit_of(call, wanted.group, wanted))
+    return json_response(wire.OffsetsAddedBody(str(handle), wanted.group))
+
+
+async def add_to(services: Services, handle: Handle, commit: Commit) -> None:
+    """Have the commit of a transaction commit these offsets.
+
+    The group joins first, so that it learns of the end however late the offsets arrive. ``__offsets`` exists
+    before that: an end that finds no such topic need not wait for it. May be repeated. Raises what a plain
+    commit and a transaction that is not open are refused with, and ``OffsetsPending``.
+    """
+    timeout_ms = services.limits.control_timeout_ms
+    await services.group_offsets.check(commit.offsets)
+    await services.groups.ready(timeout_ms=timeout_ms)
+    await services.transactions.ask(Join(transaction=handle, groups=(commit.group,)), timeout_ms=timeout_ms)
+    request = AddOffsets(
+        group=commit.group,
+        offsets=commit.offsets,
+        member_id=commit.member_id,
+        generation=commit.generation,
+        producer_id=handle.producer_id,
+        epoch=handle.epoch,
+        transaction=str(handle),
+    )
+    await services.groups.ask(request, timeout_ms=timeout_ms)
+
+
+ROUTES = (
+    Route(
+        "POST",
+        paths.TRANSACTION_ADD_OFFSETS,
+        add_offsets,
+        "Add offsets of a group to a transaction",
+        "The commit of the transaction commits them; its abort drops them. May be repeated. A consumer that "
+        "takes over one of these partitions waits for the end of the transaction.",
+        (TRANSACTION,),
+        {media_types.JSON: AddOffsetsBody},
+        {200: json_answer("the group takes part", wire.OffsetsAddedBody)},
+        (
+            *OF_ONE,
+            *OF_BODY,
+            errors.UnknownTopic,
+            errors.UnknownPartition,
+            errors.OffsetOutOfRange,
+            errors.OffsetsPending,
+            errors.UnknownGroup,
+            errors.UnknownMember,
+            errors.StaleGeneration,
+            errors.RebalanceInProgress,
+        ),
+    ),
+)

@@ -1,0 +1,155 @@
+"""What commits write: offsets at once, or kept aside until a transaction ends. Pure.
+
+An offset in a transaction is in a row of its producer until the end of the transaction, which writes it as a
+plain one or drops it. The row then fences: it refuses offsets of that transaction that arrive late.
+
+Decides: which offsets count, and what is refused while others wait. Leaves to others: who may commit
+(``coordination``), which transactions are committed (``transactions``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from groups.records import CommittedOffset, OffsetKey, TransactionKey, TransactionOffsets
+from groups.requests import AddOffsets, Commit, EndOffsets, OffsetCommit, PendingOffset
+from groups.state import GroupsState, Target
+from raftlog.errors import InvalidRequest, OffsetsPending, ProducerFenced
+from raftlog.hosting.decisions import RECORDS_PER_BATCH
+
+PENDING_MAX: Final = RECORDS_PER_BATCH - 1  # of one transaction: one batch has all of them, and their row
+PENDING_BYTES_MAX: Final = 4 << 20
+RETRY_AFTER_MS: Final = 100
+
+Row = tuple[OffsetKey | TransactionKey, CommittedOffset | TransactionOffsets]
+
+
+def committed_rows(state: GroupsState, ask: Commit, wall_ms: int) -> list[Row]:
+    """The rows of a plain commit. Raises ``OffsetsPending``."""
+    check_free(state, ask.group, (_target(commit) for commit in ask.offsets))
+    known = state.offsets.get(ask.group, {})
+    return [
+        (OffsetKey(ask.group, commit.topic, commit.partition), _committed(ask, commit, wall_ms))
+        for commit in ask.offsets
+        if ask.may_rewind or not _is_outdated(ask, commit, known.get(_target(commit)))
+    ]
+
+
+def added_row(state: GroupsState, ask: AddOffsets, wall_ms: int) -> Row:
+    """What a transaction keeps aside from now on.
+
+    Raises ``ProducerFenced`` for one that has ended, ``OffsetsPending`` and ``InvalidRequest``.
+    """
+    before = state.transactions.get(ask.group, {}).get(ask.producer_id)
+    if before is not None and ask.epoch < before.epoch:
+        raise ProducerFenced(
+            f"transaction {ask.transaction} has ended: group {ask.group} takes no more offsets of it",
+            current_epoch=before.epoch,
+        )
+    check_free(state, ask.group, (_target(commit) for commit in ask.offsets), producer_id=ask.producer_id)
+    known = state.offsets.get(ask.group, {})
+    kept: dict[Target, CommittedOffset] = {}
+    if before is not None and before.epoch == ask.epoch:
+        kept = {(topic, partition): offset for topic, partition, offset in before.offsets}
+    for commit in ask.offsets:
+        target = _target(commit)
+        if not _is_outdated(ask, commit, kept.get(target, known.get(target))):
+            kept[target] = _committed(ask, commit, wall_ms)
+    row = TransactionOffsets(
+        epoch=ask.epoch,
+        transaction=ask.transaction,
+        offsets=tuple((*target, kept[target]) for target in sorted(kept)),
+        changed_ms=wall_ms,
+    )
+    _check_size(row)
+    return TransactionKey(ask.group, ask.producer_id), row
+
+
+def ended_rows(state: GroupsState, ask: EndOffsets, wall_ms: int) -> list[Row]:
+    """What the end of a transaction writes; nothing if it was written before."""
+    before = state.transactions.get(ask.group, {}).get(ask.producer_id)
+    if before is not None and ask.epoch < before.epoch:
+        return []
+    fence = TransactionOffsets(epoch=ask.epoch + 1, changed_ms=wall_ms)
+    rows: list[Row] = []
+    if before is not None and before.epoch == ask.epoch and ask.is_commit:
+        rows += [
+            (OffsetKey(ask.group, topic, partition), msgspec.structs.replace(offset, committed_ms=wall_ms))
+            for topic, partition, offset in before.offsets
+        ]
+    return [*rows, (TransactionKey(ask.group, ask.producer_id), fence)]
+
+
+def check_free(
+    state: GroupsState, group: str, targets: Iterable[Target], *, producer_id: int | None = None
+) -> None:
+    """Raise ``OffsetsPending`` if a transaction of another producer may still commit one of these."""
+    pending = state.pending.get(group)
+    for topic, partition in targets if pending else ():
+        owner = pending.get((topic, partition), producer_id) if pending else producer_id
+        if owner is not None and owner != producer_id:
+            raise is_pending(topic, partition, state.transactions[group][owner].transaction)
+
+
+def is_pending(topic: str, partition: int, transaction: str) -> OffsetsPending:
+    """The error for a partition whose offset an open transaction decides."""
+    return OffsetsPending(
+        f"offsets: the open transaction {transaction} has one of {topic}/{partition}; retry after its end",
+        transaction=transaction,
+        retry_after_ms=RETRY_AFTER_MS,
+    )
+
+
+def pending_offsets(transactions: Mapping[int, TransactionOffsets]) -> tuple[PendingOffset, ...]:
+    """All that wait in one group, by topic and partition."""
+    found = [
+        PendingOffset(topic=topic, partition=partition, offset=offset, transaction=row.transaction)
+        for row in transactions.values()
+        for topic, partition, offset in row.offsets
+    ]
+    return tuple(sorted(found, key=lambda each: (each.topic, each.partition)))
+
+
+def _target(commit: OffsetCommit) -> Target:
+    return commit.topic, commit.partition
+
+
+def _is_outdated(ask: Commit | AddOffsets, commit: OffsetCommit, before: CommittedOffset | None) -> bool:
+    """A commit of this very generation that arrives late, after a higher one."""
+    return (
+        before is not None
+        and ask.generation >= 0
+        and before.generation == ask.generation
+        and before.topic_id == commit.topic_id
+        and commit.offset < before.offset
+    )
+
+
+def _committed(ask: Commit | AddOffsets, commit: OffsetCommit, wall_ms: int) -> CommittedOffset:
+    return CommittedOffset(
+        offset=commit.offset,
+        topic_id=commit.topic_id,
+        leader_epoch=commit.leader_epoch,
+        metadata=commit.metadata,
+        committed_ms=wall_ms,
+        generation=ask.generation,
+        member_id=ask.member_id,
+    )
+
+
+def _check_size(row: TransactionOffsets) -> None:
+    if len(row.offsets) > PENDING_MAX:
+        raise InvalidRequest(
+            f"offsets: a transaction has at most {PENDING_MAX} of one group; commit it with fewer partitions",
+            field="offsets",
+        )
+    size = sum(len(topic) + 4 * len(offset.metadata) + 300 for topic, _, offset in row.offsets)
+    if size > PENDING_BYTES_MAX:
+        raise InvalidRequest(
+            f"offsets: those of one group in a transaction exceed {PENDING_BYTES_MAX} bytes; send less "
+            "metadata",
+            field="offsets",
+        )
