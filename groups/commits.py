@@ -34,7 +34,7 @@ def committed_rows(state: GroupsState, ask: Commit, wall_ms: int) -> list[Row]:
     return [
         (OffsetKey(ask.group, commit.topic, commit.partition), _committed(ask, commit, wall_ms))
         for commit in ask.offsets
-        if ask.may_rewind or not _is_outdated(ask, commit, known.get(_target(commit)))
+        if ask.may_rewind or not _is_late(ask, commit, known)
     ]
 
 
@@ -56,7 +56,8 @@ def added_row(state: GroupsState, ask: AddOffsets, wall_ms: int) -> Row:
         kept = {(topic, partition): offset for topic, partition, offset in before.offsets}
     for commit in ask.offsets:
         target = _target(commit)
-        if not _is_outdated(ask, commit, kept.get(target, known.get(target))):
+        is_late = _is_below(commit, kept[target]) if target in kept else _is_late(ask, commit, known)
+        if not is_late:
             kept[target] = _committed(ask, commit, wall_ms)
     row = TransactionOffsets(
         epoch=ask.epoch,
@@ -117,15 +118,15 @@ def _target(commit: OffsetCommit) -> Target:
     return commit.topic, commit.partition
 
 
-def _is_outdated(ask: Commit | AddOffsets, commit: OffsetCommit, before: CommittedOffset | None) -> bool:
-    """A commit of this very generation that arrives late, after a higher one."""
-    return (
-        before is not None
-        and ask.generation >= 0
-        and before.generation == ask.generation
-        and before.topic_id == commit.topic_id
-        and commit.offset < before.offset
-    )
+def _is_late(ask: Commit | AddOffsets, commit: OffsetCommit, known: Mapping[Target, CommittedOffset]) -> bool:
+    """A commit of this very generation that arrives after a higher one."""
+    before = known.get(_target(commit))
+    is_same = before is not None and ask.generation >= 0 and before.generation == ask.generation
+    return before is not None and is_same and _is_below(commit, before)
+
+
+def _is_below(commit: OffsetCommit, before: CommittedOffset) -> bool:
+    return before.topic_id == commit.topic_id and commit.offset < before.offset
 
 
 def _committed(ask: Commit | AddOffsets, commit: OffsetCommit, wall_ms: int) -> CommittedOffset:

@@ -94,7 +94,7 @@ class Commit(_Offsets, tag="commit", frozen=True, kw_only=True):
 class AddOffsets(_Offsets, tag="add_offsets", frozen=True, kw_only=True):
     """Keep offsets aside until the end of a transaction that this group has joined.
 
-    Within a generation a lower offset than the one before changes nothing.
+    A lower offset than the one before changes nothing, within a transaction and within a generation.
     """
 
     producer_id: int

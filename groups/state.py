@@ -61,8 +61,10 @@ class GroupsState(KeyedState[Key, Value]):
             case TransactionKey(name, producer_id):
                 added = value if isinstance(value, TransactionOffsets) else None
                 before = self.transactions.get(name, {}).get(producer_id)
+                pending = self.pending.get(name, {})
                 for topic, partition, _ in before.offsets if before is not None else ():
-                    _set_in(self.pending, name, (topic, partition), None)
+                    if pending.get((topic, partition)) == producer_id:  # compaction may have left out an end
+                        _set_in(self.pending, name, (topic, partition), None)
                 for topic, partition, _ in added.offsets if added is not None else ():
                     _set_in(self.pending, name, (topic, partition), producer_id)
                 _set_in(self.transactions, name, producer_id, added)

@@ -176,7 +176,7 @@ class CommitOffsets(MemberOffsets):
 class AddOffsets(MemberOffsets, kw_only=True):
     """Body of ``POST /v1/transactions/{transaction}:add-offsets``: offsets that its commit will commit.
 
-    Within a generation a lower offset than the one before changes nothing.
+    A lower offset than the one before changes nothing, within a transaction and within a generation.
     """
 
     group: Name

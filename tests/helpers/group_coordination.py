@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from groups import commits
 from groups.coordination import Coordination
 from groups.requests import (
+    AddOffsets,
     Beat,
     Commit,
+    Done,
+    EndOffsets,
     Heartbeat,
     Join,
     Joined,
@@ -40,6 +44,7 @@ class CoordinatedGroups:
         self.answers: dict[RequestId, Reply | RaftlogError] = {}
         self.committed = GroupsState()
         self.tally = Tally()
+        self.writes = 0
         self._retention_ms = offsets_retention_ms
         self._last_id = 0
         self.coordination = self._begin()
@@ -107,6 +112,7 @@ class CoordinatedGroups:
                     assert request_id not in self.answers, "answered twice"
                     self.answers[request_id] = reply
                 case Write(rows):
+                    self.writes += 1
                     for key, value in rows:
                         self.committed.put(key, value)
 
@@ -183,6 +189,40 @@ class CoordinatedGroups:
             is_forced=is_forced,
         )
         return self.ask(request, kind)
+
+    def add(
+        self,
+        kind: type[Expected],
+        offset: int,
+        *,
+        partition: int = 0,
+        topic_id: str = "t1",
+        producer: int = 7,
+        epoch: int = 0,
+        member: str = "",
+        generation: int = -1,
+        group: str = "g",
+    ) -> Expected:
+        """Add one offset of ``orders`` to a transaction."""
+        request = AddOffsets(
+            group=group,
+            offsets=(OffsetCommit(topic="orders", topic_id=topic_id, partition=partition, offset=offset),),
+            member_id=member,
+            generation=generation,
+            producer_id=producer,
+            epoch=epoch,
+            transaction=f"copy-{producer}@{producer}.{epoch}",
+        )
+        return self.ask(request, kind)
+
+    def end(self, *, is_commit: bool, producer: int = 7, epoch: int = 0, group: str = "g") -> None:
+        """The end of a transaction."""
+        self.ask(EndOffsets(group=group, producer_id=producer, epoch=epoch, is_commit=is_commit), Done)
+
+    def pending(self, group: str = "g") -> list[tuple[int, int]]:
+        """Partitions and offsets that wait for the end of a transaction."""
+        rows = self.committed.transactions.get(group, {})
+        return [(each.partition, each.offset.offset) for each in commits.pending_offsets(rows)]
 
     def offset(self, partition: int = 0, *, topic: str = "orders", group: str = "g") -> int | None:
         """What is committed."""

@@ -1,4 +1,4 @@
-"""One run of a coordinator of transactions with producers, partitions and a sink, all of it drawn by a seed.
+"""One run of a coordinator of transactions with producers, partitions, groups and a sink, drawn by a seed.
 
 Requests, answers and markers are late, lost and repeated; coordinators are deposed with records half
 appended. Partitions are models of what ``partitions`` promises: a marker fences its transaction.
@@ -14,6 +14,8 @@ from itertools import count
 
 from raftlog.errors import Conflict, ProducerFenced, RaftlogError, Rejected
 from raftlog.hosting.decisions import Answer, Write
+from tests.helpers.transaction_groups import GROUPS, Place, TransactionGroups
+from tests.helpers.transaction_groups import PARTITIONS as INPUTS
 from transactions.decisions import Decisions
 from transactions.fencing import ENDING
 from transactions.outputs import Mark, Output, Row
@@ -95,6 +97,7 @@ class TransactionWorld:
         self._sequence = 0
         self._waiting: list[tuple[Callable[[], None], bool]] = []  # on their way; timers are sure
         self._is_healed = False
+        self.groups = TransactionGroups(self.outcomes.get)
         self._coordinator = self._begin()
         self.producers = [Producer(self, name) for name in IDS for _ in range(2)]
 
@@ -118,6 +121,10 @@ class TransactionWorld:
                 self._advance(self.rng.choice((10, 300, TIMEOUT_MS)))
             elif choice < 0.985:
                 self._depose()
+            elif choice < 0.99:
+                self.groups.fail_over()
+            else:
+                self.groups.take_over(self.random_place())
 
     def finish(self) -> None:
         """Everything arrives, nothing new begins; then each transaction has one outcome everywhere."""
@@ -138,6 +145,7 @@ class TransactionWorld:
             for handle in partition.batches:
                 assert handle in partition.outcomes, f"{handle} stays open in {target}"
                 assert partition.outcomes[handle] == self.outcomes[handle], f"{handle} is torn in {target}"
+        self.tally["offsets"] = self.groups.check_all()
 
     def send(self, request: Request, told: Told) -> None:
         """A request is on its way, perhaps twice; its answer may be lost."""
@@ -234,6 +242,8 @@ class TransactionWorld:
     def _check_marked(self, handle: Handle, before: Transaction) -> None:
         for target in before.partitions:
             assert handle in self.partitions[target].outcomes, f"{handle} is complete without {target}"
+        for group in before.groups:
+            assert self.groups.is_ended(handle, group), f"{handle} is complete without {group}"
 
     def _decided(self, handle: Handle, is_commit: bool) -> None:
         kind = "commits" if is_commit else "aborts"
@@ -243,10 +253,13 @@ class TransactionWorld:
 
     def _mark(self, epoch: Epoch, mark: Mark) -> None:
         assert self.outcomes.get(mark.transaction) is mark.is_commit, "a marker before its decision"
-        left = set(mark.partitions)
+        left: set[Participant | str] = {*mark.partitions, *mark.groups}
 
-        def arrive(target: Participant) -> None:
-            self.partitions[target].mark(mark)
+        def arrive(target: Participant | str) -> None:
+            if isinstance(target, str):
+                self.groups.end(mark.transaction, target, mark.is_commit)
+            else:
+                self.partitions[target].mark(mark)
             left.discard(target)
             complete()
 
@@ -260,7 +273,7 @@ class TransactionWorld:
                 send()
 
         def send() -> None:
-            for target in sorted(left):
+            for target in sorted(left, key=str):
                 self._on_its_way(partial(arrive, target))
             self._on_its_way(repeat, is_sure=True)
 
@@ -301,6 +314,15 @@ class TransactionWorld:
         """Those with batches of a transaction."""
         return [target for target, partition in self.partitions.items() if handle in partition.batches]
 
+    def random_place(self) -> Place:
+        """A partition of a group's input."""
+        return self.rng.choice(GROUPS), self.rng.randrange(INPUTS)
+
+    def arrive(self, message: Callable[[], None]) -> None:
+        """A message to a group is on its way, perhaps twice."""
+        for _ in range(1 if self.rng.random() < 0.8 else 2):
+            self._on_its_way(message)
+
     def new_producer_id(self) -> int:
         """One that nobody has."""
         return next(self._producer_ids)
@@ -315,6 +337,7 @@ class Producer:
         self._handle: Handle | None = None
         self._joined: set[Participant] = set()
         self._written: dict[Participant, int] = {}
+        self._added: dict[Place, int] = {}
         self._is_asking = False
 
     def act(self) -> None:
@@ -322,10 +345,14 @@ class Producer:
         if self._is_asking and self._world.rng.random() < 0.9:
             return  # else it gives up waiting
         self._is_asking, rng = True, self._world.rng
-        if self._handle is None:
+        if self._handle is None and rng.random() < 0.9:
+            self._is_asking = False  # the other incarnation goes on
+        elif self._handle is None:
             self._open(-1)
-        elif rng.random() < 0.6:
+        elif rng.random() < 0.4:
             self._join(self._handle, rng.choice(PARTITIONS))
+        elif rng.random() < 0.4:
+            self._add(self._handle, self._world.random_place())
         elif self._name != "solo" and rng.random() < 0.5:
             self._prepare(self._handle)
         else:
@@ -356,6 +383,25 @@ class Producer:
 
         self._world.send(Join(transaction=handle, partitions=(target,)), told)
 
+    def _add(self, handle: Handle, place: Place) -> None:
+        """Have the group join, then add an offset."""
+        groups = self._world.groups
+        offset = groups.next_offset(handle)
+
+        def arrive() -> None:
+            self._is_asking = False
+            if groups.add(handle, place, offset) and handle == self._handle:
+                self._added[place] = max(offset, self._added.get(place, 0))
+
+        def told(reply: Reply | RaftlogError) -> None:
+            self._is_asking = isinstance(reply, Done)
+            if isinstance(reply, Done):
+                self._world.arrive(arrive)
+            elif isinstance(reply, ProducerFenced) and handle == self._handle:
+                self._handle = None
+
+        self._world.send(Join(transaction=handle, groups=(place[0],)), told)
+
     def _prepare(self, handle: Handle) -> None:
         def told(reply: Reply | RaftlogError) -> None:
             self._is_asking = False
@@ -371,6 +417,7 @@ class Producer:
             self._is_asking, is_own = False, handle == self._handle
             if isinstance(reply, Ended):
                 self._world.check_shown(handle, reply.is_committed, self._written if is_own else ())
+                self._world.groups.check_ended(handle, reply.is_committed, self._added if is_own else {})
                 self._world.tally["ended"] = self._world.tally.get("ended", 0) + 1
             elif isinstance(reply, Rejected) and not isinstance(reply, Conflict):
                 assert not self._world.outcomes.get(handle), f"{handle} is committed, and refused: {reply!r}"
@@ -387,6 +434,6 @@ class Producer:
         self._world.send(End(transaction=handle, is_commit=is_commit), told)
 
     def _goes_on(self, handle: Handle | None) -> None:
-        self._handle, self._written = handle, {}
+        self._handle, self._written, self._added = handle, {}, {}
         if handle is not None:
             assert self._world.owners.setdefault(handle, self) is self, f"{handle} was given to two"

@@ -7,7 +7,7 @@ from collections import Counter
 from tests.helpers.transaction_world import TransactionWorld
 
 WORLDS = 400
-STEPS = 400
+STEPS = 700
 
 
 def test_each_transaction_has_one_outcome_in_all_of_its_partitions() -> None:
@@ -21,4 +21,4 @@ def test_each_transaction_has_one_outcome_in_all_of_its_partitions() -> None:
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
         tally.update(world.tally)
-    assert min(tally[kind] for kind in ("commits", "aborts", "batches", "ended")) > 100, tally
+    assert min(tally[kind] for kind in ("commits", "aborts", "batches", "ended", "offsets")) > 100, tally

@@ -8,6 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Literal
+from urllib.parse import quote
 
 from raftlog.assignors import Subscription
 from raftlog.client.consumer.options import ConsumerOptions
@@ -57,10 +58,16 @@ class Membership:
         return reply.read(wire.HeartbeatBody).action == "rejoin"
 
     async def committed(self) -> dict[TopicPartition, int]:
-        """The committed offsets of the group; none of a group that does not exist yet."""
-        path = paths.of_group(paths.GROUP_OFFSETS, self._options.group)
+        """The committed offsets of the group; none of a group that does not exist yet.
+
+        Raises ``OffsetsPending`` while an open transaction may still commit an offset of this member's
+        partitions: the input of its predecessor would be processed twice.
+        """
+        path = paths.of_group(paths.GROUP_OFFSETS, self._options.group) + "?lag=false&stable=true"
+        if not self._options.assigned:
+            path += f"&member_id={quote(self.member_id, safe='')}"
         try:
-            found = (await self._session.ask_any("GET", f"{path}?lag=false")).read(wire.GroupOffsetList)
+            found = (await self._session.ask_any("GET", path)).read(wire.GroupOffsetList)
         except UnknownGroup:
             if not self._options.assigned:
                 raise  # this member's generation has ended

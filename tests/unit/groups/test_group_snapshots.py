@@ -5,7 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from groups.records import KINDS, CommittedOffset, Group, GroupKey, Key, OffsetKey, Value
+from groups.records import (
+    KINDS,
+    CommittedOffset,
+    Group,
+    GroupKey,
+    Key,
+    OffsetKey,
+    TransactionKey,
+    TransactionOffsets,
+    Value,
+)
 from groups.state import GroupsState
 from raftlog.hosting import snapshot_rows
 from raftlog.hosting.snapshot_rows import UNSORTED_MIN, SnapshotRows
@@ -15,6 +25,10 @@ from raftlog.records.builder import build_batch
 
 def offset(value: int) -> CommittedOffset:
     return CommittedOffset(offset=value, topic_id="t1")
+
+
+def waiting(value: int) -> TransactionOffsets:
+    return TransactionOffsets(epoch=3, transaction="copy@7.3", offsets=(("orders", 1, offset(value)),))
 
 
 def apply(target: GroupsState, *rows: tuple[Key, Value | None]) -> None:
@@ -48,11 +62,19 @@ def test_the_way_to_a_state_does_not_show_in_its_snapshot() -> None:
     detour.snapshot()
     apply(detour, *((key, None) for key, _ in wanted[::3]), (OffsetKey("gone", "orders", 1), offset(1)))
     apply(detour, (OffsetKey("gone", "orders", 1), None), *wanted)
+    added: tuple[Key, Value] = (TransactionKey("g1", 7), waiting(8))
+    apply(detour, (TransactionKey("g1", 7), waiting(9)), (TransactionKey("g1", 8), waiting(9)), added)
+    apply(detour, (TransactionKey("g1", 8), None))
+    apply(direct, added)
+    put.put(*added)
     assert direct.snapshot() == detour.snapshot() == put.snapshot()
     restored = GroupsState()
     restored.restore(direct.snapshot())
     assert restored.snapshot() == direct.snapshot()
     assert restored.offsets == direct.offsets
+    assert restored.transactions == direct.transactions == {"g1": {7: waiting(8)}}
+    assert restored.pending == direct.pending == detour.pending == {"g1": {("orders", 1): 7}}
+    assert list(restored.items()) == list(direct.items())
 
 
 class CountedKey(bytes):
