@@ -24,6 +24,7 @@ from tests.simulation.mutants.quiescence import QUIESCENCE
 from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.storage import STORAGE
+from tests.simulation.mutants.transaction_offsets import TRANSACTION_OFFSETS
 from tests.simulation.mutants.transactions import TRANSACTIONS
 from tests.simulation.mutants.workers import WORKERS
 
@@ -55,4 +56,5 @@ MUTANTS = (
     *ASSIGNORS,
     *WORKERS,
     *TRANSACTIONS,
+    *TRANSACTION_OFFSETS,
 )

@@ -16,7 +16,7 @@ GROUPS = (
     ),
     Mutant(
         "a member commits what another owns",
-        "groups.coordination:Coordination._commit",
+        "groups.coordination:Coordination._check_committer",
         "if commit.partition not in member.assignment.get(commit.topic, ()):",
         "if False:",
         script=_OFFSETS,
@@ -30,15 +30,15 @@ GROUPS = (
     ),
     Mutant(
         "a late commit takes an offset back",
-        "groups.coordination:_is_outdated",
+        "groups.commits:_is_below",
         "and commit.offset < before.offset",
         "and False",
     ),
     Mutant(
         "a late commit of an earlier topic counts",
-        "groups.coordination:_is_outdated",
-        "and before.topic_id == commit.topic_id",
-        "and True",
+        "groups.commits:_is_below",
+        "before.topic_id == commit.topic_id",
+        "True",
         script=_OFFSETS,
     ),
     Mutant(
@@ -176,8 +176,8 @@ GROUPS = (
     Mutant(
         "anybody commits for a group in use",
         "groups.coordination:Coordination._commit",
-        "elif not ask.is_forced:",
-        "elif False:",
+        "if not ask.is_forced or ask.member_id or ask.generation >= 0:",
+        "if ask.member_id or ask.generation >= 0:",
         script=_OFFSETS,
     ),
     Mutant(

@@ -116,8 +116,8 @@ TRANSACTIONS = (
     _mutant(
         "a partition that joins is not recorded",
         _DECISIONS + "_join",
-        "if partitions != found.partitions:",
-        "if not found.partitions:",
+        "if (partitions, groups) != (found.partitions, found.groups):",
+        "if groups != found.groups or not found.partitions:",
     ),
     _mutant(
         "an aborted transaction takes another partition",
@@ -412,7 +412,7 @@ TRANSACTIONS = (
     ),
     _mutant(
         "a coordinator gives up a marker that did not arrive",
-        "transactions.coordinator:TransactionCoordinator._send_one",
+        "transactions.coordinator:TransactionCoordinator._until_known",
         "pause_s = min(2 * pause_s, PAUSE_MAX_S)",
         "return",
         _PARTITION,

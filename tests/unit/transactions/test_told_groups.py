@@ -1,0 +1,148 @@
+"""Groups that take part in a transaction: when it is open, and that each of them is told its end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raftlog.errors import InvalidRequest, NoLeader, UnknownGroup
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.instant_groups import InstantLog
+from tests.helpers.virtual_time import VirtualClock
+from transactions.coordinator import TransactionCoordinator
+from transactions.decisions import GROUPS_MAX
+from transactions.records import Handle, Participant, State
+from transactions.requests import AbortOpen, Done, End, Ended, Join, Open
+
+TIMEOUT_MS = 5_000
+ONE = Handle("copy-1", 4711, 0)
+
+
+class Outcomes:
+    """What groups are told. They acknowledge it from when they are ``reachable``."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Handle, bool]] = []
+        self.reachable = asyncio.Event()
+        self.gone: set[str] = set()
+        self.attempts = 0
+
+    async def write(
+        self,
+        target: Participant,
+        transaction: Handle,
+        *,
+        is_commit: bool,
+        coordinator_epoch: int,
+        timeout_ms: int,
+    ) -> None:
+        """See ``transactions.coordinator.Markers``."""
+
+    async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
+        """See ``transactions.coordinator.Markers``."""
+        self.attempts += 1
+        if group in self.gone:
+            raise UnknownGroup("there is no topic __offsets")
+        if not self.reachable.is_set():
+            raise NoLeader("its coordinator is down")
+        self.told.append((group, transaction, is_commit))
+
+
+def coordinator_of(outcomes: Outcomes) -> TransactionCoordinator:
+    """One that leads its partition."""
+    found = TransactionCoordinator("__transactions/0", VirtualClock(), outcomes, id_retention_ms=1 << 40)
+    found.leads(InstantLog(found))
+    return found
+
+
+async def with_groups(coordinator: TransactionCoordinator, *groups: str, timeout_ms: int = 60_000) -> None:
+    """An open transaction in which these take part."""
+    ask = Open(transactional_id="copy-1", timeout_ms=timeout_ms, new_producer_id=4711)
+    await coordinator.ask(ask, TIMEOUT_MS)
+    for group in groups:
+        await coordinator.ask(Join(transaction=ONE, groups=(group,)), TIMEOUT_MS)
+
+
+@in_virtual_time
+async def test_an_end_is_answered_once_each_group_knows_it() -> None:
+    # requirement: D3
+    outcomes = Outcomes()
+    coordinator = coordinator_of(outcomes)
+    await with_groups(coordinator, "sums", "copiers")
+    assert coordinator.state.transactions["copy-1"].groups == ("copiers", "sums")
+    ending = asyncio.create_task(coordinator.ask(End(transaction=ONE, is_commit=True), 60_000))
+    await asyncio.sleep(5)
+    assert not ending.done()
+    assert outcomes.attempts > 4
+    outcomes.reachable.set()
+    assert await ending == Ended(is_committed=True, next_epoch=1)
+    assert sorted(outcomes.told) == [("copiers", ONE, True), ("sums", ONE, True)]
+    assert coordinator.state.transactions["copy-1"].groups == ()
+    coordinator.leads(None)
+
+
+@in_virtual_time
+async def test_a_next_coordinator_tells_the_groups_again() -> None:
+    # requirement: D3
+    outcomes = Outcomes()
+    coordinator = coordinator_of(outcomes)
+    await with_groups(coordinator, "copiers")
+    ending = asyncio.create_task(coordinator.ask(End(transaction=ONE, is_commit=False), 60_000))
+    await asyncio.sleep(1)
+    coordinator.leads(None)
+    await asyncio.gather(ending, return_exceptions=True)
+    outcomes.reachable.set()
+    following = coordinator_of(outcomes)
+    following.leads(None)
+    following.restore(coordinator.snapshot())
+    following.leads(InstantLog(following))
+    assert isinstance(await following.ask(End(transaction=ONE, is_commit=False), TIMEOUT_MS), Ended)
+    assert outcomes.told == [("copiers", ONE, False)]
+    following.leads(None)
+
+
+@in_virtual_time
+async def test_a_transaction_with_groups_alone_is_aborted_when_its_time_is_over() -> None:
+    # requirement: D3
+    outcomes = Outcomes()
+    outcomes.reachable.set()
+    coordinator = coordinator_of(outcomes)
+    await with_groups(coordinator, "copiers", timeout_ms=1_000)
+    assert coordinator.state.transactions["copy-1"].state is State.ONGOING
+    await asyncio.sleep(3)
+    assert outcomes.told == [("copiers", ONE, False)]
+    coordinator.leads(None)
+
+
+@in_virtual_time
+async def test_an_operators_abort_is_told_to_groups() -> None:
+    outcomes = Outcomes()
+    outcomes.reachable.set()
+    coordinator = coordinator_of(outcomes)
+    await with_groups(coordinator, "copiers")
+    assert await coordinator.ask(AbortOpen(transactional_id="copy-1"), TIMEOUT_MS) == Done()
+    assert outcomes.told == [("copiers", ONE, False)]
+    coordinator.leads(None)
+
+
+@in_virtual_time
+async def test_a_group_whose_topic_is_gone_is_not_told() -> None:
+    outcomes = Outcomes()
+    outcomes.gone.add("copiers")
+    coordinator = coordinator_of(outcomes)
+    await with_groups(coordinator, "copiers")
+    assert isinstance(await coordinator.ask(End(transaction=ONE, is_commit=True), TIMEOUT_MS), Ended)
+    coordinator.leads(None)
+
+
+@in_virtual_time
+async def test_a_transaction_has_so_many_groups() -> None:
+    coordinator = coordinator_of(Outcomes())
+    await with_groups(coordinator)
+    names = tuple(f"g{number}" for number in range(GROUPS_MAX + 1))
+    await coordinator.ask(Join(transaction=ONE, groups=names[1:]), TIMEOUT_MS)
+    with pytest.raises(InvalidRequest) as refused:
+        await coordinator.ask(Join(transaction=ONE, groups=names), TIMEOUT_MS)
+    assert refused.value.details["field"] == "group"
+    coordinator.leads(None)
