@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from itertools import count
 
+import msgspec
 import pytest
 
 from chaos.cluster import Cluster
-from tests.helpers.real_cluster import Answer, call, create_topic, eventually, read_all
+from tests.helpers.real_cluster import Answer, call, create_topic, eventually, partitions_of, read_all
+from transactions.batches import partition_of
+from transactions.records import TOPIC
 
 pytestmark = pytest.mark.e2e
 
@@ -16,16 +19,19 @@ RETRYABLE = (429, 503, 504)
 TOPICS = ("orders", "totals")
 
 
-def asked(urls: list[str], path: str, body: object, sent: dict[str, str] | None = None) -> dict[str, object]:
+def asked(
+    urls: list[str], path: str, body: object, sent: dict[str, str] | None = None, *, method: str = "POST"
+) -> dict[str, object]:
     """A request that may be repeated, until a broker answers it; the JSON of its response."""
     turns = count()
 
     def answered() -> Answer | None:
         try:
-            answer = call(urls[next(turns) % len(urls)], "POST", path, body, sent)
+            answer = call(urls[next(turns) % len(urls)], method, path, body, sent)
         except OSError:
             return None
-        return None if answer.status in RETRYABLE else answer
+        is_over = answer.status == 200 or answer.json.get("retryable") is not True
+        return answer if is_over and answer.status not in RETRYABLE else None
 
     answer = eventually(answered, within_s=30, what=f"a broker answers {path}")
     assert answer.status in (200, 201), answer
@@ -95,3 +101,60 @@ def test_killed_brokers_tear_no_transaction(cluster: Cluster) -> None:
     for url in cluster.urls:
         for topic in TOPICS:
             assert visible(url, topic) == list(range(1, 30, 2)), f"{topic} through {url}"
+
+
+def offset_of(urls: list[str], group: str, *, query: str = "") -> int:
+    """The committed offset of partition 0 of ``orders``; 0 without one."""
+    found = asked(urls, f"/v1/groups/{group}/offsets?lag=false{query}", None, method="GET")
+    (item,) = msgspec.convert(found["items"], list[dict[str, object]]) or ({"committed_offset": 0},)
+    return int(str(item["committed_offset"]))
+
+
+def joined(urls: list[str], group: str) -> int:
+    """``m-1`` is the only member; its generation."""
+    ask = {"topics": ["orders"], "member_id": "m-1", "session_timeout": "2m"}
+    generation = asked(urls, f"/v1/groups/{group}/members", ask)["generation"]
+    asked(urls, f"/v1/groups/{group}/members/m-1:sync", {"generation": generation, "plan": "auto"})
+    return int(str(generation))
+
+
+def killed_before_the_end(cluster: Cluster, number: int) -> int | None:
+    """In two rounds a broker is killed: the coordinator of the group, and that of the transaction."""
+    if number == 3:
+        found = asked(cluster.urls, "/v1/groups/copiers/coordinator", None, method="GET")
+        return int(str(found["broker_id"]))
+    if number == 5:
+        count = len(partitions_of(cluster.urls[0], TOPIC))
+        return cluster.leader(TOPIC, partition_of("copy", count))
+    return None
+
+
+# requirement: D3
+def test_input_is_processed_once_whatever_is_killed_and_aborted(cluster: Cluster) -> None:
+    """A member of a group consumes, transforms and produces; every second transaction is aborted."""
+    urls, inputs = cluster.urls, list(range(12))
+    for topic in TOPICS:
+        create_topic(urls[0], topic, 1)
+    records = {"records": [{"value": number} for number in inputs]}
+    asked(urls, "/v1/topics/orders/partitions/0/records", records)
+    transaction, generation = opened(urls, "copy"), joined(urls, "copiers")
+    for number in range(8):
+        begin = offset_of(urls, "copiers", query="&stable=true&member_id=m-1")
+        values = {"records": [{"value": each} for each in inputs[begin : begin + 3]]}
+        sent = {"Raftlog-Transaction": transaction, "Producer-Seq": "0"}
+        asked(urls, "/v1/topics/totals/partitions/0/records", values, sent)
+        offsets = [{"topic": "orders", "partition": 0, "offset": begin + 3}]
+        added = {"group": "copiers", "member_id": "m-1", "generation": generation, "offsets": offsets}
+        asked(urls, f"{TRANSACTIONS}/{transaction}:add-offsets", added)
+        assert offset_of(urls, "copiers") == begin, "an open transaction shows no offset"
+        victim = killed_before_the_end(cluster, number)
+        if victim is not None:
+            cluster.kill(victim)
+        verb = "commit" if number % 2 else "abort"
+        ended = asked(urls, f"{TRANSACTIONS}/{transaction}:{verb}", None)
+        assert offset_of(urls, "copiers") == begin + 3 * (number % 2)
+        transaction = str(ended["next_id"])
+        if victim is not None:
+            cluster.start(victim)
+    for url in urls:
+        assert visible(url, "totals") == inputs
