@@ -4,7 +4,8 @@ Decides: membership, generations, assignments and committed offsets, which are t
 topic ``__offsets``. Leaves to others: replication (``raftlog``), serving the topic (``partitions``), plans
 (``raftlog.assignors``) and HTTP (``api``).
 
-Read ``records`` first: what is stored. ``membership`` and ``generations`` decide about one group, and
-``coordination`` about all groups of a partition, without IO. ``coordinator`` appends and answers, ``service``
-finds the coordinator from any broker, and ``offsets`` compares committed offsets with partitions.
+Read ``records`` first: what is stored. ``membership`` and ``generations`` decide about one group,
+``coordination`` about all groups of a partition, and ``commits`` about offsets, without IO. ``coordinator``
+appends and answers, ``service`` finds the coordinator from any broker, and ``offsets`` compares committed
+offsets with partitions.
 """

@@ -26,7 +26,7 @@ from api.cli.parameters import Argument, Option
 from api.cli.positions import parse_position
 
 if TYPE_CHECKING:
-    from raftlog.wire.groups import GroupBody, GroupOffsetBody, TopicPartitions
+    from raftlog.wire.groups import GroupBody, GroupOffsetBody, PendingOffsetBody, TopicPartitions
 
 GroupArgument = Annotated[str, Argument(help="The group's name.")]
 
@@ -61,11 +61,13 @@ def describe(
         import msgspec
 
         found, offsets = client.groups.describe(group), client.groups.offsets(group)
+        pending = client.groups.pending_offsets(group)
         if output is Format.JSON:
             write_json(
                 {
                     "group": msgspec.to_builtins(found),
                     "offsets": [msgspec.structs.asdict(offset) for offset in offsets],
+                    "pending": [msgspec.structs.asdict(offset) for offset in pending],
                 }
             )
             return
@@ -76,6 +78,9 @@ def describe(
         if offsets:
             click.echo()
             write_table([_offset(offset) for offset in offsets])
+        if pending:
+            click.echo()
+            write_table([_pending(offset) for offset in pending])
 
 
 def rebalances(
@@ -193,4 +198,13 @@ def _offset(offset: GroupOffsetBody) -> Row:
         "lag": offset.lag,
         "lag_seconds": offset.lag_seconds,
         "committed_at": time_text(offset.timestamp),
+    }
+
+
+def _pending(offset: PendingOffsetBody) -> Row:
+    return {
+        "topic": offset.topic,
+        "partition": offset.partition,
+        "pending": offset.offset,
+        "transaction": offset.transaction,
     }

@@ -101,6 +101,7 @@ def _row(found: TransactionBody) -> Row:
         "transaction": found.id,
         "state": found.state,
         "partitions": sum(len(each.partitions) for each in found.partitions),
+        "groups": " ".join(found.groups),
         "timeout_ms": found.timeout_ms,
         "began": time_text(found.began),
         "changed": time_text(found.changed),

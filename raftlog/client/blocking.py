@@ -71,6 +71,7 @@ class Groups(SyncProxy[AsyncGroups]):
     list = blocking(AsyncGroups.list)
     describe = blocking(AsyncGroups.describe)
     offsets = blocking(AsyncGroups.offsets)
+    pending_offsets = blocking(AsyncGroups.pending_offsets)
     rebalances = blocking(AsyncGroups.rebalances)
     commit = blocking(AsyncGroups.commit)
     reset = blocking(AsyncGroups.reset)

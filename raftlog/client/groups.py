@@ -37,6 +37,11 @@ class AsyncGroups:
         path = paths.of_group(paths.GROUP_OFFSETS, group)
         return (await self._session.ask_any("GET", path)).read(wire.GroupOffsetList).items
 
+    async def pending_offsets(self, group: str) -> Sequence[wire.PendingOffsetBody]:
+        """The offsets that open transactions will commit. Raises ``UnknownGroup``."""
+        path = paths.of_group(paths.GROUP_OFFSETS, group)
+        return (await self._session.ask_any("GET", f"{path}?lag=false")).read(wire.GroupOffsetList).pending
+
     async def rebalances(self, group: str) -> Sequence[wire.RebalanceBody]:
         """The newest rebalances, the newest first. Raises ``UnknownGroup``."""
         path = paths.of_group(paths.GROUP_REBALANCES, group)

@@ -54,3 +54,18 @@ def test_an_abort_names_a_transactional_id(url: str) -> None:
     one = prepared(url, "sink~1")
     assert "name the transactional id alone: sink~1" in run(url, "abort", one, code=2).stderr
     assert "transaction_not_found" in run(url, "abort", "nobody", code=1).stderr
+
+
+# requirement: D3
+def test_offsets_in_an_open_transaction_are_described(url: str) -> None:
+    assert call(url, "POST", "/v1/topics", {"name": "orders"}).status == 201
+    one = call(url, "POST", "/v1/transactions", {"transactional_id": "copy-1"}).json["id"]
+    body = {"group": "enrich", "offsets": [{"topic": "orders", "partition": 0, "offset": 0}]}
+    assert call(url, "POST", f"/v1/transactions/{one}:add-offsets", body).status == 200
+    assert json.loads(run(url, "describe", "copy-1", "-o", "json").stdout)["groups"] == ["enrich"]
+    assert "enrich" in run(url, "list").stdout
+    pending = {"topic": "orders", "partition": 0, "offset": 0, "transaction": one}
+    arguments = ["group", "describe", "enrich", "--server", url]
+    described = CliRunner().invoke(app, [*arguments, "-o", "json"])
+    assert json.loads(described.stdout)["pending"] == [pending]
+    assert str(one) in CliRunner().invoke(app, arguments).stdout
