@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from partitions.values import QUORUM, AppendReceipt, FetchResult
@@ -9,7 +12,7 @@ from raftlog.records.batch import split_batches
 from raftlog.records.builder import with_producer
 from raftlog.records.reader import read_records
 from raftlog.types import NodeId, TopicPartition
-from tests.helpers.controlled_cluster import ControlledBroker
+from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
 from tests.helpers.orders import batch_of, fetch_from
 from transactions.records import Handle, Participant, State
 from transactions.requests import (
@@ -40,7 +43,7 @@ class TransactionalProducer:
         """Fence the incarnations before."""
         reply = await self.ask(Open(transactional_id=self.name, timeout_ms=self.timeout_ms))
         assert isinstance(reply, Opened)
-        self._begins(reply.producer_id, reply.epoch)
+        self.begins(reply.producer_id, reply.epoch)
         return self
 
     async def ask(self, request: OfOneId) -> Reply:
@@ -94,10 +97,11 @@ class TransactionalProducer:
     async def _end(self, is_commit: bool) -> bool:
         reply = await self.ask(End(transaction=self.handle, is_commit=is_commit))
         assert isinstance(reply, Ended)
-        self._begins(self.handle.producer_id, reply.next_epoch)
+        self.begins(self.handle.producer_id, reply.next_epoch)
         return reply.is_committed
 
-    def _begins(self, producer_id: int, epoch: int) -> None:
+    def begins(self, producer_id: int, epoch: int) -> None:
+        """Go on with this transaction."""
         self.handle = Handle(self.name, producer_id, epoch)
         self.sequences.clear()
 
@@ -122,3 +126,23 @@ def coordinating(broker: ControlledBroker) -> bool:
 def other_than(broker: ControlledBroker, nodes: list[NodeId]) -> NodeId:
     """Another one."""
     return next(node for node in nodes if node != broker.node_id)
+
+
+async def break_things(
+    cluster: PartitionCluster, leaders: Sequence[Participant], rng: random.Random, until_s: float
+) -> None:
+    """Leaders are moved, and brokers are cut off for a while, sometimes without a trace."""
+    loop = asyncio.get_running_loop()
+    while loop.time() < until_s:
+        await asyncio.sleep(rng.uniform(0.05, 0.6))
+        if rng.random() < 0.6:
+            topic, partition = rng.choice(leaders)
+            for broker in cluster:
+                replica = broker.manager.replicas.get((topic, partition))
+                if replica is not None and replica.leader == broker.node_id:
+                    replica.group.transfer_leadership(rng.choice(cluster.nodes))
+        else:
+            cluster.network.isolate(rng.choice(cluster.nodes))
+            await asyncio.sleep(rng.uniform(0.05, 1.0))
+            cluster.network.heal_all()
+    cluster.network.heal_all()

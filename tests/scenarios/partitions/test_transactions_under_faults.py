@@ -14,7 +14,7 @@ from raftlog.errors import NoLeader, RaftlogError
 from raftlog.types import Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
-from tests.helpers.transactional import TransactionalProducer, visible_values
+from tests.helpers.transactional import TransactionalProducer, break_things, visible_values
 from transactions.records import TOPIC, Handle, Participant
 from transactions.requests import End, Ended
 
@@ -93,24 +93,6 @@ class Copier:
             return
 
 
-async def break_things(cluster: PartitionCluster, rng: random.Random, until_s: float) -> None:
-    """Leaders are moved, and brokers are cut off for a while, sometimes without a trace."""
-    loop = asyncio.get_running_loop()
-    while loop.time() < until_s:
-        await asyncio.sleep(rng.uniform(0.05, 0.6))
-        if rng.random() < 0.6:
-            topic, partition = rng.choice(LEADERS)
-            for broker in cluster:
-                replica = broker.manager.replicas.get((topic, partition))
-                if replica is not None and replica.leader == broker.node_id:
-                    replica.group.transfer_leadership(rng.choice(cluster.nodes))
-        else:
-            cluster.network.isolate(rng.choice(cluster.nodes))
-            await asyncio.sleep(rng.uniform(0.05, 1.0))
-            cluster.network.heal_all()
-    cluster.network.heal_all()
-
-
 async def read_all(broker: ControlledBroker, target: Participant) -> tuple[list[bytes | None], bool]:
     """The visible values, and whether these are all that there are."""
     request = FetchRequest(position=Offset(0), bytes_max=1 << 24, committed_only=True)
@@ -146,7 +128,7 @@ async def test_transactions_are_seen_whole_or_not_at_all(seed: int) -> None:
         until_s = asyncio.get_running_loop().time() + SECONDS
         copiers = [Copier(cluster, ledger, name, rng) for name in ("a", "a", "b", "sink~c")]
         watching = asyncio.create_task(watch(cluster, rng, seen))
-        breaking = asyncio.create_task(break_things(cluster, rng, until_s))
+        breaking = asyncio.create_task(break_things(cluster, LEADERS, rng, until_s))
         await asyncio.gather(*(copier.run(until_s) for copier in copiers))
         await breaking
         assert not watching.done(), watching.result()
