@@ -18,9 +18,9 @@ from groups.records import CommittedOffset, OffsetKey, TransactionKey, Transacti
 from groups.requests import AddOffsets, Commit, EndOffsets, OffsetCommit, PendingOffset
 from groups.state import GroupsState, Target
 from raftlog.errors import InvalidRequest, OffsetsPending, ProducerFenced
-from raftlog.hosting.decisions import RECORDS_PER_BATCH
+from raftlog.wire.groups import TRANSACTION_OFFSETS_MAX
 
-PENDING_MAX: Final = RECORDS_PER_BATCH - 1  # of one transaction: one batch has all of them, and their row
+PENDING_MAX: Final = TRANSACTION_OFFSETS_MAX  # one batch has all of them, and their row
 PENDING_BYTES_MAX: Final = 4 << 20
 RETRY_AFTER_MS: Final = 100
 

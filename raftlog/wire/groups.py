@@ -17,6 +17,7 @@ MEMBER_ID_CHARACTERS_MAX = 249
 TOPICS_MAX = 1_000  # of one member
 STRATEGIES_MAX = 16
 METADATA_BYTES_MAX = 4_096
+TRANSACTION_OFFSETS_MAX = 999  # of one group
 
 Name = Annotated[str, msgspec.Meta(pattern=limits.NAME_PATTERN)]
 Duration = int | str
@@ -180,6 +181,7 @@ class AddOffsets(MemberOffsets, kw_only=True):
     """
 
     group: Name
+    offsets: Annotated[list[OffsetCommitBody], msgspec.Meta(min_length=1, max_length=TRANSACTION_OFFSETS_MAX)]
 
 
 class GroupOffsetBody(Answer):

@@ -40,6 +40,7 @@ BODIES: dict[str, Schema] = {
     "HeartbeatGroup": {"generation": 1},
     "PollGroup": {"topics": ["orders"], "wait": "0ms", "ack": [PLACE], "positions": [PLACE]},
     "CommitOffsets": {"offsets": [PLACE]},
+    "AddOffsets": {"group": "g", "offsets": [PLACE]},
     "ResetOffsets": {"to": "earliest", "topics": ["orders"], "partitions": [SOME]},
     "DeleteGroupOffsets": {"partitions": [SOME]},
     "OpenTransaction": {"transactional_id": "a", "after": "a@1.0"},
@@ -144,6 +145,7 @@ def filled(path: str, **numbers: int) -> str:
             "code": "x",
             "group": "g",
             "member": "m",
+            "transaction": "a@1.0",
             **numbers,
         }
     )

@@ -17,6 +17,7 @@ from raftlog.errors import (
     UnknownGroup,
     UnknownMember,
 )
+from raftlog.hosting.decisions import RECORDS_PER_BATCH
 from tests.helpers.group_coordination import CoordinatedGroups
 
 DAY_MS = 86_400_000
@@ -199,6 +200,7 @@ def test_one_batch_holds_all_offsets_of_a_transaction(groups: CoordinatedGroups)
         )
         return AddOffsets(group="g", offsets=offsets, producer_id=7, epoch=0, transaction="copy-7@7.0")
 
+    assert PENDING_MAX + 1 <= RECORDS_PER_BATCH
     refused = groups.ask(added(PENDING_MAX + 1), InvalidRequest)
     assert refused.details["field"] == "offsets"
     groups.ask(added(PENDING_MAX, "m" * 4_096), InvalidRequest)
