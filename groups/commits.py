@@ -88,17 +88,18 @@ def check_free(
     state: GroupsState, group: str, targets: Iterable[Target], *, producer_id: int | None = None
 ) -> None:
     """Raise ``OffsetsPending`` if a transaction of another producer may still commit one of these."""
-    pending = state.pending.get(group)
-    for topic, partition in targets if pending else ():
-        owner = pending.get((topic, partition), producer_id) if pending else producer_id
+    pending = state.pending.get(group, {})
+    for topic, partition in targets:
+        owner = pending.get((topic, partition))
         if owner is not None and owner != producer_id:
-            raise is_pending(topic, partition, state.transactions[group][owner].transaction)
+            raise still_pending(topic, partition, state.transactions[group][owner].transaction)
 
 
-def is_pending(topic: str, partition: int, transaction: str) -> OffsetsPending:
+def still_pending(topic: str, partition: int, transaction: str) -> OffsetsPending:
     """The error for a partition whose offset an open transaction decides."""
     return OffsetsPending(
-        f"offsets: the open transaction {transaction} has one of {topic}/{partition}; retry after its end",
+        f"offsets: the open transaction {transaction} has one of {topic}/{partition}; retry after its end, "
+        "or abort it",
         transaction=transaction,
         retry_after_ms=RETRY_AFTER_MS,
     )
@@ -121,8 +122,9 @@ def _target(commit: OffsetCommit) -> Target:
 def _is_late(ask: Commit | AddOffsets, commit: OffsetCommit, known: Mapping[Target, CommittedOffset]) -> bool:
     """A commit of this very generation that arrives after a higher one."""
     before = known.get(_target(commit))
-    is_same = before is not None and ask.generation >= 0 and before.generation == ask.generation
-    return before is not None and is_same and _is_below(commit, before)
+    if before is None or ask.generation < 0 or before.generation != ask.generation:
+        return False
+    return _is_below(commit, before)
 
 
 def _is_below(commit: OffsetCommit, before: CommittedOffset) -> bool:

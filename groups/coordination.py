@@ -151,9 +151,8 @@ class Coordination:
 
     def _add_offsets(self, request_id: RequestId, ask: AddOffsets, now_ms: int, wall_ms: int) -> None:
         """All offsets or none; they count once the transaction is committed."""
-        row = commits.added_row(self.state, ask, wall_ms)
         self._check_committer(ask, now_ms)
-        self._write(ask.group, [row], wall_ms)
+        self._write(ask.group, [commits.added_row(self.state, ask, wall_ms)], wall_ms)
         self._outputs.answer(request_id, Done())
 
     def _end_offsets(self, request_id: RequestId, ask: EndOffsets, wall_ms: int) -> None:

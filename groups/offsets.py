@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from groups.commits import is_pending
+from groups.commits import still_pending
 from groups.ports import Topics
 from groups.records import CommittedOffset
 from groups.requests import Commit, GroupView, OffsetCommit, ReadGroup
@@ -117,7 +117,7 @@ class GroupOffsets:
         """
         for each in view.pending:
             if (each.topic, each.partition) in targets:
-                raise is_pending(each.topic, each.partition, each.transaction)
+                raise still_pending(each.topic, each.partition, each.transaction)
 
     async def lags(self, view: GroupView) -> list[OffsetLag]:
         """How far a group is behind, by partition."""

@@ -21,8 +21,9 @@ TRANSACTION_OFFSETS = (
     _mutant(
         "offsets in a transaction are visible before its commit",
         _COORDINATION + "_add_offsets",
-        "[row]",
-        "[row, *((OffsetKey(ask.group, t, p), o) for t, p, o in row[1].offsets)]",
+        "[commits.added_row(self.state, ask, wall_ms)]",
+        "[row := commits.added_row(self.state, ask, wall_ms), "
+        "*((OffsetKey(ask.group, t, p), o) for t, p, o in row[1].offsets)]",
     ),
     _mutant(
         "an abort commits the offsets",
