@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from groups import commits
 from groups.coordination import Coordination
+from groups.outputs import Row
 from groups.requests import (
     AddOffsets,
     Beat,
@@ -44,7 +45,7 @@ class CoordinatedGroups:
         self.answers: dict[RequestId, Reply | RaftlogError] = {}
         self.committed = GroupsState()
         self.tally = Tally()
-        self.writes = 0
+        self.written: list[tuple[Row, ...]] = []
         self._retention_ms = offsets_retention_ms
         self._last_id = 0
         self.coordination = self._begin()
@@ -112,7 +113,7 @@ class CoordinatedGroups:
                     assert request_id not in self.answers, "answered twice"
                     self.answers[request_id] = reply
                 case Write(rows):
-                    self.writes += 1
+                    self.written.append(rows)
                     for key, value in rows:
                         self.committed.put(key, value)
 

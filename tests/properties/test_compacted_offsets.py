@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import random
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groups.records import KINDS, CommittedOffset, Group, GroupKey, Key, OffsetKey, Value
+from groups.records import (
+    KINDS,
+    CommittedOffset,
+    Group,
+    GroupKey,
+    Key,
+    OffsetKey,
+    TransactionKey,
+    TransactionOffsets,
+    Value,
+)
 from groups.state import GroupsState
 from raftlog.core.ready import HardState
 from raftlog.records.batch import Batch, Codec, stamp
@@ -14,6 +26,7 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Term
 from tests.helpers.compacting import compact, compactor, stored
+from tests.helpers.group_coordination import CoordinatedGroups
 from tests.helpers.log_files import DIRECTORY, sync
 from tests.helpers.manual_wall_clock import ManualWallClock
 
@@ -25,7 +38,12 @@ OFFSETS = st.tuples(
 GROUPS = st.tuples(
     st.builds(GroupKey, NAMES), st.one_of(st.none(), st.builds(Group, generation=st.integers(0, 9)))
 )
-RECORDS = st.lists(st.one_of(OFFSETS, GROUPS), min_size=1, max_size=4)
+TRANSACTIONS = st.tuples(
+    st.builds(TransactionKey, NAMES, st.integers(1, 2)),
+    st.one_of(st.none(), st.builds(TransactionOffsets, epoch=st.integers(0, 9))),
+)
+RECORDS = st.lists(st.one_of(OFFSETS, GROUPS, TRANSACTIONS), min_size=1, max_size=4)
+ACTS = st.tuples(st.sampled_from(["add", "add", "commit", "abort"]), st.integers(1, 3), st.integers(0, 1))
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,6 +69,33 @@ def test_a_compacted_log_gives_the_same_groups(
         end = int(log.last_index) + 1
         compact(filesystem, log, compactor(filesystem, log, tombstones_end=end))
     assert state_of(stored(log)).snapshot() == state_of(written).snapshot()
+
+
+@settings(max_examples=200, deadline=None)
+@given(acts=st.lists(ACTS, min_size=4, max_size=12), snapshot_at=st.integers(1, 3), draws=st.randoms())
+def test_compaction_after_a_snapshot_leaves_the_same_partitions_pending(
+    acts: list[tuple[str, int, int]], snapshot_at: int, draws: random.Random
+) -> None:
+    """A replica that restores a snapshot applies what compaction has left of the records behind it."""
+    groups, snapshot, first = CoordinatedGroups({"orders": 2}), b"", 0
+    epochs = dict.fromkeys((1, 2, 3), 0)
+    for number, (act, producer, partition) in enumerate(acts):
+        if number == snapshot_at:
+            snapshot, first = groups.committed.snapshot(), len(groups.written)
+        if act == "add":
+            groups.add(object, number, partition=partition, producer=producer, epoch=epochs[producer])
+        else:
+            groups.end(is_commit=act == "commit", producer=producer, epoch=epochs[producer])
+            epochs[producer] += 1
+    rows = [row for rows in groups.written[first:] for row in rows]
+    newest = {key: at for at, (key, _) in enumerate(rows)}
+    state = GroupsState()
+    state.restore(snapshot)
+    for at, (key, value) in enumerate(rows):
+        if newest[key] == at or draws.random() < 0.2:
+            state.put(key, value)
+    assert state.pending == groups.committed.pending
+    assert state.snapshot() == groups.committed.snapshot()
 
 
 def state_of(batches: list[Batch]) -> GroupsState:
