@@ -25,6 +25,7 @@ from raftlog.errors import (
     NotLeader,
     NotSent,
     OffsetOutOfRange,
+    OutcomeForgotten,
     OutOfOrderSequence,
     Overloaded,
     PreconditionFailed,
@@ -37,12 +38,15 @@ from raftlog.errors import (
     StaleGeneration,
     StorageFull,
     TopicExists,
+    TransactionAborted,
+    TransactionEnding,
     UndecodableBatch,
     Unknown,
     UnknownGroup,
     UnknownMember,
     UnknownPartition,
     UnknownTopic,
+    UnknownTransaction,
     UnsupportedMediaType,
 )
 
@@ -53,10 +57,11 @@ if TYPE_CHECKING:
         DeadLetters,
         Groups,
         Partition,
-        Producer,
         Replicas,
         Topics,
+        Transactions,
     )
+    from raftlog.client.blocking_producer import Producer, Transaction
     from raftlog.client.consumer.faces import Consumer
     from raftlog.client.dead_letters import DeadLetter
     from raftlog.client.messages import Chunk, Message
@@ -89,6 +94,7 @@ __all__ = [
     "NotSent",
     "OffsetOutOfRange",
     "OutOfOrderSequence",
+    "OutcomeForgotten",
     "Overloaded",
     "Partition",
     "PendingReceipt",
@@ -106,12 +112,17 @@ __all__ = [
     "StorageFull",
     "TopicExists",
     "Topics",
+    "Transaction",
+    "TransactionAborted",
+    "TransactionEnding",
+    "Transactions",
     "UndecodableBatch",
     "Unknown",
     "UnknownGroup",
     "UnknownMember",
     "UnknownPartition",
     "UnknownTopic",
+    "UnknownTransaction",
     "UnsupportedMediaType",
 ]
 
@@ -128,10 +139,12 @@ _OF_THE_CLIENT = {
     "Message": ("messages", "Message"),
     "Partition": ("blocking", "Partition"),
     "PendingReceipt": ("receipts", "BlockingPendingReceipt"),
-    "Producer": ("blocking", "Producer"),
+    "Producer": ("blocking_producer", "Producer"),
     "Receipt": ("receipts", "Receipt"),
     "Replicas": ("blocking", "Replicas"),
     "Topics": ("blocking", "Topics"),
+    "Transaction": ("blocking_producer", "Transaction"),
+    "Transactions": ("blocking", "Transactions"),
 }
 
 

@@ -10,6 +10,7 @@ from raftlog.client.partition import AsyncPartition as Partition
 from raftlog.client.producer import AsyncProducer as Producer
 from raftlog.client.receipts import PendingReceipt
 from raftlog.client.replicas import AsyncReplicas as Replicas
+from raftlog.client.transaction import AsyncTransaction as Transaction
 from raftlog.client.transactions import AsyncTransactions as Transactions
 from raftlog.client.worker.options import Backoff
 
@@ -25,5 +26,6 @@ __all__ = [
     "Producer",
     "Replicas",
     "Topics",
+    "Transaction",
     "Transactions",
 ]

@@ -38,7 +38,7 @@ from raftlog.acks import acks_word
 if TYPE_CHECKING:
     from api.cli.lines import Headers, Parse
     from api.cli.tally import Tally
-    from raftlog.client.blocking import Producer
+    from raftlog.client.blocking_producer import Producer
 
 
 class Lines(enum.StrEnum):

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from raftlog.assignors.values import Assignor
-from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
+from raftlog.client.blocking_producer import Producer
 from raftlog.client.client import AsyncClient, url_from
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import Consumer
@@ -26,7 +25,6 @@ from raftlog.client.options import URL_DEFAULT, Duration, Partitioner
 from raftlog.client.partition import CHUNK_BYTES, AsyncPartition, Position, Undecodable
 from raftlog.client.portal import Portal, SyncProxy, blocking
 from raftlog.client.producer import HURRIED_CLOSE, AsyncProducer
-from raftlog.client.receipts import BlockingPendingReceipt, OnAck
 from raftlog.client.replicas import AsyncReplicas
 from raftlog.client.transactions import AsyncTransactions
 from raftlog.client.worker.calls import Calls, ThreadCalls, check_function
@@ -93,6 +91,8 @@ class Transactions(SyncProxy[AsyncTransactions]):
     list = blocking(AsyncTransactions.list)
     describe = blocking(AsyncTransactions.describe)
     abort = blocking(AsyncTransactions.abort)
+    commit_batch = blocking(AsyncTransactions.commit_batch)
+    abort_batch = blocking(AsyncTransactions.abort_batch)
 
 
 class Partition(SyncProxy[AsyncPartition]):
@@ -126,46 +126,6 @@ class Partition(SyncProxy[AsyncPartition]):
                 yield self._portal.call(source.__anext__)
         finally:
             self._portal.call(source.aclose)
-
-
-class Producer(SyncProxy[AsyncProducer]):
-    """Sends records in batches, from any thread. Made by ``client.producer(...)``, used as a ``with`` block.
-
-    Leaving the block flushes, and raises an ``ExceptionGroup`` of all failures.
-    """
-
-    flush = blocking(AsyncProducer.flush)
-    close = blocking(AsyncProducer.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._portal.call(lambda: self._core.__aexit__(kind, error, traceback))
-
-    def send(
-        self,
-        value: values.Value = None,
-        *,
-        key: values.Key = None,
-        topic: str | None = None,
-        partition: int | None = None,
-        headers: values.Headers | None = None,
-        tags: Sequence[str] = (),
-        timestamp: datetime | int | None = None,
-        on_ack: OnAck | None = None,
-    ) -> BlockingPendingReceipt:
-        """Send a record; waits while the buffer is full. The receipt is ``result()`` of the returned
-        object.
-        """
-        core = self._core
-        while True:
-            placed = core.append(value, key, topic, partition, headers, tags, timestamp, on_ack)
-            if placed is not None:
-                return BlockingPendingReceipt(*placed)
-            self._portal.call(lambda: core.make_ready(topic))
 
 
 class Client(SyncProxy[AsyncClient]):
@@ -246,8 +206,14 @@ class Client(SyncProxy[AsyncClient]):
         idempotent: bool = True,
         delivery_timeout: Duration = "30s",
         preset: str | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout: Duration = "60s",
     ) -> Producer:
-        """A producer for one topic, or for any if each send names it. Options are checked here."""
+        """A producer for one topic, or for any if each send names it. Options are checked here.
+
+        With a ``transactional_id`` it sends in transactions, each of which is aborted when
+        ``transaction_timeout`` is over. The id belongs to one producer that runs, and to its restarts.
+        """
 
         async def make() -> AsyncProducer:
             return self._core.producer(
@@ -261,6 +227,8 @@ class Client(SyncProxy[AsyncClient]):
                 idempotent=idempotent,
                 delivery_timeout=delivery_timeout,
                 preset=preset,
+                transactional_id=transactional_id,
+                transaction_timeout=transaction_timeout,
             )
 
         return Producer(self._portal.call(make), self._portal)

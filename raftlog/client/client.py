@@ -140,8 +140,14 @@ class AsyncClient:
         idempotent: bool = True,
         delivery_timeout: Duration = "30s",
         preset: str | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout: Duration = "60s",
     ) -> AsyncProducer:
-        """A producer for one topic, or for any if each send names it. Options are checked here."""
+        """A producer for one topic, or for any if each send names it. Options are checked here.
+
+        With a ``transactional_id`` it sends in transactions, each of which is aborted when
+        ``transaction_timeout`` is over. The id belongs to one producer that runs, and to its restarts.
+        """
         options = producer_options(
             acks=acks,
             linger=linger,
@@ -152,6 +158,8 @@ class AsyncClient:
             idempotent=idempotent,
             delivery_timeout=delivery_timeout,
             preset=preset,
+            transactional_id=transactional_id,
+            transaction_timeout=transaction_timeout,
         )
         made = AsyncProducer(self._session, self._metadata, topic, options)
         self._producers = [producer for producer in self._producers if not producer.is_closed] + [made]

@@ -30,6 +30,7 @@ async def ask_leader(
     patience_s: float,
     timeout_s: float,
     body: bytes | None = None,
+    transaction: str | None = None,
     answer_bytes_max: int = ANSWER_BYTES_MAX,
 ) -> Reply:
     """The leader's response. Every ``patience_s`` of silence the other brokers are asked for the leader."""
@@ -43,6 +44,7 @@ async def ask_leader(
                     body=body,
                     content_type=media_types.BATCH,
                     accept=media_types.JSON if method == "POST" else media_types.BATCH,
+                    transaction=transaction,
                     timeout_s=timeout_s,
                     answer_bytes_max=answer_bytes_max,
                 )

@@ -6,6 +6,7 @@ refused, since it may mean seconds or milliseconds; only 0 needs no unit.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -28,6 +29,7 @@ URL_DEFAULT = f"raftlog://localhost:{PORT_DEFAULT}"
 COMPRESSIONS: Mapping[str, Codec] = {codec.name.lower(): codec for codec in Codec}
 PARTITIONERS = ("sticky", "round_robin")
 BATCH_BYTES_MAX = 16 << 20
+_TRANSACTIONAL_ID = re.compile(r"[A-Za-z0-9._~-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class ProducerOptions:
     partitioner: Partitioner | Literal["sticky", "round_robin"]
     is_idempotent: bool
     delivery_timeout_s: float
+    transactional_id: str | None
+    transaction_timeout_ms: int
 
     @property
     def wants_answer(self) -> bool:
@@ -76,12 +80,16 @@ def producer_options(
     idempotent: bool = True,
     delivery_timeout: Duration = "30s",
     preset: str | None = None,
+    transactional_id: str | None = None,
+    transaction_timeout: Duration = "60s",
 ) -> ProducerOptions:
     """Check the options of a producer. Raises ``ValueError`` that names the option and its choices."""
     base = Preset() if preset is None else _choice("preset", preset, PRESETS)
     batch_bytes = base.batch_bytes if batch_bytes is None else batch_bytes
     buffer_bytes = base.buffer_bytes if buffer_bytes is None else buffer_bytes
     checked_acks = _acks(acks)
+    if transactional_id is not None:
+        _check_transactional(transactional_id, acks, idempotent)
     return ProducerOptions(
         acks=checked_acks,
         linger_s=seconds("linger", base.linger if linger is None else linger),
@@ -91,6 +99,8 @@ def producer_options(
         partitioner=_partitioner(partitioner),
         is_idempotent=bool(idempotent) and checked_acks != "0",
         delivery_timeout_s=positive_seconds("delivery_timeout", delivery_timeout),
+        transactional_id=transactional_id,
+        transaction_timeout_ms=milliseconds("transaction_timeout", transaction_timeout),
     )
 
 
@@ -155,6 +165,17 @@ def broker_urls(bootstrap: str | Sequence[str]) -> tuple[str, ...]:
     if not found:
         raise ValueError("bootstrap: name at least one broker, such as raftlog://localhost:7070")
     return tuple(dict.fromkeys(found))
+
+
+def _check_transactional(transactional_id: str, acks: str | int, idempotent: bool) -> None:
+    if _TRANSACTIONAL_ID.fullmatch(transactional_id) is None:
+        raise ValueError(
+            f"transactional_id is {transactional_id!r}; use 1 to 249 of the characters A-Z a-z 0-9 . _ - ~"
+        )
+    if _acks(acks) in ("0", "1"):
+        raise ValueError(f"acks is {acks!r}; a transaction needs 'quorum', 'every' or a number of replicas")
+    if not idempotent:
+        raise ValueError("idempotent is False; a transaction stores each record once")
 
 
 def _acks(value: str | int) -> str:

@@ -17,6 +17,8 @@ The rules:
     0, and a broker refuses late batches of the old epoch. Batches that were definitely not written
     get new numbers. Those that may have been written fail, too, as unknown, since a new number
     could duplicate them.
+6.  A transaction has one epoch. Its first failed batch decides that it is aborted, so the batches behind
+    that one fail with it, and a later number is never sent in place of another.
 """
 
 from __future__ import annotations
@@ -75,18 +77,26 @@ class RetryDecision:
 class Pipeline:
     """The batches of one partition that were sent and have no outcome yet, and the next number.
 
-    ``in_flight_max`` is 1 for a producer without an id, whose order depends on waiting.
+    ``in_flight_max`` is 1 for a producer without an id, whose order depends on waiting. ``transaction_epoch``
+    is that of a transaction.
     """
 
-    def __init__(self, *, in_flight_max: int = PRODUCER_BATCHES_MAX, retries: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        in_flight_max: int = PRODUCER_BATCHES_MAX,
+        retries: bool = True,
+        transaction_epoch: int | None = None,
+    ) -> None:
         self._in_flight_max = in_flight_max
         self._retries = retries
+        self._in_transaction = transaction_epoch is not None
         self._in_flight: deque[InFlightBatch] = deque()
         self._in_air = 0
         self._next_sequence = 0
         self._is_proven = False
         self._has_failed = False
-        self.epoch = 0
+        self.epoch = transaction_epoch or 0
         self.generation = 0  # used-up epochs; each needs a new producer id
 
     @property
@@ -151,7 +161,7 @@ class Pipeline:
             if not self._only_needs_a_number(first):
                 given_up.append((first.batch, _last_word(first)))
                 self._in_flight.popleft()
-            given_up += self._begin_epoch()
+            given_up += self._give_up_others() if self._in_transaction else self._begin_epoch()
         self._has_failed = self._is_proven = False
         decision = RetryDecision(given_up, None)
         if self._in_flight:
@@ -195,9 +205,18 @@ class Pipeline:
         return (
             isinstance(first.failure, OutOfOrderSequence | ProducerFenced)
             and self._retries
+            and not self._in_transaction
             and not first.may_be_written
             and first.renumbered < _RENUMBERINGS_MAX
         )
+
+    def _give_up_others(self) -> list[tuple[Batch, RaftlogError]]:
+        """Rule 6. The first batch has failed already."""
+        others = [one for one in self._in_flight if one.place is not _State.DONE]
+        self._in_flight.clear()
+        for one in others:
+            one.failure = one.failure or NotSent("an earlier batch of its transaction has failed")
+        return [(one.batch, _last_word(one)) for one in others]
 
     def _begin_epoch(self) -> list[tuple[Batch, RaftlogError]]:
         """Rule 5. The first batch has failed already, or gets a new number like the others."""

@@ -17,6 +17,7 @@ from typing import Self
 
 from raftlog.client import values
 from raftlog.client.buffer import RECORD_OVERHEAD_BYTES, Buffer, PartitionQueue
+from raftlog.client.incarnation import Incarnation, TransactionName
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import Duration, ProducerOptions, seconds
 from raftlog.client.partitioners import Router
@@ -24,6 +25,7 @@ from raftlog.client.receipts import Batch, OnAck, PendingReceipt, Stored
 from raftlog.client.retries import pause_s
 from raftlog.client.sender import PartitionSender, ProducerIdRequests
 from raftlog.client.session import Session
+from raftlog.client.transaction import AsyncTransaction
 from raftlog.errors import NotSent, Overloaded, RaftlogError
 from raftlog.records.builder import Record
 from raftlog.units import counted
@@ -35,16 +37,25 @@ HURRIED_CLOSE: Duration = "5s"  # for records in flight when a block is left by 
 class AsyncProducer:
     """Sends records in batches. Made by ``client.producer(...)``, used as an ``async with`` block.
 
-    Leaving the block flushes, and raises an ``ExceptionGroup`` of all failures.
+    Leaving the block flushes, and raises an ``ExceptionGroup`` of all failures. With a ``transactional_id``
+    all records are sent in a ``transaction()``.
     """
 
     def __init__(
-        self, session: Session, metadata: Metadata, topic: str | None, options: ProducerOptions
+        self,
+        session: Session,
+        metadata: Metadata,
+        topic: str | None,
+        options: ProducerOptions,
+        transaction: TransactionName | None = None,
     ) -> None:
         self._session = session
         self._metadata = metadata
         self._topic = topic
         self._options = options
+        self._transaction = transaction  # that all records belong to
+        self._incarnation = _incarnation(session, options) if transaction is None else None
+        self._of_transaction: AsyncProducer | None = None
         self._producer_ids = ProducerIdRequests(session)
         self._buffer = Buffer(options, session.clock)
         self._routers: dict[str, Router] = {}
@@ -113,6 +124,15 @@ class AsyncProducer:
             raise Overloaded("the producer has no room or does not know the topic yet; use send, which waits")
         return PendingReceipt(*placed)
 
+    def transaction(self) -> AsyncTransaction:
+        """The next transaction, as an ``async with`` block. Raises ``RuntimeError`` while one is open."""
+        if self._incarnation is None:
+            raise RuntimeError(
+                "this producer has no transactions: make it with transactional_id=..., one for each producer "
+                "that runs"
+            )
+        return AsyncTransaction(self._incarnation, self._in_transaction)
+
     async def flush(self, timeout: Duration | None = None) -> None:
         """Send everything now and wait until every record has its outcome, good or bad.
 
@@ -128,6 +148,10 @@ class AsyncProducer:
     async def close(self, timeout: Duration = "30s") -> None:
         """Flush, for at most ``timeout``; then fail the remaining records. Closing twice is harmless."""
         self._is_closed = True
+        if self._incarnation is not None:
+            self._incarnation.is_closed = True
+        if self._of_transaction is not None:
+            await self._of_transaction.close(0)  # its end is left to its block
         limit_s = seconds("timeout", timeout)
         if limit_s and self._buffer.unfinished:
             try:
@@ -145,6 +169,11 @@ class AsyncProducer:
     def is_closed(self) -> bool:
         """True if the producer accepts no more records."""
         return self._is_closed
+
+    @property
+    def failure(self) -> RaftlogError | None:
+        """The first error of a record, if any has failed."""
+        return self._errors[0] if self._errors else None
 
     def raise_errors(self, error: BaseException | None) -> None:
         """Raise all failures of the producer, unless ``error`` is being raised already."""
@@ -235,8 +264,19 @@ class AsyncProducer:
     def _check_usable(self, topic: str | None) -> None:
         if self._is_closed:
             raise NotSent("the producer is closed")
+        if self._incarnation is not None:
+            raise RuntimeError(
+                "this producer has a transactional id: send in a transaction, as in "
+                "`with producer.transaction() as tx: tx.send(...)`"
+            )
         if not (topic or self._topic):
             raise ValueError("topic: this producer was made without one, so each send names its topic")
+
+    def _in_transaction(self, transaction: TransactionName) -> AsyncProducer:
+        """The producer of the records of a transaction."""
+        made = AsyncProducer(self._session, self._metadata, self._topic, self._options, transaction)
+        self._of_transaction = made
+        return made
 
     def _add_router(self, topic: str, partition_count: int) -> None:
         router = Router(
@@ -257,6 +297,7 @@ class AsyncProducer:
                 metadata=self._metadata,
                 producer_ids=self._producer_ids,
                 finish=self._finish,
+                transaction=self._transaction,
             )
             queue.wake = self._waker(sender)
             self._senders.append(sender)
@@ -303,3 +344,14 @@ class AsyncProducer:
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def _incarnation(session: Session, options: ProducerOptions) -> Incarnation | None:
+    if options.transactional_id is None:
+        return None
+    return Incarnation(
+        session,
+        options.transactional_id,
+        timeout_ms=options.transaction_timeout_ms,
+        limit_s=options.delivery_timeout_s,
+    )

@@ -12,9 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import TypedDict
 
+from raftlog.client import values
 from raftlog.errors import RaftlogError
 from raftlog.records.builder import Record
 
@@ -57,6 +60,17 @@ class Stored:
 
 OnAck = Callable[[Receipt | None, RaftlogError | None], None]
 """Called once with the receipt or with the error, on the thread of the client's event loop."""
+
+
+class RecordFields(TypedDict, total=False):
+    """The parts of a record, besides its value and its topic."""
+
+    key: values.Key
+    partition: int | None
+    headers: values.Headers | None
+    tags: Sequence[str]
+    timestamp: datetime | int | None
+    on_ack: OnAck | None
 
 
 class Batch:
@@ -156,7 +170,7 @@ class Batch:
         outcome = self.outcome
         assert outcome is not None  # called only after the outcome
         if isinstance(outcome, RaftlogError):
-            raise _own_copy(outcome)
+            raise own_copy(outcome)
         if outcome.base_offset < 0:
             return Receipt(self.topic, self.partition, NO_OFFSET, NO_OFFSET, outcome.durability)
         timestamp_ms = outcome.timestamp_ms
@@ -226,7 +240,7 @@ class BlockingPendingReceipt:
         return outcome if isinstance(outcome, RaftlogError) else None
 
 
-def _own_copy(error: RaftlogError) -> RaftlogError:
+def own_copy(error: RaftlogError) -> RaftlogError:
     """Each raise gets its own object; otherwise tracebacks of unrelated callers would accumulate on one."""
     copy = type(error)(str(error), **error.details)
     copy.__cause__ = error.__cause__

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 
 from raftlog.client.buffer import Buffer, PartitionQueue
+from raftlog.client.incarnation import TransactionName
 from raftlog.client.leader_watch import ask_leader
 from raftlog.client.metadata import ATTEMPT_TIMEOUT_S, Metadata
 from raftlog.client.options import ProducerOptions
@@ -75,6 +76,7 @@ class PartitionSender:
         metadata: Metadata,
         producer_ids: ProducerIdRequests,
         finish: Callable[[Batch, Stored | RaftlogError], None],
+        transaction: TransactionName | None = None,
     ) -> None:
         self.queue = queue
         self._buffer = buffer
@@ -87,7 +89,12 @@ class PartitionSender:
         self._loop = asyncio.get_running_loop()
         retries = options.wants_answer
         in_flight_max = PRODUCER_BATCHES_MAX if options.is_idempotent else 1
-        self._pipeline = Pipeline(in_flight_max=in_flight_max, retries=retries)
+        self._transaction = transaction
+        self._pipeline = Pipeline(
+            in_flight_max=in_flight_max,
+            retries=retries,
+            transaction_epoch=None if transaction is None else transaction.epoch,
+        )
         self._attempts: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -199,6 +206,7 @@ class PartitionSender:
             "POST",
             self._path,
             body=in_flight.encoded,
+            transaction=None if self._transaction is None else self._transaction.id,
             patience_s=max(_PATIENCE_MIN_S, _PATIENCE_ANSWERS * self._usual_s),
             timeout_s=min(self._session.request_timeout_s + _ANSWER_MARGIN_S, left_s),
         )
@@ -208,7 +216,10 @@ class PartitionSender:
     async def _identity(self, in_flight: InFlightBatch) -> tuple[int, int, int]:
         if not self._options.is_idempotent:
             return _NO_IDENTITY
-        producer_id = await self._producer_ids.get(self._pipeline.generation)
+        if self._transaction is None:
+            producer_id = await self._producer_ids.get(self._pipeline.generation)
+        else:
+            producer_id = self._transaction.producer_id
         return producer_id, self._pipeline.epoch, in_flight.sequence
 
     def _encode(self, in_flight: InFlightBatch, identity: tuple[int, int, int]) -> None:
@@ -224,6 +235,8 @@ class PartitionSender:
                 producer_epoch=epoch,
                 base_sequence=sequence,
             )
+            if self._transaction is not None:
+                in_flight.encoded = with_producer(in_flight.encoded, *identity, in_transaction=True)
         else:
             in_flight.encoded = with_producer(in_flight.encoded, *identity)
         in_flight.identity = identity

@@ -138,6 +138,7 @@ class Session:
         body: bytes | None = None,
         content_type: str = media_types.JSON,
         accept: str = media_types.JSON,
+        transaction: str | None = None,
         timeout_s: float | None = None,
         answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> Reply:
@@ -149,6 +150,8 @@ class Session:
         if http is None:
             raise NotSent("the client is not open: use it as an async with block, or call open")
         sent_headers = {"Accept": accept}
+        if transaction is not None:
+            sent_headers[headers.TRANSACTION] = transaction
         data: bytes | io.BytesIO | None = body
         if body is not None:
             sent_headers["Content-Type"] = content_type

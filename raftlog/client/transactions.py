@@ -1,12 +1,15 @@
-"""Transactions as operators see them. Results are the bodies of the HTTP contract."""
+"""Transactions as operators and sinks see them. Results are the bodies of the HTTP contract."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from raftlog.client.session import Session
+from raftlog.errors import CommitUnknown, RaftlogError
 from raftlog.wire import paths
 from raftlog.wire import transactions as wire
+from raftlog.wire.bodies import Request
 
 
 class AsyncTransactions:
@@ -39,3 +42,30 @@ class AsyncTransactions:
         """
         path = paths.of_transaction(paths.TRANSACTION_ABORT, transactional_id)
         return (await self._session.ask_any("POST", path)).read(wire.TransactionBody)
+
+    async def commit_batch(self, key: str, sequence: int, handles: Sequence[str]) -> None:
+        """Commit prepared transactions of a sink together, once for each ``sequence``: all of them, or none.
+
+        ``handles`` are those of ``prepare``, whose ids begin with ``key`` and ``~``. After ``CommitUnknown``
+        call it again with the same arguments. Raises ``Conflict`` for an earlier sequence, and for one that
+        was committed with other handles.
+        """
+        await self._end_batch(paths.COMMIT_BATCH, wire.CommitBatch(key, sequence, [*handles]))
+
+    async def abort_batch(self, key: str, handles: Sequence[str]) -> None:
+        """Abort prepared transactions of a sink. Raises ``Conflict`` if one of them is committed.
+
+        After ``CommitUnknown`` call it again.
+        """
+        await self._end_batch(paths.ABORT_BATCH, wire.AbortBatch(key, [*handles]))
+
+    async def _end_batch(self, path: str, body: Request) -> None:
+        try:
+            await self._session.ask_any("POST", path, body=body)
+        except RaftlogError as error:
+            if not error.retryable:
+                raise
+            raise CommitUnknown(
+                f"no broker has said whether the batch has ended: {error}; call this again with the same "
+                "arguments"
+            ) from error

@@ -1,0 +1,103 @@
+"""The blocking producer and its transactions: the asynchronous ones on the client's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Self, Unpack
+
+from raftlog.client import values
+from raftlog.client.portal import SyncProxy, blocking
+from raftlog.client.producer import AsyncProducer
+from raftlog.client.receipts import BlockingPendingReceipt, OnAck, RecordFields
+from raftlog.client.transaction import AsyncTransaction, Outcome
+
+
+class Producer(SyncProxy[AsyncProducer]):
+    """Sends records in batches, from any thread. Made by ``client.producer(...)``, used as a ``with`` block.
+
+    Leaving the block flushes, and raises an ``ExceptionGroup`` of all failures. With a ``transactional_id``
+    all records are sent in a ``transaction()``.
+    """
+
+    flush = blocking(AsyncProducer.flush)
+    close = blocking(AsyncProducer.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._portal.call(lambda: self._core.__aexit__(kind, error, traceback))
+
+    def transaction(self) -> Transaction:
+        """The next transaction, as a ``with`` block. Raises ``RuntimeError`` while one is open."""
+        return Transaction(self._core.transaction(), self._portal)
+
+    def send(
+        self,
+        value: values.Value = None,
+        *,
+        key: values.Key = None,
+        topic: str | None = None,
+        partition: int | None = None,
+        headers: values.Headers | None = None,
+        tags: Sequence[str] = (),
+        timestamp: datetime | int | None = None,
+        on_ack: OnAck | None = None,
+    ) -> BlockingPendingReceipt:
+        """Send a record; waits while the buffer is full. The receipt is ``result()`` of the returned
+        object.
+        """
+        core = self._core
+        while True:
+            placed = core.append(value, key, topic, partition, headers, tags, timestamp, on_ack)
+            if placed is not None:
+                return BlockingPendingReceipt(*placed)
+            self._portal.call(lambda: core.make_ready(topic))
+
+
+class Transaction(SyncProxy[AsyncTransaction]):
+    """Made by ``producer.transaction()``, used as a ``with`` block. ``send`` may be called from any thread.
+
+    Leaving the block commits, and returns once readers see all records. Leaving it by an exception aborts. A
+    record that cannot be stored aborts it, too, and the block raises why.
+    """
+
+    commit = blocking(AsyncTransaction.commit)
+    abort = blocking(AsyncTransaction.abort)
+    prepare = blocking(AsyncTransaction.prepare)
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._core.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._portal.call(lambda: self._core.__aexit__(kind, error, traceback))
+
+    @property
+    def id(self) -> str:
+        """The id of this transaction, which ``client.transactions.describe`` takes."""
+        return self._core.id
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """``committed``, ``aborted``, ``prepared``; ``unknown`` after a commit without an answer.
+
+        None while the transaction is open.
+        """
+        return self._core.outcome
+
+    def send(
+        self, value: values.Value = None, *, topic: str | None = None, **fields: Unpack[RecordFields]
+    ) -> BlockingPendingReceipt:
+        """Add a record, as ``Producer.send`` does. Readers see it once the transaction is committed.
+
+        Raises what an earlier record has failed with: the transaction can only be aborted then.
+        """
+        self._core.check_open()
+        return Producer(self._core.records, self._portal).send(value, topic=topic, **fields)

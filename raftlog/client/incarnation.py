@@ -1,0 +1,160 @@
+"""One process's use of a transactional id: it opens transactions one after another, and ends each.
+
+Decides: which transaction comes next, and when this incarnation is over. Leaves to others: the records
+(``producer``), what the user is told (``transaction``), every outcome (brokers).
+
+The rules:
+
+1.  The first transaction opens the transactional id, which fences every earlier incarnation. The next ones
+    have the number that came with the outcome of the one before, and cost no request.
+2.  An end may be repeated, to any broker, so it is repeated until the outcome is known or the time is over.
+3.  No transaction begins before the outcome of the one before is known: the end is repeated first, as it was.
+4.  An incarnation that was fenced stays fenced: opening the id again would fence the process that has it now.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from raftlog.client.metadata import ATTEMPT_TIMEOUT_S
+from raftlog.client.receipts import own_copy
+from raftlog.client.session import Reply, Session
+from raftlog.errors import (
+    NotSent,
+    OutcomeForgotten,
+    ProducerFenced,
+    RaftlogError,
+    TransactionAborted,
+)
+from raftlog.wire import paths
+from raftlog.wire import transactions as wire
+from raftlog.wire.bodies import Request
+
+Ended = Literal["committed", "aborted"]
+
+
+class TransactionName(NamedTuple):
+    """One transaction: its id, and the producer that its batches have in their headers."""
+
+    id: str
+    producer_id: int
+    epoch: int
+
+    @classmethod
+    def parse(cls, text: str) -> TransactionName:
+        """Of an id such as ``copy-1@4711.0``, from a broker."""
+        producer_id, epoch = text.rpartition("@")[2].split(".")
+        return cls(text, int(producer_id), int(epoch))
+
+
+class Incarnation:
+    """``limit_s`` is how long one call may take with all its retries."""
+
+    def __init__(self, session: Session, name: str, *, timeout_ms: int, limit_s: float) -> None:
+        self._session = session
+        self._name = name
+        self._timeout_ms = timeout_ms
+        self._limit_s = limit_s
+        self._newest: TransactionName | None = None  # that has begun
+        self._next: TransactionName | None = None  # that may begin without a request
+        self._is_open = False
+        self._unanswered: bool | None = None  # whether the end without an outcome is a commit
+        self._fenced: ProducerFenced | None = None
+        self.is_closed = False
+
+    async def begin(self) -> TransactionName:
+        """The next transaction. Raises ``ProducerFenced`` for ever once another incarnation has the id."""
+        if self.is_closed:
+            raise NotSent("the producer is closed")
+        if self._fenced is not None:
+            raise own_copy(self._fenced)
+        if self._is_open:
+            raise RuntimeError(
+                f"{self._name} has a transaction open: end it first, or make another producer with another "
+                "transactional_id"
+            )
+        if self._newest is not None and self._unanswered is not None:
+            await self._resolve(self._newest, self._unanswered)
+        if self._next is None:
+            self._next = await self._open()
+        self._newest, self._next = self._next, None
+        self._is_open = True
+        return self._newest
+
+    async def end(self, one: TransactionName, *, is_commit: bool, limit_s: float | None = None) -> Ended:
+        """End a transaction, or ask for its outcome again. Raises the last error without an outcome."""
+        is_newest = one == self._newest
+        if is_newest:
+            self._is_open = False
+            self._unanswered = is_commit
+        template = paths.TRANSACTION_COMMIT if is_commit else paths.TRANSACTION_ABORT
+        try:
+            reply = await self._ask(paths.of_transaction(template, one.id), limit_s=limit_s)
+        except ProducerFenced as error:
+            if is_newest:
+                self._fenced = error
+            raise
+        ended = reply.read(wire.EndedBody)
+        if is_newest:
+            self._unanswered = None
+            self._next = None if ended.next_id is None else TransactionName.parse(ended.next_id)
+        return ended.outcome
+
+    async def prepare(self, one: TransactionName, timeout_ms: int) -> None:
+        """The transaction takes no more records; its outcome is that of its batch."""
+        body = wire.PrepareTransaction(timeout_ms)
+        await self._ask(paths.of_transaction(paths.TRANSACTION_PREPARE, one.id), body)
+        self._is_open = False
+        self._unanswered = True  # to commit it alone is refused as long as it is prepared
+
+    async def why_aborted(self, error: RaftlogError) -> RaftlogError:
+        """Why others have ended the newest transaction: another incarnation, or its time.
+
+        ``error`` where that cannot be found out.
+        """
+        if self._newest is None or self._next is None:
+            return error
+        try:
+            path = paths.of_transaction(paths.TRANSACTION, self._name)
+            newest = (await self._session.ask_any("GET", path)).read(wire.TransactionBody)
+        except RaftlogError:
+            return error
+        if newest.id != self._next.id:
+            self._fenced = ProducerFenced(
+                f"another incarnation has opened {self._name}; transaction {self._newest.id} is aborted",
+                current_epoch=newest.producer_epoch,
+            )
+            return own_copy(self._fenced)
+        return TransactionAborted(
+            f"transaction {self._newest.id} was aborted: its time of {self._timeout_ms / 1_000:g} s ran out, "
+            "or an operator aborted it; begin another, and repeat its work"
+        )
+
+    def forget(self) -> None:
+        """Open the transactional id again: brokers know it no longer, so no other incarnation has it."""
+        self._newest = self._next = self._unanswered = None
+
+    async def _resolve(self, one: TransactionName, is_commit: bool) -> None:
+        try:
+            await self.end(one, is_commit=is_commit)
+        except OutcomeForgotten:
+            self._unanswered = None  # opening the id after ``one`` is refused if another incarnation has it
+
+    async def _open(self) -> TransactionName:
+        after = None if self._newest is None else self._newest.id
+        body = wire.OpenTransaction(self._name, self._timeout_ms, after)
+        try:
+            opened = (await self._ask(paths.TRANSACTIONS, body)).read(wire.OpenedBody)
+        except ProducerFenced as error:
+            self._fenced = error
+            raise
+        return TransactionName(opened.id, opened.producer_id, opened.producer_epoch)
+
+    async def _ask(self, path: str, body: Request | None = None, *, limit_s: float | None = None) -> Reply:
+        return await self._session.ask_any(
+            "POST",
+            path,
+            body=body,
+            retry_timeout_s=self._limit_s if limit_s is None else limit_s,
+            attempt_timeout_s=ATTEMPT_TIMEOUT_S,
+        )

@@ -1,0 +1,179 @@
+"""A whole broker in the process of the test, on a disk in memory, and a proxy that loses answers.
+
+The broker advertises the address of the proxy, so every request of a client passes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+from aiohttp import web
+
+from api.app import RequestPipeline
+from api.broker import Broker, BrokerEnvironment
+from api.connections.listener import HttpListener
+from api.http.access import ALL
+from api.serving import services_of
+from api.settings import BrokerSettings, Groups, Limits, Peer, Timing, TransactionSettings
+from raftlog.clock import SystemClock
+from raftlog.storage.log_storage import DiskWork
+from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.types import NodeId
+from tests.helpers.loop_network import LoopNetwork
+
+TOPIC: Final = "orders"
+
+
+class Trouble(Enum):
+    """What happens to a request."""
+
+    LOST = auto()  # the broker never sees it
+    UNANSWERED = auto()  # it is carried out, and the answer is lost
+    DELAYED = auto()  # it is carried out after ``release``, although its client has gone
+
+
+@dataclass
+class WholeBroker:
+    """``troubles`` are of the next requests whose path has a part, in this order."""
+
+    url: str
+    broker: Broker
+    troubles: list[tuple[str, Trouble]] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)  # method and path
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+    delayed: list[asyncio.Task[aiohttp.ClientResponse]] = field(default_factory=list)
+    is_down: bool = False
+
+    def trouble(self, part: str, *troubles: Trouble) -> None:
+        """Of the next requests whose path contains ``part``."""
+        self.troubles += [(part, each) for each in troubles]
+
+    def counted(self, part: str) -> int:
+        """Requests whose path contains ``part``."""
+        return sum(part in one for one in self.requests)
+
+    def next_trouble(self, path: str) -> Trouble | None:
+        """The first one that is for this path; it happens once."""
+        if self.is_down:
+            return Trouble.LOST
+        for at, (part, trouble) in enumerate(self.troubles):
+            if part in path:
+                del self.troubles[at]
+                return trouble
+        return None
+
+
+@asynccontextmanager
+async def whole_broker(partitions: int = 2) -> AsyncIterator[WholeBroker]:
+    """A broker that has the topic ``orders``, for the time of the block."""
+    runner, site = web.AppRunner(app := web.Application(client_max_size=64 << 20), shutdown_timeout=0.1), None
+    async with aiohttp.ClientSession(auto_decompress=False) as session:
+        found: list[WholeBroker] = []
+        ports: list[int] = []
+
+        async def forward(request: web.Request) -> web.StreamResponse:
+            return await _forward(found[0], session, f"http://127.0.0.1:{ports[0]}", request)
+
+        app.router.add_route("*", "/{path:.*}", forward)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        broker = _broker(url)
+        found.append(WholeBroker(url, broker))
+        await broker.start()
+        listener = HttpListener(RequestPipeline(services_of(broker, random.Random(3))), shutdown_timeout_s=1.0)
+        await listener.start("127.0.0.1", 0)
+        ports.append(listener.port)
+        try:
+            body = {"name": TOPIC, "partitions": partitions, "replication_factor": 1}
+            async with session.post(f"{url}/v1/topics", json=body) as made:
+                assert made.status == 201, await made.text()
+            yield found[0]
+        finally:
+            for task in found[0].delayed:
+                task.cancel()
+            await runner.cleanup()
+            await listener.stop()
+            await broker.stop()
+
+
+async def _forward(
+    whole: WholeBroker, session: aiohttp.ClientSession, base: str, request: web.Request
+) -> web.StreamResponse:
+    body = await request.read()
+    trouble = whole.next_trouble(request.path)
+    whole.requests.append(f"{request.method} {request.path}")
+    sent = {name: value for name, value in request.headers.items() if name not in ("Host", "Content-Length")}
+    if trouble is Trouble.LOST:
+        return _dropped(request)
+
+    async def carried_out() -> aiohttp.ClientResponse:
+        if trouble is Trouble.DELAYED:
+            await whole.release.wait()
+        return await session.request(
+            request.method, base + request.raw_path, data=body or None, headers=sent, allow_redirects=False
+        )
+
+    if trouble is Trouble.DELAYED:
+        whole.delayed.append(asyncio.create_task(carried_out()))
+        return _dropped(request)
+    async with await carried_out() as answer:
+        data = await answer.read()
+    if trouble is Trouble.UNANSWERED:
+        return _dropped(request)
+    kept = {name: value for name, value in answer.headers.items() if name not in _OF_THE_HOP}
+    return web.Response(status=answer.status, body=data, headers=kept)
+
+
+_OF_THE_HOP: Final = ("Content-Length", "Transfer-Encoding", "Connection", "Date", "Server")
+
+
+def _dropped(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+def _broker(url: str) -> Broker:
+    settings = BrokerSettings(
+        broker_id=1,
+        cluster_id="c" * 32,
+        secret_file=Path("secret"),
+        data_directory=Path("/data"),
+        peers={1: Peer(port=9001)},
+        limits=Limits(disk_reserve_bytes=0),
+        groups=Groups(offsets_partitions=1),
+        transactions=TransactionSettings(partitions=1),
+        http={"allowed_hosts": [ALL]},
+        timing=Timing(tick_ms=5),
+    )
+    network = LoopNetwork(random.Random(1))
+    environment = BrokerEnvironment(
+        filesystem=FakeFilesystem(),
+        clock=SystemClock(),
+        transport=network.member(NodeId(1), [NodeId(1)]),
+        secret=b"of a cluster for tests, 32 bytes",
+        rng=random.Random(1),
+        run_syncs=_run_syncs,
+        on_fatal=_fail,
+    )
+    return Broker(settings, environment, "/data", url)
+
+
+async def _run_syncs(syncs: Sequence[DiskWork]) -> list[OSError | None]:
+    for sync in syncs:
+        sync.run()
+    return [None for _ in syncs]
+
+
+def _fail(error: BaseException) -> None:
+    raise error
