@@ -107,27 +107,25 @@ class Incarnation:
         self._is_open = False
         self._unanswered = True  # to commit it alone is refused as long as it is prepared
 
-    async def why_aborted(self, error: RaftlogError) -> RaftlogError:
+    async def why_aborted(self, one: TransactionName, error: RaftlogError) -> RaftlogError:
         """Why others have ended the newest transaction: another incarnation, or its time.
 
         ``error`` where that cannot be found out.
         """
-        if self._newest is None or self._next is None:
-            return error
+        path = paths.of_transaction(paths.TRANSACTION, self._name)
         try:
-            path = paths.of_transaction(paths.TRANSACTION, self._name)
             newest = (await self._session.ask_any("GET", path)).read(wire.TransactionBody)
         except RaftlogError:
             return error
-        if newest.id != self._next.id:
+        if _is_of_another(newest, one):
             self._fenced = ProducerFenced(
-                f"another incarnation has opened {self._name}; transaction {self._newest.id} is aborted",
+                f"another incarnation has opened {self._name}; transaction {one.id} is aborted",
                 current_epoch=newest.producer_epoch,
             )
             return own_copy(self._fenced)
         return TransactionAborted(
-            f"transaction {self._newest.id} was aborted: its time of {self._timeout_ms / 1_000:g} s ran out, "
-            "or an operator aborted it; begin another, and repeat its work"
+            f"transaction {one.id} was aborted: its time of {self._timeout_ms / 1_000:g} s ran out, or an "
+            "operator aborted it; begin another, and repeat its work"
         )
 
     def forget(self) -> None:
@@ -158,3 +156,14 @@ class Incarnation:
             retry_timeout_s=self._limit_s if limit_s is None else limit_s,
             attempt_timeout_s=ATTEMPT_TIMEOUT_S,
         )
+
+
+def _is_of_another(newest: wire.TransactionBody, one: TransactionName) -> bool:
+    """Whether another incarnation has opened the id since ``one`` began, its newest transaction here.
+
+    The end of ``one`` leaves the next epoch complete; an incarnation begins with that epoch, or with a later one.
+    """
+    found = newest.producer_id, newest.producer_epoch
+    if found == (one.producer_id, one.epoch):
+        return False
+    return found != (one.producer_id, one.epoch + 1) or newest.state != "complete"

@@ -117,6 +117,10 @@ class AsyncTransaction:
 
         After ``CommitUnknown`` it may be called again, to ask for the outcome again.
         """
+        if self._outcome == "committed":
+            return
+        if self._outcome in ("aborted", "prepared"):
+            raise RuntimeError(f"the transaction is {self._outcome}")
         if self._outcome is None:
             await self._flush()
         if await self._end(is_commit=True) == "aborted":
@@ -124,13 +128,15 @@ class AsyncTransaction:
                 f"transaction {self.id} was aborted: its time ran out, or somebody aborted it; nothing of it "
                 "is visible"
             )
-            raise await self._incarnation.why_aborted(error)
+            raise await self._incarnation.why_aborted(self._begun, error)
 
     async def abort(self) -> None:
         """Abort. After ``CommitUnknown`` this aborts what is not committed; ``outcome`` says which it is."""
+        if self._outcome == "committed":
+            raise RuntimeError("the transaction is committed")
         if self._outcome is None:
             await self._abandon()
-        else:
+        elif self._outcome != "aborted":
             await self._end(is_commit=False)
 
     async def prepare(self, timeout: Duration = "1h") -> str:
@@ -178,25 +184,23 @@ class AsyncTransaction:
             ) from error
         return self._outcome
 
-    async def _abandon(self, limit_s: float | None = None) -> bool:
-        """Abort what was never committed; whether a broker has confirmed it."""
+    async def _abandon(self, limit_s: float | None = None) -> None:
+        """Abort what was never committed."""
         self._outcome = "aborted"
         await self.records.close(0)
         try:
             await self._incarnation.end(self._begun, is_commit=False, limit_s=limit_s)
         except RaftlogError as error:
             _log.info("the abort of transaction %s was not confirmed: %s", self.id, error)
-            return False
-        return True
 
     async def _abandoned(self, failure: RaftlogError) -> RaftlogError:
         """Abort because of a record that was not stored; the error to raise.
 
         Nothing of the transaction will ever be visible, so this is never an unknown outcome.
         """
-        is_confirmed = await self._abandon()
+        await self._abandon()
         if isinstance(failure, ProducerFenced | TransactionAborted):
-            return await self._incarnation.why_aborted(failure) if is_confirmed else own_copy(failure)
+            return await self._incarnation.why_aborted(self._begun, own_copy(failure))
         if isinstance(failure, UnknownTransaction):
             self._incarnation.forget()
         if isinstance(failure, Unknown | OutOfOrderSequence):

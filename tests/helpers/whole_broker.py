@@ -6,6 +6,7 @@ The broker advertises the address of the proxy, so every request of a client pas
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -74,7 +75,8 @@ class WholeBroker:
 @asynccontextmanager
 async def whole_broker(partitions: int = 2) -> AsyncIterator[WholeBroker]:
     """A broker that has the topic ``orders``, for the time of the block."""
-    runner, site = web.AppRunner(app := web.Application(client_max_size=64 << 20), shutdown_timeout=0.1), None
+    app = web.Application(client_max_size=64 << 20)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     async with aiohttp.ClientSession(auto_decompress=False) as session:
         found: list[WholeBroker] = []
         ports: list[int] = []
@@ -95,8 +97,9 @@ async def whole_broker(partitions: int = 2) -> AsyncIterator[WholeBroker]:
         ports.append(listener.port)
         try:
             body = {"name": TOPIC, "partitions": partitions, "replication_factor": 1}
-            async with session.post(f"{url}/v1/topics", json=body) as made:
-                assert made.status == 201, await made.text()
+            async with asyncio.timeout(10):
+                while (await session.post(f"{url}/v1/topics", json=body)).status != 201:
+                    await asyncio.sleep(0.01)  # the broker is not registered yet
             yield found[0]
         finally:
             for task in found[0].delayed:
@@ -120,7 +123,11 @@ async def _forward(
         if trouble is Trouble.DELAYED:
             await whole.release.wait()
         return await session.request(
-            request.method, base + request.raw_path, data=body or None, headers=sent, allow_redirects=False
+            request.method,
+            base + request.raw_path,
+            data=io.BytesIO(body) if body else None,
+            headers=sent,
+            allow_redirects=False,
         )
 
     if trouble is Trouble.DELAYED:
