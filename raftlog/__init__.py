@@ -62,7 +62,9 @@ if TYPE_CHECKING:
         Transactions,
     )
     from raftlog.client.blocking_producer import Producer, Transaction
+    from raftlog.client.consumer.batches import MessageBatch
     from raftlog.client.consumer.faces import Consumer
+    from raftlog.client.consumer.options import Delivery
     from raftlog.client.dead_letters import DeadLetter
     from raftlog.client.messages import Chunk, Message
     from raftlog.client.receipts import BlockingPendingReceipt as PendingReceipt
@@ -81,6 +83,7 @@ __all__ = [
     "CorruptBatch",
     "DeadLetter",
     "DeadLetters",
+    "Delivery",
     "Draining",
     "Durability",
     "Groups",
@@ -88,6 +91,7 @@ __all__ = [
     "InvalidRequest",
     "LeadershipNotMoved",
     "Message",
+    "MessageBatch",
     "NoLeader",
     "NotEnoughReplicas",
     "NotLeader",
@@ -134,9 +138,11 @@ _OF_THE_CLIENT = {
     "Consumer": ("consumer.faces", "Consumer"),
     "DeadLetter": ("dead_letters", "DeadLetter"),
     "DeadLetters": ("blocking", "DeadLetters"),
+    "Delivery": ("consumer.options", "Delivery"),
     "Durability": ("receipts", "Durability"),
     "Groups": ("blocking", "Groups"),
     "Message": ("messages", "Message"),
+    "MessageBatch": ("consumer.batches", "MessageBatch"),
     "Partition": ("blocking", "Partition"),
     "PendingReceipt": ("receipts", "BlockingPendingReceipt"),
     "Producer": ("blocking_producer", "Producer"),

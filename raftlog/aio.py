@@ -3,6 +3,7 @@
 from raftlog.client.admin import AsyncCluster as Cluster
 from raftlog.client.admin import AsyncTopics as Topics
 from raftlog.client.client import AsyncClient as Client
+from raftlog.client.consumer.batches import AsyncMessageBatch as MessageBatch
 from raftlog.client.consumer.faces import AsyncConsumer as Consumer
 from raftlog.client.dead_letters import AsyncDeadLetters as DeadLetters
 from raftlog.client.groups import AsyncGroups as Groups
@@ -21,6 +22,7 @@ __all__ = [
     "Consumer",
     "DeadLetters",
     "Groups",
+    "MessageBatch",
     "Partition",
     "PendingReceipt",
     "Producer",

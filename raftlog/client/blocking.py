@@ -250,6 +250,7 @@ class Client(SyncProxy[AsyncClient]):
         commit_interval: Duration = "1s",
         max_records: int = 500,
         prefetch_bytes: int = 8 << 20,
+        transaction_timeout: Duration = "60s",
         key: Decoder | None = None,
         value: Decoder | None = None,
     ) -> Consumer:
@@ -259,9 +260,10 @@ class Client(SyncProxy[AsyncClient]):
         ``topics_refresh``. With ``assign=[("orders", 0)]`` these partitions are read without a membership,
         and nothing is committed if ``group`` is None.
 
-        ``delivery`` is ``at_least_once`` or ``at_most_once``. ``reset`` is where a partition without a
-        committed offset begins. ``strategies`` are names, or objects with ``name`` and ``assign``, and the
-        preferred one comes first.
+        ``delivery`` is ``at_least_once``, ``at_most_once`` or ``exactly_once``. The last hands out
+        ``batches()``; what is sent in the ``transaction()`` of a batch is committed together with its offset,
+        within ``transaction_timeout``. ``reset`` is where a partition without a committed offset begins.
+        ``strategies`` are names, or objects with ``name`` and ``assign``, and the preferred one comes first.
         ``member_id`` and ``instance_id`` (of a static member) are chosen by brokers unless given.
         """
         options = consumer_options(
@@ -279,6 +281,7 @@ class Client(SyncProxy[AsyncClient]):
             commit_interval=commit_interval,
             max_records=max_records,
             prefetch_bytes=prefetch_bytes,
+            transaction_timeout=transaction_timeout,
         )
 
         async def make() -> ConsumerCore:

@@ -69,6 +69,7 @@ class Transaction(SyncProxy[AsyncTransaction]):
     commit = blocking(AsyncTransaction.commit)
     abort = blocking(AsyncTransaction.abort)
     prepare = blocking(AsyncTransaction.prepare)
+    add_offsets = blocking(AsyncTransaction.add_offsets)
 
     def __enter__(self) -> Self:
         self._portal.call(self._core.__aenter__)

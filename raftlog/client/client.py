@@ -197,7 +197,12 @@ class AsyncClient:
         def open_partition(target: TopicPartition) -> AsyncPartition:
             return AsyncPartition(self._session, self._metadata, target.topic, target.partition, decoders)
 
-        core = ConsumerCore(self._session, options, open_partition, self.topics.list)
+        def make_producer(transactional_id: str) -> AsyncProducer:
+            return self.producer(
+                transactional_id=transactional_id, transaction_timeout=options.transaction_timeout
+            )
+
+        core = ConsumerCore(self._session, options, open_partition, self.topics.list, make_producer)
         self._consumers.append(core)
         core.start()
         return core
@@ -219,6 +224,7 @@ class AsyncClient:
         commit_interval: Duration = "1s",
         max_records: int = 500,
         prefetch_bytes: int = 8 << 20,
+        transaction_timeout: Duration = "60s",
         key: Decoder | None = None,
         value: Decoder | None = None,
     ) -> AsyncConsumer:
@@ -238,6 +244,7 @@ class AsyncClient:
             commit_interval=commit_interval,
             max_records=max_records,
             prefetch_bytes=prefetch_bytes,
+            transaction_timeout=transaction_timeout,
         )
         portal, second = await self._background()
 

@@ -14,6 +14,7 @@ The rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from raftlog.client.metadata import ATTEMPT_TIMEOUT_S
@@ -29,6 +30,7 @@ from raftlog.errors import (
 from raftlog.wire import paths
 from raftlog.wire import transactions as wire
 from raftlog.wire.bodies import Request
+from raftlog.wire.groups import AddOffsets, OffsetCommitBody
 
 Ended = Literal["committed", "aborted"]
 
@@ -81,6 +83,11 @@ class Incarnation:
         self._is_open = True
         return self._newest
 
+    async def open(self) -> None:
+        """Open the transactional id already now, which ends what an earlier incarnation has left open."""
+        if self._newest is None and self._next is None:
+            self._next = await self._open()
+
     async def end(self, one: TransactionName, *, is_commit: bool, limit_s: float | None = None) -> Ended:
         """End a transaction, or ask for its outcome again. Raises the last error without an outcome."""
         is_newest = one == self._newest
@@ -99,6 +106,23 @@ class Incarnation:
             self._unanswered = None
             self._next = None if ended.next_id is None else TransactionName.parse(ended.next_id)
         return ended.outcome
+
+    async def add_offsets(
+        self,
+        one: TransactionName,
+        group: str,
+        offsets: Mapping[tuple[str, int], int],
+        member_id: str | None,
+        generation: int,
+    ) -> None:
+        """Have the commit of the transaction commit these offsets, too. Raises what fences the member."""
+        body = AddOffsets(
+            group=group,
+            offsets=[OffsetCommitBody(topic, number, offset) for (topic, number), offset in offsets.items()],
+            member_id=member_id,
+            generation=generation,
+        )
+        await self._ask(paths.of_transaction(paths.TRANSACTION_ADD_OFFSETS, one.id), body)
 
     async def prepare(self, one: TransactionName, timeout_ms: int) -> None:
         """The transaction takes no more records; its outcome is that of its batch."""
@@ -161,7 +185,8 @@ class Incarnation:
 def _is_of_another(newest: wire.TransactionBody, one: TransactionName) -> bool:
     """Whether another incarnation has opened the id since ``one`` began, its newest transaction here.
 
-    The end of ``one`` leaves the next epoch complete; an incarnation begins with that epoch, or with a later one.
+    The end of ``one`` leaves the next epoch complete. Another incarnation begins with that epoch, or with a
+    later one.
     """
     found = newest.producer_id, newest.producer_epoch
     if found == (one.producer_id, one.epoch):

@@ -126,12 +126,17 @@ class AsyncProducer:
 
     def transaction(self) -> AsyncTransaction:
         """The next transaction, as an ``async with`` block. Raises ``RuntimeError`` while one is open."""
+        return AsyncTransaction(self.incarnation, self._in_transaction)
+
+    @property
+    def incarnation(self) -> Incarnation:
+        """The use of its transactional id. For the client only."""
         if self._incarnation is None:
             raise RuntimeError(
                 "this producer has no transactions: make it with transactional_id=..., one for each producer "
                 "that runs"
             )
-        return AsyncTransaction(self._incarnation, self._in_transaction)
+        return self._incarnation
 
     async def flush(self, timeout: Duration | None = None) -> None:
         """Send everything now and wait until every record has its outcome, good or bad.

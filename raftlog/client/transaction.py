@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
 
@@ -111,6 +111,25 @@ class AsyncTransaction:
         """
         self.check_open()
         return await self.records.send(value, topic=topic, **fields)
+
+    async def add_offsets(
+        self,
+        group: str,
+        offsets: Mapping[tuple[str, int], int],
+        *,
+        member_id: str | None = None,
+        generation: int = -1,
+    ) -> None:
+        """Commit these offsets of a group, by topic and partition, together with the records.
+
+        A member of the group names itself and its generation. Raises ``UnknownMember``, ``StaleGeneration``
+        or ``RebalanceInProgress`` when it has lost its partitions: leave the block, which aborts.
+        """
+        self.check_open()
+        try:
+            await self._incarnation.add_offsets(self._begun, group, offsets, member_id, generation)
+        except (ProducerFenced, TransactionAborted, UnknownTransaction) as error:
+            raise await self._abandoned(error) from error
 
     async def commit(self) -> None:
         """Commit, and return once readers see all records. The end of the block calls this.

@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from api.app import RequestPipeline
@@ -23,7 +24,7 @@ from api.broker import Broker, BrokerEnvironment
 from api.connections.listener import HttpListener
 from api.http.access import ALL
 from api.serving import services_of
-from api.settings import BrokerSettings, Groups, Limits, Peer, Timing, TransactionSettings
+from api.settings import BrokerSettings, Groups, HttpSettings, Limits, Peer, Timing, TransactionSettings
 from raftlog.clock import SystemClock
 from raftlog.storage.log_storage import DiskWork
 from raftlog.testing.fake_filesystem import FakeFilesystem
@@ -92,7 +93,8 @@ async def whole_broker(partitions: int = 2) -> AsyncIterator[WholeBroker]:
         broker = _broker(url)
         found.append(WholeBroker(url, broker))
         await broker.start()
-        listener = HttpListener(RequestPipeline(services_of(broker, random.Random(3))), shutdown_timeout_s=1.0)
+        services = services_of(broker, random.Random(3))
+        listener = HttpListener(RequestPipeline(services), shutdown_timeout_s=1.0)
         await listener.start("127.0.0.1", 0)
         ports.append(listener.port)
         try:
@@ -107,6 +109,13 @@ async def whole_broker(partitions: int = 2) -> AsyncIterator[WholeBroker]:
             await runner.cleanup()
             await listener.stop()
             await broker.stop()
+
+
+@contextmanager
+def ended_by(*kinds: type[BaseException]) -> Iterator[pytest.ExceptionInfo[BaseException]]:
+    """A transaction whose block raises one of these."""
+    with pytest.raises(kinds) as caught:
+        yield caught
 
 
 async def _forward(
@@ -160,7 +169,7 @@ def _broker(url: str) -> Broker:
         limits=Limits(disk_reserve_bytes=0),
         groups=Groups(offsets_partitions=1),
         transactions=TransactionSettings(partitions=1),
-        http={"allowed_hosts": [ALL]},
+        http=HttpSettings(allowed_hosts=(ALL,)),
         timing=Timing(tick_ms=5),
     )
     network = LoopNetwork(random.Random(1))

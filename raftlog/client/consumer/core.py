@@ -4,9 +4,11 @@ Decides: what is handed out when, what is committed, and what a rebalance waits 
 client's loop, but for ``acknowledge`` and ``is_handling``, which the user's thread calls.
 
 ``at_least_once`` commits acknowledged records: every ``commit_interval``, before each rebalance and at the
-end. ``at_most_once`` commits records before it hands them out. A rebalance waits for the record that is
-being handled, for up to half of ``rebalance_timeout``, while heartbeats go on. Records that were handed out
-and not begun are dropped, since the next owner gets them.
+end. ``at_most_once`` commits records before it hands them out. ``exactly_once`` commits nothing here: each
+batch has a transaction, which commits its offset. Without that commit the batch is read again.
+
+A rebalance waits for the record that is being handled, for up to half of ``rebalance_timeout``, while
+heartbeats go on. Records that were handed out and not begun are dropped, since the next owner gets them.
 """
 
 from __future__ import annotations
@@ -14,19 +16,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
 
 from raftlog.client.consumer.fetching import Fetching, OpenPartition
 from raftlog.client.consumer.membership import COOPERATIVE, Membership
-from raftlog.client.consumer.options import ConsumerOptions
+from raftlog.client.consumer.options import ConsumerOptions, Delivery, transactional_id_of
 from raftlog.client.consumer.subscription import ListTopics, Subscription
 from raftlog.client.messages import Message
 from raftlog.client.partition import Position
+from raftlog.client.producer import AsyncProducer
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Session
 from raftlog.errors import (
     NotSent,
+    OffsetsPending,
     RaftlogError,
     RebalanceInProgress,
     StaleGeneration,
@@ -50,6 +54,7 @@ class ConsumerCore:
         options: ConsumerOptions,
         open_partition: OpenPartition,
         list_topics: ListTopics,
+        make_producer: Callable[[str], AsyncProducer],
     ) -> None:
         self.options = options
         self.epoch = 0
@@ -67,6 +72,11 @@ class ConsumerCore:
         self._acknowledged: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
         self._rewound: set[TopicPartition] = set()
+        self._producer: AsyncProducer | None = None
+        if options.is_exactly_once:
+            member = options.instance_id or self._member.member_id
+            self._producer = make_producer(transactional_id_of(options.group, member))
+        self._uncommitted: set[TopicPartition] = set()  # whose newest transaction is not committed
         self._assignment: frozenset[TopicPartition] = frozenset()
         self._is_assigned = asyncio.Event()
         self._committing = asyncio.Lock()
@@ -93,6 +103,13 @@ class ConsumerCore:
         """Whether it knows its partitions; not while a rebalance is under way."""
         return self._is_assigned.is_set()
 
+    @property
+    def producer(self) -> AsyncProducer:
+        """The producer of its transactions. Raises ``RuntimeError`` unless ``exactly_once``."""
+        if self._producer is None:
+            raise RuntimeError("batches have transactions only in a consumer with delivery='exactly_once'")
+        return self._producer
+
     def start(self) -> None:
         """Join in the background, or read the assigned partitions."""
         if not self._tasks:
@@ -110,7 +127,9 @@ class ConsumerCore:
         while True:
             left_s = deadline - asyncio.get_running_loop().time()
             await self._until_assigned(left_s)
-            messages = await self._fetching.take(count_max, max(0.0, left_s)) if self._assignment else []
+            messages: list[Message] = []
+            if self._assignment and await self._rewind():
+                messages = await self._fetching.take(count_max, max(0.0, left_s))
             epoch = self.epoch  # of now: the wait may have been longer than a rebalance
             if self._failure is not None:
                 raise self._failure
@@ -150,7 +169,7 @@ class ConsumerCore:
 
     async def _may_hand_out(self, messages: list[Message]) -> bool:
         """At most once: committed before; a member that is fenced hands out nothing."""
-        if self.options.delivery != "at_most_once":
+        if self.options.delivery is not Delivery.AT_MOST_ONCE:
             return True
         newest = messages[-1]
         self.acknowledge(newest)
@@ -172,6 +191,39 @@ class ConsumerCore:
             self._committed.update(wanted)
             self._rewound -= wanted.keys()
 
+    # Transactions.
+
+    def note_begun(self, target: TopicPartition, epoch: int) -> None:
+        """A transaction of records of this partition has begun."""
+        if epoch == self.epoch:
+            self._uncommitted.add(target)
+
+    def note_committed(self, target: TopicPartition, epoch: int) -> None:
+        """It is committed, with its offset."""
+        if epoch == self.epoch:
+            self._uncommitted.discard(target)
+
+    async def _rewind(self) -> bool:
+        """Continue at the committed offsets where a transaction was not committed. False to try again."""
+        if not self._uncommitted:
+            return True
+        epoch = self.epoch
+        try:
+            committed = await self._member.committed()
+            positions = {
+                target: committed[target] if target in committed else await self._first(target)
+                for target in self._uncommitted & self._assignment
+            }
+        except RaftlogError as error:
+            _log.info("member %s waits for committed offsets: %s", self.member_id, error)
+            await asyncio.sleep(pause_s(error, 3, self._session.rng))
+            return False
+        if epoch == self.epoch:
+            for target in positions.keys() & self._fetching.positions.keys():
+                await self._fetching.seek(target, positions[target])
+            self._uncommitted.clear()
+        return epoch == self.epoch
+
     # Positions.
 
     async def seek(self, target: TopicPartition, position: Position) -> None:
@@ -181,9 +233,13 @@ class ConsumerCore:
         offset = position if type(position) is int and position >= 0 else None
         if offset is None:
             offset = await self._open_partition(target).offsets(position)
+        if self.options.is_exactly_once:  # at once: a later commit would set transactions back
+            await self._member.commit({target: offset}, {}, rewinds=True)
+            self._uncommitted.discard(target)
+        else:
+            self._rewound.add(target)
+            self._acknowledged[target] = offset
         self.epoch += 1  # records that were handed out are from elsewhere
-        self._rewound.add(target)
-        self._acknowledged[target] = offset
         await self._fetching.seek(target, offset)
 
     def pause(self, targets: Collection[TopicPartition], *, is_paused: bool) -> None:
@@ -213,6 +269,8 @@ class ConsumerCore:
         if not self.options.assigned:
             with contextlib.suppress(RaftlogError):
                 await self._member.leave()  # also where a join is under way
+        if self._producer is not None:
+            await self._producer.close(0)
         self._assignment = frozenset()
         self.epoch += 1
         self._failure = self._failure or NotSent("the consumer is closed")
@@ -225,6 +283,8 @@ class ConsumerCore:
         attempts = 0
         while True:
             try:
+                if self._producer is not None:
+                    await self._producer.incarnation.open()
                 if not await self._subscription.look():
                     await asyncio.sleep(self.options.topics_refresh_s)
                     continue
@@ -267,12 +327,15 @@ class ConsumerCore:
         return True
 
     async def _assign(self, assignment: frozenset[TopicPartition]) -> None:
-        committed = await self._member.committed() if assignment and self.options.group else {}
+        committed = await self._start_positions() if assignment and self.options.group else {}
+        if committed is None:
+            return
         positions = {target: offset for target, offset in committed.items() if target in assignment}
         begins = {target: await self._first(target) for target in assignment - positions.keys()}
         self._assignment = assignment
         self._acknowledged, self._committed = {}, dict(positions)
         self._rewound.clear()
+        self._uncommitted.clear()
         if begins and self.options.reset == "latest" and self.options.group:  # the end of now: it would move
             async with self._committing:
                 await self._commit(begins)
@@ -285,6 +348,18 @@ class ConsumerCore:
             len(assignment),
             self.generation,
         )
+
+    async def _start_positions(self) -> dict[TopicPartition, int] | None:
+        """The committed offsets, once no transaction may change them. None if the member must join again."""
+        while True:
+            try:
+                return await self._member.committed()
+            except OffsetsPending as error:
+                if self.options.assigned:
+                    raise
+                _log.info("member %s waits for the end of a transaction: %s", self.member_id, error)
+                if await self._member.heartbeat(wait_ms=0):
+                    return None
 
     async def _first(self, target: TopicPartition) -> int:
         return await self._open_partition(target).offsets(self.options.reset)

@@ -6,7 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from types import TracebackType
 from typing import Self
 
+from raftlog.client.consumer.batch_transaction import BatchTransactionCore
+from raftlog.client.consumer.batches import AsyncMessageBatch, MessageBatch
 from raftlog.client.consumer.core import ConsumerCore
+from raftlog.client.consumer.options import Delivery
 from raftlog.client.messages import Message
 from raftlog.client.options import Duration, positive, seconds
 from raftlog.client.partition import Position
@@ -41,19 +44,20 @@ class _Handed:
             return self._last
         return None
 
-    def batch(self) -> list[Message]:
-        """All at once."""
+    def batch(self) -> tuple[list[Message], BatchTransactionCore] | None:
+        """All at once, and their transaction, which has not begun."""
         self.done()
         messages, self._messages = self._messages[::-1], []
-        if messages and self._epoch == self._core.epoch:
-            self._core.is_handling = True
-            self._last = messages[-1]
-            return messages
-        return []
+        generation = self._core.generation  # of this epoch, which ends before the next generation begins
+        if not messages or self._epoch != self._core.epoch:
+            return None
+        self._core.is_handling = True
+        self._last = messages[-1]
+        return messages, BatchTransactionCore(self._core, self._epoch, generation, messages[-1])
 
     def done(self) -> None:
         """What was handed out last is processed."""
-        if self._last is not None and self._core.options.delivery == "at_least_once":
+        if self._last is not None and self._core.options.delivery is Delivery.AT_LEAST_ONCE:
             self._core.acknowledge(self._last)
         self._last = None
         self._core.is_handling = False
@@ -96,6 +100,11 @@ class _Face:
     def lag(self) -> dict[TopicPartition, int]:
         """Records behind the end of each partition, as last seen."""
         return self._core.lag()
+
+    def _check_single(self) -> None:
+        """Raise for single records, which have no transaction."""
+        if self._core.options.is_exactly_once:
+            raise RuntimeError("exactly once hands out batches: iterate over batches(), not over records")
 
     def _take(
         self, max_records: int | None, wait: Duration
@@ -143,21 +152,25 @@ class Consumer(_Face):
 
     def poll(self, wait: Duration = "1s") -> Message | None:
         """The next record, or None if none comes within ``wait``. Acknowledges the one before."""
+        self._check_single()
         message = self._handed.next()
         if message is None:
             self._handed.put(*self._portal.call(self._take(None, wait)))
             message = self._handed.next()
         return message
 
-    def batches(self, max_records: int | None = None, wait: Duration = "1s") -> Iterator[list[Message]]:
-        """Lists of records of one partition each, without end. Each acknowledges the one before."""
+    def batches(self, max_records: int | None = None, wait: Duration = "1s") -> Iterator[MessageBatch]:
+        """Lists of records of one partition each, without end. Each acknowledges the one before.
+
+        Exactly once acknowledges nothing: ``with batch.transaction() as tx`` handles a batch.
+        """
         take = self._take(max_records, wait)
         while True:
             self._handed.done()
             self._handed.put(*self._portal.call(take))
             batch = self._handed.batch()
-            if batch:
-                yield batch
+            if batch is not None:
+                yield MessageBatch(*batch, self._portal)
 
     def commit(self) -> None:
         """Commit everything up to the record that was handed out last, that one included.
@@ -210,6 +223,7 @@ class AsyncConsumer(_Face):
 
     async def poll(self, wait: Duration = "1s") -> Message | None:
         """The next record, or None if none comes within ``wait``. Acknowledges the one before."""
+        self._check_single()
         message = self._handed.next()
         if message is None:
             self._handed.put(*await self._portal.awaited(self._take(None, wait)))
@@ -218,15 +232,18 @@ class AsyncConsumer(_Face):
 
     async def batches(
         self, max_records: int | None = None, wait: Duration = "1s"
-    ) -> AsyncIterator[list[Message]]:
-        """Lists of records of one partition each, without end. Each acknowledges the one before."""
+    ) -> AsyncIterator[AsyncMessageBatch]:
+        """Lists of records of one partition each, without end. Each acknowledges the one before.
+
+        Exactly once acknowledges nothing: ``async with batch.transaction() as tx`` handles a batch.
+        """
         take = self._take(max_records, wait)
         while True:
             self._handed.done()
             self._handed.put(*await self._portal.awaited(take))
             batch = self._handed.batch()
-            if batch:
-                yield batch
+            if batch is not None:
+                yield AsyncMessageBatch(*batch, self._portal)
 
     async def commit(self) -> None:
         """Commit everything up to the record that was handed out last, that one included.

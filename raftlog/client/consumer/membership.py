@@ -47,9 +47,10 @@ class Membership:
         reply = await self._session.ask_any("POST", path, body=body, attempt_timeout_s=PARK_S)
         return _targets(reply.read(wire.SyncedBody).assignment)
 
-    async def heartbeat(self) -> bool:
-        """Whether the member must join again. The response may wait for a third of the session."""
-        wait_ms = self._options.session_timeout_ms // HEARTBEATS_PER_SESSION
+    async def heartbeat(self, wait_ms: int | None = None) -> bool:
+        """Whether the member must join again. The response may wait: a third of the session by default."""
+        if wait_ms is None:
+            wait_ms = self._options.session_timeout_ms // HEARTBEATS_PER_SESSION
         path = f"{self._path(paths.GROUP_HEARTBEAT)}?wait={wait_ms}ms"
         body = wire.HeartbeatGroup(generation=self.generation)
         reply = await self._session.ask_any(
@@ -61,18 +62,21 @@ class Membership:
         """The committed offsets of the group; none of a group that does not exist yet.
 
         Raises ``OffsetsPending`` while an open transaction may still commit an offset of this member's
-        partitions: the input of its predecessor would be processed twice.
+        partitions: the input of its predecessor would be processed twice. It takes a third of the session at
+        most, so that a member can heartbeat meanwhile.
         """
         path = paths.of_group(paths.GROUP_OFFSETS, self._options.group) + "?lag=false&stable=true"
         if not self._options.assigned:
             path += f"&member_id={quote(self.member_id, safe='')}"
         try:
-            found = (await self._session.ask_any("GET", path)).read(wire.GroupOffsetList)
+            limit_s = self._options.session_timeout_ms / 1_000 / HEARTBEATS_PER_SESSION
+            reply = await self._session.ask_any("GET", path, retry_timeout_s=limit_s)
         except UnknownGroup:
             if not self._options.assigned:
                 raise  # this member's generation has ended
             return {}
-        return {TopicPartition(item.topic, item.partition): item.committed_offset for item in found.items}
+        items = reply.read(wire.GroupOffsetList).items
+        return {TopicPartition(item.topic, item.partition): item.committed_offset for item in items}
 
     async def commit(
         self, offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int], *, rewinds: bool

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,12 +14,19 @@ from raftlog.assignors.values import Assignor
 from raftlog.client.options import Duration, milliseconds, positive, positive_seconds
 from raftlog.types import TopicPartition
 
-Delivery = Literal["at_least_once", "at_most_once"]
 Reset = Literal["earliest", "latest"]
 TopicNames = Sequence[str] | str | re.Pattern[str]
 """Names, or a pattern that whole names match."""
-DELIVERIES: Final = ("at_least_once", "at_most_once")
 RESETS: Final = ("earliest", "latest")
+TRANSACTIONAL_ID_MAX: Final = 249
+
+
+class Delivery(enum.StrEnum):
+    """How often a record is handled. The texts may be used as well."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+    EXACTLY_ONCE = "exactly_once"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +52,12 @@ class ConsumerOptions:
     commit_interval_s: float
     max_records: int
     prefetch_bytes: int
+    transaction_timeout: Duration
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether offsets are committed in transactions only."""
+        return self.delivery is Delivery.EXACTLY_ONCE
 
 
 def consumer_options(
@@ -61,6 +76,7 @@ def consumer_options(
     commit_interval: Duration = "1s",
     max_records: int = 500,
     prefetch_bytes: int = 8 << 20,
+    transaction_timeout: Duration = "60s",
 ) -> ConsumerOptions:
     """Check the options. Raises ``ValueError`` and ``TypeError`` that name the option and its choices."""
     names, pattern = _subscription(topics)
@@ -70,10 +86,12 @@ def consumer_options(
             f"topics is {topics!r} and assign is {assign!r}; give either the topics of a group, or "
             "partitions such as assign=[('orders', 0)]"
         )
-    if not group and (not assigned or delivery == "at_most_once"):
+    if delivery not in [*Delivery]:
+        raise ValueError(f"delivery is {delivery!r}; choose {', '.join(repr(str(one)) for one in Delivery)}")
+    if not group and (not assigned or delivery != Delivery.AT_LEAST_ONCE):
         raise ValueError("group is missing; only a consumer with assign, at least once, can do without")
-    if delivery not in DELIVERIES:
-        raise ValueError(f"delivery is {delivery!r}; choose {' or '.join(map(repr, DELIVERIES))}")
+    if assigned and delivery == Delivery.EXACTLY_ONCE:
+        raise ValueError("assign: exactly once needs a group that fences its former members; give topics")
     if reset not in RESETS:
         raise ValueError(f"reset is {reset!r}; choose {' or '.join(map(repr, RESETS))}")
     own = {each.name: each for each in strategies if not isinstance(each, str)}
@@ -90,7 +108,7 @@ def consumer_options(
         pattern=pattern,
         assigned=assigned,
         topics_refresh_s=positive_seconds("topics_refresh", topics_refresh),
-        delivery="at_most_once" if delivery == "at_most_once" else "at_least_once",
+        delivery=Delivery(delivery),
         reset="latest" if reset == "latest" else "earliest",
         strategies=words,
         assignors=own,
@@ -101,7 +119,16 @@ def consumer_options(
         commit_interval_s=positive_seconds("commit_interval", commit_interval),
         max_records=positive("max_records", max_records),
         prefetch_bytes=positive("prefetch_bytes", prefetch_bytes),
+        transaction_timeout=transaction_timeout,
     )
+
+
+def transactional_id_of(group: str, member: str) -> str:
+    """Of one member of a group. No name has a ``~``, so no two members share one."""
+    made = f"{group}~consumer~{member}"
+    if len(made) <= TRANSACTIONAL_ID_MAX:
+        return made
+    return f"{group[:128]}~consumer~{hashlib.sha256(made.encode()).hexdigest()}"
 
 
 def _subscription(topics: TopicNames) -> tuple[tuple[str, ...], re.Pattern[str] | None]:

@@ -117,6 +117,8 @@ def worker_options(
         raise ValueError(
             "delivery is 'at_most_once', so a record that fails is lost: leave out retry and dead_letter"
         )
+    if consumer.get("delivery") == "exactly_once":
+        raise ValueError("delivery is 'exactly_once'; use the batches of client.consumer(...), not a worker")
     again = [retry_topic(name, group) for name in names] if puts_aside else []
     return WorkerOptions(
         topics=names,

@@ -1,0 +1,119 @@
+"""The transaction of one batch: its offset, and what the user makes of its records, or neither.
+
+Decides: what is committed together, and what a member that has lost its partitions does. Leaves to others:
+transactions (``raftlog.client.transaction``), reading the records again (``core``). On the client's loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+
+from raftlog.client import values
+from raftlog.client.consumer.core import FENCED, ConsumerCore
+from raftlog.client.messages import Message
+from raftlog.client.producer import AsyncProducer
+from raftlog.client.receipts import RecordFields
+from raftlog.client.transaction import AsyncTransaction, Outcome
+from raftlog.types import TopicPartition
+
+_log = logging.getLogger("raftlog.client")
+
+
+class BatchTransactionCore:
+    """``generation`` is that in which the batch was handed out, and ``last`` its last record."""
+
+    def __init__(self, core: ConsumerCore, epoch: int, generation: int, last: Message) -> None:
+        self._core = core
+        self._epoch = epoch
+        self._generation = generation
+        self._target = TopicPartition(last.topic, last.partition)
+        self._next_offset = last.offset + 1
+        self._transaction: AsyncTransaction | None = None
+
+    @property
+    def transaction(self) -> AsyncTransaction:
+        """The open or ended transaction."""
+        assert self._transaction is not None, "the transaction has not begun: use it as a with block"
+        return self._transaction
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """See ``AsyncTransaction.outcome``."""
+        return self.transaction.outcome
+
+    def producer(self) -> AsyncProducer:
+        """The producer of its records. Raises unless records may be added."""
+        self.transaction.check_open()
+        return self.transaction.records
+
+    async def begin(self) -> None:
+        """Begin, or begin again after an abort. Raises ``RuntimeError`` once the batch is committed."""
+        if self._transaction is not None and self._transaction.outcome == "committed":
+            raise RuntimeError("the batch is committed already; take the next one")
+        self._core.note_begun(self._target, self._epoch)
+        self._transaction = self._core.producer.transaction()
+        await self._transaction.__aenter__()
+
+    async def end(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Commit with the offset behind the batch, or abort, after which its records are handed out again.
+
+        Members that have lost the partition abort, and raise nothing: others have its records.
+        """
+        transaction = self.transaction
+        if error is None and transaction.outcome is None and not await self._add_offset():
+            return
+        await transaction.__aexit__(kind, error, traceback)
+        if transaction.outcome == "committed":
+            self._core.note_committed(self._target, self._epoch)
+
+    async def _add_offset(self) -> bool:
+        """Whether this member still has the partition."""
+        core, transaction = self._core, self.transaction
+        offsets = {(self._target.topic, self._target.partition): self._next_offset}
+        try:
+            await transaction.add_offsets(
+                core.options.group, offsets, member_id=core.member_id, generation=self._generation
+            )
+        except FENCED as error:
+            _log.info("the transaction of records of %s is aborted: %s", self._target, error)
+            await transaction.abort()
+            return False
+        except BaseException as error:
+            await transaction.__aexit__(type(error), error, None)
+            raise
+        return True
+
+
+class BatchRecords:
+    """What is sent in the transaction of a batch, for both clients."""
+
+    def __init__(self, core: BatchTransactionCore) -> None:
+        self._core = core
+
+    @property
+    def id(self) -> str:
+        """The id of this transaction, which ``client.transactions.describe`` takes."""
+        return self._core.transaction.id
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """``committed``, ``aborted``, or ``unknown`` after a commit without an answer. None while open."""
+        return self._core.outcome
+
+    def _append(self, topic: str, value: values.Value, fields: RecordFields) -> AsyncProducer | None:
+        """Append a record; the producer that has to be made ready first, if it has no room for it."""
+        producer = self._core.producer()
+        placed = producer.append(
+            value,
+            fields.get("key"),
+            topic,
+            fields.get("partition"),
+            fields.get("headers"),
+            fields.get("tags", ()),
+            fields.get("timestamp"),
+            fields.get("on_ack"),
+        )
+        return producer if placed is None else None
