@@ -205,7 +205,6 @@ class Pipeline:
         return (
             isinstance(first.failure, OutOfOrderSequence | ProducerFenced)
             and self._retries
-            and not self._in_transaction
             and not first.may_be_written
             and first.renumbered < _RENUMBERINGS_MAX
         )

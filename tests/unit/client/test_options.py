@@ -89,11 +89,20 @@ def test_presets_are_small_and_quick_or_large_and_patient_and_yield_to_what_is_s
         ("batch_bytes", "1MB", "from 1"),
         ("buffer_bytes", 1.5, "from 1"),
         ("delivery_timeout", 0, "greater than 0"),
+        ("transactional_id", "copy 1", "A-Z"),
+        ("transactional_id", "x" * 250, "249"),
     ],
 )
 def test_an_unknown_value_is_refused_with_the_choices(option: str, value: object, choices: str) -> None:
     with pytest.raises(ValueError, match=f"{option} is .*{choices}"):
         producer_options(**{option: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", [{"acks": 1}, {"acks": 0}, {"idempotent": False}])
+def test_a_transaction_stores_each_record_once_and_committed(option: dict[str, object]) -> None:
+    # requirement: D3
+    with pytest.raises(ValueError, match=f"{next(iter(option))} is"):
+        producer_options(transactional_id="copy-1", **option)  # type: ignore[arg-type]
 
 
 def test_an_unknown_option_is_a_type_error() -> None:

@@ -275,3 +275,29 @@ def test_whatever_is_lost_refused_or_overtaken_batches_are_written_once_and_in_o
     assert set(acked) | set(lost) == set(source.batches)
     assert not set(acked) & set(lost)
     assert not any(error.is_definite for batch, error in lost.items() if batch in log.written)
+
+
+# requirement: D3
+def test_a_failed_batch_of_a_transaction_fails_those_behind_it() -> None:
+    pipeline, source = Pipeline(transaction_epoch=7), Source(4)
+    (first,) = send_all(pipeline, source)
+    pipeline.delivered(first)
+    second, third, fourth = send_all(pipeline, source)
+    pipeline.failed(second, RecordTooLarge())
+    pipeline.failed(third, ConnectionLost())
+    pipeline.delivered(fourth)
+    decision = pipeline.settle(0.0)
+    assert [batch for batch, _ in decision.given_up] == source.batches[1:3]
+    assert [type(error) for _, error in decision.given_up] == [RecordTooLarge, ConnectionLost]
+    assert pipeline.is_idle
+    assert pipeline.epoch == 7
+
+
+# requirement: D3
+@pytest.mark.parametrize("error", [ProducerFenced(), OutOfOrderSequence()])
+def test_a_batch_of_a_transaction_keeps_its_number(error: RaftlogError) -> None:
+    pipeline, source = Pipeline(transaction_epoch=7), Source(1)
+    (only,) = send_all(pipeline, source)
+    pipeline.failed(only, error)
+    assert pipeline.settle(0.0).given_up == [(only.batch, error)]
+    assert pipeline.epoch == 7

@@ -285,6 +285,20 @@ async def test_an_idle_zombie_is_fenced_by_its_next_transaction(writes: bool) ->
 
 
 # requirement: D3
+@in_real_time
+async def test_a_process_that_is_fenced_before_its_first_record_knows() -> None:
+    async with connected() as (_, client):
+        zombie, after = producer(client), producer(client)
+        await write(zombie, 1)
+        async with after.transaction() as other:
+            with ended_by(ProducerFenced):
+                async with zombie.transaction() as tx:
+                    await tx.send("2", partition=0)
+            await other.send("3", partition=0)
+        assert await visible(client) == [[1, 3], [1]]
+
+
+# requirement: D3
 @pytest.mark.parametrize("writes_late", [True, False])
 @in_real_time
 async def test_a_transaction_that_exceeds_its_time_may_be_repeated(writes_late: bool) -> None:
