@@ -88,12 +88,16 @@ class Incarnation:
         if self._newest is None and self._next is None:
             self._next = await self._open()
 
-    async def end(self, one: TransactionName, *, is_commit: bool, limit_s: float | None = None) -> Ended:
-        """End a transaction, or ask for its outcome again. Raises the last error without an outcome."""
-        is_newest = one == self._newest
-        if is_newest:
+    def begin_end(self, one: TransactionName, *, is_commit: bool) -> None:
+        """The transaction takes no more records, and has no outcome yet."""
+        if one == self._newest:
             self._is_open = False
             self._unanswered = is_commit
+
+    async def end(self, one: TransactionName, *, is_commit: bool, limit_s: float | None = None) -> Ended:
+        """End a transaction, or ask for its outcome again. Raises the last error without an outcome."""
+        self.begin_end(one, is_commit=is_commit)
+        is_newest = one == self._newest
         template = paths.TRANSACTION_COMMIT if is_commit else paths.TRANSACTION_ABORT
         try:
             reply = await self._ask(paths.of_transaction(template, one.id), limit_s=limit_s)

@@ -69,7 +69,12 @@ class AsyncTransaction:
         if self._outcome is not None:
             return
         if error is None:
-            await self.commit()
+            try:
+                await self.commit()
+            except asyncio.CancelledError:
+                if self._outcome is None:
+                    await self._abandon(HURRIED_ABORT_S)
+                raise
         elif isinstance(error, RaftlogError) and self.records.failure is not None:
             raise await self._abandoned(self.records.failure) from error
         else:
@@ -206,6 +211,7 @@ class AsyncTransaction:
     async def _abandon(self, limit_s: float | None = None) -> None:
         """Abort what was never committed."""
         self._outcome = "aborted"
+        self._incarnation.begin_end(self._begun, is_commit=False)  # also if this is cancelled now
         await self.records.close(0)
         try:
             await self._incarnation.end(self._begun, is_commit=False, limit_s=limit_s)

@@ -100,6 +100,13 @@ TRANSACTION_CLIENT = (
         _seen_by(_TRANSACTIONS, "an_exception_aborts_and_the_next_transaction_goes_on"),
     ),
     _mutant(
+        "a block that is cancelled at its end leaves its transaction open",
+        _TRANSACTION + "__aexit__",
+        "if self._outcome is None:",
+        "if False:",
+        _seen_by(_TRANSACTIONS, "a_block_that_is_cancelled_at_its_end_leaves_no_transaction_open"),
+    ),
+    _mutant(
         "a commit without an answer is not unknown",
         _TRANSACTION + "_end",
         "if not error.retryable:",

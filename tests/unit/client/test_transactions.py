@@ -131,6 +131,25 @@ async def test_a_cancelled_block_aborts() -> None:
 
 
 # requirement: D3
+@in_real_time
+async def test_a_block_that_is_cancelled_at_its_end_leaves_no_transaction_open() -> None:
+    async with connected() as (broker, client):
+        incarnation = producer(client)
+        for part, found in ((RECORDS, [3]), (COMMIT, [3, 2, 3])):
+            asked = broker.counted(part)
+            broker.trouble(part, *[Trouble.LOST] * 1_000)
+            task = asyncio.create_task(write(incarnation, 2))
+            while broker.counted(part) == asked:
+                await asyncio.sleep(0.001)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            broker.troubles.clear()
+            await write(incarnation, 3)
+            assert (await visible(client))[0] == found
+
+
+# requirement: D3
 @pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.UNANSWERED])
 @pytest.mark.parametrize("part", [f"{paths.TRANSACTIONS}", RECORDS, COMMIT])
 @in_real_time
