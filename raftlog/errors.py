@@ -190,19 +190,26 @@ class OutOfOrderSequence(Rejected):
 
 
 class ProducerFenced(Rejected):
-    """``current_epoch`` belongs to a newer incarnation of this producer."""
+    """``current_epoch`` belongs to a newer incarnation of this producer.
+
+    In a transaction: another process has opened the transactional id. Nothing of this transaction is visible;
+    stop, and do not open the id again.
+    """
 
     code = "producer_fenced"
 
 
 class UnknownTransaction(Rejected):
-    """No producer has this transactional id, or none has used it for days."""
+    """No producer has this transactional id, or none has used it for days: open it, and repeat the work."""
 
     code = "transaction_not_found"
 
 
 class TransactionAborted(Rejected):
-    """The transaction exceeded its time limit, or was aborted. Nothing of it is visible; begin another."""
+    """The transaction exceeded its time limit, or was aborted, and nothing of it is visible.
+
+    Begin another one, and repeat its work.
+    """
 
     code = "transaction_aborted"
 
@@ -285,13 +292,19 @@ class CommitUnknown(Unknown):
 
     ``committed`` is True, False or None (unknown): with acks above the quorum a record may be
     committed while the wanted number of replicas was not reached.
+
+    For a commit: no broker has said how the transaction has ended. Ask again with another commit, and do not
+    repeat the work before.
     """
 
     code = "replication_timeout"
 
 
 class OutcomeForgotten(Unknown):
-    """Other transactions of this producer have ended since: whether this one was committed is forgotten."""
+    """Other transactions of this producer have ended since: whether this one was committed is forgotten.
+
+    Asking again does not help: read what it wrote with ``isolation=committed``.
+    """
 
     code = "transaction_outcome_unknown"
     retryable = False

@@ -86,12 +86,7 @@ def consumer_options(
             f"topics is {topics!r} and assign is {assign!r}; give either the topics of a group, or "
             "partitions such as assign=[('orders', 0)]"
         )
-    if delivery not in [*Delivery]:
-        raise ValueError(f"delivery is {delivery!r}; choose {', '.join(repr(str(one)) for one in Delivery)}")
-    if not group and (not assigned or delivery != Delivery.AT_LEAST_ONCE):
-        raise ValueError("group is missing; only a consumer with assign, at least once, can do without")
-    if assigned and delivery == Delivery.EXACTLY_ONCE:
-        raise ValueError("assign: exactly once needs a group that fences its former members; give topics")
+    _check_delivery(delivery, group, is_assigned=bool(assigned))
     if reset not in RESETS:
         raise ValueError(f"reset is {reset!r}; choose {' or '.join(map(repr, RESETS))}")
     own = {each.name: each for each in strategies if not isinstance(each, str)}
@@ -129,6 +124,15 @@ def transactional_id_of(group: str, member: str) -> str:
     if len(made) <= TRANSACTIONAL_ID_MAX:
         return made
     return f"{group[:128]}~consumer~{hashlib.sha256(made.encode()).hexdigest()}"
+
+
+def _check_delivery(delivery: str, group: str | None, *, is_assigned: bool) -> None:
+    if delivery not in [*Delivery]:
+        raise ValueError(f"delivery is {delivery!r}; choose {', '.join(repr(str(one)) for one in Delivery)}")
+    if not group and (not is_assigned or delivery != Delivery.AT_LEAST_ONCE):
+        raise ValueError("group is missing; only a consumer with assign, at least once, can do without")
+    if is_assigned and delivery == Delivery.EXACTLY_ONCE:
+        raise ValueError("assign: exactly once needs a group that fences its former members; give topics")
 
 
 def _subscription(topics: TopicNames) -> tuple[tuple[str, ...], re.Pattern[str] | None]:
