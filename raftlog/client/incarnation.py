@@ -75,8 +75,7 @@ class Incarnation:
                 f"{self._name} has a transaction open: end it first, or make another producer with another "
                 "transactional_id"
             )
-        if self._newest is not None and self._unanswered is not None:
-            await self._resolve(self._newest, self._unanswered)
+        await self.settle()
         if self._next is None:
             self._next = await self._open()
         self._newest, self._next = self._next, None
@@ -87,6 +86,20 @@ class Incarnation:
         """Open the transactional id already now, which ends what an earlier incarnation has left open."""
         if self._newest is None and self._next is None:
             self._next = await self._open()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction may take records."""
+        return self._is_open
+
+    async def settle(self, limit_s: float | None = None) -> None:
+        """Know the outcome of the transaction before: its end is repeated, as it was."""
+        if self._newest is None or self._unanswered is None:
+            return
+        try:
+            await self.end(self._newest, is_commit=self._unanswered, limit_s=limit_s)
+        except OutcomeForgotten:
+            self._unanswered = None  # opening the id after it is refused if another incarnation has it
 
     def begin_end(self, one: TransactionName, *, is_commit: bool) -> None:
         """The transaction takes no more records, and has no outcome yet."""
@@ -142,7 +155,8 @@ class Incarnation:
         """
         path = paths.of_transaction(paths.TRANSACTION, self._name)
         try:
-            newest = (await self._session.ask_any("GET", path)).read(wire.TransactionBody)
+            reply = await self._session.ask_any("GET", path, retry_timeout_s=self._limit_s)
+            newest = reply.read(wire.TransactionBody)
         except RaftlogError:
             return error
         if _is_of_another(newest, one):
@@ -159,12 +173,6 @@ class Incarnation:
     def forget(self) -> None:
         """Open the transactional id again: brokers know it no longer, so no other incarnation has it."""
         self._newest = self._next = self._unanswered = None
-
-    async def _resolve(self, one: TransactionName, is_commit: bool) -> None:
-        try:
-            await self.end(one, is_commit=is_commit)
-        except OutcomeForgotten:
-            self._unanswered = None  # opening the id after ``one`` is refused if another incarnation has it
 
     async def _open(self) -> TransactionName:
         after = None if self._newest is None else self._newest.id

@@ -42,6 +42,7 @@ from raftlog.types import TopicPartition
 
 FENCED: Final = (UnknownGroup, UnknownMember, StaleGeneration, RebalanceInProgress)
 LOOK_S: Final = 0.02  # at a handler, while a rebalance waits for it
+SETTLE_S: Final = 0.5  # for the outcome of a transaction, at least
 _log = logging.getLogger("raftlog.client")
 
 
@@ -128,7 +129,7 @@ class ConsumerCore:
             left_s = deadline - asyncio.get_running_loop().time()
             await self._until_assigned(left_s)
             messages: list[Message] = []
-            if self._assignment and await self._rewind():
+            if self._assignment and await self._rewind(left_s):
                 messages = await self._fetching.take(count_max, max(0.0, left_s))
             epoch = self.epoch  # of now: the wait may have been longer than a rebalance
             if self._failure is not None:
@@ -203,12 +204,16 @@ class ConsumerCore:
         if epoch == self.epoch:
             self._uncommitted.discard(target)
 
-    async def _rewind(self) -> bool:
+    async def _rewind(self, wait_s: float) -> bool:
         """Continue at the committed offsets where a transaction was not committed. False to try again."""
         if not self._uncommitted:
             return True
+        incarnation = self.producer.incarnation
+        if incarnation.is_open:
+            raise RuntimeError("end the transaction of the batch before you take the next batch")
         epoch = self.epoch
         try:
+            await incarnation.settle(max(wait_s, SETTLE_S))
             committed = await self._member.committed()
             positions = {
                 target: committed[target] if target in committed else await self._first(target)

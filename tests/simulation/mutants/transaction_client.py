@@ -32,15 +32,15 @@ TRANSACTION_CLIENT = (
     _mutant(
         "the next transaction begins before the outcome of the one before is known",
         _INCARNATION + "begin",
-        "if self._newest is not None and self._unanswered is not None:",
-        "if False:",
+        "await self.settle()",
+        "pass",
         _seen_by(_TRANSACTIONS, "the_next_transaction_ends_the_one_before_as_it_was_to_end"),
     ),
     _mutant(
         "an abort without an answer is repeated as a commit",
-        _INCARNATION + "begin",
-        "await self._resolve(self._newest, self._unanswered)",
-        "await self._resolve(self._newest, True)",
+        _INCARNATION + "settle",
+        "is_commit=self._unanswered",
+        "is_commit=True",
         _seen_by(_TRANSACTIONS, "the_next_transaction_ends_the_one_before_as_it_was_to_end"),
     ),
     _mutant(

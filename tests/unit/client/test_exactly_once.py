@@ -165,7 +165,7 @@ async def test_each_record_has_one_result_whatever_is_lost(seed: int) -> None:
 # requirement: D4
 @in_real_time
 async def test_a_commit_without_an_answer_neither_loses_nor_repeats_records() -> None:
-    async with filled() as (broker, client), await consumer(client, transaction_timeout="500ms") as taken:
+    async with filled() as (broker, client), await consumer(client) as taken:
         taken._core.producer.incarnation._limit_s = 0.3
         for carried_out in (Trouble.UNANSWERED, Trouble.LOST):
             broker.trouble(COMMIT, carried_out, *[Trouble.LOST] * 1_000)
@@ -280,6 +280,9 @@ async def test_misuse_is_refused_with_a_remedy() -> None:
         async with await consumer(client) as taken:
             with pytest.raises(RuntimeError, match="batches"):
                 await taken.poll()
+            async with (await first_batch(taken)).transaction():
+                with pytest.raises(RuntimeError, match="end the transaction"):
+                    await first_batch(taken)
         async with await consumer(client, "other", delivery=Delivery.AT_LEAST_ONCE) as taken:
             with pytest.raises(RuntimeError, match="exactly_once"):
                 await copy(await first_batch(taken))

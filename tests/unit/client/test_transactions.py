@@ -27,13 +27,16 @@ from tests.helpers.async_tests import in_real_time
 from tests.helpers.whole_broker import Trouble, WholeBroker, ended_by, whole_broker
 
 COMMIT, ABORT, RECORDS = ":commit", ":abort", "/records"
-SHORT = "400ms"
+SHORT = "1s"
 
 
 @asynccontextmanager
 async def connected() -> AsyncIterator[tuple[WholeBroker, Client]]:
     """A broker, and a client of it."""
     async with whole_broker() as broker, Client(broker.url) as client:
+        async with producer(client, "warm-up").transaction():
+            pass  # the topic of transactions exists from now on
+        broker.requests.clear()
         yield broker, client
 
 
