@@ -59,7 +59,7 @@ class AsyncProducer:
         self._producer_ids = ProducerIdRequests(session)
         self._buffer = Buffer(options, session.clock)
         self._routers: dict[str, Router] = {}
-        self._senders: list[PartitionSender] = []
+        self._senders: dict[PartitionQueue, PartitionSender] = {}  # of partitions that have had a record
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._waiting_for_room: list[asyncio.Future[None]] = []
@@ -144,9 +144,7 @@ class AsyncProducer:
         Raises ``TimeoutError`` when that takes longer than ``timeout``; the records stay in the buffer.
         """
         async with asyncio.timeout(None if timeout is None else seconds("timeout", timeout)):
-            for sender in self._senders:
-                self._buffer.make_due(sender.queue)
-                sender.pump()
+            self._pump_all()
             for batch in tuple(self._buffer.unfinished):
                 await batch.wait()
 
@@ -165,7 +163,9 @@ class AsyncProducer:
             except TimeoutError:
                 pass  # the remaining records fail below
         self._buffer.close()
-        for sender in self._senders:
+        for queue in self._waiting():
+            self._sender(queue)
+        for sender in list(self._senders.values()):
             await sender.close()
         await self._producer_ids.close()
         self._let_waiting_go()
@@ -242,9 +242,7 @@ class AsyncProducer:
         if not self._buffer.is_roomy:
             waiter = self._loop.create_future()
             self._waiting_for_room.append(waiter)
-            for sender in self._senders:  # buffered records must not linger
-                self._buffer.make_due(sender.queue)
-                sender.pump()
+            self._pump_all()  # buffered records must not linger
             await waiter
 
     async def _partition_count(self, topic: str) -> int:
@@ -294,7 +292,15 @@ class AsyncProducer:
         queues = list(router.queues)
         for partition in range(len(queues), partition_count):
             queue = PartitionQueue(router.topic, partition)
-            sender = PartitionSender(
+            queue.wake = self._waker(queue)
+            queues.append(queue)
+        router.set_queues(queues)
+
+    def _sender(self, queue: PartitionQueue) -> PartitionSender:
+        """The sender of a partition, made with its first batch."""
+        sender = self._senders.get(queue)
+        if sender is None:
+            sender = self._senders[queue] = PartitionSender(
                 queue,
                 buffer=self._buffer,
                 options=self._options,
@@ -304,20 +310,32 @@ class AsyncProducer:
                 finish=self._finish,
                 transaction=self._transaction,
             )
-            queue.wake = self._waker(sender)
-            self._senders.append(sender)
-            queues.append(queue)
-        router.set_queues(queues)
+        return sender
 
-    def _waker(self, sender: PartitionSender) -> Callable[[float], None]:
+    def _waiting(self) -> list[PartitionQueue]:
+        """The partitions with batches that no sender has taken."""
+        queues = (queue for router in self._routers.values() for queue in router.queues)
+        return [queue for queue in queues if queue.open is not None or queue.closed]
+
+    def _pump(self, queue: PartitionQueue) -> None:
+        """Send the batches of a partition that may be sent now."""
+        self._sender(queue).pump()
+
+    def _pump_all(self) -> None:
+        """Send all batches, also those that are not full."""
+        for queue in self._waiting():
+            self._buffer.make_due(queue)
+            self._pump(queue)
+
+    def _waker(self, queue: PartitionQueue) -> Callable[[float], None]:
         """Called under the buffer's lock, from any thread."""
         loop, thread, clock = self._loop, self._thread, self._session.clock
 
         def wake_here(at: float) -> None:
             if at:
-                loop.call_later(max(at - clock.monotonic(), 0.0), sender.pump)
+                loop.call_later(max(at - clock.monotonic(), 0.0), self._pump, queue)
             else:
-                loop.call_soon(sender.pump)
+                loop.call_soon(self._pump, queue)
 
         def wake(at: float) -> None:
             if threading.get_ident() == thread:

@@ -226,14 +226,14 @@ class ShippedProducer(SimulatedClient):
 
     def _check_empty(self, producer: aio.Producer) -> None:
         """A closed producer holds no bytes, no batches and no requests."""
-        buffer = producer._buffer
+        buffer, senders = producer._buffer, producer._senders.values()
         held = {
             "bytes": buffer._used_bytes,
             "batches": len(buffer.unfinished),
             "waiting": sum(not waiter.done() for waiter in producer._waiting_for_room),
-            "attempts": sum(len(sender._attempts) for sender in producer._senders),
-            "batches in flight": sum(len(sender._pipeline._in_flight) for sender in producer._senders),
-            "queues": sum(len(one.queue.closed) + (one.queue.open is not None) for one in producer._senders),
+            "attempts": sum(len(sender._attempts) for sender in senders),
+            "batches in flight": sum(len(sender._pipeline._in_flight) for sender in senders),
+            "queues": len(producer._waiting()),
         }
         if any(held.values()):
             self.cluster.violated(_LEAK, f"{self.name}: {held}")
