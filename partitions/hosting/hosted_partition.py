@@ -105,10 +105,13 @@ class HostedPartition:
         config, replica = settings_of(self.topic), self.replica
         if replica is None or not topic_config.compacts(config):
             return None
+        machine = replica.machine
         return CompactionRules(
-            replica.machine.producers.base_offsets,
+            machine.producers.base_offsets,
             float(config["min.cleanable.dirty.ratio"]),
             topic_config.number(config, "delete.retention.ms"),
+            replica.last_stable_offset,
+            machine.transactions.aborted,
         )
 
     @property

@@ -102,6 +102,11 @@ class PartitionReplica:
         return self._reads.high_watermark
 
     @property
+    def last_stable_offset(self) -> Offset:
+        """Below it each transaction has ended. Raises ``NoLeader`` like ``group``."""
+        return self._reads.last_stable_offset
+
+    @property
     def producers(self) -> int:
         """How many producers it remembers."""
         return len(self.machine.producers)

@@ -10,13 +10,12 @@ where this replica still has the records.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from raftlog.errors import InvariantViolated
+from raftlog.records.aborted import AbortedRange, AbortedRanges
 from raftlog.records.batch import HEADER_BYTES, Batch, split_batches
 from raftlog.records.compaction import gap_batch
 from raftlog.records.control import Marker, marker_in
@@ -30,14 +29,6 @@ class OpenTransaction(NamedTuple):
     producer_id: int
     epoch: int
     first_offset: int
-
-
-class AbortedRange(NamedTuple):
-    """Batches of this producer from the first offset to the last one, its marker, are never visible."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
 
 
 class _Snapshot(NamedTuple):
@@ -56,7 +47,7 @@ class TransactionTable:
     def __init__(self) -> None:
         self.known_from = 0  # aborted ranges that end below are forgotten
         self._open: dict[int, OpenTransaction] = {}  # by producer, in the order of their first offsets
-        self._aborted: list[AbortedRange] = []  # in the order of their last offsets
+        self._aborted = AbortedRanges()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -75,20 +66,18 @@ class TransactionTable:
         oldest = self.oldest
         return high_watermark if oldest is None else min(oldest.first_offset, high_watermark)
 
-    def aborted_in(self, first: int, end: int) -> list[AbortedRange]:
-        """The ranges that have a part in ``first`` to ``end`` (exclusive)."""
-        at = bisect_left(self._aborted, first, key=lambda each: each.last_offset)
-        return [each for each in self._aborted[at:] if each.first_offset < end]
+    def aborted(self) -> AbortedRanges:
+        """A copy that does not change, for work on another thread."""
+        return AbortedRanges(self._aborted)
 
     def without_aborted(self, data: bytes) -> bytes:
         """Stored batches with gap batches in place of those of aborted transactions."""
         if not self._aborted or len(data) < HEADER_BYTES:
             return data  # nearly always
         batches = list(split_batches(data))
-        aborted = self.aborted_in(batches[0].base_offset, batches[-1].last_offset + 1)
-        if not aborted:
+        if not any(self._aborted.of(batch.header) for batch in batches):
             return data
-        return b"".join(_visible(batch, aborted).data for batch in batches)
+        return b"".join(self._visible(batch).data for batch in batches)
 
     def apply(self, entry: Batch) -> None:
         """Take in one committed batch."""
@@ -106,18 +95,18 @@ class TransactionTable:
     def snapshot(self) -> bytes:
         """The whole table; the same bytes on every replica that has applied the same batches."""
         return msgspec.msgpack.encode(
-            _Snapshot(SNAPSHOT_VERSION, self.known_from, [*self._open.values()], self._aborted)
+            _Snapshot(SNAPSHOT_VERSION, self.known_from, [*self._open.values()], [*self._aborted])
         )
 
     def restore(self, snapshot: bytes) -> None:
         """Become the table that ``snapshot`` describes; an empty one means the initial table."""
-        self.known_from, self._open, self._aborted = 0, {}, []
+        self.known_from, self._open, self._aborted = 0, {}, AbortedRanges()
         if not snapshot:
             return
         found = _DECODER.decode(snapshot)
         if found.version != SNAPSHOT_VERSION:
             raise InvariantViolated(f"a transaction table of version {found.version}; this broker is too old")
-        self.known_from, self._aborted = found.known_from, found.aborted
+        self.known_from, self._aborted = found.known_from, AbortedRanges(found.aborted)
         self._open = {each.producer_id: each for each in found.open}
 
     def _end(self, marker: Marker, offset: int) -> None:
@@ -125,18 +114,13 @@ class TransactionTable:
         if found is not None and found.epoch <= marker.producer_epoch:
             del self._open[marker.producer_id]
             if not marker.is_commit:
-                self._aborted.append(AbortedRange(marker.producer_id, found.first_offset, offset))
+                self._aborted.add(AbortedRange(marker.producer_id, found.first_offset, offset))
         self.known_from = max(self.known_from, marker.log_start)
-        forgotten = bisect_left(self._aborted, self.known_from, key=lambda each: each.last_offset)
-        del self._aborted[:forgotten]
+        self._aborted.forget_below(self.known_from)
 
-
-def _visible(batch: Batch, aborted: Sequence[AbortedRange]) -> Batch:
-    """The batch, or a gap batch in its place."""
-    header = batch.header
-    if not header.is_transactional or header.is_control:
-        return batch
-    for producer_id, first, last in aborted:
-        if header.producer_id == producer_id and first <= header.base_offset <= last:
-            return gap_batch(header.base_offset, header.last_offset, header.leader_epoch, header.stamped_ms)
-    return batch
+    def _visible(self, batch: Batch) -> Batch:
+        """The batch, or a gap batch in its place."""
+        header = batch.header
+        if self._aborted.of(header) is None:
+            return batch
+        return gap_batch(header.base_offset, header.last_offset, header.leader_epoch, header.stamped_ms)

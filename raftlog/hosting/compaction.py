@@ -71,10 +71,10 @@ class _Compacted:
     tombstones_told: int = 0  # up to there all members know it from this replica
     oldest_tombstone: int = NO_TOMBSTONE  # below ``clean_end``
 
-    def compactable(self) -> list[ClosedSegment]:
+    def compactable(self, rules: CompactionRules) -> list[ClosedSegment]:
         """The state machine has taken in all of these, too: it knows which headers it needs."""
-        applied = self.group.applied_index
-        return [segment for segment in self.log.compactable_segments if segment.last <= applied]
+        end = min(self.group.applied_index + 1, rules.last_stable_offset)
+        return [segment for segment in self.log.compactable_segments if segment.last < end]
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class CompactionManager:
         group, log = known.group, known.log
         while group.stopped is None and self.host.has_room():
             known.clean_end = Index(max(known.clean_end, log.first_index))
-            segments = known.compactable()
+            segments = known.compactable(rules)
             has_old_tombstones = known.oldest_tombstone < known.tombstones_end
             if not has_old_tombstones and not is_due(segments, known.clean_end, rules.dirty_ratio_min):
                 return
@@ -134,6 +134,7 @@ class CompactionManager:
                 known.clean_end,
                 headers_kept=rules.headers_needed(),
                 tombstones_end=known.tombstones_end,
+                aborted=rules.aborted(),
             )
             if not await self._carry_out(known, work):
                 return

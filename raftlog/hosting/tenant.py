@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from raftlog.records.aborted import AbortedRanges
 from raftlog.storage.retention import RetentionLimits
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import GroupId, NodeId
@@ -26,6 +27,8 @@ class CompactionRules:
     headers_needed: Callable[[], Collection[int]]  # base offsets of batches whose header the state depends on
     dirty_ratio_min: float = 0.5  # of the closed segments, before they are compacted
     delete_retention_ms: int = 24 * 3600 * 1000  # how long a tombstone stays, at least
+    last_stable_offset: int = 1 << 63  # what is at it or above is not compacted; by default everything may be
+    aborted: Callable[[], AbortedRanges] = AbortedRanges  # below the last stable offset
 
 
 class NotYet(Exception):

@@ -2,11 +2,11 @@
 
 Decides: what remains of a batch. Leaves to others: which records go (``raftlog.storage.compaction``).
 
-A batch from which records were removed keeps base offset, last offset delta, leader epoch and producer.
-Where a whole batch goes, or several of one leader epoch in a row, a *gap batch* covers their offsets: a
-header of 61 bytes without records and without a producer. So the batches of a log follow one another without
-holes, and code that reads, copies and verifies logs needs no rule for compacted ones. A gap batch may be cut
-at any offset.
+A batch from which records were removed keeps base offset, last offset delta, leader epoch and producer; an
+*emptied* batch keeps nothing else. Where a whole batch goes, or several of one leader epoch in a row, a
+*gap batch* covers their offsets: a header of 61 bytes without records and without a producer. So the batches
+of a log follow one another without holes, and code that reads, copies and verifies logs needs no rule for
+compacted ones. A gap batch may be cut at any offset.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def keyed_records(batch: Batch) -> list[KeyedRecord]:
 
 
 def retain(batch: Batch, offsets: Container[int]) -> Batch:
-    """The batch with only the records at these offsets; perhaps none. Raises ``CorruptBatch``."""
+    """The batch with only the records at these offsets, at least one. Raises ``CorruptBatch``."""
     header = batch.header
     opened = open_batch(batch)
     parts: list[memoryview] = []
@@ -59,13 +59,17 @@ def retain(batch: Batch, offsets: Container[int]) -> Batch:
         if record.offset in offsets:
             parts.append(encoded)
             newest_ms = max(newest_ms, record.timestamp_ms)
-    body = compress(header.codec, b"".join(parts)) if parts else b""
     # What is known of a producer contains the timestamp of its batch, which must not change.
     keeps_time = header.is_append_time or header.has_producer
     kept = header._replace(
         record_count=len(parts), max_timestamp=header.max_timestamp if keeps_time else newest_ms
     )
-    return _encoded(kept, body)
+    return _encoded(kept, compress(header.codec, b"".join(parts)))
+
+
+def emptied(batch: Batch) -> Batch:
+    """The batch without its records, whatever its body is."""
+    return _encoded(batch.header._replace(record_count=0), b"")
 
 
 def gap_batch(first: int, last: int, leader_epoch: int, stamped_ms: int | None) -> Batch:

@@ -6,8 +6,13 @@ a newer one with the same key below that end. What stays:
 
 - the newest record of each key; of all records at and above the end of the round, everything;
 - a tombstone, until all replicas are clean up to it and ``delete.retention.ms`` is over;
-- records without a key, control batches, batches of transactions, and bodies that cannot be read;
+- records without a key, control batches, and bodies that cannot be read;
 - the header of each batch that a state machine needs: those that a producer may send again.
+
+A round ends below the last stable offset, so each transaction in it has ended. Records of committed ones are
+as all others. Those of aborted ones go, and replace none. Of an aborted transaction the header of the first
+batch stays, and its marker: from these two every replica derives its range, whichever of the logs it gets.
+Markers of committed transactions stay, too: another replica may still have records that need them.
 
 Leaves to others: removing records from a batch (``records.compaction``), files (``segment_rewriter``), and
 when a round begins and how fast it goes (``raftlog.hosting.compaction``).
@@ -16,13 +21,21 @@ when a round begins and how fast it goes (``raftlog.hosting.compaction``).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
 from raftlog.errors import CorruptBatch
+from raftlog.records.aborted import AbortedRanges
 from raftlog.records.batch import Batch
-from raftlog.records.compaction import GAP_OFFSETS_MAX, KeyedRecord, gap_batch, keyed_records, retain
+from raftlog.records.compaction import (
+    GAP_OFFSETS_MAX,
+    KeyedRecord,
+    emptied,
+    gap_batch,
+    keyed_records,
+    retain,
+)
 from raftlog.storage.retention import ClosedSegment
 
 NO_TOMBSTONE: Final = 1 << 63  # above every offset
@@ -31,9 +44,10 @@ _DIGEST_BYTES: Final = 16  # no two keys have the same, not even keys that were 
 
 
 class NewestOffsets:
-    """The newest offset of each key seen, by a digest of the key."""
+    """The newest offset of each key outside of aborted transactions, by a digest of the key."""
 
-    def __init__(self, keys_max: int = KEYS_MAX) -> None:
+    def __init__(self, keys_max: int, aborted: AbortedRanges) -> None:
+        self._aborted = aborted
         self._keys_max = keys_max
         self._newest: dict[bytes, int] = {}
 
@@ -44,6 +58,8 @@ class NewestOffsets:
 
     def note(self, batch: Batch) -> None:
         """Take in the keys of one batch; batches come in the order of the log."""
+        if self._aborted.of(batch.header) is not None:
+            return
         for record in _removable(batch):
             if record.key is not None:
                 self._newest[_digest(record.key)] = record.offset
@@ -61,14 +77,22 @@ class Round:
     end: int  # everything at this offset and above stays
     tombstones_end: int = 0  # tombstones below it are not needed any more
     headers_kept: Collection[int] = frozenset()  # base offsets of batches whose header stays
+    aborted: AbortedRanges = field(default_factory=AbortedRanges)
 
     def keeps(self, record: KeyedRecord) -> bool:
-        """Whether a record stays."""
+        """Whether a record stays that is of no aborted transaction."""
         if record.key is None:
             return True
         if record.is_tombstone and record.offset < self.tombstones_end:
             return False
         return record.offset >= self.newest.newest(record.key)
+
+    def keeps_header(self, batch: Batch) -> bool:
+        """Whether the header of a batch stays, although all of its records go."""
+        header = batch.header
+        aborted = self.aborted.of(header)
+        begins_range = aborted is not None and aborted.first_offset == header.base_offset
+        return header.has_producer and (begins_range or header.base_offset in self.headers_kept)
 
 
 class Compaction:
@@ -103,6 +127,8 @@ class Compaction:
             return batch
         if header.is_gap:
             return None
+        if self._round.aborted.of(header) is not None:
+            return self._without(batch, header.record_count)
         records = _removable(batch)
         kept = {record.offset for record in records if self._round.keeps(record)}
         tombstones = (
@@ -113,10 +139,17 @@ class Compaction:
             return batch
         if not records and header.record_count:
             return batch  # of no kind that is compacted
+        if not kept:
+            return self._without(batch, len(records))
         self.records_removed += len(records) - len(kept)
-        if kept or (header.has_producer and header.base_offset in self._round.headers_kept):
-            return batch if not records else retain(batch, kept)
-        return None
+        return retain(batch, kept)
+
+    def _without(self, batch: Batch, removed: int) -> Batch | None:
+        """What stays of a batch of which all records go."""
+        self.records_removed += removed
+        if not self._round.keeps_header(batch):
+            return None
+        return emptied(batch) if removed else batch
 
     def _widen(self, batch: Batch) -> list[Batch]:
         """Add a batch to the gap; the gap before it, if they must not be one."""
@@ -148,7 +181,7 @@ def is_due(closed: Sequence[ClosedSegment], clean_end: int, dirty_ratio_min: flo
 def _removable(batch: Batch) -> list[KeyedRecord]:
     """The records that compaction may remove, and whose keys count; none of other kinds of batches."""
     header = batch.header
-    if header.is_control or header.is_transactional or not header.record_count:
+    if header.is_control or not header.record_count:
         return []
     try:
         return keyed_records(batch)

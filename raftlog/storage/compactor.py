@@ -14,6 +14,7 @@ from collections.abc import Collection, Generator, Sequence
 from typing import Final
 
 from raftlog.errors import LogCorrupt
+from raftlog.records.aborted import AbortedRanges
 from raftlog.storage.compaction import KEYS_MAX, NO_TOMBSTONE, Compaction, NewestOffsets, Round
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.retention import ClosedSegment
@@ -28,7 +29,8 @@ Step = int | RewrittenSegment
 
 
 class Compactor:
-    """One round over ``segments``: closed, committed, applied, without a gap, oldest first.
+    """One round over ``segments``: closed, committed, applied, without a gap, oldest first; all
+    transactions in them have ended.
 
     ``clean_end``: superseded records below it, by records below it, are gone already.
     """
@@ -43,6 +45,7 @@ class Compactor:
         *,
         headers_kept: Collection[int] = frozenset(),
         tombstones_end: int = 0,
+        aborted: AbortedRanges | None = None,
         keys_max: int = KEYS_MAX,
         step_bytes: int = STEP_BYTES,
         index_interval_bytes: int = INDEX_INTERVAL_BYTES,
@@ -56,6 +59,7 @@ class Compactor:
         self._terms = terms
         self._headers_kept = headers_kept
         self._tombstones_end = tombstones_end
+        self._aborted = aborted or AbortedRanges()
         self._keys_max = keys_max
         self._step_bytes = step_bytes
         self._interval_bytes = index_interval_bytes
@@ -76,9 +80,9 @@ class Compactor:
         self._abandon()
 
     def _run(self) -> Generator[Step]:
-        newest = NewestOffsets(self._keys_max)
+        newest = NewestOffsets(self._keys_max, self._aborted)
         end = yield from self._look(newest)
-        plan = Round(newest, end, min(self._tombstones_end, end), self._headers_kept)
+        plan = Round(newest, end, min(self._tombstones_end, end), self._headers_kept, self._aborted)
         for segment in self._segments:
             if segment.base < end:
                 yield from self._rewrite(segment, plan)

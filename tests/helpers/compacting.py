@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from raftlog.node.group.raft_group import RaftGroup
+from raftlog.records.aborted import AbortedRanges
 from raftlog.records.batch import Batch, check_batch, split_batches
 from raftlog.records.reader import StoredRecord, read_records
 from raftlog.storage.compactor import Compactor
@@ -26,6 +27,7 @@ def compactor(
     keys_max: int = 1000,
     headers_kept: Collection[int] = frozenset(),
     tombstones_end: int = 0,
+    aborted: AbortedRanges | None = None,
 ) -> Compactor:
     """One round over a small log, in small steps."""
     limit = log.last_index if applied_index is None else applied_index
@@ -38,6 +40,7 @@ def compactor(
         keys_max=keys_max,
         headers_kept=headers_kept,
         tombstones_end=tombstones_end,
+        aborted=aborted,
         step_bytes=150,
         index_interval_bytes=100,
     )

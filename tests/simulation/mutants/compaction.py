@@ -44,13 +44,6 @@ COMPACTION = (
         "if",
     ),
     Mutant(
-        "compaction removes records of transactions",
-        "raftlog.storage.compaction:_removable",
-        "header.is_transactional or",
-        "",
-        script=_UNIT,
-    ),
-    Mutant(
         "headers that no producer needs stay",
         "raftlog.storage.compaction:Compaction._rest",
         "if not records and header.record_count:",
@@ -59,8 +52,8 @@ COMPACTION = (
     ),
     Mutant(
         "compaction removes headers that a producer needs",
-        "raftlog.storage.compaction:Compaction._rest",
-        "header.base_offset in self._round.headers_kept",
+        "raftlog.storage.compaction:Round.keeps_header",
+        "header.base_offset in self.headers_kept",
         "False",
         script=_UNIT,
     ),

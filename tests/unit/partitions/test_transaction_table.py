@@ -10,7 +10,7 @@ import pytest
 from partitions.replica.machine import PartitionMachine
 from partitions.replica.transaction_table import TransactionTable
 from raftlog.errors import InvariantViolated
-from raftlog.records.batch import Batch, stamp
+from raftlog.records.batch import Batch, split_batches, stamp
 from raftlog.records.builder import with_producer
 from raftlog.records.control import Marker, marker_batch, marker_in
 from raftlog.types import Offset
@@ -48,17 +48,30 @@ def test_the_oldest_open_transaction_holds_the_last_stable_offset() -> None:
     assert table_of(*batches, marker(6, 3)).last_stable_offset(7) == 7
 
 
-def test_ranges_of_aborted_transactions_are_found_wherever_a_read_begins() -> None:
-    batches = [data(0, 1), data(1, 2), marker(2, 2, is_commit=False), marker(3, 1, is_commit=False)]
-    table = table_of(*batches)
-    assert [each.producer_id for each in table.aborted_in(0, 4)] == [2, 1]
-    assert [each.producer_id for each in table.aborted_in(3, 4)] == [1]
-    assert [each.producer_id for each in table.aborted_in(0, 1)] == [1]
-    assert table.aborted_in(4, 9) == []
+def hidden(table: TransactionTable, *batches: Batch) -> list[int]:
+    """The offsets of batches that readers of committed records do not see."""
+    shown = split_batches(table.without_aborted(b"".join(batch.data for batch in batches)))
+    return [batch.base_offset for batch in shown if batch.header.is_gap]
+
+
+def test_batches_of_aborted_transactions_are_found_one_by_one() -> None:
+    # requirement: D3
+    batches = [
+        data(0, 1),
+        data(1, 2),
+        marker(2, 2, is_commit=False),
+        data(3, 2, 1),
+        marker(4, 1, is_commit=False),
+        marker(5, 2, epoch=1),
+        data(6, 2, 2),
+        data(7, 1, 1),
+        marker(8, 2, epoch=2, is_commit=False),
+    ]
+    assert hidden(table_of(*batches), *batches) == [0, 1, 6]
 
 
 def test_a_marker_of_a_transaction_without_batches_changes_nothing() -> None:
-    assert table_of(marker(0, 1, is_commit=False)).aborted_in(0, 9) == []
+    assert not table_of(marker(0, 1, is_commit=False)).aborted()
     still = table_of(data(0, 1, epoch=5), marker(1, 1, epoch=4))
     assert still.is_open(1)  # a marker of an earlier one
 
@@ -67,7 +80,8 @@ def test_ranges_are_forgotten_below_the_log_start_that_a_marker_tells() -> None:
     batches = [data(0, 1), marker(1, 1, is_commit=False), data(2, 1, 1)]
     table = table_of(*batches, marker(3, 1, epoch=1, is_commit=False, start=2))
     assert table.known_from == 2
-    assert [each.first_offset for each in table.aborted_in(0, 9)] == [2]
+    assert [each.first_offset for each in table.aborted()] == [2]
+    assert hidden(table, *batches) == [2]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -89,7 +103,7 @@ def test_a_snapshot_and_the_rest_of_the_log_give_the_same_table(seed: int) -> No
     for batch in batches[cut:]:
         again.apply(batch)
     assert again.snapshot() == whole.snapshot()
-    assert again.aborted_in(0, 60) == whole.aborted_in(0, 60)
+    assert hidden(again, *batches) == hidden(whole, *batches)
 
 
 class Counted:

@@ -9,15 +9,7 @@ import pytest
 
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
-from raftlog.records.batch import (
-    HEADER_BYTES,
-    TRANSACTIONAL_BIT,
-    Batch,
-    Codec,
-    encode_batch,
-    parse_header,
-    stamp,
-)
+from raftlog.records.batch import Codec, parse_header, stamp
 from raftlog.records.builder import Record, build_batch
 from raftlog.storage.compaction import is_due
 from raftlog.storage.compactor import Compactor
@@ -267,25 +259,6 @@ def test_a_half_written_file_is_removed_when_the_log_is_opened() -> None:
     log = SegmentedLog.open(filesystem, DIRECTORY, SETTINGS, ManualWallClock())
     assert not filesystem.exists(rewritten.path)
     assert len(records_in(stored(log))) == 20
-
-
-def test_a_batch_of_a_transaction_is_not_compacted() -> None:
-    filesystem = FakeFilesystem()
-    log = SegmentedLog.open(filesystem, DIRECTORY, LogSettings(), ManualWallClock())
-    log.save_hard_state(HardState(Term(1), None))
-    for base in range(3):
-        data = build_batch([Record(b"%d" % base, b"a")], codec=Codec.NONE, timestamp_ms=0)
-        batch = stamp(data, base_offset=base, leader_epoch=1, append_time_ms=None)
-        if base == 1:
-            header = batch.header._replace(attributes=TRANSACTIONAL_BIT)
-            data = encode_batch(header, bytes(batch.data)[HEADER_BYTES:])
-            batch = Batch(data, parse_header(data))
-        log.append([batch])
-    log._roll()
-    sync(log)
-    log.note_commit_index(log.last_index)
-    compact(filesystem, log)
-    assert [record.offset for record in records_in(stored(log))] == [1, 2]
 
 
 def test_a_round_that_was_forgotten_removes_no_file_of_the_next_one() -> None:

@@ -1,0 +1,98 @@
+"""Bugs in the compaction of transactions, in their metrics, and in what a new reader begins with."""
+
+from __future__ import annotations
+
+from tests.helpers.planted_bugs import Mutant
+
+_TWIN = "tests/properties/test_transaction_compaction.py"
+_SCENARIO = "tests/scenarios/partitions/test_transaction_compaction.py"
+_ROUND = "raftlog.storage.compaction:Round."
+_COMPACTION = "raftlog.storage.compaction:Compaction."
+_RANGES = "raftlog.records.aborted:AbortedRanges."
+
+TRANSACTION_COMPACTION = (
+    Mutant(
+        "a record of an aborted transaction replaces older ones",
+        "raftlog.storage.compaction:NewestOffsets.note",
+        "if self._aborted.of(batch.header) is not None:",
+        "if False:",
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "records of aborted transactions stay",
+        _COMPACTION + "_rest",
+        "if self._round.aborted.of(header) is not None:",
+        "if False:",
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "compaction removes all headers of an aborted transaction",
+        _ROUND + "keeps_header",
+        "begins_range or ",
+        "",
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "compaction keeps each header of an aborted transaction",
+        _ROUND + "keeps_header",
+        "aborted is not None and aborted.first_offset == header.base_offset",
+        "aborted is not None",
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "records of committed transactions are not compacted",
+        "raftlog.storage.compaction:_removable",
+        "if header.is_control or",
+        "if header.is_control or header.is_transactional or",
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "compaction removes markers",
+        _COMPACTION + "_rest",
+        "if not records and header.record_count:",
+        "if not records and header.record_count and not header.is_transactional:",
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "an open transaction is compacted",
+        "raftlog.hosting.compaction:_Compacted.compactable",
+        "min(self.group.applied_index + 1, rules.last_stable_offset)",
+        "self.group.applied_index + 1",
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "compaction does not know the aborted ranges",
+        "partitions.hosting.hosted_partition:HostedPartition.compaction",
+        "machine.transactions.aborted,",
+        "",
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "a round looks at keys without the aborted ranges",
+        "raftlog.storage.compactor:Compactor._run",
+        "NewestOffsets(self._keys_max, self._aborted)",
+        "NewestOffsets(self._keys_max, AbortedRanges())",
+        script=_TWIN,
+    ),
+    Mutant(
+        "a range has the batches of its producer that stand before it",
+        _RANGES + "of",
+        "or ranges[at].first_offset > header.base_offset",
+        "",
+        script=_TWIN,
+    ),
+    Mutant(
+        "of a producer's aborted transactions the newest alone counts",
+        _RANGES + "of",
+        "at = bisect_left(ranges, header.base_offset, key=_last_offset)",
+        "at = max(0, len(ranges) - 1)",
+        script=_TWIN,
+    ),
+    Mutant(
+        "a forgotten range hides the next one of its producer",
+        _RANGES + "forget_below",
+        "del of_producer[0]",
+        "del of_producer[-1]",
+        script="tests/unit/partitions/test_transaction_table.py",
+    ),
+)
