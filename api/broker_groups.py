@@ -121,7 +121,8 @@ class ConsumedTopics:
 
     async def end(self, topic: str, partition: int) -> int:
         """The high watermark."""
-        offset, _ = await self._gateway.offset_at(TopicPartition(topic, partition), Start.LATEST)
+        where = TopicPartition(topic, partition)
+        offset, _ = await self._gateway.offset_at(where, Start.LATEST, committed_only=False)
         return offset
 
     async def time_of(self, topic: str, partition: int, offset: int) -> int | None:

@@ -27,7 +27,7 @@ class Piece(NamedTuple):
 async def present(
     partitions: Sequence[AsyncPartition], position: Position, to: Position | None, undecodable: Undecodable
 ) -> AsyncGenerator[Piece, None]:
-    """All messages up to the current high watermarks and, if given, before the position ``to``."""
+    """All messages up to where committed ones end now and, if given, before the position ``to``."""
     ends = await asyncio.gather(*(partition.offsets("latest") for partition in partitions))
     for partition, high_watermark in zip(partitions, ends, strict=True):
         at = await _offset(partition, position)

@@ -19,6 +19,7 @@ from raftlog.records.batch import EPOCH_MAX, SEQUENCE_MAX
 from raftlog.types import Offset
 
 OFFSET_MAX = (1 << 63) - 1
+ISOLATION = ("committed", "uncommitted")
 DURATION_PATTERN = f"^[0-9]{{1,{units.DIGITS_MAX}}}({'|'.join(units.MILLISECONDS)})?$"
 POSITION_PATTERN = r"^([0-9]{1,18}|earliest|latest|-[1-9][0-9]{0,16}|timestamp:[0-9]{1,15})$"
 
@@ -114,6 +115,11 @@ def one_of(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str
     if text not in choices:
         raise InvalidRequest(f"{name} is {text[:64]!r}; send {' or '.join(choices)}", field=name)
     return text
+
+
+def committed_only(query: Mapping[str, str]) -> bool:
+    """``isolation=committed | uncommitted``."""
+    return one_of(query, "isolation", ISOLATION) == "committed"
 
 
 def acks(query: Mapping[str, str]) -> Acks:

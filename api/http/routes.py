@@ -256,6 +256,12 @@ PARTITION = Parameter("partition", "number of a partition", {"type": "integer", 
 LIMIT = Parameter("limit", "maximum number of items", pagination.LIMIT.schema)
 PAGE_TOKEN = Parameter("page_token", "`next_page_token` of the previous page")
 IF_MATCH = Parameter("If-Match", "the `ETag` that the resource must still have, or `*`", place="header")
+ISOLATION = Parameter(
+    "isolation",
+    "`committed` shows the records of a transaction once it is committed, `uncommitted` those of open and "
+    "aborted transactions, too",
+    {"type": "string", "enum": list(parameters.ISOLATION), "default": parameters.ISOLATION[0]},
+)
 ROUTE = Parameter(
     "route",
     "behaviour of a broker that does not lead the partition: `forward` (the default) forwards the "

@@ -98,7 +98,9 @@ class GatewayPort(Protocol):
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
         """Read committed batches; waits on request."""
 
-    async def offset_at(self, target: TopicPartition, position: Position) -> tuple[Offset, int | None]:
+    async def offset_at(
+        self, target: TopicPartition, position: Position, *, committed_only: bool = True
+    ) -> tuple[Offset, int | None]:
         """The offset of a position, and the timestamp of its record, if any."""
 
     async def describe(self, topic: str) -> list[PartitionStatus]:

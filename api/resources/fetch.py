@@ -19,6 +19,7 @@ from api.http.errors import RecordNotFound
 from api.http.redirects import redirect_to_leader
 from api.http.routes import (
     BINARY,
+    ISOLATION,
     PARTITION,
     ROUTE,
     TEXT,
@@ -45,7 +46,6 @@ from raftlog.wire.limits import RECORDS_MAX
 
 RECORDS = parameters.WholeNumber(1, RECORDS_MAX, RECORDS_MAX)
 UNDECODABLE = ("fail", "skip")
-ISOLATION = ("committed", "uncommitted")
 _JSON_ONLY = ("limit", "format", "undecodable")
 
 
@@ -69,7 +69,7 @@ async def message(call: Call) -> web.StreamResponse:
     """One record, by its address."""
     _, target = call.partition()
     offset = parameters.OFFSET.read(call.match_info["offset"], "offset")
-    committed_only = _committed_only(call)
+    committed_only = parameters.committed_only(call.query)
     result = await read(
         call, target, FetchRequest(position=Offset(offset), bytes_max=1, committed_only=committed_only)
     )
@@ -230,12 +230,8 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
         bytes_max=wanted,
         bytes_min=min(max(bytes_min, 1), wanted),
         wait_ms=call.wait_ms(),
-        committed_only=_committed_only(call),
+        committed_only=parameters.committed_only(call.query),
     )
-
-
-def _committed_only(call: Call) -> bool:
-    return parameters.one_of(call.query, "isolation", ISOLATION) == "committed"
 
 
 def _bytes_max(limits: Limits) -> parameters.WholeNumber:
@@ -269,12 +265,6 @@ _UNDECODABLE = Parameter(
     "`skip` skips it and lists its offsets",
     {"type": "string", "enum": list(UNDECODABLE), "default": "fail"},
 )
-_ISOLATION = Parameter(
-    "isolation",
-    "`committed` shows the records of a transaction once it is committed, `uncommitted` those of open and "
-    "aborted transactions, too",
-    {"type": "string", "enum": list(ISOLATION), "default": ISOLATION[0]},
-)
 _PARAMETERS = (
     Parameter(
         "offset",
@@ -296,7 +286,7 @@ _PARAMETERS = (
     duration("wait", "how long to wait for records, such as `30s`", lambda _: 0),
     _FORMAT,
     _UNDECODABLE,
-    _ISOLATION,
+    ISOLATION,
     ROUTE,
     Parameter("Last-Event-ID", "in an event stream: continue after this offset", place="header"),
 )
@@ -353,7 +343,7 @@ ROUTES = (
             PARTITION,
             Parameter("offset", "offset of a record", parameters.OFFSET.schema, "path"),
             _FORMAT,
-            _ISOLATION,
+            ISOLATION,
         ),
         {},
         {200: json_answer("the record", bodies.Message, headers.LEADER)},

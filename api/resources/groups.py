@@ -173,7 +173,7 @@ async def _wanted(call: Call, wanted: wire.ResetOffsets, before: dict[Target, in
         call.services.group_offsets.placed(topic, number, 0, -1, "")  # it exists
         gateway = call.services.gateway
         start, _ = await gateway.offset_at(target, parameters.position("earliest", "to"))
-        end, _ = await gateway.offset_at(target, parameters.position("latest", "to"))
+        end, _ = await gateway.offset_at(target, parameters.position("latest", "to"), committed_only=False)
         if wanted.shift is not None:
             after = before.get((topic, number), start) + wanted.shift
         else:

@@ -6,6 +6,7 @@ from aiohttp import web
 
 from api.http import parameters
 from api.http.routes import (
+    ISOLATION,
     PARTITION,
     TOPIC,
     Call,
@@ -22,7 +23,9 @@ async def get_offset(call: Call) -> web.StreamResponse:
     """The offset of a time, of the earliest record or of the end."""
     _, target = call.partition()
     position = parameters.position_or_time(call.query.get("at", "latest"), "at")
-    offset, timestamp_ms = await call.services.gateway.offset_at(target, position)
+    offset, timestamp_ms = await call.services.gateway.offset_at(
+        target, position, committed_only=parameters.committed_only(call.query)
+    )
     return json_response(bodies.OffsetBody(offset, timestamp_ms))
 
 
@@ -32,7 +35,8 @@ ROUTES = (
         paths.PARTITION_OFFSETS,
         get_offset,
         "Find an offset",
-        "`latest` is the high watermark: one past the newest record that can be read.",
+        "`latest` is the end of what can be read: the last stable offset, or with `isolation=uncommitted` the "
+        "high watermark.",
         (
             TOPIC,
             PARTITION,
@@ -42,6 +46,7 @@ ROUTES = (
                 "a number, or `-100` for the last 100",
                 {"type": "string", "default": "latest", "pattern": parameters.POSITION_PATTERN},
             ),
+            ISOLATION,
         ),
         {},
         {200: json_answer("the offset, and the timestamp of its record", bodies.OffsetBody)},

@@ -106,15 +106,21 @@ class Reads:
             end=stable if request.committed_only else high_watermark,
         )
 
-    async def offset_at(self, position: Position) -> tuple[Offset, int | None]:
+    async def offset_at(
+        self, position: Position, *, committed_only: bool = True
+    ) -> tuple[Offset, int | None]:
         """The offset of a position and the timestamp of its record, if there is one; linearizable.
 
-        Raises ``NotLeader``, ``NoLeader``, ``UnknownTopic``.
+        With ``committed_only`` the end is the last stable offset, so that a reader that begins there gets the
+        records of open transactions once these are committed. Raises ``NotLeader``, ``NoLeader``,
+        ``UnknownTopic``.
         """
         serving = self._serving
         serving.check_leads()
         await serving.confirm()
-        offset, visible = await self._find(position, committed_only=False)
+        offset, visible = await self._find(position, committed_only)
+        if not isinstance(position, int):
+            offset = max(offset, self._start(committed_only))
 
         async def look() -> int | None:
             log = serving.group.log

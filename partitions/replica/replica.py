@@ -244,9 +244,11 @@ class PartitionReplica:
         """Whole committed batches from a position on; see ``Reads.fetch``."""
         return await self._reads.fetch(request)
 
-    async def offset_at(self, position: Position) -> tuple[Offset, int | None]:
+    async def offset_at(
+        self, position: Position, *, committed_only: bool = True
+    ) -> tuple[Offset, int | None]:
         """The offset of a position and its record's timestamp; see ``Reads.offset_at``."""
-        return await self._reads.offset_at(position)
+        return await self._reads.offset_at(position, committed_only=committed_only)
 
     @property
     def leader_epoch(self) -> int:

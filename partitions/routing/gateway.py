@@ -174,14 +174,16 @@ class Gateway:
 
         return await self.read_at_leader(target, ask, end + PATIENCE_S)
 
-    async def offset_at(self, target: TopicPartition, position: Position) -> tuple[Offset, int | None]:
+    async def offset_at(
+        self, target: TopicPartition, position: Position, *, committed_only: bool = True
+    ) -> tuple[Offset, int | None]:
         """An offset and its record's timestamp, from the leader; see ``Reads.offset_at``."""
         deadline = asyncio.get_running_loop().time() + PATIENCE_S
 
         async def ask(node: NodeId, place: Place) -> tuple[Offset, int | None]:
             if node == self._node_id:
-                return await self.here(place).offset_at(position)
-            head = encode_body(rpc.OffsetAt(place, position))
+                return await self.here(place).offset_at(position, committed_only=committed_only)
+            head = encode_body(rpc.OffsetAt(place, position, committed_only))
             timeout_ms = max(1, _ms_until(deadline)) + GRACE_MS
             answer, _ = await self._calls.call(node, rpc.OFFSET_AT, head, timeout_ms=timeout_ms)
             return decode_body(answer, tuple[Offset, int | None])
@@ -365,7 +367,9 @@ class Gateway:
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
         ask = decode_body(head, rpc.OffsetAt)
-        return encode_body(await self.here(ask.place).offset_at(ask.position)), NO_BYTES
+        replica = self.here(ask.place)
+        found = await replica.offset_at(ask.position, committed_only=ask.committed_only)
+        return encode_body(found), NO_BYTES
 
     async def _serve_describe(
         self, sender: NodeId, head: bytes, payload: memoryview

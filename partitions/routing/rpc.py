@@ -97,6 +97,7 @@ class OffsetAt(Struct, frozen=True, array_like=True):
 
     place: Place
     position: Position
+    committed_only: bool = False  # from a broker of an earlier version
 
 
 class Describe(Struct, frozen=True, array_like=True):

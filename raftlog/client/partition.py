@@ -159,7 +159,10 @@ class AsyncPartition:
                 yield chunk
 
     async def offsets(self, at: Position = "latest") -> int:
-        """The offset of a position. ``"latest"`` is one past the newest message; a time, the first since."""
+        """The offset of a position: for a time, of the first message since.
+
+        ``"latest"`` is the end of what can be read: the oldest open transaction, or one past the newest message.
+        """
         path = paths.partition_offsets(self.topic, self.number)
         reply = await self._session.ask_any("GET", f"{path}?at={written_position(at)}")
         return reply.read(bodies.OffsetBody).offset

@@ -65,7 +65,14 @@ def test_a_transaction_over_two_topics_is_visible_with_its_commit(cluster: Clust
     assert [visible(url, topic) for topic in TOPICS] == [[], []]
     raw = call(url, "GET", "/v1/topics/orders/partitions/0/records?isolation=uncommitted")
     assert [record["value"] for record in raw.rows()] == ["1"]
-    assert raw.headers["raftlog-last-stable-offset"] == str(raw.rows()[0]["offset"])
+    first_offset = raw.rows()[0]["offset"]
+    assert raw.headers["raftlog-last-stable-offset"] == str(first_offset)
+    ends = "/v1/topics/orders/partitions/0/offsets"
+    assert call(url, "GET", ends).json["offset"] == first_offset
+    assert call(url, "GET", f"{ends}?isolation=uncommitted").json["offset"] == int(str(first_offset)) + 1
+    at_end = {"topics": ["orders"], "reset": "latest", "wait": "0s"}
+    polled = asked([url], "/v1/groups/late/members/a:poll", at_end)
+    assert polled["positions"] == [{"topic": "orders", "partition": 0, "offset": first_offset}]
     second = str(asked([url], f"{TRANSACTIONS}/{first}:commit", None)["next_id"])
     assert [visible(url, topic) for topic in TOPICS] == [[1], [1]]
     write([url], second, 2)

@@ -160,7 +160,9 @@ class FakeGateway:
             leader_epoch=TERM,
         )
 
-    async def offset_at(self, target: TopicPartition, position: Position) -> tuple[Offset, int | None]:
+    async def offset_at(
+        self, target: TopicPartition, position: Position, *, committed_only: bool = True
+    ) -> tuple[Offset, int | None]:
         """By a scan of all records."""
         log = self.log(target)
         offset = self._offset(log, position)

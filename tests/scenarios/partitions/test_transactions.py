@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from partitions.values import QUORUM, Acks
+from partitions.values import QUORUM, Acks, FetchRequest, LastRecords, Start
 from raftlog.errors import (
     InvalidRequest,
     NoLeader,
@@ -20,7 +20,7 @@ from raftlog.errors import (
 from raftlog.records.batch import split_batches
 from raftlog.records.builder import with_producer
 from raftlog.records.control import Marker
-from raftlog.types import TopicPartition
+from raftlog.types import Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
 from tests.helpers.orders import batch_of, fetch_from, values_of
@@ -125,6 +125,36 @@ async def test_a_long_poll_of_committed_records_ends_with_the_transaction() -> N
         await producer.commit()
         assert visible_values(await waiting) == [b"a"]
         assert loop.time() - began_s < 1
+
+
+@in_virtual_time
+async def test_a_reader_that_begins_at_the_end_gets_what_is_committed_later() -> None:
+    # requirement: D3
+    async with PartitionCluster() as cluster:
+        await cluster.any.gateway.append(ORDERS, batch_of(b"old"), acks=QUORUM, timeout_ms=1_000)
+        producer = await TransactionalProducer(cluster.any).open()
+        await producer.write(b"open")
+        await cluster.any.gateway.append(ORDERS, batch_of(b"plain"), acks=QUORUM, timeout_ms=1_000)
+        for broker in cluster:
+            assert await broker.gateway.offset_at(ORDERS, Start.LATEST) == (1, None)
+            assert (await broker.gateway.offset_at(ORDERS, LastRecords(1)))[0] == 0
+            assert await broker.gateway.offset_at(ORDERS, Start.LATEST, committed_only=False) == (3, None)
+        await producer.commit()
+        request = FetchRequest(position=Offset(1))
+        assert visible_values(await cluster.any.gateway.fetch(ORDERS, request)) == [b"open", b"plain"]
+        assert await cluster.any.gateway.offset_at(ORDERS, Start.LATEST) == (4, None)
+
+
+@in_virtual_time
+async def test_the_earliest_offset_is_one_from_which_committed_records_can_be_read() -> None:
+    async with PartitionCluster() as cluster:
+        producer = await TransactionalProducer(cluster.any).open()
+        await producer.write(b"a")
+        await producer.commit()
+        leader = await cluster.leader()
+        cluster.replica(leader.node_id).machine.transactions.known_from = 1
+        assert (await leader.gateway.offset_at(ORDERS, Start.EARLIEST))[0] == 1
+        assert (await leader.gateway.offset_at(ORDERS, Start.EARLIEST, committed_only=False))[0] == 0
 
 
 @in_virtual_time
