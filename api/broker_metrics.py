@@ -113,6 +113,11 @@ def _partition_metrics(broker: Broker) -> Iterator[Metric]:
     in_sync = GaugeMetricFamily(
         "raftlog_partition_in_sync_replicas", "In-sync replicas, reported by the leader.", labels=labels
     )
+    stable_lag = GaugeMetricFamily(
+        "raftlog_partition_last_stable_lag",
+        "Records that open transactions hide, reported by the leader.",
+        labels=labels,
+    )
     replicas = broker.manager.replicas
     shown = nsmallest(broker.settings.limits.partition_metrics_max, replicas)
     for key in shown:
@@ -128,7 +133,8 @@ def _partition_metrics(broker: Broker) -> Iterator[Metric]:
         leads.add_metric(named, int(is_leader))
         if is_leader:
             in_sync.add_metric(named, len(replica.in_sync()))
-    yield from (high_watermark, log_start, size, leads, in_sync)
+            stable_lag.add_metric(named, replica.high_watermark - replica.last_stable_offset)
+    yield from (high_watermark, log_start, size, leads, in_sync, stable_lag)
     yield GaugeMetricFamily(
         "raftlog_partitions_not_shown",
         "Replicas omitted because of limits.partition_metrics_max.",

@@ -14,6 +14,7 @@ from api.broker_metrics import BrokerMetrics
 from api.group_metrics import GroupMetrics
 from api.http.access import names_of
 from api.http.services import HealthProbes, Limits, Services
+from api.transaction_metrics import TransactionMetrics
 from raftlog.hosting.hosted_replica import HostedState
 from raftlog.types import METADATA_GROUP
 
@@ -25,6 +26,7 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
     limits = settings.limits
     registry.register(BrokerMetrics(broker))
     registry.register(GroupMetrics(broker.groups, limits.group_metrics_max))
+    registry.register(TransactionMetrics(broker.transactions, broker.host.clock))
 
     def ready() -> Mapping[str, bool]:
         return {

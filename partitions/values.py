@@ -151,6 +151,8 @@ class PartitionStatus:
     rejoining: tuple[NodeId, ...] = ()  # voters that lost files: they count towards no quorum yet
     awaited: tuple[NodeId, ...] = ()  # voters that must be heard before those count, or before anyone leads
     offline: tuple[tuple[NodeId, str], ...] = ()  # replicas that take no part and why; empty with a leader
+    last_stable_offset: Offset = UNSTABLE  # below it each transaction has ended
+    readers_held_ms: int = 0  # for how long the oldest open transaction has held back readers
 
 
 TopicConfig = Mapping[str, int | str]

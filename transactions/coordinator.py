@@ -21,6 +21,7 @@ from transactions.outputs import Mark, Row
 from transactions.records import KINDS, Handle, Participant
 from transactions.requests import ListTransactions, ReadTransaction, Reply, Request
 from transactions.state import TransactionsState
+from transactions.tally import Tally
 
 MARKER_MS: Final = 2_000  # for one attempt
 PAUSE_MIN_S: Final = 0.02
@@ -61,6 +62,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     def __init__(self, name: str, clock: Clock, markers: Markers, *, id_retention_ms: int) -> None:
         super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = TransactionsState()
+        self.tally = Tally()
         self._markers = markers
         self._id_retention_ms = id_retention_ms
         self._sending: set[asyncio.Task[None]] = set()
@@ -95,6 +97,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             now_ms=now_ms,
             wall_ms=self._clock.wall_ms(),
             id_retention_ms=self._id_retention_ms,
+            tally=self.tally,
         )
 
     def reads_only(self, request: Request) -> bool:
@@ -135,6 +138,15 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self, mark: Mark, target: Target, tell: Callable[[Mark, Target], Awaitable[None]]
     ) -> None:
         """Until the partition or the group knows the outcome, or is gone."""
+        self.tally.markers_unwritten += 1
+        try:
+            await self._repeated(mark, target, tell)
+        finally:
+            self.tally.markers_unwritten -= 1
+
+    async def _repeated(
+        self, mark: Mark, target: Target, tell: Callable[[Mark, Target], Awaitable[None]]
+    ) -> None:
         pause_s = PAUSE_MIN_S
         while True:
             try:
@@ -143,6 +155,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             except (UnknownTopic, UnknownPartition, UnknownGroup):
                 return
             except RaftlogError as error:
+                self.tally.marker_retries += 1
                 _log.info("%s does not know the outcome of %s yet: %s", target, mark.transaction, error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)

@@ -62,6 +62,7 @@ from transactions.requests import (
     Request,
 )
 from transactions.state import TransactionsState
+from transactions.tally import AbortReason, Tally
 
 SWEEP_MS: Final = 600_000  # how often ids that nobody uses are looked for
 IDS_MAX: Final = 100_000  # of one partition
@@ -72,7 +73,16 @@ GROUPS_MAX: Final = 100
 class Decisions:
     """``state`` is what the partition's records add up to when this broker begins to lead it."""
 
-    def __init__(self, state: TransactionsState, *, now_ms: int, wall_ms: int, id_retention_ms: int) -> None:
+    def __init__(
+        self,
+        state: TransactionsState,
+        *,
+        now_ms: int,
+        wall_ms: int,
+        id_retention_ms: int,
+        tally: Tally | None = None,
+    ) -> None:
+        self._tally = tally or Tally()
         self._outputs = Outputs(state.copy())
         self._id_retention_ms = id_retention_ms
         self._waiting: dict[str, dict[RequestId, Request]] = {}  # for a transaction to be complete
@@ -131,7 +141,7 @@ class Decisions:
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             due_ms, name = heapq.heappop(self._deadlines)
             if self._due.get(name) == due_ms:
-                self._decide([(name, self.state.transactions[name])], is_commit=False)
+                self._decide([(name, self.state.transactions[name])], abort=AbortReason.TIMEOUT)
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + SWEEP_MS
             self._expire()
@@ -186,7 +196,7 @@ class Decisions:
         elif found is not None and found.state is State.PREPARED:
             raise batches.still_prepared(name)
         elif found is not None and found.state is State.ONGOING:
-            self._decide([(name, found)], is_commit=False)
+            self._decide([(name, found)], abort=AbortReason.FENCED)
             self._wait(request_id, name, ask)
         elif found is None or found.epoch >= EPOCH_LAST:
             if ask.new_producer_id < 0:
@@ -243,7 +253,7 @@ class Decisions:
         elif found.state is State.PREPARED and ask.is_commit:
             raise batches.not_alone(name)
         else:
-            self._decide([(name, found)], is_commit=ask.is_commit)
+            self._decide([(name, found)], abort=None if ask.is_commit else AbortReason.PRODUCER)
             self._wait(request_id, name, ask)
 
     def _prepare(self, request_id: RequestId, ask: Prepare) -> None:
@@ -267,19 +277,20 @@ class Decisions:
         if before is None or before.sequence < ask.sequence:
             chosen = batches.chosen(ask.key, ask.handles, self._existing)
             sink = Sink(sequence=ask.sequence, handles=tuple(sorted(ask.handles)), changed_ms=self._wall_ms)
-            self._decide(chosen, is_commit=True, sink=(SinkKey(ask.key), sink))
+            self._decide(chosen, abort=None, sink=(SinkKey(ask.key), sink))
         else:
             batches.check_repeated(ask.key, ask.sequence, ask.handles, before)
         self._when_complete(request_id, ask)
 
     def _abort_batch(self, request_id: RequestId, ask: AbortBatch) -> None:
-        self._decide(batches.abortable(ask.key, ask.handles, self._existing), is_commit=False)
+        chosen = batches.abortable(ask.key, ask.handles, self._existing)
+        self._decide(chosen, abort=AbortReason.PRODUCER)
         self._when_complete(request_id, ask)
 
     def _abort_open(self, request_id: RequestId, ask: AbortOpen) -> None:
         name, found = ask.transactional_id, self._existing(ask.transactional_id)
         if found.state in (State.ONGOING, State.PREPARED):
-            self._decide([(name, found)], is_commit=False)
+            self._decide([(name, found)], abort=AbortReason.OPERATOR)
         if self.state.transactions[name].state in ENDING:
             self._wait(request_id, name, ask)
         else:
@@ -288,12 +299,7 @@ class Decisions:
     # Parts.
 
     def _listed(self, open_only: bool) -> Listed:
-        found = self.state.transactions
-        return Listed(
-            transactions={
-                name: found[name] for name in found if not open_only or found[name].state not in IDLE
-            }
-        )
+        return Listed(transactions=dict(self.state.open if open_only else self.state.transactions))
 
     def _existing(self, name: str) -> Transaction:
         found = self.state.transactions.get(name)
@@ -313,15 +319,16 @@ class Decisions:
         self,
         chosen: Iterable[tuple[str, Transaction]],
         *,
-        is_commit: bool,
+        abort: AbortReason | None,
         sink: tuple[SinkKey, Sink] | None = None,
     ) -> None:
-        """All of them, in one batch of records; the markers follow once it is committed."""
-        state = State.PREPARE_COMMIT if is_commit else State.PREPARE_ABORT
+        """Commit or abort all, in one batch of records; the markers follow once it is committed."""
+        state = State.PREPARE_COMMIT if abort is None else State.PREPARE_ABORT
         decided = [
             (name, msgspec.structs.replace(found, state=state, changed_ms=self._wall_ms))
             for name, found in chosen
         ]
+        self._tally.decided(len(decided), abort)
         rows = [(TransactionKey(name), transaction) for name, transaction in decided]
         if rows or sink:
             self._outputs.write(*rows, *([sink] if sink else []))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from raftlog.hosting.keyed_records import KeyedState
+from transactions.fencing import IDLE
 from transactions.records import KINDS, Key, Sink, SinkKey, Transaction, TransactionKey, Value
 
 
@@ -16,12 +17,14 @@ class TransactionsState(KeyedState[Key, Value]):
     def clear(self) -> None:
         """No transactions."""
         self.transactions: dict[str, Transaction] = {}
+        self.open: dict[str, Transaction] = {}  # those of them that are not complete
         self.sinks: dict[str, Sink] = {}
 
     def copy(self) -> TransactionsState:
         """The same values, to be changed apart. A copy takes no snapshots."""
         copied = TransactionsState().without_snapshots()
         copied.transactions = dict(self.transactions)
+        copied.open = dict(self.open)
         copied.sinks = dict(self.sinks)
         return copied
 
@@ -30,8 +33,12 @@ class TransactionsState(KeyedState[Key, Value]):
         match key, value:
             case TransactionKey(name), Transaction():
                 self.transactions[name] = value
+                self.open.pop(name, None)
+                if value.state not in IDLE:
+                    self.open[name] = value
             case TransactionKey(name), _:
                 self.transactions.pop(name, None)
+                self.open.pop(name, None)
             case SinkKey(name), Sink():
                 self.sinks[name] = value
             case SinkKey(name), _:

@@ -1,8 +1,8 @@
 """Problems of a cluster: finds them in its lists of brokers and partitions.
 
-Decides: what counts as a problem: a broker that is down, a partition without a leader, or with replicas that
-are
-offline or not in sync. Free disk space is only shown: brokers refuse writes before a disk is full.
+Decides: what counts as a problem: a broker that is down, a partition without a leader, with replicas that are
+offline or not in sync, or with readers that wait for a transaction that should have ended. Free disk space is
+only shown: brokers refuse writes before a disk is full.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from api.cli.output import Row
 from raftlog.client import Client
 from raftlog.wire import paths
 from raftlog.wire.bodies import PartitionBody
+from raftlog.wire.limits import TRANSACTION_MS_MAX
 
 _TIMEOUT_S = 3.0
 _FREE = re.compile(rb"^raftlog_disk_free_bytes (\S+)$", re.MULTILINE)
@@ -30,6 +31,7 @@ class Health:
     leaderless: list[str] = field(default_factory=list)
     under_replicated: list[str] = field(default_factory=list)
     offline: list[str] = field(default_factory=list)
+    held_back: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -47,6 +49,7 @@ class Health:
             "leaderless": self.leaderless,
             "under_replicated": self.under_replicated,
             "offline_replicas": self.offline,
+            "readers_held_back": self.held_back,
             "problems": self.problems,
         }
 
@@ -61,6 +64,12 @@ class Health:
         elif lagging:
             self.under_replicated.append(name)
             self.problems.append(f"{name} is under-replicated: not in sync on broker {_listed(lagging)}")
+        if partition.readers_held_ms > TRANSACTION_MS_MAX:
+            self.held_back.append(name)
+            self.problems.append(
+                f"{name} shows nothing from offset {partition.last_stable_offset} on: a transaction is open "
+                f"for {partition.readers_held_ms // 60_000} minutes; see `raftlog transaction list`"
+            )
         for replica in partition.offline:
             self.offline.append(f"{name} on broker {replica.broker}")
             self.problems.append(f"{name} on broker {replica.broker} is offline: {replica.reason}")

@@ -35,8 +35,8 @@ ROUTES = (
         paths.PARTITION_OFFSETS,
         get_offset,
         "Find an offset",
-        "`latest` is the end of what can be read: the last stable offset, or with `isolation=uncommitted` the "
-        "high watermark.",
+        "`latest` is the end of what can be read: the last stable offset, or the high watermark with "
+        "`isolation=uncommitted`.",
         (
             TOPIC,
             PARTITION,

@@ -40,6 +40,8 @@ def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionBody:
         awaited=list(status.awaited),
         offline=[bodies.OfflineReplicaBody(broker, reason) for broker, reason in status.offline],
         reassignment=_reassignment(status, info),
+        last_stable_offset=status.last_stable_offset,
+        readers_held_ms=status.readers_held_ms,
         unsafe_recoveries=[
             bodies.UnsafeRecoveryBody(
                 survivor=record.survivor,

@@ -19,6 +19,7 @@ from groups.records import by_topic
 from raftlog import errors
 from raftlog.wire import media_types, paths
 from raftlog.wire import transactions as wire
+from raftlog.wire.limits import TRANSACTION_MS_MAX
 from transactions.fencing import is_newest, outcome_of
 from transactions.records import TRANSACTIONAL_ID, Handle, Transaction
 from transactions.requests import (
@@ -36,7 +37,7 @@ from transactions.requests import (
     Reply,
 )
 
-TIMEOUT_MS = (100, 900_000)  # the shortest, the longest
+TIMEOUT_MS = (100, TRANSACTION_MS_MAX)  # the shortest, the longest
 PREPARED_MS = (1_000, 86_400_000)
 STATES = ("open", "all")
 _IDS = re.compile(TRANSACTIONAL_ID)

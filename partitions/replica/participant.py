@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from partitions.replica.transaction_table import TransactionTable
+from partitions.replica.transaction_table import OpenTransaction, TransactionTable
+from raftlog.clock import Clock
 from raftlog.errors import InvalidRequest
 from raftlog.records.batch import BatchHeader
 from raftlog.types import TopicPartition
@@ -31,6 +32,25 @@ JoinTransaction = Callable[[str, TransactionName, TopicPartition, int], Awaitabl
 The last argument is a time-out in milliseconds. Raises ``ProducerFenced``, ``TransactionAborted``,
 ``UnknownTransaction``, ``TransactionEnding``, ``NoLeader`` and ``CommitUnknown``; it may be repeated.
 """
+
+
+class HeldBack:
+    """For how long the oldest open transaction has held readers back, as this replica has seen."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._oldest: OpenTransaction | None = None
+        self._since_s = 0.0
+
+    def note(self, oldest: OpenTransaction | None) -> None:
+        """Which one is the oldest now."""
+        if oldest != self._oldest:
+            self._oldest, self._since_s = oldest, self._clock.monotonic()
+
+    @property
+    def ms(self) -> int:
+        """0 without an open transaction."""
+        return 0 if self._oldest is None else round((self._clock.monotonic() - self._since_s) * 1000)
 
 
 class Participant:

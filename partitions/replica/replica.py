@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from partitions.replica.acks import Placed, acknowledged, check_acks
 from partitions.replica.derived import DerivedState
 from partitions.replica.machine import PartitionMachine
-from partitions.replica.participant import JoinTransaction, Participant, TransactionName
+from partitions.replica.participant import HeldBack, JoinTransaction, Participant, TransactionName
 from partitions.replica.producer_admission import ProducerAdmission
 from partitions.replica.producers import InFlight, Known
 from partitions.replica.reads import Reads
@@ -76,6 +76,7 @@ class PartitionReplica:
         self._in_flight: InFlight[Proposal[None]] = InFlight(self.machine.producers)
         self._participant = Participant(self.machine.transactions)
         self._join_transaction = join
+        self._held_back = HeldBack(clock)
         self._serving = Serving(target)
         self._checking = asyncio.Lock()  # first come, first served
         self._reads = Reads(self._serving, self.machine.transactions)
@@ -142,6 +143,7 @@ class PartitionReplica:
     def commit_advanced(self, commit_index: Index) -> None:
         """The table now holds everything up to this index, and readers may see it."""
         self._in_flight.applied(commit_index)
+        self._held_back.note(self.machine.transactions.oldest)
         self._reads.waiters.advance(commit_index)
         if self._derived_epoch is None:
             self._tell_derived()
@@ -285,6 +287,8 @@ class PartitionReplica:
             size_bytes=group.log.size_bytes,
             learners=tuple(sorted(learners)),
             caught_up_percent=self._caught_up_percent() if learners else None,
+            last_stable_offset=self.last_stable_offset,
+            readers_held_ms=self._held_back.ms,
             rejoining=(group.node_id,) if group.is_rejoining else tuple(sorted(rejoining.keys() - learners)),
             awaited=tuple(sorted(frozenset[NodeId]().union(*rejoining.values()))),
         )

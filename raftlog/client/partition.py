@@ -161,7 +161,8 @@ class AsyncPartition:
     async def offsets(self, at: Position = "latest") -> int:
         """The offset of a position: for a time, of the first message since.
 
-        ``"latest"`` is the end of what can be read: the oldest open transaction, or one past the newest message.
+        ``"latest"`` is the end of what can be read: the first message of the oldest open transaction, or one
+        past the newest message.
         """
         path = paths.partition_offsets(self.topic, self.number)
         reply = await self._session.ask_any("GET", f"{path}?at={written_position(at)}")

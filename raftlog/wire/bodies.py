@@ -151,7 +151,8 @@ class PartitionBody(Answer):
     ``rejoining`` are voters that have lost files: they count towards no majority until the brokers in
     ``awaited`` have answered and their logs contain the index that the leader then names. Without a leader
     ``offline`` lists all replicas that do not serve, and ``awaited`` their brokers: an election needs some of
-    them.
+    them. ``readers_held_ms`` is for how long the oldest open transaction, which begins at
+    ``last_stable_offset``, has held back readers of committed records.
     """
 
     partition: int
@@ -170,6 +171,8 @@ class PartitionBody(Answer):
     offline: list[OfflineReplicaBody] = []
     reassignment: ReassignmentBody | None = None
     unsafe_recoveries: list[UnsafeRecoveryBody] = []
+    last_stable_offset: int = -1
+    readers_held_ms: int = 0
 
 
 class PartitionList(Answer):

@@ -12,6 +12,7 @@ REPLICAS_MAX: Final = REPLICATION_FACTORS[-1]  # of one partition
 PRODUCER_BATCHES_MAX: Final = 5  # in flight of one producer to one partition; as many are remembered
 BROKER_ID_MAX: Final = (1 << 31) - 1
 RECORDS_MAX: Final = 10_000  # of one JSON request or response
+TRANSACTION_MS_MAX: Final = 900_000  # the longest time-out of a transaction that is not prepared
 TAG_CHARACTERS_MAX: Final = 255
 CONFIRM_CHARACTERS_MAX: Final = 1_000
 DEAD_LETTERS_MAX: Final = 1_000  # of one request or response

@@ -41,6 +41,28 @@ def test_partitions_are_shown_one_by_one_up_to_the_limit(directory: Path) -> Non
         assert told["raftlog_partitions_not_shown"] == 1
 
 
+def test_transactions_are_shown_by_their_coordinator_and_by_leaders(directory: Path) -> None:
+    with Cluster(directory, brokers=1) as cluster:
+        url = cluster.url(1)
+        create_topic(url, "orders", 1, replication_factor=1)
+        opened = call(url, "POST", "/v1/transactions", {"transactional_id": "copy"}).json
+        sent = {"Raftlog-Transaction": str(opened["id"])}
+        for value in ("a", "b"):
+            body = {"records": [{"value": value}]}
+            assert call(url, "POST", "/v1/topics/orders/records", body, sent).status == 200
+        lag = 'raftlog_partition_last_stable_lag{partition="0",topic="orders"}'
+        told = figures(url)
+        assert told['raftlog_transactions{state="ongoing"}'] == 1
+        assert told["raftlog_transaction_oldest_seconds"] > 0
+        assert told[lag] == 2
+        call(url, "POST", f"/v1/transactions/{opened['id']}:abort", None)
+        told = figures(url)
+        assert told['raftlog_transactions{state="ongoing"}'] == told[lag] == 0
+        assert told['raftlog_transactions_aborted_total{reason="producer"}'] == 1
+        assert told["raftlog_transactions_committed_total"] == 0
+        assert told["raftlog_transaction_markers_unwritten"] == 0
+
+
 def post(url: str, path: str, body: object, *, method: str = "POST") -> None:
     reply = call(url, method, path, body)
     assert reply.status in (200, 204), reply.body

@@ -6,6 +6,9 @@ from tests.helpers.planted_bugs import Mutant
 
 _TWIN = "tests/properties/test_transaction_compaction.py"
 _SCENARIO = "tests/scenarios/partitions/test_transaction_compaction.py"
+_PARTITION = "tests/scenarios/partitions/test_transactions.py"
+_METRICS = "tests/scenarios/partitions/test_transaction_metrics.py"
+_PARTICIPANT = "tests/unit/partitions/test_participant.py"
 _ROUND = "raftlog.storage.compaction:Round."
 _COMPACTION = "raftlog.storage.compaction:Compaction."
 _RANGES = "raftlog.records.aborted:AbortedRanges."
@@ -94,5 +97,61 @@ TRANSACTION_COMPACTION = (
         "del of_producer[0]",
         "del of_producer[-1]",
         script="tests/unit/partitions/test_transaction_table.py",
+    ),
+    Mutant(
+        "a reader that begins at the end skips an open transaction",
+        "partitions.replica.reads:Reads.offset_at",
+        "offset, visible = await self._find(position, committed_only)",
+        "offset, visible = await self._find(position, committed_only=False)",
+        script=_PARTITION,
+    ),
+    Mutant(
+        "another broker answers the high watermark for the end",
+        "partitions.routing.gateway:Gateway._serve_offset_at",
+        "committed_only=ask.committed_only",
+        "committed_only=False",
+        script=_PARTITION,
+    ),
+    Mutant(
+        "the earliest offset lies below what committed readers may read",
+        "partitions.replica.reads:Reads.offset_at",
+        "offset = max(offset, self._start(committed_only))",
+        "pass",
+        script=_PARTITION,
+    ),
+    Mutant(
+        "the next oldest transaction holds readers back since the one before",
+        "partitions.replica.participant:HeldBack.note",
+        "if oldest != self._oldest:",
+        "if (oldest is None) != (self._oldest is None):",
+        script=_PARTICIPANT,
+    ),
+    Mutant(
+        "a transaction without an end is no problem",
+        "api.cli.health:Health.add",
+        "if partition.readers_held_ms > TRANSACTION_MS_MAX:",
+        "if False:",
+        script=_METRICS,
+    ),
+    Mutant(
+        "aborts by operators count as those of producers",
+        "transactions.decisions:Decisions._abort_open",
+        "abort=AbortReason.OPERATOR",
+        "abort=AbortReason.PRODUCER",
+        script=_METRICS,
+    ),
+    Mutant(
+        "a transaction that is complete counts as open",
+        "transactions.state:TransactionsState.take",
+        "self.open.pop(name, None)\n            if value",
+        "if value",
+        script=_METRICS,
+    ),
+    Mutant(
+        "a marker that was given up counts as unwritten",
+        "transactions.coordinator:TransactionCoordinator._send_one",
+        "self.tally.markers_unwritten -= 1",
+        "pass",
+        script=_METRICS,
     ),
 )

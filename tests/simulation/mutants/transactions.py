@@ -39,8 +39,9 @@ TRANSACTIONS = (
     _mutant(
         "an end is answered before the partitions show it",
         _DECISIONS + "_end",
-        "self._decide([(name, found)], is_commit=ask.is_commit)\n        self._wait(request_id, name, ask)",
-        "self._decide([(name, found)], is_commit=ask.is_commit)\n"
+        "self._decide([(name, found)], abort=None if ask.is_commit else AbortReason.PRODUCER)\n"
+        "        self._wait(request_id, name, ask)",
+        "self._decide([(name, found)], abort=None if ask.is_commit else AbortReason.PRODUCER)\n"
         "        self._outputs.answer(\n"
         "            request_id, Ended(is_committed=ask.is_commit, next_epoch=_next_epoch(handle.epoch))\n"
         "        )",
@@ -68,8 +69,8 @@ TRANSACTIONS = (
     _mutant(
         "a transaction that exceeds its time is committed",
         _DECISIONS + "tick",
-        "is_commit=False",
-        "is_commit=True",
+        "abort=AbortReason.TIMEOUT",
+        "abort=None",
     ),
     _mutant(
         "each further partition gives a transaction its whole time again, and the old deadline counts",
@@ -80,7 +81,8 @@ TRANSACTIONS = (
     _mutant(
         "a new incarnation does not abort what the earlier one has open",
         _DECISIONS + "_open",
-        "        self._decide([(name, found)], is_commit=False)\n        self._wait(request_id, name, ask)",
+        "        self._decide([(name, found)], abort=AbortReason.FENCED)\n"
+        "        self._wait(request_id, name, ask)",
         "        self._begin(request_id, ask, found.producer_id, found.epoch + 1, found)",
     ),
     _mutant(

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from partitions.replica.participant import Participant, TransactionName
-from partitions.replica.transaction_table import TransactionTable
+from partitions.replica.participant import HeldBack, Participant, TransactionName
+from partitions.replica.transaction_table import OpenTransaction, TransactionTable
 from raftlog.types import TopicPartition
 from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.manual_wall_clock import ManualWallClock
 
 ORDERS = TopicPartition("orders", 0)
 TRANSACTION = TransactionName(7, 0)
@@ -72,3 +73,14 @@ async def test_an_answer_that_comes_after_the_marker_is_of_no_use(
     asked.answers[0].set_result(None)
     await task
     assert await joined(participant, asked)
+
+
+def test_readers_wait_for_each_oldest_transaction_from_its_first_batch_on() -> None:
+    clock = ManualWallClock()
+    held = HeldBack(clock)
+    waited_ms = []
+    for oldest in (None, OpenTransaction(7, 0, 3), OpenTransaction(7, 0, 3), OpenTransaction(8, 0, 5), None):
+        held.note(oldest)
+        clock.now_ms += 500
+        waited_ms.append(held.ms)
+    assert waited_ms == [0, 500, 1_000, 500, 0]

@@ -1,0 +1,71 @@
+"""Metrics of the transactions that this broker coordinates, computed when they are collected.
+
+They are not listed one by one: ids would make too many series. ``raftlog transaction list`` shows them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from api.broker_transactions import BrokerTransactions
+from raftlog.clock import Clock
+from transactions.fencing import IDLE
+from transactions.records import State
+from transactions.tally import AbortReason
+
+
+class TransactionMetrics(Collector):
+    """A collector for a broker's registry."""
+
+    def __init__(self, transactions: BrokerTransactions, clock: Clock) -> None:
+        self._transactions = transactions
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        """The current values."""
+        coordinators = list(self._transactions.coordinators.values())
+        found = [
+            transaction
+            for each in coordinators
+            if each.decisions is not None
+            for transaction in each.decisions.state.open.values()
+        ]
+        counts = Counter(transaction.state for transaction in found)
+        states = GaugeMetricFamily(
+            "raftlog_transactions", "Transactions that are not complete.", labels=["state"]
+        )
+        for state in State:
+            if state not in IDLE:
+                states.add_metric([state.value], counts[state])
+        yield states
+        now_ms = self._clock.wall_ms()
+        began_ms = min((transaction.began_ms for transaction in found), default=now_ms)
+        yield GaugeMetricFamily(
+            "raftlog_transaction_oldest_seconds",
+            "Age of the oldest transaction that is not complete.",
+            max(0, now_ms - began_ms) / 1000,
+        )
+        tallies = [each.tally for each in coordinators]
+        yield CounterMetricFamily(
+            "raftlog_transactions_committed",
+            "Committed transactions.",
+            sum(each.committed for each in tallies),
+        )
+        aborted = CounterMetricFamily("raftlog_transactions_aborted", "Aborted ones.", labels=["reason"])
+        for reason in AbortReason:
+            aborted.add_metric([reason.value], sum(each.aborted[reason] for each in tallies))
+        yield aborted
+        yield GaugeMetricFamily(
+            "raftlog_transaction_markers_unwritten",
+            "Markers of decided transactions on their way to a partition.",
+            sum(each.markers_unwritten for each in tallies),
+        )
+        yield CounterMetricFamily(
+            "raftlog_transaction_marker_retries",
+            "Failed attempts to write a marker.",
+            sum(each.marker_retries for each in tallies),
+        )
