@@ -244,7 +244,12 @@ class Broker:
         check_ms = self.settings.timing.retention_check_ms
         self._background = [
             self.host.begin(work)
-            for work in (self.scrubber.run(), self.retention.run(check_ms), self.compaction.run(check_ms))
+            for work in (
+                self.scrubber.run(),
+                self.retention.run(check_ms),
+                self.compaction.run(check_ms),
+                self.transactions.lost_markers.run(),
+            )
         ]
 
     async def drain(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from api.internal_topics import CreatedTopic
+from api.lost_markers import LostMarkers
 from api.settings import TransactionSettings
 from groups.requests import EndOffsets
 from groups.service import GroupService
@@ -63,6 +64,7 @@ class BrokerTransactions:
             brokers=brokers,
         )
         self.service = TransactionService(node_id, topic, self.coordinators, calls, new_producer_id)
+        self.lost_markers = LostMarkers(self.service, gateway.replicas)
 
     def derive(self, target: TopicPartition) -> DerivedState | None:
         """The coordinator of a partition of ``__transactions`` whose replica is being opened here."""

@@ -19,7 +19,7 @@ from raftlog.records.batch import Batch
 from transactions.decisions import Decisions
 from transactions.outputs import Mark, Row
 from transactions.records import KINDS, Handle, Participant
-from transactions.requests import ListTransactions, ReadTransaction, Reply, Request
+from transactions.requests import ListTransactions, ReadOutcomes, ReadTransaction, Reply, Request
 from transactions.state import TransactionsState
 from transactions.tally import Tally
 
@@ -102,7 +102,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
 
     def reads_only(self, request: Request) -> bool:
         """Descriptions of transactions."""
-        return isinstance(request, ReadTransaction | ListTransactions)
+        return isinstance(request, ReadTransaction | ListTransactions | ReadOutcomes)
 
     def perform(self, effect: Effect) -> None:
         """Send outcomes beside everything else."""

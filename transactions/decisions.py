@@ -31,6 +31,7 @@ from raftlog.errors import (
 from raftlog.hosting.decisions import RequestId
 from transactions import batches
 from transactions.fencing import ENDING, IDLE, is_newest, outcome_of, why_closed
+from transactions.outcomes import known
 from transactions.outputs import Output, Outputs
 from transactions.records import (
     EPOCH_LAST,
@@ -58,6 +59,7 @@ from transactions.requests import (
     Open,
     Opened,
     Prepare,
+    ReadOutcomes,
     ReadTransaction,
     Request,
 )
@@ -166,10 +168,13 @@ class Decisions:
                 case AbortOpen():
                     self._abort_open(request_id, request)
                 case ReadTransaction():
-                    found = self._existing(request.transactional_id)
-                    self._outputs.answer(request_id, Described(transaction=found))
+                    newest = self._existing(request.transactional_id)
+                    self._outputs.answer(request_id, Described(transaction=newest))
                 case ListTransactions():
                     self._outputs.answer(request_id, self._listed(request.open_only))
+                case ReadOutcomes():
+                    found = known(self.state.transactions.values(), request.transactions)
+                    self._outputs.answer(request_id, found)
                 case _:
                     assert_never(request)
         except RaftlogError as refusal:

@@ -9,6 +9,9 @@ import msgspec
 
 from transactions.records import Handle, Participant, Transaction
 
+TransactionNumber = tuple[int, int]
+"""Producer id and epoch."""
+
 
 class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
     """A new incarnation of a producer: it fences the earlier ones and aborts their transaction.
@@ -104,8 +107,14 @@ class ListTransactions(msgspec.Struct, tag="list", frozen=True, kw_only=True):
     open_only: bool
 
 
+class ReadOutcomes(msgspec.Struct, tag="read-outcomes", frozen=True, kw_only=True):
+    """What one coordinator knows of transactions that are open in a partition."""
+
+    transactions: tuple[TransactionNumber, ...]
+
+
 OfOneId = Open | Join | End | Prepare | CommitBatch | AbortBatch | AbortOpen | ReadTransaction
-Request = OfOneId | ListTransactions
+Request = OfOneId | ListTransactions | ReadOutcomes
 
 
 class Opened(msgspec.Struct, tag="opened", frozen=True, kw_only=True):
@@ -145,4 +154,11 @@ class Listed(msgspec.Struct, tag="listed", frozen=True, kw_only=True):
     transactions: dict[str, Transaction]
 
 
-Reply = Opened | NeedsProducerId | Done | Ended | Described | Listed
+class Known(msgspec.Struct, tag="known", frozen=True, kw_only=True):
+    """Those that are open, and those that are committed; all others are aborted, forgotten, or elsewhere."""
+
+    open: tuple[TransactionNumber, ...]
+    committed: tuple[TransactionNumber, ...]
+
+
+Reply = Opened | NeedsProducerId | Done | Ended | Described | Listed | Known

@@ -8,7 +8,7 @@ new producer id is allocated. Leaves to others: the replies (``coordinator``), f
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -23,14 +23,17 @@ from transactions.coordinator import TransactionCoordinator
 from transactions.records import Transaction
 from transactions.requests import (
     End,
+    Known,
     Listed,
     ListTransactions,
     NeedsProducerId,
     OfOneId,
     Open,
+    ReadOutcomes,
     ReadTransaction,
     Reply,
     Request,
+    TransactionNumber,
 )
 
 ASK: Final = Service("transactions.ask", CallClass.GROUPS)
@@ -62,23 +65,34 @@ class TransactionService:
 
         Raises ``NoLeader`` when a coordinator does not answer.
         """
+        found: dict[str, Transaction] = {}
+        for reply in await self._ask_all(ListTransactions(open_only=open_only), timeout_ms):
+            assert isinstance(reply, Listed)
+            found |= reply.transactions
+        return dict(sorted(found.items()))
+
+    async def known(self, asked: Iterable[TransactionNumber], timeout_ms: int) -> Known:
+        """What all coordinators together know of transactions. Raises ``NoLeader``."""
+        still_open: list[TransactionNumber] = []
+        committed: list[TransactionNumber] = []
+        for reply in await self._ask_all(ReadOutcomes(transactions=tuple(asked)), timeout_ms):
+            assert isinstance(reply, Known)
+            still_open += reply.open
+            committed += reply.committed
+        return Known(open=tuple(still_open), committed=tuple(committed))
+
+    async def _ask_all(self, request: ListTransactions | ReadOutcomes, timeout_ms: int) -> list[Reply]:
         count = self._topic.partition_count
         if count is None:
             count = await self._topic.confirmed_count(timeout_ms) or 0
-        request = ListTransactions(open_only=open_only)
-        replies = await asyncio.gather(
+        return await asyncio.gather(
             *(
                 self._coordinators.ask(
-                    partition, request, timeout_ms=timeout_ms, name="list", reads_only=True
+                    partition, request, timeout_ms=timeout_ms, name="transactions", reads_only=True
                 )
                 for partition in range(count)
             )
         )
-        found: dict[str, Transaction] = {}
-        for reply in replies:
-            assert isinstance(reply, Listed)
-            found |= reply.transactions
-        return dict(sorted(found.items()))
 
     async def ask(self, request: OfOneId, *, timeout_ms: int) -> Reply:
         """The reply of the coordinator of the request's transactional id; never ``NeedsProducerId``.

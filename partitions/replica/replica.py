@@ -20,6 +20,7 @@ from partitions.replica.producers import InFlight, Known
 from partitions.replica.reads import Reads
 from partitions.replica.serving import RETRY_AFTER_MS, Serving
 from partitions.replica.topic_rules import Body, TopicRules
+from partitions.replica.transaction_table import OpenTransaction
 from partitions.values import (
     Acks,
     AppendReceipt,
@@ -106,6 +107,12 @@ class PartitionReplica:
     def last_stable_offset(self) -> Offset:
         """Below it each transaction has ended. Raises ``NoLeader`` like ``group``."""
         return self._reads.last_stable_offset
+
+    def open_transactions(self) -> tuple[OpenTransaction, ...]:
+        """Those without a marker, as a leader knows them that has applied everything; none elsewhere."""
+        serving = self._serving
+        is_sure = serving.is_attached and not serving.is_deleted and serving.is_ready
+        return self.machine.transactions.open if is_sure else ()
 
     @property
     def producers(self) -> int:

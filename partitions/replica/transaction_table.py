@@ -57,6 +57,11 @@ class TransactionTable:
         """The open transaction that began first."""
         return next(iter(self._open.values()), None)
 
+    @property
+    def open(self) -> tuple[OpenTransaction, ...]:
+        """All that have no marker, the one that began first in front."""
+        return tuple(self._open.values())
+
     def is_open(self, producer_id: int) -> bool:
         """Whether a producer has a transaction here without a marker."""
         return producer_id in self._open
@@ -87,10 +92,11 @@ class TransactionTable:
         marker = marker_in(entry)
         if marker is not None:
             self._end(marker, header.base_offset)
-        elif header.producer_id not in self._open:
-            self._open[header.producer_id] = OpenTransaction(
-                header.producer_id, header.producer_epoch, header.base_offset
-            )
+            return
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        self._lost_marker(producer_id, epoch, header.base_offset - 1)
+        if producer_id not in self._open:
+            self._open[producer_id] = OpenTransaction(producer_id, epoch, header.base_offset)
 
     def snapshot(self) -> bytes:
         """The whole table; the same bytes on every replica that has applied the same batches."""
@@ -109,9 +115,20 @@ class TransactionTable:
         self.known_from, self._aborted = found.known_from, AbortedRanges(found.aborted)
         self._open = {each.producer_id: each for each in found.open}
 
+    def _lost_marker(self, producer_id: int, epoch: int, last_offset: int) -> None:
+        """Its producer has a later transaction: the marker of the earlier one was lost in an unsafe recovery.
+
+        Whether it was committed is not known here, and aborted records must never be shown.
+        """
+        found = self._open.get(producer_id)
+        if found is not None and found.epoch < epoch:
+            del self._open[producer_id]
+            self._aborted.add(AbortedRange(producer_id, found.first_offset, last_offset))
+
     def _end(self, marker: Marker, offset: int) -> None:
+        self._lost_marker(marker.producer_id, marker.producer_epoch, offset)
         found = self._open.get(marker.producer_id)
-        if found is not None and found.epoch <= marker.producer_epoch:
+        if found is not None and found.epoch == marker.producer_epoch:
             del self._open[marker.producer_id]
             if not marker.is_commit:
                 self._aborted.add(AbortedRange(marker.producer_id, found.first_offset, offset))

@@ -89,6 +89,11 @@ class Gateway:
         calls.serve(rpc.OFFSET_AT, self._serve_offset_at)
         calls.serve(rpc.DESCRIBE, self._serve_describe)
 
+    @property
+    def replicas(self) -> Mapping[tuple[str, int], PartitionReplica]:
+        """Those of this broker that take part, by topic and partition."""
+        return self._replicas
+
     async def append(
         self,
         target: TopicPartition,

@@ -1,4 +1,4 @@
-"""Bugs in the compaction of transactions, in their metrics, and in what a new reader begins with."""
+"""Bugs in the compaction of transactions, their metrics, lost markers, and where a new reader begins."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ _SCENARIO = "tests/scenarios/partitions/test_transaction_compaction.py"
 _PARTITION = "tests/scenarios/partitions/test_transactions.py"
 _METRICS = "tests/scenarios/partitions/test_transaction_metrics.py"
 _PARTICIPANT = "tests/unit/partitions/test_participant.py"
+_LOST = "tests/scenarios/partitions/test_lost_markers.py"
+_TABLE_TESTS = "tests/unit/partitions/test_transaction_table.py"
+_TABLE = "partitions.replica.transaction_table:TransactionTable."
+_LOOK = "api.lost_markers:LostMarkers.look"
 _ROUND = "raftlog.storage.compaction:Round."
 _COMPACTION = "raftlog.storage.compaction:Compaction."
 _RANGES = "raftlog.records.aborted:AbortedRanges."
@@ -96,7 +100,7 @@ TRANSACTION_COMPACTION = (
         _RANGES + "forget_below",
         "del of_producer[0]",
         "del of_producer[-1]",
-        script="tests/unit/partitions/test_transaction_table.py",
+        script=_TABLE_TESTS,
     ),
     Mutant(
         "a reader that begins at the end skips an open transaction",
@@ -153,5 +157,48 @@ TRANSACTION_COMPACTION = (
         "self.tally.markers_unwritten -= 1",
         "pass",
         script=_METRICS,
+    ),
+    Mutant(
+        "a later transaction decides about one whose marker is lost",
+        _TABLE + "_end",
+        "self._lost_marker(marker.producer_id, marker.producer_epoch, offset)",
+        "if found := self._open.get(marker.producer_id):\n"
+        "        self._open[marker.producer_id] = found._replace(epoch=marker.producer_epoch)",
+        script=_TABLE_TESTS,
+    ),
+    Mutant(
+        "a transaction whose marker is lost is taken for the next one of its producer",
+        _TABLE + "_lost_marker",
+        "if found is not None and found.epoch < epoch:",
+        "if False:",
+        script=_LOST,
+    ),
+    Mutant(
+        "a leader ends transactions that their coordinator has open",
+        _LOOK,
+        "number not in known.open and ",
+        "",
+        script=_LOST,
+    ),
+    Mutant(
+        "a transaction whose marker is lost is aborted although it was committed",
+        _LOOK,
+        "number in known.committed",
+        "False",
+        script=_LOST,
+    ),
+    Mutant(
+        "an aborted transaction whose marker is lost is committed",
+        "transactions.outcomes:known",
+        "last is not None and last.is_committed and",
+        "last is not None and",
+        script=_LOST,
+    ),
+    Mutant(
+        "coordinators are asked about each transaction",
+        _LOOK,
+        "if key in self._before",
+        "if True",
+        script=_LOST,
     ),
 )

@@ -191,15 +191,15 @@ TRANSACTIONS = (
     _mutant(
         "a snapshot lacks the ranges of aborted transactions",
         _TABLE + "snapshot",
-        "[*self._open.values()], self._aborted)",
+        "[*self._open.values()], [*self._aborted])",
         "[*self._open.values()], [])",
         _TABLE_TESTS,
     ),
     _mutant(
         "a snapshot lacks the open transactions",
         _TABLE + "snapshot",
-        "[*self._open.values()], self._aborted)",
-        "[], self._aborted)",
+        "[*self._open.values()], [*self._aborted])",
+        "[], [*self._aborted])",
         _TABLE_TESTS,
     ),
     _mutant(
@@ -212,7 +212,7 @@ TRANSACTIONS = (
     _mutant(
         "a marker of an earlier epoch closes the open transaction",
         _TABLE + "_end",
-        " and found.epoch <= marker.producer_epoch",
+        " and found.epoch == marker.producer_epoch",
         "",
         _TABLE_TESTS,
     ),
@@ -379,16 +379,16 @@ TRANSACTIONS = (
     ),
     _mutant(
         "an aborted transaction hides the records of another producer",
-        "partitions.replica.transaction_table:_visible",
-        "header.producer_id == producer_id and first",
-        "first",
+        "raftlog.records.aborted:AbortedRanges.of",
+        "self._of_producer.get(header.producer_id, [])",
+        "self._ranges",
         _PARTITION,
     ),
     _mutant(
         "an aborted transaction hides the next one of its producer",
-        "partitions.replica.transaction_table:_visible",
-        "first <= header.base_offset <= last",
-        "first <= header.base_offset",
+        "raftlog.records.aborted:AbortedRanges.of",
+        "at = bisect_left(ranges, header.base_offset, key=_last_offset)",
+        "at = 0",
         _PARTITION,
     ),
     _mutant(
@@ -414,7 +414,7 @@ TRANSACTIONS = (
     ),
     _mutant(
         "a coordinator gives up a marker that did not arrive",
-        "transactions.coordinator:TransactionCoordinator._until_known",
+        "transactions.coordinator:TransactionCoordinator._repeated",
         "pause_s = min(2 * pause_s, PAUSE_MAX_S)",
         "return",
         _PARTITION,

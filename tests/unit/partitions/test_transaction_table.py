@@ -76,6 +76,14 @@ def test_a_marker_of_a_transaction_without_batches_changes_nothing() -> None:
     assert still.is_open(1)  # a marker of an earlier one
 
 
+def test_a_transaction_without_a_marker_is_aborted_by_the_next_one_of_its_producer() -> None:
+    # requirement: D3
+    batches = [data(0, 1), data(1, 1, 1), marker(2, 1, epoch=1)]
+    assert hidden(table_of(*batches), *batches) == [0]
+    batches = [data(0, 1), marker(1, 1, epoch=1)]  # the next one has written nothing here
+    assert hidden(table_of(*batches), *batches) == [0]
+
+
 def test_ranges_are_forgotten_below_the_log_start_that_a_marker_tells() -> None:
     batches = [data(0, 1), marker(1, 1, is_commit=False), data(2, 1, 1)]
     table = table_of(*batches, marker(3, 1, epoch=1, is_commit=False, start=2))
