@@ -23,6 +23,7 @@ from bench import (
     rows_of_growth,
     rows_of_records,
     rows_of_standing,
+    rows_of_transactions,
 )
 from bench.report import Section, page
 from bench.suite import Bench
@@ -40,8 +41,10 @@ ROWS: dict[str, Callable[[Bench], Awaitable[Section]]] = {
     "join": rows_of_groups.join,
     "commits": rows_of_groups.commits,
     "consumer": rows_of_groups.consumer,
+    "transactions": rows_of_transactions.throughput,
+    "transaction-commit": rows_of_transactions.commit,
 }
-ALONE = ("idle", "failover", "join", "commits", "consumer")
+ALONE = ("idle", "failover", "join", "commits", "consumer", "transactions", "transaction-commit")
 """Rows that start their own clusters: the shared systems need not start."""
 
 

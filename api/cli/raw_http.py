@@ -87,7 +87,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._done = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         answer = await self._done
-        if answer.status not in (200, 204):
+        if answer.status not in (200, 201, 204):
             raise RuntimeError(f"status {answer.status}: {answer.beginning.decode(errors='replace')}")
         return answer
 

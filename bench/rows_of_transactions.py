@@ -1,0 +1,215 @@
+"""Rows for transactions: their throughput beside plain produce, and the latency of a commit.
+
+Both send the same batches over raw connections, in turns. Kafka is left out: the suite has no Kafka client
+with transactions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from api.cli import closed_loop, raw_http
+from api.cli.closed_loop import Measured, measured
+from api.cli.raw_http import HttpConnection
+from bench.load import median
+from bench.raftlog_system import TOPIC, RaftlogSystem
+from bench.report import Floor, Section, table
+from bench.suite import Bench
+from raftlog.records.batch import Codec
+from raftlog.records.builder import Record, build_batch, with_producer
+from raftlog.wire import headers, media_types, paths
+from transactions.records import Handle
+
+PARTITIONS = 3
+RECORDS = 100  # of a transaction, over all partitions
+RECORD_BYTES = 1024
+PRODUCERS = (1, 8, 24)
+
+
+@dataclass(slots=True)
+class _Producer:
+    """One client: ``send`` writes a batch to each partition at once. ``_Transactional`` also commits."""
+
+    urls: Sequence[str]  # of the leaders
+    batches: Sequence[bytes]
+    connections: list[HttpConnection] = field(default_factory=list)
+
+    async def connect(self) -> None:
+        """Connect to the leaders."""
+        self.connections = [await raw_http.connect(url) for url in self.urls]
+
+    async def send(self) -> None:
+        """All batches, and their acknowledgements."""
+        await asyncio.gather(
+            *(
+                connection.ask(raw_http.produce_request(url, TOPIC, number, batch))
+                for number, (connection, url, batch) in enumerate(
+                    zip(self.connections, self.urls, self.batches, strict=True)
+                )
+            )
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for connection in self.connections:
+            await connection.close()
+
+
+@dataclass(slots=True)
+class _Transactional(_Producer):
+    """The same in a transaction, until its commit is answered."""
+
+    name: str = ""
+    coordinator: str = ""  # the URL of any broker
+    commits_s: list[float] = field(default_factory=list)
+    handle: Handle = field(default_factory=lambda: Handle("", 0, 0))
+
+    async def connect(self) -> None:
+        """Open the transactional id, too."""
+        await _Producer.connect(self)
+        self.connections.append(await raw_http.connect(self.coordinator))
+        body = json.dumps({"transactional_id": self.name}).encode()
+        await self._ask(raw_http.post(self.coordinator, paths.TRANSACTIONS, media_types.JSON, body), "id")
+
+    async def send(self) -> None:
+        """One transaction."""
+        await self.write()
+        began = time.perf_counter()
+        await self.commit()
+        self.commits_s.append(time.perf_counter() - began)
+
+    async def write(self) -> None:
+        """All batches, and their acknowledgements."""
+        handle = self.handle
+        sent = f"{headers.TRANSACTION}: {handle}\r\n\r\n".encode()
+        requests = []
+        for number, (url, batch) in enumerate(zip(self.urls, self.batches, strict=True)):
+            body = with_producer(batch, handle.producer_id, handle.epoch, 0, in_transaction=True)
+            head, _, rest = raw_http.produce_request(url, TOPIC, number, body).partition(b"\r\n\r\n")
+            requests.append(head + b"\r\n" + sent + rest)
+        await asyncio.gather(
+            *(
+                connection.ask(request)
+                for connection, request in zip(self.connections, requests, strict=False)
+            )
+        )
+
+    async def commit(self) -> None:
+        """Until all partitions show it."""
+        path = f"{paths.TRANSACTIONS}/{self.handle}:commit"
+        await self._ask(raw_http.post(self.coordinator, path, media_types.JSON, b""), "next_id")
+
+    async def _ask(self, request: bytes, name: str) -> None:
+        answer = await self.connections[-1].ask(request)
+        handle = Handle.parse(str(json.loads(answer.beginning)[name]))
+        assert handle is not None
+        self.handle = handle
+
+
+async def throughput(bench: Bench) -> Section:
+    """Transactions beside the same batches without transactions."""
+    section = Section(
+        "Transactions",
+        f"A transaction has {RECORDS} records of 1 KB in batches for {PARTITIONS} partitions, and ends with its "
+        "commit. Without transactions the same batches are sent, all at once, before those of the next round "
+        "are. Each producer has one of them under way.",
+    )
+    rows = []
+    async with _brokers(bench) as system:
+        urls = [await system.leader_url(number) for number in range(PARTITIONS)]
+        for count in PRODUCERS:
+            plain: list[Measured] = []
+            found: list[Measured] = []
+            for _ in range(bench.rounds):
+                plain.append(await _loaded([_Producer(urls, _batches()) for _ in range(count)], bench.seconds))
+                producers = [_transactional(system, urls, number) for number in range(count)]
+                found.append(await _loaded(producers, bench.seconds))
+            ours, theirs = median(found), median(plain)
+            ratio = ours.records_per_s / theirs.records_per_s
+            rows.append(
+                [
+                    f"{count} producer{'s' if count > 1 else ''}",
+                    f"{ours.records_per_s / RECORDS:,.0f}",
+                    f"{ours.records_per_s:,.0f}",
+                    f"{theirs.records_per_s:,.0f}",
+                    f"{ratio:.2f}",
+                    f"{ours.p50_ms:.1f} ms",
+                    f"{theirs.p50_ms:.1f} ms",
+                ]
+            )
+            if count == PRODUCERS[-1]:
+                what = f"transactions of {RECORDS} records ÷ plain produce, {count} producers"
+                section.floors.append(Floor(what, ratio, 0.7, "x"))
+    columns = ["", "transactions/s", "records/s", "plain, records/s", "ratio", "p50", "plain, p50"]
+    section.tables.append(table(columns, rows))
+    return section
+
+
+async def commit(bench: Bench) -> Section:
+    """The commit of a transaction with one record, beside one record."""
+    section = Section(
+        "Commit of a transaction",
+        "One connection, one request at a time: a record of 1 KB, and the commit of a transaction that has one "
+        "such record.",
+    )
+    batch = build_batch([Record(b"x" * RECORD_BYTES)], codec=Codec.NONE, timestamp_ms=0)
+    plain: list[Measured] = []
+    found: list[Measured] = []
+    async with _brokers(bench) as system:
+        urls = [await system.leader_url(0)]
+        for number in range(bench.rounds):
+            plain.append(await _loaded([_Producer(urls, [batch])], bench.seconds))
+            one = _Transactional(urls, [batch], name=f"commit-{number}", coordinator=system.cluster.urls[0])
+            await _loaded([one], bench.seconds)
+            found.append(measured(one.commits_s, records=len(one.commits_s), took_s=bench.seconds))
+    ours, theirs = median(found), median(plain)
+    rows = [
+        ["one record", f"{theirs.p50_ms:.2f} ms", f"{theirs.p99_ms:.2f} ms"],
+        ["commit", f"{ours.p50_ms:.2f} ms", f"{ours.p99_ms:.2f} ms"],
+    ]
+    section.tables.append(table(["", "p50", "p99"], rows))
+    ratio = ours.p50_ms / theirs.p50_ms
+    section.floors.append(Floor("commit ÷ one synchronous record, p50", ratio, 3, "x", is_upper=True))
+    return section
+
+
+def _batches() -> list[bytes]:
+    counts = [RECORDS // PARTITIONS + (number < RECORDS % PARTITIONS) for number in range(PARTITIONS)]
+    return [
+        build_batch([Record(b"x" * RECORD_BYTES)] * count, codec=Codec.NONE, timestamp_ms=0)
+        for count in counts
+    ]
+
+
+def _transactional(system: RaftlogSystem, urls: Sequence[str], number: int) -> _Transactional:
+    brokers = system.cluster.urls
+    coordinator = brokers[number % len(brokers)]
+    return _Transactional(urls, _batches(), name=f"copy-{number}", coordinator=coordinator)
+
+
+async def _loaded(producers: Sequence[_Producer], seconds: float) -> Measured:
+    try:
+        for producer in producers:
+            await producer.connect()
+        return await closed_loop.run(producers, records=RECORDS, seconds=seconds)
+    finally:
+        for producer in producers:
+            await producer.close()
+
+
+@contextlib.asynccontextmanager
+async def _brokers(bench: Bench) -> AsyncIterator[RaftlogSystem]:
+    with tempfile.TemporaryDirectory(dir=bench.directory, prefix="transactions-") as directory:
+        system = RaftlogSystem(Path(directory))
+        try:
+            await system.start(PARTITIONS)
+            yield system
+        finally:
+            await system.stop()
