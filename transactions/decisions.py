@@ -135,7 +135,11 @@ class Decisions:
         self._complete(name, found, is_commit=is_commit)
         for request_id, request in self._waiting.pop(name, {}).items():
             del self._waits_for[request_id]
-            self._receive(request_id, request)
+            if isinstance(request, End):  # the decision is committed, and this record may be lost
+                ended = Ended(is_committed=is_commit, next_epoch=_next_epoch(handle.epoch))
+                self._outputs.answer(request_id, ended, is_settled=True)
+            else:
+                self._receive(request_id, request)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
         """Abort what has exceeded its time, and forget ids that nobody uses."""

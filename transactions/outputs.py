@@ -33,9 +33,9 @@ class Outputs:
     state: TransactionsState
     wanted: list[Output] = field(default_factory=list)
 
-    def answer(self, request_id: RequestId, reply: Reply | RaftlogError) -> None:
+    def answer(self, request_id: RequestId, reply: Reply | RaftlogError, *, is_settled: bool = False) -> None:
         """Answer one request."""
-        self.wanted.append(Answer(request_id, reply))
+        self.wanted.append(Answer(request_id, reply, is_settled))
 
     def write(self, *rows: Row) -> None:
         """Write records, all in one batch; the state has them at once."""

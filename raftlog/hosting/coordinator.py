@@ -173,10 +173,10 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             if isinstance(wanted, Write):
                 self._next = self._next or _Round()
                 self._next.writes.append(wanted)
-            elif (newest := self._next or self._appending) is not None:
-                newest.then.append(wanted)
-            else:
+            elif (newest := self._next or self._appending) is None or _is_settled(wanted):
                 self._finish(wanted)
+            else:
+                newest.then.append(wanted)
         self._append_next()
         self._set_timer()
 
@@ -282,3 +282,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._hears_until_s = None
         self.decisions.tick(self._now_ms(), self._clock.wall_ms())
         self.carry_out()
+
+
+def _is_settled(wanted: Answer[Any] | Effect) -> bool:
+    return isinstance(wanted, Answer) and wanted.is_settled

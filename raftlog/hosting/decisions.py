@@ -17,10 +17,14 @@ Request_contra = TypeVar("Request_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[Reply]):
-    """Send this to the caller once all records before it are committed."""
+    """Send this to the caller once all records before it are committed, or at once if it is settled.
+
+    A settled answer says nothing but what is committed already.
+    """
 
     request_id: RequestId
     reply: Reply | RaftlogError
+    is_settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

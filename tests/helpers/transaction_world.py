@@ -191,7 +191,11 @@ class TransactionWorld:
     # What the coordinator wants.
 
     def _take(self, epoch: Epoch) -> None:
-        epoch.pending += epoch.decisions.take()
+        for wanted in epoch.decisions.take():
+            if isinstance(wanted, Answer) and wanted.is_settled:
+                self._on_its_way(partial(epoch.told.pop(wanted.request_id), wanted.reply))
+            else:
+                epoch.pending.append(wanted)
         self._finish_front(epoch)
 
     def _finish_front(self, epoch: Epoch) -> None:

@@ -13,6 +13,7 @@ _LOST = "tests/scenarios/partitions/test_lost_markers.py"
 _TABLE_TESTS = "tests/unit/partitions/test_transaction_table.py"
 _TABLE = "partitions.replica.transaction_table:TransactionTable."
 _LOOK = "api.lost_markers:LostMarkers.look"
+_SETTLED = "tests/unit/hosting/test_settled_answers.py"
 _ROUND = "raftlog.storage.compaction:Round."
 _COMPACTION = "raftlog.storage.compaction:Compaction."
 _RANGES = "raftlog.records.aborted:AbortedRanges."
@@ -200,5 +201,19 @@ TRANSACTION_COMPACTION = (
         "if key in self._before",
         "if True",
         script=_LOST,
+    ),
+    Mutant(
+        "a commit is answered when the record is stored that it is complete",
+        "transactions.decisions:Decisions.completed",
+        "is_settled=True",
+        "is_settled=False",
+        script=_SETTLED,
+    ),
+    Mutant(
+        "each answer of a coordinator leaves before the records before it are committed",
+        "raftlog.hosting.coordinator:_is_settled",
+        "isinstance(wanted, Answer) and wanted.is_settled",
+        "isinstance(wanted, Answer)",
+        script=_SETTLED,
     ),
 )
