@@ -9,12 +9,21 @@ from functools import cache
 
 import pytest
 
+from api.broker import Broker
 from chaos.corruption.case import _Case
-from chaos.corruption.cluster import Filled, RottingCluster
+from chaos.corruption.cluster import TARGET, Filled, RottingCluster
+from chaos.simulator.clients import TIMEOUT_MS
+from partitions.values import QUORUM
 from raftlog.errors import RaftlogError
+from raftlog.records.batch import Codec
+from raftlog.records.builder import Record, build_batch, with_producer
+from transactions.records import Handle
+from transactions.requests import End, Open, Opened
 
 KILL, POWER_LOSS = True, False
 BATCHES = 40
+TRANSACTIONS = 6
+ABORTED = b"aborted"
 
 
 @cache
@@ -27,6 +36,8 @@ def ready() -> Filled:
         cluster.keys = filled.keys
         cluster.start_all()
         await cluster.create_topic()
+        for number in range(TRANSACTIONS):
+            await transaction(cluster, filled, number, is_commit=number % 2 == 0)
         for _ in range(BATCHES):
             await cluster.produce(filled.acknowledged, rng)
         await cluster.stop_all()
@@ -36,6 +47,37 @@ def ready() -> Filled:
     return filled
 
 
+async def transaction(cluster: RottingCluster, filled: Filled, number: int, *, is_commit: bool) -> None:
+    """Two records with keys that all transactions have; one batch each. The last one is aborted."""
+    name = f"copy-{number}"
+
+    async def run(broker: Broker) -> dict[int, bytes]:
+        service, written = broker.transactions.service, dict[int, bytes]()
+        opened = await service.ask(Open(transactional_id=name, timeout_ms=60_000), timeout_ms=TIMEOUT_MS)
+        assert isinstance(opened, Opened)
+        for sequence in range(2):
+            value = b"%s in %s" % (b"committed" if is_commit else ABORTED, name.encode())
+            data = build_batch([Record(value, b"t%d" % sequence)], codec=Codec.NONE, timestamp_ms=0)
+            body = with_producer(data, opened.producer_id, opened.epoch, sequence, in_transaction=True)
+            receipt = await broker.gateway.append(
+                TARGET, body, acks=QUORUM, timeout_ms=TIMEOUT_MS, transactional_id=name
+            )
+            written[receipt.base_offset] = value
+        handle = Handle(name, opened.producer_id, opened.epoch)
+        await service.ask(End(transaction=handle, is_commit=is_commit), timeout_ms=TIMEOUT_MS)
+        return written
+
+    written: dict[int, bytes] = {}
+    while not written:
+        try:
+            written = await cluster.machines[0].call(run)
+        except RaftlogError:
+            await asyncio.sleep(0.1)
+    if is_commit:
+        filled.acknowledged |= written
+        filled.keys |= {offset: b"t%d" % at for at, offset in enumerate(sorted(written))}
+
+
 class _Crash(_Case):
     """One round on one broker, which crashes after so many changes of its disk."""
 
@@ -43,6 +85,11 @@ class _Crash(_Case):
         super().__init__(changes, ready(), random.Random(changes), all_replicas=False)
         self.changes, self.is_killed = changes, is_killed
         self.is_over = False  # the round has come to its end before
+
+    def _check_served(self, data: bytes, found: dict[int, bytes]) -> None:
+        super()._check_served(data, found)
+        if any(value.startswith(ABORTED) for value in found.values()):
+            self._served("a record of an aborted transaction")
 
     async def work(self, cluster: RottingCluster) -> None:
         cluster.start_all()
