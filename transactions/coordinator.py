@@ -115,10 +115,17 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     async def _send(self, mark: Mark, decisions: Decisions) -> None:
         partitions = (self._until_known(mark, target, self._write) for target in mark.partitions)
         groups = (self._until_known(mark, group, self._end_offsets) for group in mark.groups)
-        await asyncio.gather(*partitions, *groups)
+        await asyncio.gather(*map(self._counted, (*partitions, *groups)))
         if decisions is self.decisions:
             decisions.completed(mark.transaction, self._now_ms(), self._clock.wall_ms())
             self.carry_out()
+
+    async def _counted(self, telling: Awaitable[None]) -> None:
+        self.tally.markers_unwritten += 1
+        try:
+            await telling
+        finally:
+            self.tally.markers_unwritten -= 1
 
     async def _write(self, mark: Mark, target: Participant) -> None:
         await self._markers.write(
@@ -138,15 +145,6 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self, mark: Mark, target: Target, tell: Callable[[Mark, Target], Awaitable[None]]
     ) -> None:
         """Until the partition or the group knows the outcome, or is gone."""
-        self.tally.markers_unwritten += 1
-        try:
-            await self._repeated(mark, target, tell)
-        finally:
-            self.tally.markers_unwritten -= 1
-
-    async def _repeated(
-        self, mark: Mark, target: Target, tell: Callable[[Mark, Target], Awaitable[None]]
-    ) -> None:
         pause_s = PAUSE_MIN_S
         while True:
             try:

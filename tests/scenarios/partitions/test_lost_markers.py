@@ -25,6 +25,9 @@ class LostMarkers:
     ) -> None:
         """Nothing is written."""
 
+    async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
+        """No transaction here has offsets."""
+
 
 async def lose(cluster: PartitionCluster, producer: TransactionalProducer, *, is_commit: bool) -> None:
     """End a transaction; its markers are lost."""

@@ -94,6 +94,9 @@ class RefusedMarkers:
             timeout_ms=timeout_ms,
         )
 
+    async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
+        """No transaction here has offsets."""
+
 
 @in_virtual_time
 async def test_markers_that_a_partition_does_not_take_are_counted() -> None:

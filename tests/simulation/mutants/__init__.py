@@ -24,8 +24,8 @@ from tests.simulation.mutants.quiescence import QUIESCENCE
 from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.storage import STORAGE
-from tests.simulation.mutants.transaction_compaction import TRANSACTION_COMPACTION
 from tests.simulation.mutants.transaction_client import TRANSACTION_CLIENT
+from tests.simulation.mutants.transaction_compaction import TRANSACTION_COMPACTION
 from tests.simulation.mutants.transaction_offsets import TRANSACTION_OFFSETS
 from tests.simulation.mutants.transactions import TRANSACTIONS
 from tests.simulation.mutants.workers import WORKERS

@@ -154,7 +154,7 @@ TRANSACTION_COMPACTION = (
     ),
     Mutant(
         "a marker that was given up counts as unwritten",
-        "transactions.coordinator:TransactionCoordinator._send_one",
+        "transactions.coordinator:TransactionCoordinator._counted",
         "self.tally.markers_unwritten -= 1",
         "pass",
         script=_METRICS,

@@ -414,7 +414,7 @@ TRANSACTIONS = (
     ),
     _mutant(
         "a coordinator gives up a marker that did not arrive",
-        "transactions.coordinator:TransactionCoordinator._repeated",
+        "transactions.coordinator:TransactionCoordinator._until_known",
         "pause_s = min(2 * pause_s, PAUSE_MAX_S)",
         "return",
         _PARTITION,

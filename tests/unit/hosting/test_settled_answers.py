@@ -51,6 +51,9 @@ class Markers:
         """See the port."""
         self.written.append(target)
 
+    async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
+        """No transaction here has offsets."""
+
 
 @in_virtual_time
 async def test_a_commit_waits_for_its_decision_and_its_markers_alone() -> None:
