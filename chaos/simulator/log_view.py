@@ -84,7 +84,7 @@ class LogView:
         self._directory = directory
         self._durable = durable
         self._note = note
-        self._names_version = -1
+        self._names_version = self._changes = -1
         self._log_start = 0
         self._segments: list[_Segment] = []
         self._slots: list[StoredFile] = []
@@ -102,8 +102,12 @@ class LogView:
     def refresh(self) -> int:
         """Parse changes; return how many entries, from the first, are unchanged."""
         kept = len(self.entries)
-        if self._names_version != self._disk.names_version or self._has_another_start():
-            self._names_version = self._disk.names_version
+        names_version, changes = self._disk.names_version(self._directory), self._disk.changes
+        if (names_version, changes) == (self._names_version, self._changes):
+            return kept
+        self._changes = changes
+        if self._names_version != names_version or self._has_another_start():
+            self._names_version = names_version
             kept = self._list_segments()
         for at, segment in enumerate(self._segments):
             file = segment.file
@@ -156,9 +160,9 @@ class LogView:
                 position += header.size_bytes
 
     def _list_segments(self) -> int:
-        files = self._disk.stored_in(self._directory, durable=self._durable)
-        listed = [(int(name[:-4]), file) for name, file in files.items() if name.endswith(".log")]
-        self._slots = [file for name, file in files.items() if name in _SLOT_NAMES]
+        files = self._disk.stored_in(self._directory, durable=self._durable, suffix=".log")
+        listed = [(int(name[:-4]), file) for name, file in files.items()]
+        self._slots = _slots_in(self._disk, self._directory, durable=self._durable)
         self._log_start = start = self._find_start()
         listed = [segment for segment in listed if segment[0] >= start]  # a power loss may restore others
         known = [(segment.base, segment.file) for segment in self._segments]
@@ -267,9 +271,13 @@ class LogView:
 
 def durable_vote(disk: FakeFilesystem, directory: str) -> Vote:
     """The newest valid slot that would survive a power loss whatever the disk keeps of unsynced data."""
-    files = disk.stored_in(directory, durable=True)
-    slots = [_parse_slot(file.disk) for name, file in files.items() if name in _SLOT_NAMES]
+    slots = [_parse_slot(file.disk) for file in _slots_in(disk, directory, durable=True)]
     return max((slot for slot in slots if slot is not None), default=(-1, Vote(0, -1, -1)))[1]
+
+
+def _slots_in(disk: FakeFilesystem, directory: str, *, durable: bool) -> list[StoredFile]:
+    found = [disk.stored(f"{directory}/{name}", durable=durable) for name in _SLOT_NAMES]
+    return [file for file in found if file is not None]
 
 
 def _parse_slot(data: bytearray) -> tuple[int, Vote] | None:

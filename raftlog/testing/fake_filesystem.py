@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -142,10 +143,11 @@ class FakeFilesystem:
         self.fails_read: Callable[[str], bool] = _never
         self.fails_sync: Callable[[str], bool] = _never
         self.on_wait: Callable[[str, str], None] = _not_told
-        self.names_version = 0  # rises with every change of a name, seen or on the disk
         self._seen: dict[str, StoredFile] = {}
         self._disk: dict[str, StoredFile] = {}
         self._paths_in: dict[str, dict[str, None]] = {}  # what is, or may be, seen or on the disk
+        self._unsynced_in: dict[str, dict[str, None]] = {}  # those that may be one and not the other
+        self._names_versions: Counter[str] = Counter()  # by directory
         self._directories: set[str] = {"", "/"}
         self._moves: list[_Move] = []
 
@@ -185,7 +187,7 @@ class FakeFilesystem:
             self.remove(temporary)
             raise
         self.count_change()
-        self._name(path, self._seen.pop(temporary))
+        self._name(path, self._unname(temporary))
         self.sync_directory(_parent(path))
 
     def exists(self, path: str) -> bool:
@@ -194,8 +196,9 @@ class FakeFilesystem:
 
     def list_directory(self, path: str) -> list[str]:
         """Names in it, sorted."""
-        known = [name for name in (*self._seen, *self._directories) if name and name != path]
-        return sorted({name.rpartition("/")[2] for name in known if _parent(name) == path})
+        files = [name for name in self._paths_in.get(path, ()) if name in self._seen]
+        known = [name for name in self._directories if name and name != path and _parent(name) == path]
+        return sorted({name.rpartition("/")[2] for name in (*files, *known)})
 
     def make_directories(self, path: str) -> None:
         """Create with parents; durable at once."""
@@ -209,7 +212,7 @@ class FakeFilesystem:
         self.on_wait("rename", path)
         self.count_change()
         if path not in self._directories:
-            self._name(target, self._seen.pop(path))
+            self._name(target, self._unname(path))
             return
         if self.list_directory(target):
             raise OSError(errno.ENOTEMPTY, "the directory is not empty", target)
@@ -229,15 +232,15 @@ class FakeFilesystem:
             moved = target + name[len(path) :]
             names[moved] = names.pop(name)
             self._paths_in.setdefault(_parent(moved), {})[moved] = None
-        self.names_version += 1
+            self._note_change(name)
+            self._note_change(moved)
 
     def remove(self, path: str) -> None:
         """Remove one file; nothing happens when it is not there."""
         if path in self._seen:
             self.on_wait("remove", path)
             self.count_change()
-            del self._seen[path]
-            self.names_version += 1
+            self._unname(path)
 
     def remove_tree(self, path: str) -> None:
         """Remove the files one by one, then the directory, durably: the power may go between any two."""
@@ -245,9 +248,9 @@ class FakeFilesystem:
         for name in sorted(name for name in self._seen if name.startswith(path + "/")):
             self.remove(name)
         self.count_change()
-        self.names_version += 1
         for name in [name for name in self._disk if name.startswith(path + "/")]:
             del self._disk[name]
+            self._note_change(name)
         self._directories -= {
             name for name in self._directories if name == path or name.startswith(path + "/")
         }
@@ -258,17 +261,16 @@ class FakeFilesystem:
         self.count_change()
         if self.lies_about_syncs:
             return
-        self.names_version += 1
         for move in list(self._moves):
             move.unsynced.discard(path)
             if not move.unsynced or f"{path}/".startswith(f"{move.target}/"):
                 self._moves.remove(move)
                 self._move_names(self._disk, move.path, move.target)
-        names = self._paths_in.get(path, {})
-        for name in names:
+        for name in self._unsynced_in.pop(path, ()):
             _set(self._disk, name, self._seen.get(name))
-        for name in [name for name in names if name not in self._seen]:
-            del names[name]
+            self._names_versions[path] += 1
+            if name not in self._seen:
+                self._paths_in[path].pop(name, None)
 
     def tree_bytes(self, path: str) -> int:
         """Bytes of all files below a directory."""
@@ -283,10 +285,18 @@ class FakeFilesystem:
         """All files that programs see, sorted."""
         return sorted(self._seen)
 
-    def stored_in(self, directory: str, *, durable: bool) -> dict[str, StoredFile]:
+    def names_version(self, directory: str) -> int:
+        """Rises with every change of a name in it, seen or on the disk."""
+        return self._names_versions[directory]
+
+    def stored(self, path: str, *, durable: bool) -> StoredFile | None:
+        """The file of this name, if any: as programs see it, or as the disk holds it."""
+        return (self._disk if durable else self._seen).get(path)
+
+    def stored_in(self, directory: str, *, durable: bool, suffix: str = "") -> dict[str, StoredFile]:
         """The files of a directory by name, sorted: as programs see them, or as the disk holds them."""
         names = self._disk if durable else self._seen
-        known = sorted(self._paths_in.get(directory, ()))
+        known = sorted(path for path in self._paths_in.get(directory, ()) if path.endswith(suffix))
         return {name.rpartition("/")[2]: names[name] for name in known if name in names}
 
     def lose_power(self, rng: random.Random) -> None:
@@ -302,7 +312,7 @@ class FakeFilesystem:
                 done.add(id(node))
                 node.lose_power(rng)
         self._seen = dict(self._disk)
-        self.names_version += 1
+        self._names_versions.update(self._paths_in.keys())
         self.restart()
 
     def _settle_moves(self, rng: random.Random) -> None:
@@ -329,10 +339,10 @@ class FakeFilesystem:
         """Put other bytes in a file's place, or none at all, behind everybody's back."""
         self._seen.pop(path, None)
         self._disk.pop(path, None)
+        self._note_change(path)
         if data is not None:
             self._disk[path] = StoredFile(bytearray(data), bytearray(data))
             self._name(path, self._disk[path])
-        self.names_version += 1
 
     def image(self) -> dict[str, bytes]:
         """All files as programs see them."""
@@ -348,7 +358,18 @@ class FakeFilesystem:
         """Programs find this file by this name from now on."""
         self._seen[path] = node
         self._paths_in.setdefault(_parent(path), {})[path] = None
-        self.names_version += 1
+        self._note_change(path)
+
+    def _unname(self, path: str) -> StoredFile:
+        """Programs find this file by this name no more."""
+        self._note_change(path)
+        return self._seen.pop(path)
+
+    def _note_change(self, path: str) -> None:
+        """What this name finds has changed, for programs or on the disk."""
+        directory = _parent(path)
+        self._unsynced_in.setdefault(directory, {})[path] = None
+        self._names_versions[directory] += 1
 
     def count_change(self) -> None:
         """One more change; the power goes when it is the one that was asked for."""
