@@ -59,8 +59,16 @@ class Checker:
         groups = self.replicas[machine.node]
         for group_id, group in broker.host.groups.items():
             core = group._core
-            written = group.log.last_index
-            numbers = (core.term, core.role, core.commit_index, core.last, core.durable_index, written)
+            member, terms = core._member, core._member.terms
+            numbers = (
+                member.term,
+                core._role.role,
+                member.commit_index,
+                terms.last_term,
+                terms.last_index,
+                member.writes.durable_index,
+                group.log.last_index,
+            )
             replica = groups.get(group_id)
             if replica is None or replica.numbers != numbers or replica.process is not machine.process:
                 self._changed(machine, group_id, group, numbers)
@@ -200,13 +208,14 @@ class Checker:
             self._check_durable(replica, now.term, machine.node, f"itself as leader of term {now.term}")
             self._check_complete(record, replica, now, group)
             self.on_leader(machine, group_id, now.term)
-        if not before or before[2] != now.commit_index or before[5] < now.commit_index:  # as with a full disk
-            self._check_commit(record, replica, now, numbers[5])
+        had_written = before[-1] if before else 0  # less than is committed, as with a full disk
+        if not before or before[2] != now.commit_index or had_written < now.commit_index:
+            self._check_commit(record, replica, now, numbers[-1])
             self._check_state(record, replica, now, group)
         else:
             replica.look(record, durable=False)
         replica.waits = replica.seen.last < now.last_index
-        if replica.seen.last == now.last_index == numbers[5]:
+        if replica.seen.last == now.last_index == numbers[-1]:
             self._check_membership(record, replica, group)
         if replica.log_start != replica.seen.start:
             replica.log_start = replica.seen.start

@@ -19,10 +19,12 @@ from raftlog.core.ready import Role
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.batch import BatchHeader
 from raftlog.storage.recovery import has_lived
-from raftlog.types import EntryId, GroupId, NodeId
+from raftlog.types import GroupId, NodeId
 
-Seen = tuple[int, Role, int, EntryId, int, int]
-"""Term, role, commit index, last entry and durable index of a core, and where its log's files end."""
+Seen = tuple[int, Role, int, int, int, int, int]
+"""Term, role, commit index, term and index of the last entry, and durable index of a core, and where its
+log's files end.
+"""
 
 
 @dataclass(slots=True)
