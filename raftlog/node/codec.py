@@ -56,6 +56,7 @@ class FrameKind(enum.IntEnum):
     FAILURE = 6
 
 
+_KINDS: Final = {kind.value: kind for kind in FrameKind}
 _PREFIX: Final = struct.Struct(">BI")
 _SENDER: Final = struct.Struct(">qqB")  # wall clock, the time the broker goes by, whether it stops
 _HEARTBEAT: Final = struct.Struct(">QQqQB")  # group, term, commit index, round, falls silent
@@ -88,8 +89,8 @@ def decode_sender(head: memoryview) -> tuple[ClockReading, bool]:
     """The clock in the head of a ``HEARTBEATS`` frame, and whether the sender is stopping."""
     if len(head) != _SENDER.size:
         raise MalformedFrame(f"heartbeats with a head of {len(head)} bytes")
-    *clock, is_stopping = _SENDER.unpack(head)
-    return ClockReading._make(clock), bool(is_stopping)
+    wall_ms, time_ms, is_stopping = _SENDER.unpack(head)
+    return ClockReading(wall_ms, time_ms), bool(is_stopping)
 
 
 def decode_heartbeats(payload: memoryview) -> Iterator[tuple[GroupId, Heartbeat]]:
@@ -119,11 +120,11 @@ def split_frame(frame: memoryview) -> tuple[FrameKind, memoryview, memoryview]:
     """Kind, packed head and payload. Raises ``MalformedFrame``."""
     if len(frame) < _PREFIX.size:
         raise MalformedFrame("shorter than its prefix")
-    kind, head_length = _PREFIX.unpack_from(frame)
-    start = _PREFIX.size + head_length
-    if start > len(frame) or not FrameKind.HEARTBEATS <= kind <= FrameKind.FAILURE:
-        raise MalformedFrame(f"kind {kind} with a head of {head_length} bytes")
-    return FrameKind(kind), frame[_PREFIX.size : start], frame[start:]
+    number, head_length = _PREFIX.unpack_from(frame)
+    start, kind = _PREFIX.size + head_length, _KINDS.get(number)
+    if start > len(frame) or kind is None:
+        raise MalformedFrame(f"kind {number} with a head of {head_length} bytes")
+    return kind, frame[_PREFIX.size : start], frame[start:]
 
 
 def unpack_head(head: memoryview) -> list[object]:

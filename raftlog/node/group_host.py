@@ -409,9 +409,10 @@ class GroupHost:
         return f"{leader}; start brokers {missing}, which are not heard" if missing else leader
 
     def _watch_peers(self) -> None:
-        self.clock.look(1 + len(self._watch.known))
-        self._heartbeats.greet(self._watch.known)
-        for peer in self._watch.known:
+        peers = self._watch.known
+        self.clock.look(1 + len(peers))
+        self._heartbeats.greet(peers)
+        for peer in peers:
             if self._watch.is_silent(peer):
                 self.peer_lost(peer)
                 self._transport.disconnect(peer)
@@ -427,4 +428,4 @@ class GroupHost:
                 if group is not None:
                     group.drain()
         if not self._fatal:
-            self._heartbeats.send(self.clock.reading(), is_stopping=self._is_stopping)
+            self._heartbeats.send(self.clock.reading, is_stopping=self._is_stopping)

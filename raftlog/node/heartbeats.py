@@ -5,7 +5,7 @@ Decides: what is in a frame. Leaves to others: when frames leave (``group_host``
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from raftlog.core.messages import Heartbeat, HeartbeatReply
 from raftlog.node.cluster_time import ClockReading
@@ -35,11 +35,14 @@ class Heartbeats:
         for peer in peers:
             self._heartbeats.setdefault(peer, [])
 
-    def send(self, clock: ClockReading, *, is_stopping: bool) -> None:
-        """Let all leave."""
-        heartbeats, self._heartbeats = self._heartbeats, {}
-        replies, self._replies = self._replies, {}
-        for peer, entries in heartbeats.items():
-            self._transport.send(peer, [encode_heartbeats(clock, entries, is_stopping=is_stopping)])
-        for peer, answers in replies.items():
-            self._transport.send(peer, [encode_heartbeat_replies(answers)])
+    def send(self, clock: Callable[[], ClockReading], *, is_stopping: bool) -> None:
+        """Let all leave; the clock is read only if heartbeats are among them."""
+        if self._heartbeats:
+            heartbeats, self._heartbeats = self._heartbeats, {}
+            reading = clock()
+            for peer, entries in heartbeats.items():
+                self._transport.send(peer, [encode_heartbeats(reading, entries, is_stopping=is_stopping)])
+        if self._replies:
+            replies, self._replies = self._replies, {}
+            for peer, answers in replies.items():
+                self._transport.send(peer, [encode_heartbeat_replies(answers)])
