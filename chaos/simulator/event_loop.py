@@ -123,7 +123,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Run at this moment, after all callbacks scheduled before."""
         handle = _Callback(callback, args, context, self.now)
         self._ready.append(handle)
-        return cast("asyncio.Handle", handle)
+        return handle  # type: ignore[return-value]
 
     def call_later(
         self,
@@ -133,7 +133,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """Run after a number of seconds of the running process."""
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        return self._at_own_time(self.time() + delay, callback, args, context)
 
     def call_at(
         self,
@@ -143,10 +143,20 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """Run at a time of the running process."""
-        rate = 1.0 if self._current is None else self._current.rate
+        return self._at_own_time(when, callback, args, context)
+
+    def _at_own_time(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        context: contextvars.Context | None,
+    ) -> asyncio.TimerHandle:
         handle = _Callback(callback, args, context, when)
-        self._push(max(when / rate, self.now + SHORTEST_S), handle)
-        return cast("asyncio.TimerHandle", handle)
+        due = when if self._current is None else when / self._current.rate
+        self._sequence += 1
+        heapq.heappush(self._timers, (max(due, self.now + SHORTEST_S), self._sequence, handle))
+        return handle  # type: ignore[return-value]
 
     def later_in(
         self,
@@ -156,7 +166,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Arguments,
     ) -> None:
         """Run in a process after a number of true seconds."""
-        self._push(self.now + delay, _Callback(callback, args, process.context, self.now + delay))
+        when = self.now + delay
+        self._push(when, _Callback(callback, args, process.context, when))
 
     def later(self, delay: float, callback: Callable[[Unpack[Arguments]], object], *args: *Arguments) -> None:
         """Run in no process after a number of true seconds."""
@@ -342,7 +353,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 
 class _Future(asyncio.Future[object]):
-    process: Process | None = None
+    __slots__ = ("process",)
+    process: Process | None
 
 
 _NOBODY = contextvars.Context()
