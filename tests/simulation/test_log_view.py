@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
+
 from chaos.simulator.log_view import LogView
 from raftlog.core.ready import HardState
 from raftlog.storage.log_storage import carry_out
@@ -49,3 +53,41 @@ def test_the_newest_batch_up_to_an_index() -> None:
     view.refresh()
     assert view.newest_up_to(-1) is None
     assert [found.base for index in (0, 1, 9) if (found := view.newest_up_to(index))] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_view_that_follows_changes_equals_a_new_one(seed: int) -> None:
+    rng = random.Random(seed)
+    disk = FakeFilesystem()
+    disk.make_directories("/log")
+    views = [LogView(disk, "/log", durable=durable) for durable in (False, True)]
+    for _ in range(200):
+        _change(disk, views[0].last + 1, rng)
+        for view, durable in zip(views, (False, True), strict=True):
+            view.refresh()
+            new = LogView(disk, "/log", durable=durable)
+            new.refresh()
+            assert (view.start, view.entries) == (new.start, new.entries)
+
+
+def _change(disk: FakeFilesystem, following: int, rng: random.Random) -> None:
+    paths = disk.paths()
+    what = rng.choice(
+        ("append",) * 8 + ("roll", "roll", "sync", "sync", "names", "names", "cut", "remove", "power")
+    )
+    if not paths or what == "roll":
+        disk.open(f"/log/{following:020}.log", create=True)
+    elif what == "append":
+        disk.open(paths[-1]).append([storage_batch(following).data])
+    elif what == "sync":
+        disk.open(rng.choice(paths)).sync()
+    elif what == "names":
+        disk.sync_directory("/log")
+    elif what == "cut":
+        file = disk.open(paths[-1])
+        file.truncate(rng.randint(0, file.size))
+    elif what == "remove":
+        disk.remove(rng.choice((paths[0], paths[-1])))
+        disk.sync_directory("/log")  # before anything else is appended, as a log does
+    else:
+        disk.lose_power(rng)
