@@ -24,6 +24,7 @@ from raftlog.node.rpc import Calls
 from raftlog.records.control import Marker
 from raftlog.types import NodeId, TopicPartition
 from transactions.coordinator import TransactionCoordinator
+from transactions.one_shot import OneShots
 from transactions.records import TOPIC, Handle, Participant
 from transactions.requests import Join
 from transactions.service import TransactionService
@@ -65,6 +66,7 @@ class BrokerTransactions:
         )
         self.service = TransactionService(node_id, topic, self.coordinators, calls, new_producer_id)
         self.lost_markers = LostMarkers(self.service, gateway.replicas)
+        self.one_shots = OneShots(node_id, self.service)
 
     def derive(self, target: TopicPartition) -> DerivedState | None:
         """The coordinator of a partition of ``__transactions`` whose replica is being opened here."""
@@ -75,6 +77,7 @@ class BrokerTransactions:
             self._clock,
             self._markers,
             id_retention_ms=self._settings.id_retention_ms,
+            key_retention_ms=self._settings.key_retention_ms,
         )
         self.coordinators[target.partition] = coordinator
         return coordinator

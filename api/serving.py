@@ -47,6 +47,7 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
         groups=broker.groups.service,
         group_offsets=broker.groups.offsets,
         transactions=broker.transactions.service,
+        one_shots=broker.transactions.one_shots,
         clock=broker.host.clock,
         producer_ids=broker.producer_ids,
         rng=rng,

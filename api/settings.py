@@ -170,6 +170,7 @@ class TransactionSettings(BaseModel):
 
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     id_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of transactional ids without use
+    key_retention_ms: Annotated[int, Field(ge=60_000)] = 86_400_000  # of answers to idempotency keys
 
 
 class BrokerSettings(BaseSettings):

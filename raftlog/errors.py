@@ -24,6 +24,8 @@
     │   ├── TransactionAborted      its time ran out, or somebody aborted it; begin another
     │   ├── TransactionEnding       the transaction before is not complete yet; retry
     │   ├── OffsetsPending          an open transaction may still commit offsets of these partitions; retry
+    │   ├── IdempotencyKeyReused    another request was sent with this key
+    │   ├── IdempotencyInProgress   a request with this key is still running; retry
     │   ├── NotLeader               ask the leader named here
     │   ├── NoLeader                an election is under way; retry
     │   ├── NotEnoughReplicas       fewer healthy voters than min.insync.replicas; retry
@@ -225,6 +227,19 @@ class OffsetsPending(Rejected):
     """An open transaction has added offsets of these partitions: which ones count is decided by its end."""
 
     code = "offsets_pending"
+    retryable = True
+
+
+class IdempotencyKeyReused(Rejected):
+    """Another request was sent with this ``Idempotency-Key``."""
+
+    code = "idempotency_key_reused"
+
+
+class IdempotencyInProgress(Rejected):
+    """An equal request with this ``Idempotency-Key`` is still running."""
+
+    code = "idempotency_in_progress"
     retryable = True
 
 

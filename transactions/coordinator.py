@@ -19,7 +19,14 @@ from raftlog.records.batch import Batch
 from transactions.decisions import Decisions
 from transactions.outputs import Mark, Row
 from transactions.records import KINDS, Handle, Participant
-from transactions.requests import ListTransactions, ReadOutcomes, ReadTransaction, Reply, Request
+from transactions.requests import (
+    ListTransactions,
+    ReadAnswer,
+    ReadOutcomes,
+    ReadTransaction,
+    Reply,
+    Request,
+)
 from transactions.state import TransactionsState
 from transactions.tally import Tally
 
@@ -59,12 +66,15 @@ class Markers(Protocol):
 class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     """One partition. It is the derived state of its replica."""
 
-    def __init__(self, name: str, clock: Clock, markers: Markers, *, id_retention_ms: int) -> None:
+    def __init__(
+        self, name: str, clock: Clock, markers: Markers, *, id_retention_ms: int, key_retention_ms: int
+    ) -> None:
         super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = TransactionsState()
         self.tally = Tally()
         self._markers = markers
         self._id_retention_ms = id_retention_ms
+        self._key_retention_ms = key_retention_ms
         self._sending: set[asyncio.Task[None]] = set()
 
     # What the replica tells.
@@ -97,12 +107,13 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             now_ms=now_ms,
             wall_ms=self._clock.wall_ms(),
             id_retention_ms=self._id_retention_ms,
+            key_retention_ms=self._key_retention_ms,
             tally=self.tally,
         )
 
     def reads_only(self, request: Request) -> bool:
-        """Descriptions of transactions."""
-        return isinstance(request, ReadTransaction | ListTransactions | ReadOutcomes)
+        """Descriptions of transactions, and answers to keyed requests."""
+        return isinstance(request, ReadAnswer | ReadTransaction | ListTransactions | ReadOutcomes)
 
     def perform(self, effect: Effect) -> None:
         """Send outcomes beside everything else."""

@@ -29,13 +29,14 @@ from raftlog.errors import (
     UnknownTransaction,
 )
 from raftlog.hosting.decisions import RequestId
-from transactions import batches
+from transactions import batches, keyed_requests
 from transactions.fencing import ENDING, IDLE, is_newest, outcome_of, why_closed
 from transactions.outcomes import known
-from transactions.outputs import Output, Outputs
+from transactions.outputs import Output, Outputs, Row
 from transactions.records import (
     EPOCH_LAST,
     Handle,
+    KeyedRequest,
     Outcome,
     Participant,
     Sink,
@@ -47,6 +48,7 @@ from transactions.records import (
 from transactions.requests import (
     AbortBatch,
     AbortOpen,
+    AnsweredBefore,
     CommitBatch,
     Described,
     Done,
@@ -59,6 +61,7 @@ from transactions.requests import (
     Open,
     Opened,
     Prepare,
+    ReadAnswer,
     ReadOutcomes,
     ReadTransaction,
     Request,
@@ -82,11 +85,13 @@ class Decisions:
         now_ms: int,
         wall_ms: int,
         id_retention_ms: int,
+        key_retention_ms: int,
         tally: Tally | None = None,
     ) -> None:
         self._tally = tally or Tally()
         self._outputs = Outputs(state.copy())
         self._id_retention_ms = id_retention_ms
+        self._key_retention_ms = key_retention_ms
         self._waiting: dict[str, dict[RequestId, Request]] = {}  # for a transaction to be complete
         self._waits_for: dict[RequestId, str] = {}
         self._due: dict[str, int] = {}  # when an open transaction is aborted
@@ -171,6 +176,8 @@ class Decisions:
                     self._abort_batch(request_id, request)
                 case AbortOpen():
                     self._abort_open(request_id, request)
+                case ReadAnswer():
+                    self._read_answer(request_id, request)
                 case ReadTransaction():
                     newest = self._existing(request.transactional_id)
                     self._outputs.answer(request_id, Described(transaction=newest))
@@ -187,6 +194,12 @@ class Decisions:
     def _open(self, request_id: RequestId, ask: Open) -> None:
         name = ask.transactional_id
         found = self.state.transactions.get(name)
+        if ask.claim is not None:
+            before = keyed_requests.held_by(ask.claim, self.state)
+            if before is not None:
+                self._answer_before(request_id, ask, before)
+                return
+            keyed_requests.check_room(ask.claim, self.state)
         if found is not None and _is_repeated(ask, found):
             self._outputs.answer(request_id, Opened(producer_id=found.producer_id, epoch=found.epoch))
             return
@@ -218,16 +231,39 @@ class Decisions:
     def _begin(
         self, request_id: RequestId, ask: Open, producer_id: int, epoch: int, before: Transaction | None
     ) -> None:
+        name, claim = ask.transactional_id, ask.claim
+        _check_participants(ask.partitions, ())
+        has_begun = bool(ask.partitions or claim)
         new = Transaction(
             producer_id=producer_id,
             epoch=epoch,
-            state=State.EMPTY,
+            state=State.ONGOING if has_begun else State.EMPTY,
+            partitions=tuple(sorted(ask.partitions)),
             timeout_ms=ask.timeout_ms,
+            began_ms=self._wall_ms if has_begun else 0,
             changed_ms=self._wall_ms,
             last=None if before is None else before.last,
+            request=b"" if claim is None else claim.digest,
         )
-        self._put(ask.transactional_id, new)
+        handle = Handle(name, producer_id, epoch)
+        rows = () if claim is None else (keyed_requests.claimed(claim, handle, self._wall_ms),)
+        self._put(name, new, *rows)
         self._outputs.answer(request_id, Opened(producer_id=producer_id, epoch=epoch))
+
+    def _read_answer(self, request_id: RequestId, ask: ReadAnswer) -> None:
+        before = keyed_requests.held_by(ask.claim, self.state)
+        if before is None:
+            self._outputs.answer(request_id, Done())
+        else:
+            self._answer_before(request_id, ask, before)
+
+    def _answer_before(self, request_id: RequestId, ask: Open | ReadAnswer, before: KeyedRequest) -> None:
+        """Once all of its records are visible."""
+        name = keyed_requests.waits_for(before, self.state)
+        if name is not None:
+            self._wait(request_id, name, ask)
+        else:
+            self._outputs.answer(request_id, AnsweredBefore(answer=before.answer or b""))
 
     def _join(self, request_id: RequestId, ask: Join) -> None:
         """From the first partition or group on, the transaction is open, and its time runs."""
@@ -262,7 +298,10 @@ class Decisions:
         elif found.state is State.PREPARED and ask.is_commit:
             raise batches.not_alone(name)
         else:
-            self._decide([(name, found)], abort=None if ask.is_commit else AbortReason.PRODUCER)
+            if ask.is_commit:
+                keyed_requests.check_committable(handle, found, ask.answer)
+            abort = None if ask.is_commit else AbortReason.PRODUCER
+            self._decide([(name, found)], abort=abort, answer=ask.answer)
             self._wait(request_id, name, ask)
 
     def _prepare(self, request_id: RequestId, ask: Prepare) -> None:
@@ -271,6 +310,7 @@ class Decisions:
         if not (is_newest(ask.transaction, found) and found.state is State.PREPARED):
             self._open_one(ask.transaction)
             batches.check_sink(name)
+            keyed_requests.check_committable(ask.transaction, found, None)
             prepared = msgspec.structs.replace(
                 found,
                 state=State.PREPARED,
@@ -286,7 +326,7 @@ class Decisions:
         if before is None or before.sequence < ask.sequence:
             chosen = batches.chosen(ask.key, ask.handles, self._existing)
             sink = Sink(sequence=ask.sequence, handles=tuple(sorted(ask.handles)), changed_ms=self._wall_ms)
-            self._decide(chosen, abort=None, sink=(SinkKey(ask.key), sink))
+            self._decide(chosen, abort=None, beside=((SinkKey(ask.key), sink),))
         else:
             batches.check_repeated(ask.key, ask.sequence, ask.handles, before)
         self._when_complete(request_id, ask)
@@ -329,7 +369,8 @@ class Decisions:
         chosen: Iterable[tuple[str, Transaction]],
         *,
         abort: AbortReason | None,
-        sink: tuple[SinkKey, Sink] | None = None,
+        answer: bytes | None = None,
+        beside: tuple[Row, ...] = (),
     ) -> None:
         """Commit or abort all, in one batch of records; the markers follow once it is committed."""
         state = State.PREPARE_COMMIT if abort is None else State.PREPARE_ABORT
@@ -338,9 +379,13 @@ class Decisions:
             for name, found in chosen
         ]
         self._tally.decided(len(decided), abort)
-        rows = [(TransactionKey(name), transaction) for name, transaction in decided]
-        if rows or sink:
-            self._outputs.write(*rows, *([sink] if sink else []))
+        rows: list[Row] = [(TransactionKey(name), transaction) for name, transaction in decided]
+        for _, transaction in decided:
+            if transaction.request:
+                stored = answer if abort is None else None
+                rows.append(keyed_requests.decided(transaction.request, stored, self.state, self._wall_ms))
+        if rows or beside:
+            self._outputs.write(*rows, *beside)
         for name, transaction in decided:
             self._schedule(name, transaction)
             self._mark(name, transaction)
@@ -376,8 +421,8 @@ class Decisions:
                 return
         self._outputs.answer(request_id, Done())
 
-    def _put(self, name: str, transaction: Transaction) -> None:
-        self._outputs.write((TransactionKey(name), transaction))
+    def _put(self, name: str, transaction: Transaction, *beside: Row) -> None:
+        self._outputs.write((TransactionKey(name), transaction), *beside)
         self._schedule(name, transaction)
 
     def _schedule(self, name: str, transaction: Transaction) -> None:
@@ -394,7 +439,7 @@ class Decisions:
         heapq.heappush(self._deadlines, (due_ms, name))
 
     def _expire(self) -> None:
-        """Forget ids and sinks that nobody has used for the whole retention."""
+        """Forget ids and sinks that nobody has used for the whole retention, and old answers."""
         oldest_ms = self._wall_ms - self._id_retention_ms
         for name, found in list(self.state.transactions.items()):
             if found.state in IDLE and found.changed_ms < oldest_ms:
@@ -402,6 +447,8 @@ class Decisions:
         for key, sink in list(self.state.sinks.items()):
             if sink.changed_ms < oldest_ms:
                 self._outputs.write((SinkKey(key), None))
+        for row in keyed_requests.expired(self.state, self._wall_ms - self._key_retention_ms):
+            self._outputs.write(row)
 
 
 def _check_participants(partitions: Sequence[Participant], groups: Sequence[str]) -> None:

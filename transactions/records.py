@@ -18,6 +18,9 @@ from raftlog.wire.limits import NAME_CHARACTERS_MAX
 TOPIC: Final = "__transactions"
 EPOCH_LAST: Final = EPOCH_MAX - 1  # of a transaction: the epoch above fences it
 
+RESERVED: Final = "__"
+"""Transactional ids that begin with it belong to brokers (``one_shot``)."""
+
 TRANSACTIONAL_ID: Final = rf"[A-Za-z0-9._~-]{{1,{NAME_CHARACTERS_MAX}}}"
 _HANDLE: Final = re.compile(
     rf"(?P<name>{TRANSACTIONAL_ID})@(?P<producer>[0-9]{{1,19}})\.(?P<epoch>[0-9]{{1,5}})"
@@ -48,6 +51,12 @@ class SinkKey(msgspec.Struct, frozen=True, array_like=True, tag="sink"):
     """The batches of one sink, which commits prepared transactions together."""
 
     key: str
+
+
+class RequestKey(msgspec.Struct, frozen=True, array_like=True, tag="request"):
+    """A request that has an idempotency key: a digest of the key and of what it is unique in."""
+
+    digest: bytes
 
 
 class Handle(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -88,6 +97,7 @@ class Transaction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     began_ms: int = 0
     changed_ms: int = 0
     last: Outcome | None = None  # of the transaction before
+    request: bytes = b""  # while it is open: the digest of the keyed request that it carries out
 
 
 class Sink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -98,7 +108,19 @@ class Sink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     changed_ms: int = 0
 
 
-Key = TransactionKey | SinkKey
-Value = Transaction | Sink
+class KeyedRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A request with an idempotency key: running until its transaction ends, then answered or deleted."""
 
-KINDS: Final = KeyedRecords[Key, Value]({TransactionKey: Transaction, SinkKey: Sink})
+    fingerprint: bytes  # of its content
+    transaction: Handle
+    attempt: int  # which of several equal requests it is
+    changed_ms: int
+    answer: bytes | None = None  # opaque here
+
+
+Key = TransactionKey | SinkKey | RequestKey
+Value = Transaction | Sink | KeyedRequest
+
+KINDS: Final = KeyedRecords[Key, Value](
+    {TransactionKey: Transaction, SinkKey: Sink, RequestKey: KeyedRequest}
+)

@@ -13,18 +13,29 @@ TransactionNumber = tuple[int, int]
 """Producer id and epoch."""
 
 
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """The keyed request that a transaction is opened for. ``attempt`` is drawn for each HTTP request."""
+
+    digest: bytes
+    fingerprint: bytes
+    attempt: int
+
+
 class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
     """A new incarnation of a producer: it fences the earlier ones and aborts their transaction.
 
     ``new_producer_id`` is taken where the transactional id needs one; without it the reply is
     ``NeedsProducerId``. With ``after`` it goes on behind this transaction, and is refused to an incarnation
-    that is fenced by now.
+    that is fenced by now. With ``partitions`` or ``claim`` the transaction has begun, and its time runs; with
+    ``claim`` the reply is ``AnsweredBefore`` where an equal request is committed.
     """
 
     transactional_id: str
     timeout_ms: int
     new_producer_id: int = -1
     after: Handle | None = None
+    partitions: tuple[Participant, ...] = ()
+    claim: Claim | None = None
 
 
 class Join(msgspec.Struct, tag="join", frozen=True, kw_only=True):
@@ -41,10 +52,14 @@ class Join(msgspec.Struct, tag="join", frozen=True, kw_only=True):
 
 
 class End(msgspec.Struct, tag="end", frozen=True, kw_only=True):
-    """Commit or abort. The reply has the true outcome, which an earlier end may have decided."""
+    """Commit or abort. The reply has the true outcome, which an earlier end may have decided.
+
+    The commit of a keyed request has its ``answer``, which is stored with the decision.
+    """
 
     transaction: Handle
     is_commit: bool
+    answer: bytes | None = None
 
     @property
     def transactional_id(self) -> str:
@@ -95,6 +110,13 @@ class AbortOpen(msgspec.Struct, tag="abort-open", frozen=True, kw_only=True):
     transactional_id: str
 
 
+class ReadAnswer(msgspec.Struct, tag="read-answer", frozen=True, kw_only=True):
+    """``AnsweredBefore`` where an equal request is committed, else ``Done``; refused as ``Open`` is."""
+
+    transactional_id: str  # selects the coordinator
+    claim: Claim
+
+
 class ReadTransaction(msgspec.Struct, tag="read", frozen=True, kw_only=True):
     """Describe the newest transaction of an id."""
 
@@ -113,7 +135,7 @@ class ReadOutcomes(msgspec.Struct, tag="read-outcomes", frozen=True, kw_only=Tru
     transactions: tuple[TransactionNumber, ...]
 
 
-OfOneId = Open | Join | End | Prepare | CommitBatch | AbortBatch | AbortOpen | ReadTransaction
+OfOneId = Open | Join | End | Prepare | CommitBatch | AbortBatch | AbortOpen | ReadAnswer | ReadTransaction
 Request = OfOneId | ListTransactions | ReadOutcomes
 
 
@@ -122,6 +144,12 @@ class Opened(msgspec.Struct, tag="opened", frozen=True, kw_only=True):
 
     producer_id: int
     epoch: int
+
+
+class AnsweredBefore(msgspec.Struct, tag="answered-before", frozen=True, kw_only=True):
+    """An equal request is committed, and this was its answer. Nothing was opened."""
+
+    answer: bytes
 
 
 class NeedsProducerId(msgspec.Struct, tag="needs-producer-id", frozen=True):
@@ -161,4 +189,4 @@ class Known(msgspec.Struct, tag="known", frozen=True, kw_only=True):
     committed: tuple[TransactionNumber, ...]
 
 
-Reply = Opened | NeedsProducerId | Done | Ended | Described | Listed | Known
+Reply = Opened | AnsweredBefore | NeedsProducerId | Done | Ended | Described | Listed | Known

@@ -29,6 +29,7 @@ from transactions.requests import (
     NeedsProducerId,
     OfOneId,
     Open,
+    ReadAnswer,
     ReadOutcomes,
     ReadTransaction,
     Reply,
@@ -60,6 +61,16 @@ class TransactionService:
             node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply]
         )
 
+    async def partition_count(self, timeout_ms: int) -> int:
+        """Of ``__transactions``, which is created if it is missing. Raises ``RaftlogError``."""
+        count = self._topic.partition_count
+        return await self._topic.create(timeout_ms) if count is None else count
+
+    async def confirmed_count(self, timeout_ms: int) -> int | None:
+        """The same, or None while the topic is missing. Raises ``NoLeader``."""
+        count = self._topic.partition_count
+        return await self._topic.confirmed_count(timeout_ms) if count is None else count
+
     async def list_all(self, *, open_only: bool, timeout_ms: int) -> dict[str, Transaction]:
         """The newest transaction of each transactional id, or only the open ones, ordered by id.
 
@@ -82,9 +93,7 @@ class TransactionService:
         return Known(open=tuple(still_open), committed=tuple(committed))
 
     async def _ask_all(self, request: ListTransactions | ReadOutcomes, timeout_ms: int) -> list[Reply]:
-        count = self._topic.partition_count
-        if count is None:
-            count = await self._topic.confirmed_count(timeout_ms) or 0
+        count = await self.confirmed_count(timeout_ms) or 0
         return await asyncio.gather(
             *(
                 self._coordinators.ask(
@@ -110,11 +119,8 @@ class TransactionService:
 
     async def _ask(self, request: OfOneId, deadline: float) -> Reply:
         name = request.transactional_id
-        count = self._topic.partition_count
-        if count is None and isinstance(request, Open):
-            count = await self._topic.create(_ms_until(deadline))
-        elif count is None:
-            count = await self._topic.confirmed_count(_ms_until(deadline))
+        is_open = isinstance(request, Open)
+        count = await (self.partition_count if is_open else self.confirmed_count)(_ms_until(deadline))
         if count is None and isinstance(request, End):
             raise OutcomeForgotten(f"transactional id {name!r} is not known, perhaps not any more")
         if count is None:
@@ -124,7 +130,7 @@ class TransactionService:
             request,
             timeout_ms=_ms_until(deadline),
             name=f"transactional id {name}",
-            reads_only=isinstance(request, ReadTransaction),
+            reads_only=isinstance(request, ReadAnswer | ReadTransaction),
         )
 
 

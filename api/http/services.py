@@ -30,6 +30,7 @@ from partitions.values import (
 from raftlog.clock import Clock
 from raftlog.types import NodeId, Offset, Term, TopicPartition
 from raftlog.wire.limits import RECORDS_MAX
+from transactions.one_shot import OneShots
 from transactions.service import TransactionService
 
 
@@ -187,6 +188,7 @@ class Services:
     groups: GroupService
     group_offsets: GroupOffsets
     transactions: TransactionService
+    one_shots: OneShots
     clock: Clock
     producer_ids: ProducerIdCipher
     rng: random.Random  # random choice of the partition for records without keys

@@ -40,6 +40,7 @@ from tests.helpers.fake_admin import FakeAdmin
 from tests.helpers.fake_controller import FakeController
 from tests.helpers.instant_groups import instant_groups
 from tests.helpers.instant_transactions import instant_transactions
+from transactions.one_shot import OneShots
 
 TERM = Term(7)
 
@@ -301,6 +302,7 @@ def fake_cluster(
     clock = clock or SystemClock()
     gateway = FakeGateway(controller, clock)
     groups, group_offsets = instant_groups(controller, gateway, clock)
+    transactions = instant_transactions(clock, groups)
     checks = {"controller_quorum": True}
     services = Services(
         broker_id=NodeId(1),
@@ -309,7 +311,8 @@ def fake_cluster(
         admin=FakeAdmin(controller, gateway),
         groups=groups,
         group_offsets=group_offsets,
-        transactions=instant_transactions(clock, groups),
+        transactions=transactions,
+        one_shots=OneShots(NodeId(1), transactions),
         clock=clock,
         producer_ids=ProducerIdCipher(b"of a cluster for tests"),
         rng=random.Random(7),

@@ -36,7 +36,9 @@ class _NoPartitions(BrokerMarkers):
 def instant_transactions(clock: Clock, groups: GroupService) -> TransactionService:
     """The transactions of broker 1, which tell its groups how they end."""
     markers = _NoPartitions(cast("Any", None), cast("Any", None), groups)
-    coordinator = TransactionCoordinator("__transactions/0", clock, markers, id_retention_ms=1 << 40)
+    coordinator = TransactionCoordinator(
+        "__transactions/0", clock, markers, id_retention_ms=1 << 40, key_retention_ms=1 << 40
+    )
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
     numbers = count(4711)
 

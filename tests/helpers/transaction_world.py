@@ -175,7 +175,15 @@ class TransactionWorld:
     def _begin(self) -> Epoch:
         state = TransactionsState()
         state.restore(self.committed.snapshot())
-        epoch = Epoch(Decisions(state, now_ms=self.now_ms, wall_ms=self.now_ms, id_retention_ms=1 << 40))
+        epoch = Epoch(
+            Decisions(
+                state,
+                now_ms=self.now_ms,
+                wall_ms=self.now_ms,
+                id_retention_ms=1 << 40,
+                key_retention_ms=1 << 40,
+            )
+        )
         self._take(epoch)
         return epoch
 
@@ -337,7 +345,7 @@ class Producer:
 
     def __init__(self, world: TransactionWorld, name: str) -> None:
         self._world = world
-        self._name = name
+        self.name = name
         self._handle: Handle | None = None
         self._joined: set[Participant] = set()
         self._written: dict[Participant, int] = {}
@@ -357,13 +365,13 @@ class Producer:
             self._join(self._handle, rng.choice(PARTITIONS))
         elif rng.random() < 0.4:
             self._add(self._handle, self._world.random_place())
-        elif self._name != "solo" and rng.random() < 0.5:
+        elif self.name != "solo" and rng.random() < 0.5:
             self._prepare(self._handle)
         else:
             self._end(self._handle, rng.random() < 0.7)
 
     def _open(self, producer_id: int) -> None:
-        ask = Open(transactional_id=self._name, timeout_ms=TIMEOUT_MS, new_producer_id=producer_id)
+        ask = Open(transactional_id=self.name, timeout_ms=TIMEOUT_MS, new_producer_id=producer_id)
 
         def told(reply: Reply | RaftlogError) -> None:
             self._is_asking = False
@@ -371,7 +379,7 @@ class Producer:
                 self._is_asking = True
                 self._open(self._world.new_producer_id())
             elif isinstance(reply, Opened):
-                self._goes_on(Handle(self._name, reply.producer_id, reply.epoch))
+                self._goes_on(Handle(self.name, reply.producer_id, reply.epoch))
 
         self._world.send(ask, told)
 
@@ -410,7 +418,7 @@ class Producer:
         def told(reply: Reply | RaftlogError) -> None:
             self._is_asking = False
             if isinstance(reply, Done):
-                self._world.prepared[self._name] = handle
+                self._world.prepared[self.name] = handle
             if handle == self._handle:
                 self._handle = None
 
@@ -428,7 +436,7 @@ class Producer:
             if is_own:
                 is_next = isinstance(reply, Ended) and reply.next_epoch >= 0
                 self._goes_on(
-                    Handle(self._name, handle.producer_id, reply.next_epoch)
+                    Handle(self.name, handle.producer_id, reply.next_epoch)
                     if is_next and isinstance(reply, Ended)
                     else None
                 )

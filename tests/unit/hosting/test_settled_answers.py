@@ -58,7 +58,9 @@ class Markers:
 @in_virtual_time
 async def test_a_commit_waits_for_its_decision_and_its_markers_alone() -> None:
     log, markers = Log(), Markers()
-    coordinator = TransactionCoordinator("t/0", ManualWallClock(), markers, id_retention_ms=1 << 40)
+    coordinator = TransactionCoordinator(
+        "t/0", ManualWallClock(), markers, id_retention_ms=1 << 40, key_retention_ms=1 << 40
+    )
     coordinator.leads(log)
     asked = (
         Open(transactional_id="copy-1", timeout_ms=60_000, new_producer_id=5),
@@ -82,7 +84,9 @@ async def test_a_commit_waits_for_its_decision_and_its_markers_alone() -> None:
 @in_virtual_time
 async def test_the_end_of_a_transaction_without_records_waits_for_its_record() -> None:
     log = Log()
-    coordinator = TransactionCoordinator("t/0", ManualWallClock(), Markers(), id_retention_ms=1 << 40)
+    coordinator = TransactionCoordinator(
+        "t/0", ManualWallClock(), Markers(), id_retention_ms=1 << 40, key_retention_ms=1 << 40
+    )
     coordinator.leads(log)
     opening = asyncio.create_task(
         coordinator.ask(Open(transactional_id="copy-1", timeout_ms=60_000, new_producer_id=5), 60_000)

@@ -51,7 +51,9 @@ class Outcomes:
 
 def coordinator_of(outcomes: Outcomes) -> TransactionCoordinator:
     """One that leads its partition."""
-    found = TransactionCoordinator("__transactions/0", VirtualClock(), outcomes, id_retention_ms=1 << 40)
+    found = TransactionCoordinator(
+        "__transactions/0", VirtualClock(), outcomes, id_retention_ms=1 << 40, key_retention_ms=1 << 40
+    )
     found.leads(InstantLog(found))
     return found
 

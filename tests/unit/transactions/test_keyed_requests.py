@@ -1,0 +1,276 @@
+"""Which requests with an idempotency key are carried out, and what the others are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused, Overloaded, RaftlogError
+from raftlog.hosting.decisions import Answer, Write
+from transactions import keyed_requests
+from transactions.decisions import SWEEP_MS, Decisions
+from transactions.outputs import Mark, Output
+from transactions.records import Handle, Key, RequestKey, State, TransactionKey
+from transactions.requests import (
+    AnsweredBefore,
+    Claim,
+    Done,
+    End,
+    Ended,
+    Join,
+    Open,
+    Opened,
+    Prepare,
+    Reply,
+    Request,
+)
+from transactions.state import TransactionsState
+
+KEY_RETENTION_MS = 10 * SWEEP_MS
+ID_RETENTION_MS = 100 * SWEEP_MS
+TIMEOUT_MS = 5_000
+
+
+class Coordinator:
+    """Decisions whose records are committed at once, and whose markers arrive when ``complete`` is called."""
+
+    def __init__(self, state: TransactionsState | None = None, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
+        self.committed = state or TransactionsState()
+        self.marks: list[Mark] = []
+        self.replies: dict[int, Reply | RaftlogError] = {}
+        self.written: list[set[type[Key]]] = []  # the kinds of rows of each batch
+        self._decisions = Decisions(
+            self.committed,
+            now_ms=now_ms,
+            wall_ms=now_ms,
+            id_retention_ms=ID_RETENTION_MS,
+            key_retention_ms=KEY_RETENTION_MS,
+        )
+        self._ids = 0
+        self._take(self._decisions.take())
+
+    def ask(self, request: Request) -> Reply | RaftlogError | None:
+        """The reply, or None while it waits; then ``replies`` has it later."""
+        self._ids += 1
+        self._decisions.receive(self._ids, request, self.now_ms, self.now_ms)
+        self._take(self._decisions.take())
+        return self.replies.get(self._ids)
+
+    def complete(self) -> Reply | RaftlogError | None:
+        """All markers have arrived; the reply to the newest request."""
+        marks, self.marks = self.marks, []
+        for mark in marks:
+            self._decisions.completed(mark.transaction, self.now_ms, self.now_ms)
+        self._take(self._decisions.take())
+        return self.replies.get(self._ids)
+
+    def advance(self, time_ms: int) -> None:
+        """Time passes, in steps that are short enough for each sweep."""
+        ends_at = self.now_ms + time_ms
+        while self.now_ms < ends_at:
+            self.now_ms = min(ends_at, self.now_ms + SWEEP_MS)
+            self._decisions.tick(self.now_ms, self.now_ms)
+            self._take(self._decisions.take())
+
+    def next_leader(self) -> Coordinator:
+        """One that begins with what is committed."""
+        state = TransactionsState()
+        state.restore(self.committed.snapshot())
+        return Coordinator(state, self.now_ms)
+
+    def _take(self, outputs: list[Output]) -> None:
+        for wanted in outputs:
+            match wanted:
+                case Write(rows):
+                    self.written.append({type(key) for key, _ in rows})
+                    for row in rows:
+                        self.committed.put(*row)
+                case Answer(request_id, reply):
+                    self.replies[request_id] = reply
+                case Mark():
+                    self.marks.append(wanted)
+
+
+def opening(name: str = "__a", attempt: int = 1, digest: bytes = b"key", content: bytes = b"body") -> Open:
+    """The opening of a keyed request."""
+    claim = Claim(digest=digest, fingerprint=content, attempt=attempt)
+    return Open(transactional_id=name, timeout_ms=TIMEOUT_MS, new_producer_id=7, claim=claim)
+
+
+def begun(coordinator: Coordinator, ask: Open | None = None) -> Handle:
+    """A keyed request that is running."""
+    ask = ask or opening()
+    opened = coordinator.ask(ask)
+    assert isinstance(opened, Opened), opened
+    handle = Handle(ask.transactional_id, opened.producer_id, opened.epoch)
+    assert coordinator.ask(Join(transaction=handle, partitions=(("orders", 0),))) == Done()
+    return handle
+
+
+def answered(coordinator: Coordinator, ask: Open | None = None, answer: bytes = b"answer") -> Handle:
+    """A keyed request that is committed."""
+    handle = begun(coordinator, ask)
+    coordinator.ask(End(transaction=handle, is_commit=True, answer=answer))
+    ended = coordinator.complete()
+    assert isinstance(ended, Ended)
+    assert ended.is_committed
+    return handle
+
+
+# requirement: D3
+def test_a_committed_request_is_answered_with_the_first_answer() -> None:
+    coordinator = Coordinator()
+    answered(coordinator)
+    for leader in (coordinator, coordinator.next_leader()):
+        assert leader.ask(opening("__b", 2)) == AnsweredBefore(answer=b"answer")
+        assert isinstance(leader.ask(opening("__b", 2, content=b"other")), IdempotencyKeyReused)
+        assert "__b" not in leader.committed.transactions
+
+
+def test_a_request_is_claimed_and_answered_in_one_batch_with_its_transaction() -> None:
+    coordinator = Coordinator()
+    both = {TransactionKey, RequestKey}
+    handle = begun(coordinator)
+    assert coordinator.written == [both, {TransactionKey}], "opened, joined"
+    coordinator.ask(End(transaction=handle, is_commit=True, answer=b"answer"))
+    assert coordinator.written[2:] == [both]
+
+
+# requirement: D3
+def test_partitions_that_are_named_at_the_opening_take_part() -> None:
+    coordinator = Coordinator()
+    partitions = (("orders", 1), ("orders", 0))
+    ask = Open(transactional_id="__a", timeout_ms=TIMEOUT_MS, new_producer_id=7, partitions=partitions)
+    assert coordinator.ask(ask) == Opened(producer_id=7, epoch=0)
+    handle, before = Handle("__a", 7, 0), len(coordinator.written)
+    assert coordinator.ask(Join(transaction=handle, partitions=partitions[:1])) == Done()
+    assert len(coordinator.written) == before, "nothing is new"
+    coordinator.advance(TIMEOUT_MS)
+    (mark,) = coordinator.marks
+    assert (mark.is_commit, mark.partitions) == (False, (("orders", 0), ("orders", 1)))
+
+
+# requirement: D3
+def test_a_repetition_waits_until_all_partitions_show_the_records() -> None:
+    coordinator = Coordinator()
+    handle = begun(coordinator)
+    coordinator.ask(End(transaction=handle, is_commit=True, answer=b"answer"))
+    for leader in (coordinator, coordinator.next_leader()):
+        assert leader.ask(opening("__b", 2)) is None
+        assert leader.complete() == AnsweredBefore(answer=b"answer")
+
+
+# requirement: D3
+def test_a_running_request_is_in_progress_until_its_time_is_over() -> None:
+    coordinator = Coordinator()
+    opened = coordinator.ask(opening())
+    assert isinstance(opened, Opened), "and its broker dies before the first record"
+    for leader in (coordinator, coordinator.next_leader()):
+        assert isinstance(leader.ask(opening("__b", 2)), IdempotencyInProgress)
+        assert isinstance(leader.ask(opening("__b", 2, content=b"other")), IdempotencyKeyReused)
+        leader.advance(TIMEOUT_MS - 1)
+        assert isinstance(leader.ask(opening("__b", 2)), IdempotencyInProgress)
+        leader.advance(1)
+        leader.complete()
+        assert leader.committed.transactions["__a"].state is State.COMPLETE
+        assert not leader.committed.requests
+        answered(leader, opening("__b", 2, content=b"other"))
+
+
+def test_a_repeated_opening_is_not_refused_by_its_own_record() -> None:
+    coordinator = Coordinator()
+    first = begun(coordinator)
+    assert coordinator.ask(opening()) is None, "the first transaction is aborted"
+    assert coordinator.complete() == Opened(producer_id=7, epoch=first.epoch + 2)
+    late = coordinator.ask(End(transaction=first, is_commit=True, answer=b"late"))
+    assert isinstance(late, Ended)
+    assert not late.is_committed
+
+
+def test_an_abort_frees_the_key() -> None:
+    coordinator = Coordinator()
+    handle = begun(coordinator)
+    coordinator.ask(End(transaction=handle, is_commit=False))
+    assert not coordinator.committed.requests, "with the decision"
+    coordinator.complete()
+    answered(coordinator, opening(attempt=2, content=b"other"))
+
+
+def test_another_opening_of_the_id_frees_the_key() -> None:
+    coordinator = Coordinator()
+    begun(coordinator, opening("copy-1"))
+    coordinator.ask(Open(transactional_id="copy-1", timeout_ms=TIMEOUT_MS))
+    assert isinstance(coordinator.complete(), Opened)
+    answered(coordinator, opening("copy-1", 2))
+
+
+def test_a_keyed_transaction_is_committed_by_its_request_only() -> None:
+    coordinator = Coordinator()
+    handle = begun(coordinator, opening("sink~1"))
+    for wrong in (
+        End(transaction=handle, is_commit=True),
+        Prepare(transaction=handle, prepared_ms_max=60_000),
+    ):
+        assert isinstance(coordinator.ask(wrong), Conflict)
+    plain = coordinator.ask(Open(transactional_id="copy-1", timeout_ms=TIMEOUT_MS, new_producer_id=8))
+    assert isinstance(plain, Opened)
+    other = Handle("copy-1", 8, 0)
+    assert coordinator.ask(Join(transaction=other, partitions=(("orders", 0),))) == Done()
+    assert isinstance(coordinator.ask(End(transaction=other, is_commit=True, answer=b"?")), Conflict)
+
+
+def test_answers_expire_after_their_own_retention() -> None:
+    coordinator = Coordinator()
+    answered(coordinator)
+    coordinator.advance(KEY_RETENTION_MS)
+    assert coordinator.ask(opening("__b", 2)) == AnsweredBefore(answer=b"answer")
+    coordinator.advance(2 * SWEEP_MS)
+    assert not coordinator.committed.requests
+    assert coordinator.committed.answer_bytes == 0
+    assert "__a" in coordinator.committed.transactions, "ids have another one"
+    answered(coordinator, opening("__b", 2))
+
+
+def test_a_running_request_does_not_expire() -> None:
+    coordinator = Coordinator()
+    handle = begun(
+        coordinator,
+        Open(
+            transactional_id="__a",
+            timeout_ms=4 * KEY_RETENTION_MS,
+            new_producer_id=7,
+            claim=Claim(digest=b"key", fingerprint=b"body", attempt=1),
+        ),
+    )
+    coordinator.advance(2 * KEY_RETENTION_MS)
+    coordinator.ask(End(transaction=handle, is_commit=True, answer=b"answer"))
+    coordinator.complete()
+    assert coordinator.ask(opening("__b", 2)) == AnsweredBefore(answer=b"answer")
+
+
+def test_ten_thousand_keys_are_kept_through_a_snapshot() -> None:
+    coordinator, keys = Coordinator(), [f"{number}".encode() for number in range(10_000)]
+    for key in keys:
+        answered(coordinator, opening(digest=key), answer=key)
+    leader = coordinator.next_leader()
+    assert len(leader.committed.transactions) == 1
+    for key in keys:
+        assert leader.ask(opening("__b", 2, digest=key)) == AnsweredBefore(answer=key)
+
+
+def test_keys_are_bounded_by_count_and_by_the_bytes_of_their_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_requests, "KEYS_MAX", 3)
+    monkeypatch.setattr(keyed_requests, "ANSWERS_BYTES_MAX", 100)
+    many, large = Coordinator(), Coordinator()
+    for digest in (b"key", b"second", b"third"):
+        answered(many, opening(digest=digest))
+    answered(large, answer=b"x" * 99)
+    answered(large, opening(digest=b"second"), answer=b"x")
+    for coordinator in (many, large, many.next_leader(), large.next_leader()):
+        refused = coordinator.ask(opening("__c", digest=b"further"))
+        assert isinstance(refused, Overloaded)
+        assert "transactions.key_retention_ms" in str(refused)
+        again = coordinator.ask(opening("__c", 2))
+        assert isinstance(again, AnsweredBefore), "what is kept is answered all the same"
+        coordinator.advance(KEY_RETENTION_MS + 2 * SWEEP_MS)
+        answered(coordinator, opening("__c", digest=b"further"))

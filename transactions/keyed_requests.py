@@ -1,0 +1,110 @@
+"""Requests with an idempotency key: which of them are carried out, and what a repetition is told.
+
+A keyed request is carried out in a transaction. Its record is written with the opening of the transaction and
+gets its answer in the same batch of records as the decision to commit; an abort deletes it. So a request that
+is committed has an answer, after any crash, and one that is not can be carried out again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog.errors import Conflict, IdempotencyInProgress, IdempotencyKeyReused, Overloaded
+from transactions.fencing import ENDING, is_newest
+from transactions.outputs import Row
+from transactions.records import (
+    Handle,
+    KeyedRequest,
+    RequestKey,
+    Transaction,
+)
+from transactions.requests import Claim
+from transactions.state import TransactionsState
+
+KEYS_MAX: Final = 20_000  # of one partition
+ANSWERS_BYTES_MAX: Final = 8 << 20  # of one partition
+RETRY_AFTER_MS: Final = 500
+
+
+def held_by(claim: Claim, state: TransactionsState) -> KeyedRequest | None:
+    """The record of an equal request that is answered, or about to be; None where there is none.
+
+    Raises ``IdempotencyKeyReused`` and ``IdempotencyInProgress``.
+    """
+    before = state.requests.get(claim.digest)
+    if before is None or (before.answer is None and not _is_running(before, state)):
+        return None
+    if before.fingerprint != claim.fingerprint:
+        raise IdempotencyKeyReused(
+            "Idempotency-Key: another request was sent with this key; send each request with a key of its own"
+        )
+    if before.answer is not None:
+        return before
+    if before.attempt == claim.attempt:
+        return None  # its reply was lost
+    raise IdempotencyInProgress(
+        "Idempotency-Key: the first request with this key is still running; repeat until it is answered",
+        retry_after_ms=RETRY_AFTER_MS,
+    )
+
+
+def waits_for(before: KeyedRequest, state: TransactionsState) -> str | None:
+    """The transactional id whose partitions do not all show the request yet; None if they do."""
+    name = before.transaction.transactional_id
+    found = state.transactions.get(name)
+    is_ending = found is not None and is_newest(before.transaction, found) and found.state in ENDING
+    return name if is_ending else None
+
+
+def claimed(claim: Claim, transaction: Handle, wall_ms: int) -> Row:
+    """The record of a request whose transaction begins."""
+    return RequestKey(claim.digest), KeyedRequest(
+        fingerprint=claim.fingerprint, transaction=transaction, attempt=claim.attempt, changed_ms=wall_ms
+    )
+
+
+def decided(digest: bytes, answer: bytes | None, state: TransactionsState, wall_ms: int) -> Row:
+    """What stands beside the decision about the transaction of a request: its answer, or its end."""
+    if answer is None:
+        return RequestKey(digest), None
+    before = state.requests[digest]
+    return RequestKey(digest), KeyedRequest(
+        fingerprint=before.fingerprint,
+        transaction=before.transaction,
+        attempt=before.attempt,
+        changed_ms=wall_ms,
+        answer=answer,
+    )
+
+
+def expired(state: TransactionsState, oldest_ms: int) -> list[Row]:
+    """Deletions of requests that ended too long ago."""
+    return [
+        (RequestKey(digest), None)
+        for digest, request in state.requests.items()
+        if request.changed_ms < oldest_ms and not _is_running(request, state)
+    ]
+
+
+def check_committable(handle: Handle, found: Transaction, answer: bytes | None) -> None:
+    """Raise ``Conflict`` unless the end of the transaction comes from the request that it carries out."""
+    if bool(found.request) != (answer is not None):
+        raise Conflict(f"transaction {handle} belongs to one request, which commits it; abort it, or wait")
+
+
+def _is_running(request: KeyedRequest, state: TransactionsState) -> bool:
+    found = state.transactions.get(request.transaction.transactional_id)
+    return found is not None and is_newest(request.transaction, found)
+
+
+def check_room(claim: Claim, state: TransactionsState) -> None:
+    """Raise ``Overloaded`` where there is no room for another request."""
+    if claim.digest in state.requests:
+        return
+    if len(state.requests) >= KEYS_MAX or state.answer_bytes >= ANSWERS_BYTES_MAX:
+        raise Overloaded(
+            f"there are {len(state.requests)} idempotency keys here, with answers of {state.answer_bytes} "
+            f"bytes; {KEYS_MAX} and {ANSWERS_BYTES_MAX} are allowed. Use fewer keys, or shorten "
+            "transactions.key_retention_ms",
+            retry_after_ms=RETRY_AFTER_MS,
+        )

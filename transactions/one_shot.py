@@ -1,0 +1,185 @@
+"""One-shot transactions: opened, written and committed by the broker that has the request.
+
+Without a transactional id of its own, a request borrows one of this broker, for itself alone. Such an id is
+used again and again, so requests leave no ids and no producers behind; and a broker that was restarted aborts
+with the first use of an id what its predecessor left open. An id whose last outcome is not known is not used
+again before the broker restarts: the outcome can be asked for until then.
+
+Decides: when the transaction is aborted, and whether an error is definite. Leaves to others: what is written
+(the caller), the coordinator's decisions (``decisions``, ``keyed_requests``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from raftlog.errors import CommitUnknown, RaftlogError, TransactionAborted, Unknown
+from raftlog.types import NodeId
+from transactions.batches import KEY_END, partition_of
+from transactions.records import RESERVED, Handle, Participant
+from transactions.requests import AnsweredBefore, Claim, End, Ended, Open, Opened, ReadAnswer
+from transactions.service import TransactionService
+
+ABORT_MS: Final = 10_000
+GRACE_MS: Final = 1_000  # the time of a request ends before that of its transaction
+_log = logging.getLogger("raftlog.transactions")
+
+Work = Callable[[Handle, int], Awaitable[bytes]]
+"""Writes into the transaction within so many milliseconds; gives the answer of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The request is committed, and all of its records are visible."""
+
+    answer: bytes
+    is_replayed: bool  # it was committed before
+
+
+class OneShots:
+    """The one-shot transactions of one broker."""
+
+    def __init__(self, node_id: NodeId, service: TransactionService) -> None:
+        self._node_id = node_id
+        self._service = service
+        self._free: dict[str, list[str]] = {}  # by what selects the coordinator
+        self._numbers = itertools.count()
+
+    async def run(
+        self,
+        work: Work,
+        *,
+        partitions: Iterable[Participant],
+        transactional_id: str | None,
+        claim: Claim | None,
+        spread: int,
+        timeout_ms: int,
+    ) -> Answered:
+        """Carry out ``work`` in a transaction, unless an equal request was committed before.
+
+        ``partitions`` are those that it writes to; the coordinator knows them from the beginning.
+        ``spread`` is any number: equal requests without a transactional id have the same one. Raises
+        ``CommitUnknown`` with ``committed`` None where the outcome is not known; ``transaction`` has the id.
+        After every other error nothing of this attempt is visible.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        name = transactional_id
+        if name is None:
+            count = await self._service.partition_count(timeout_ms)
+            name = self._borrow(spread % count, count)
+        request = Open(
+            transactional_id=name,
+            timeout_ms=timeout_ms + GRACE_MS,
+            partitions=tuple(partitions),
+            claim=claim,
+        )
+        try:
+            answered = await self._run(work, request, deadline)
+        except Unknown:
+            raise  # the id is not used again
+        except Exception:
+            self._give_back(name)
+            raise
+        self._give_back(name)
+        return answered
+
+    async def answer_before(
+        self, claim: Claim, *, transactional_id: str | None, spread: int, timeout_ms: int
+    ) -> bytes | None:
+        """The answer of an equal request that is committed; None where there is none.
+
+        Raises what ``run`` would refuse, and ``NoLeader`` and ``CommitUnknown`` where it is not known.
+        """
+        count = await self._service.confirmed_count(timeout_ms)
+        if count is None:
+            return None
+        name = transactional_id or _key_of(spread % count, count)
+        found = await self._service.ask(ReadAnswer(transactional_id=name, claim=claim), timeout_ms=timeout_ms)
+        return found.answer if isinstance(found, AnsweredBefore) else None
+
+    async def _run(self, work: Work, request: Open, deadline: float) -> Answered:
+        name, is_keyed = request.transactional_id, request.claim is not None
+        try:
+            opened = await self._service.ask(request, timeout_ms=_ms_until(deadline))
+        except Unknown as error:
+            if is_keyed:
+                raise  # an equal request may have been committed before
+            raise _nothing_visible(error, name) from error
+        if isinstance(opened, AnsweredBefore):
+            return Answered(opened.answer, is_replayed=True)
+        assert isinstance(opened, Opened)
+        handle = Handle(name, opened.producer_id, opened.epoch)
+        try:
+            answer = await work(handle, _ms_until(deadline))
+        except Unknown as error:
+            await self._abort(handle)
+            raise _nothing_visible(error, str(handle)) from error
+        except Exception:
+            await self._abort(handle)
+            raise
+        await self._commit(handle, answer if is_keyed else None, _ms_until(deadline))
+        return Answered(answer, is_replayed=False)
+
+    async def _commit(self, handle: Handle, answer: bytes | None, timeout_ms: int) -> None:
+        request = End(transaction=handle, is_commit=True, answer=answer)
+        try:
+            ended = await self._service.ask(request, timeout_ms=timeout_ms)
+        except Unknown as error:
+            raise CommitUnknown(
+                f"whether transaction {handle} is committed is not known: {error}",
+                committed=None,
+                transaction=str(handle),
+            ) from error
+        except RaftlogError:
+            await self._abort(handle)
+            raise
+        assert isinstance(ended, Ended)
+        if not ended.is_committed:
+            raise TransactionAborted(
+                f"transaction {handle} was aborted before its commit: its time ran out, or somebody aborted "
+                "it; repeat the request",
+                transaction=str(handle),
+            )
+
+    async def _abort(self, handle: Handle) -> None:
+        """At once, so that no reader waits for its time to run out, which aborts it anyway."""
+        try:
+            await self._service.ask(End(transaction=handle, is_commit=False), timeout_ms=ABORT_MS)
+        except RaftlogError as error:
+            _log.info("transaction %s is left to its time limit: %s", handle, error)
+
+    def _borrow(self, partition: int, count: int) -> str:
+        """A transactional id that is coordinated by a partition, and that no other request has."""
+        key = _key_of(partition, count)
+        free = self._free.get(key)
+        return free.pop() if free else f"{key}{KEY_END}{self._node_id}.{next(self._numbers)}"
+
+    def _give_back(self, name: str) -> None:
+        if name.startswith(RESERVED):
+            self._free.setdefault(name.partition(KEY_END)[0], []).append(name)
+
+
+def _nothing_visible(error: Unknown, transaction: str) -> CommitUnknown:
+    """Whatever has happened: without a commit it is aborted."""
+    return CommitUnknown(
+        f"{error}; nothing is visible, and its transaction is aborted",
+        committed=False,
+        transaction=transaction,
+    )
+
+
+@cache
+def _key_of(partition: int, count: int) -> str:
+    """The first name that selects a partition of ``__transactions``."""
+    names = (f"{RESERVED}one-shot-{number}" for number in itertools.count())
+    return next(name for name in names if partition_of(name, count) == partition)
+
+
+def _ms_until(deadline: float) -> int:
+    return max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))
