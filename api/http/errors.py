@@ -246,6 +246,20 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "Retry the request. `GET /v1/groups/{group}/offsets` names the transaction, and `POST "
         "/v1/transactions/{transaction}:abort` ends it.",
     ),
+    errors.IdempotencyKeyReused: Kind(
+        422,
+        "The idempotency key belongs to another request",
+        "A request with this `Idempotency-Key` and another body, path or media type was carried out or is "
+        "running.",
+        "Send each request with a key of its own, and repeat a request exactly as it was.",
+    ),
+    errors.IdempotencyInProgress: Kind(
+        409,
+        "The first request with this key is running",
+        "The first request with this `Idempotency-Key` has no answer yet. If its broker has stopped, it is "
+        "aborted when its `timeout` is over, and the next repetition is carried out.",
+        "Repeat the request after `retry_after_ms`.",
+    ),
     errors.NotLeader: Kind(
         421,
         "Another broker leads this partition",
@@ -293,8 +307,9 @@ TABLE: dict[type[RaftlogError], Kind] = {
         504,
         "It is not known whether this happened",
         "The time ran out, or leadership was lost, during replication: the records may have been stored "
-        "or may still be. `committed` is true if they are committed.",
-        "Retry with the producer headers, so that it is stored once; or read whether it is stored.",
+        "or may still be. `committed` is true if they are committed, and false if none of them is visible.",
+        "Retry with the producer headers or an `Idempotency-Key`, so that it is stored once; or read whether "
+        "it is stored.",
     ),
     errors.OutcomeForgotten: Kind(
         410,
@@ -312,7 +327,8 @@ TABLE: dict[type[RaftlogError], Kind] = {
         504,
         "Another broker did not answer",
         "The broker to which the request was forwarded did not answer.",
-        "Retry a write with the producer headers, so that it is stored once; or read whether it is stored.",
+        "Retry a write with the producer headers or an `Idempotency-Key`, so that it is stored once; or read "
+        "whether it is stored.",
     ),
     MalformedRequest: Kind(
         400,

@@ -12,7 +12,7 @@ from api.http.parameters import PRODUCER_EPOCH, PRODUCER_ID, PRODUCER_SEQUENCE
 from api.http.requests import Request
 from raftlog.errors import InvalidRequest
 from raftlog.wire import headers
-from transactions.records import Handle
+from transactions.records import RESERVED, Handle
 
 NO_SEQUENCE: Final = -1
 _NAMES: Final = (headers.PRODUCER_ID, headers.PRODUCER_EPOCH, headers.PRODUCER_SEQUENCE)
@@ -44,10 +44,27 @@ def handle_of(text: str, field: str) -> Handle:
     return found
 
 
+def own_id(transactional_id: str, field: str) -> str:
+    """The transactional id of a client. Raises ``InvalidRequest`` for one of a broker."""
+    if transactional_id.startswith(RESERVED):
+        raise InvalidRequest(
+            f"{field} begins with {RESERVED}: such transactional ids belong to brokers; choose another",
+            field=field,
+        )
+    return transactional_id
+
+
+def own_handle_of(text: str, field: str) -> Handle:
+    """The transaction that an id names, which a client may write to and commit."""
+    handle = handle_of(text, field)
+    own_id(handle.transactional_id, field)
+    return handle
+
+
 def transaction_of(request: Request) -> Handle | None:
     """The transaction that a request belongs to."""
     text = request.headers.get(headers.TRANSACTION)
-    return None if text is None else handle_of(text, headers.TRANSACTION)
+    return None if text is None else own_handle_of(text, headers.TRANSACTION)
 
 
 def producer_of(request: Request) -> Producer | None:

@@ -11,10 +11,10 @@ import binascii
 import contextlib
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
@@ -29,6 +29,8 @@ from raftlog.wire.limits import TAG_CHARACTERS_MAX
 
 if TYPE_CHECKING:  # the command line builds records, too, and imports little
     from api.http.producers import Producer
+
+OneRecord = TypeVar("OneRecord", bound=bodies.NewRecord)
 
 ERRORS_MAX = 20  # a request with errors everywhere gets a bounded response
 RECORD_OVERHEAD_BYTES = 36  # upper bound of the lengths, deltas and attributes of a record
@@ -78,18 +80,23 @@ def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> 
     parts: Iterable[bytes]
     if media_type == media_types.NDJSON:
         lines = list(islice(_LINE.finditer(body), count_max + 1))
-        _check_count(len(lines), count_max)
+        check_count(len(lines), count_max)
         parts = (line.group() for line in lines)
     else:
-        _count_records(body, count_max)
+        count_records(body, count_max)
         if len(body) <= WHOLE_BYTES_MAX:
             records = decode_json(body, bodies.Produce, InvalidRecord).records
-            _check_count(len(records), count_max)
+            check_count(len(records), count_max)
             return records
         raw = decode_json(body, _Parts, InvalidRecord).records
-        _check_count(len(raw), count_max)
+        check_count(len(raw), count_max)
         parts = map(bytes, raw)
-    return (_decoded(part, f"/records/{number}") for number, part in enumerate(parts))
+    return decoded(parts, bodies.NewRecord)
+
+
+def decoded(parts: Iterable[bytes], kind: type[OneRecord]) -> Iterator[OneRecord]:
+    """Records, each decoded by itself. Raises ``InvalidRecord``."""
+    return (_decoded(part, f"/records/{number}", kind) for number, part in enumerate(parts))
 
 
 def place_records(
@@ -99,11 +106,16 @@ def place_records(
 
     ``only`` is the partition of the path; ``trace`` a W3C traceparent stored as a header of each record.
     """
+    return placed_by(lambda record: place(record, partition_count, only, trace), records)
+
+
+def placed_by(place_one: Callable[[OneRecord], Placed], records: Iterable[OneRecord]) -> list[Placed]:
+    """All records of a request. Raises ``InvalidRecord`` with all errors."""
     placed: list[Placed] = []
     errors: list[str] = []
     for number, record in enumerate(records):
         try:
-            placed.append(_place(record, partition_count, only, trace))
+            placed.append(place_one(record))
         except InvalidRequest as wrong:
             errors.append(f"/records/{number}/{wrong.details.get('field', '')}: {wrong}")
             if len(errors) == ERRORS_MAX:
@@ -183,7 +195,8 @@ def with_trace(record: Record, trace: str) -> Record:
     return record._replace(headers=(*record.headers, ("traceparent", trace.encode(errors="replace"))))
 
 
-def _check_count(count: int, count_max: int) -> None:
+def check_count(count: int, count_max: int) -> None:
+    """Raise ``InvalidRecord`` for no records, ``RecordTooLarge`` for too many."""
     if not count:
         raise InvalidRecord("there are no records; send at least one", errors=["/records: empty"])
     if count > count_max:
@@ -192,31 +205,32 @@ def _check_count(count: int, count_max: int) -> None:
         )
 
 
-def _count_records(body: bytes | bytearray, count_max: int) -> None:
-    """Raise ``RecordTooLarge`` for too many records, before memory is used for them."""
+def count_records(body: bytes | bytearray, count_max: int) -> None:
+    """Raise ``RecordTooLarge`` for too many records in a JSON body, before memory is used for them."""
     if body.count(b"{") <= count_max:
         return  # each record is an object
     counted = itertools.count(1)
 
     def count(_kind: type, _record: object) -> _AnyRecord:
-        _check_count(next(counted), count_max)
+        check_count(next(counted), count_max)
         return _ANY_RECORD
 
     with contextlib.suppress(msgspec.DecodeError, RecursionError):  # decoding has a better error message
         msgspec.json.decode(body, type=_AnyRecords, dec_hook=count)
 
 
-def _decoded(part: bytes, pointer: str) -> bodies.NewRecord:
+def _decoded(part: bytes, pointer: str, kind: type[OneRecord]) -> OneRecord:
     if len(part) > WHOLE_BYTES_MAX:
         fields = decode_json(part, _Fields, InvalidRecord, pointer)
         size = max(len(memoryview(field)) for field in (fields.headers, fields.headers_raw, fields.tags))
         if size > WHOLE_BYTES_MAX:
             what = f"headers and tags take {WHOLE_BYTES_MAX} bytes each at most; these take {size}"
             raise InvalidRecord(f"{pointer}/headers: {what}", errors=[f"{pointer}/headers: {what}"])
-    return decode_json(part, bodies.NewRecord, InvalidRecord, pointer)
+    return decode_json(part, kind, InvalidRecord, pointer)
 
 
-def _place(record: bodies.NewRecord, partition_count: int, only: int | None, trace: str | None) -> Placed:
+def place(record: bodies.NewRecord, partition_count: int, only: int | None, trace: str | None) -> Placed:
+    """One record as bytes, with its partition. Raises ``InvalidRequest`` with the invalid field."""
     stored = record_of(record)
     partition = record.partition
     if partition is None:

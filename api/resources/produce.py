@@ -17,6 +17,7 @@ from api.http import parameters
 from api.http.admission import Hold
 from api.http.batching import Part
 from api.http.bodies import check_announced, read_body, unsupported
+from api.http.idempotency import KEY_PATTERN, key_of, refuse_key
 from api.http.producers import Producer, producer_of
 from api.http.redirects import redirect_to_leader
 from api.http.requests import Request
@@ -37,7 +38,8 @@ from api.http.routes import (
 )
 from api.resources import json_records
 from api.resources.json_records import Placed
-from api.resources.receipts import durability_body, produced
+from api.resources.one_shot import claimed, first_answer_or, produce_once
+from api.resources.receipts import durability_body, produced, receipts_of
 from partitions.metadata.image import TopicInfo
 from partitions.values import QUORUM, Acks, AcksKind, AppendReceipt
 from raftlog import errors
@@ -47,8 +49,9 @@ from raftlog.records.batch import HEADER_BYTES, parse_header
 from raftlog.records.builder import Record
 from raftlog.types import TopicPartition
 from raftlog.wire import bodies, headers, media_types, paths
+from raftlog.wire.limits import KEYED_RECORDS_MAX
 
-NOT_YET = ("If-Offset", "Raftlog-Fence", "Idempotency-Key")
+NOT_YET = ("If-Offset", "Raftlog-Fence")
 """Headers that change the meaning of a produce and that this release does not support."""
 
 
@@ -76,6 +79,11 @@ async def produce_to_topic(call: Call) -> web.StreamResponse:
 
 async def _produce_batches(call: Call, target: TopicPartition) -> web.Response:
     _refuse_unknown_meaning(call.request)
+    refuse_key(
+        call.request,
+        "is not for binary batches, which have a producer and a sequence in their headers: POST "
+        f"{paths.PRODUCERS} gives a producer",
+    )
     producer = producer_of(call.request)
     if producer is not None and producer.is_sequenced:
         raise InvalidRequest(
@@ -113,7 +121,7 @@ async def _produce_batches(call: Call, target: TopicPartition) -> web.Response:
 async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> web.Response:
     request, services = call.request, call.services
     _refuse_unknown_meaning(request)
-    producer = producer_of(request)
+    key, producer = key_of(request), producer_of(request)
     if producer is not None and producer.is_sequenced and only is None:
         raise InvalidRequest(
             f"{headers.PRODUCER_SEQUENCE} needs a partition: sequences are counted per partition; POST to "
@@ -121,13 +129,21 @@ async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> we
             field=headers.PRODUCER_SEQUENCE,
         )
     acks, timeout_ms = _acks_and_timeout(call)
+    if acks != QUORUM:
+        refuse_key(request, f"needs acks=quorum, not acks={acks}: leave out acks, or the key")
     with call.admission.bodies.hold(request.remote or "", 0) as held:
         body = await _read_body(call, held)
         is_short = len(body) <= json_records.WHOLE_BYTES_MAX
-        placed = await computed(partial(_records_of, call, topic, only, body), is_short=is_short)
+        placed = await computed(
+            partial(_records_of, call, topic, only, body, records_max(call, key)), is_short=is_short
+        )
+        claim = None
+        if key is not None:  # a topic that is created again has other keys
+            claim = await claimed(call, key, body, scope=f"{request.path} {topic.topic_id}")
         now_ms = services.clock.wall_ms()
         part = None
-        if producer is None and acks == QUORUM and timeout_ms == services.limits.produce_timeout_ms_default:
+        is_usual = acks == QUORUM and timeout_ms == services.limits.produce_timeout_ms_default
+        if producer is None and claim is None and is_usual:
             part = _shared_part(placed, services.batch_bytes_max(topic), now_ms)
         if part is not None:
             return await _append_with_others(call, topic, placed, part)
@@ -136,9 +152,15 @@ async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> we
         build = partial(
             _batches_of, placed, groups, services.batch_bytes_max(topic), now_ms=now_ms, producer=producer
         )
-        batches = await computed(build, is_short=is_short)
+        try:
+            batches = await computed(build, is_short=is_short)
+        except errors.RecordTooLarge as error:
+            return await first_answer_or(call, error, claim)
         created_ms = [item.record.timestamp_ms for item in placed]
         del placed, build  # the size of the body is now counted by the batches
+        if claim is not None:
+            describe = partial(receipts_of, call, created_ms, groups, now_ms=now_ms)
+            return await produce_once(call, topic.name, batches, describe, claim=claim, timeout_ms=timeout_ms)
         append = partial(
             services.gateway.append,
             acks=acks,
@@ -179,8 +201,16 @@ async def _read_body(call: Call, held: Hold) -> bytes | bytearray:
     return await read_body(request, held, limits)
 
 
-def _records_of(call: Call, topic: TopicInfo, only: int | None, body: bytes | bytearray) -> list[Placed]:
-    request, limits = call.request, call.services.limits
+def records_max(call: Call, key: str | None) -> int:
+    """Of one request. An answer that is kept for a key has a bounded size."""
+    count_max = call.services.limits.records_per_request_max
+    return count_max if key is None else min(count_max, KEYED_RECORDS_MAX)
+
+
+def _records_of(
+    call: Call, topic: TopicInfo, only: int | None, body: bytes | bytearray, count_max: int
+) -> list[Placed]:
+    request = call.request
     media_type = parameters.media_type_of(request)
     trace = request.headers.get("traceparent")
     count = len(topic.partitions)
@@ -189,7 +219,7 @@ def _records_of(call: Call, topic: TopicInfo, only: int | None, body: bytes | by
         if trace is not None:
             record = json_records.with_trace(record, trace)
         return [json_records.placed_raw(record, partition_count=count, only=only)]
-    records = json_records.decode_records(body, media_type, limits.records_per_request_max)
+    records = json_records.decode_records(body, media_type, count_max)
     return json_records.place_records(records, partition_count=count, only=only, trace=trace)
 
 
@@ -331,6 +361,13 @@ _TRANSACTION_HEADER = Parameter(
     "the `id` of an open transaction; the records become visible with its commit",
     place="header",
 )
+IDEMPOTENCY_KEY = Parameter(
+    headers.IDEMPOTENCY_KEY,
+    f"carry out equal requests with this key once: a repetition gets the first answer. At most "
+    f"{KEYED_RECORDS_MAX} records; costs a transaction",
+    {"type": "string", "pattern": KEY_PATTERN},
+    "header",
+)
 _RECORD_BODIES: dict[str, BodyType] = {
     media_types.JSON: bodies.Produce,
     media_types.NDJSON: TEXT,
@@ -353,9 +390,16 @@ _ERRORS = (
     errors.UnknownTransaction,
     errors.TransactionAborted,
     errors.TransactionEnding,
+    errors.IdempotencyKeyReused,
+    errors.IdempotencyInProgress,
 )
 _ANSWERS = {
-    200: json_answer("all records are stored as `durability` says", bodies.Produced, headers.LEADER),
+    200: json_answer(
+        "all records are stored as `durability` says",
+        bodies.Produced,
+        headers.LEADER,
+        headers.IDEMPOTENCY_REPLAYED,
+    ),
     202: json_answer("acks=0: accepted, without an outcome", bodies.Accepted),
 }
 
@@ -367,14 +411,23 @@ ROUTES = (
         "Produce to one partition",
         "Atomic: all records are stored contiguously, or none. A body of binary batches answers "
         "`BatchesProduced`, every other body `Produced`.",
-        (TOPIC, PARTITION, *_PARAMETERS, ROUTE, *_RAW_HEADERS, *_PRODUCER_HEADERS, _TRANSACTION_HEADER),
+        (
+            TOPIC,
+            PARTITION,
+            *_PARAMETERS,
+            ROUTE,
+            *_RAW_HEADERS,
+            *_PRODUCER_HEADERS,
+            _TRANSACTION_HEADER,
+            IDEMPOTENCY_KEY,
+        ),
         {**_RECORD_BODIES, media_types.BATCH: BINARY},
         {
             **_ANSWERS,
             200: Answer(
                 "the records are stored as `durability` says",
                 {media_types.JSON: (bodies.Produced, bodies.BatchesProduced)},
-                (headers.LEADER,),
+                (headers.LEADER, headers.IDEMPOTENCY_REPLAYED),
             ),
             307: Answer("route=redirect: ask the leader named in Location", {}, ("Location",)),
         },
@@ -393,7 +446,7 @@ ROUTES = (
         "Produce records",
         "The partition of a record is murmur2 of its key, as in Kafka's clients; records without a key go "
         "to one random partition; `partition` in a record overrides both.",
-        (TOPIC, *_PARAMETERS, *_RAW_HEADERS, _TRANSACTION_HEADER),
+        (TOPIC, *_PARAMETERS, *_RAW_HEADERS, _TRANSACTION_HEADER, IDEMPOTENCY_KEY),
         _RECORD_BODIES,
         {
             **_ANSWERS,

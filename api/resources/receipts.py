@@ -24,6 +24,19 @@ def produced(
 
     ``created_ms`` are the records' own timestamps.
     """
+    answer = receipts_of(call, created_ms, groups, outcomes, now_ms)
+    is_complete = all(isinstance(outcome, AppendReceipt) for outcome in outcomes.values())
+    return json_response(answer, 200 if is_complete else 207)
+
+
+def receipts_of(
+    call: Call,
+    created_ms: Sequence[int | None],
+    groups: Mapping[int, Sequence[int]],
+    outcomes: Mapping[int, AppendReceipt] | Mapping[int, AppendReceipt | RaftlogError],
+    now_ms: int,
+) -> bodies.Produced:
+    """The body of the response."""
     receipts: list[bodies.RecordReceipt | None] = [None] * len(created_ms)
     for partition, numbers in groups.items():
         outcome = outcomes[partition]
@@ -35,14 +48,17 @@ def produced(
                 receipts[number] = failed
             continue
         for offset, number in enumerate(numbers, outcome.base_offset):
-            timestamp = outcome.timestamp_ms
-            if timestamp is None:
-                created = created_ms[number]
-                timestamp = now_ms if created is None else created
+            timestamp = stored_ms(outcome, created_ms[number], now_ms)
             receipts[number] = bodies.RecordReceipt(partition, offset, timestamp)
     good = [outcome.durability for outcome in outcomes.values() if isinstance(outcome, AppendReceipt)]
-    answer = bodies.Produced([receipt for receipt in receipts if receipt], _weakest(good))
-    return json_response(answer, 200 if len(good) == len(outcomes) else 207)
+    return bodies.Produced([receipt for receipt in receipts if receipt], _weakest(good))
+
+
+def stored_ms(receipt: AppendReceipt, created_ms: int | None, now_ms: int) -> int:
+    """The timestamp of a stored record, which may have had one of its own."""
+    if receipt.timestamp_ms is not None:
+        return receipt.timestamp_ms
+    return now_ms if created_ms is None else created_ms
 
 
 def _weakest(durabilities: Sequence[Durability]) -> bodies.DurabilityBody | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from api.http.bodies import read_json
-from api.http.producers import handle_of
+from api.http.producers import own_handle_of
 from api.http.routes import Call, Route, json_answer, json_response
 from api.http.services import Services
 from api.resources.group_bodies import commit_of
@@ -26,7 +26,7 @@ from transactions.requests import Join
 async def add_offsets(call: Call) -> web.StreamResponse:
     """Add offsets of a group to an open transaction; may be repeated."""
     wanted = await read_json(call, AddOffsetsBody)
-    handle = handle_of(call.match_info["transaction"], "transaction")
+    handle = own_handle_of(call.match_info["transaction"], "transaction")
     await add_to(call.services, handle, await commit_of(call, wanted.group, wanted))
     return json_response(wire.OffsetsAddedBody(str(handle), wanted.group))
 

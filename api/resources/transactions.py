@@ -12,7 +12,7 @@ from aiohttp import web
 
 from api.http import pagination, parameters
 from api.http.bodies import read_json
-from api.http.producers import handle_of
+from api.http.producers import handle_of, own_handle_of, own_id
 from api.http.routes import LIMIT, PAGE_TOKEN, Answer, Call, Parameter, Route, json_answer, json_response
 from api.resources.group_bodies import listed, milliseconds
 from groups.records import by_topic
@@ -49,7 +49,8 @@ async def open_transaction(call: Call) -> web.StreamResponse:
     wanted = await read_json(call, wire.OpenTransaction)
     timeout_ms = milliseconds(wanted.timeout, "timeout", TIMEOUT_MS)
     after = None if wanted.after is None else handle_of(wanted.after, "after")
-    request = Open(transactional_id=wanted.transactional_id, timeout_ms=timeout_ms, after=after)
+    name = own_id(wanted.transactional_id, "transactional_id")
+    request = Open(transactional_id=name, timeout_ms=timeout_ms, after=after)
     opened = await _ask(call, request, Opened)
     handle = Handle(wanted.transactional_id, opened.producer_id, opened.epoch)
     body = wire.OpenedBody(str(handle), handle.transactional_id, handle.producer_id, handle.epoch, timeout_ms)
@@ -88,7 +89,7 @@ async def get_transaction(call: Call) -> web.StreamResponse:
 
 async def commit(call: Call) -> web.StreamResponse:
     """Commit; may be repeated."""
-    return await _end(call, handle_of(call.match_info["transaction"], "transaction"), is_commit=True)
+    return await _end(call, own_handle_of(call.match_info["transaction"], "transaction"), is_commit=True)
 
 
 async def abort(call: Call) -> web.StreamResponse:
@@ -105,7 +106,7 @@ async def abort(call: Call) -> web.StreamResponse:
 async def prepare(call: Call) -> web.StreamResponse:
     """Take no more records, and wait for the decision about a batch."""
     wanted = await read_json(call, wire.PrepareTransaction)
-    handle = handle_of(call.match_info["transaction"], "transaction")
+    handle = own_handle_of(call.match_info["transaction"], "transaction")
     prepared_ms_max = milliseconds(wanted.timeout, "timeout", PREPARED_MS)
     timeout_ms = call.services.limits.control_timeout_ms
     request = Prepare(transaction=handle, prepared_ms_max=prepared_ms_max)

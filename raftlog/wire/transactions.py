@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from raftlog.wire.bodies import Answer, Request
-from raftlog.wire.groups import Duration, TopicPartitions
+from raftlog.wire import limits
+from raftlog.wire.bodies import Answer, NewRecord, Request
+from raftlog.wire.groups import AddOffsets, Duration, TopicPartitions
 
 HANDLES_MAX = 1_000  # of one batch
 ID_CHARACTERS_MAX = 280
@@ -53,6 +54,46 @@ class AbortBatch(Request):
 
     key: TransactionalId
     transactions: TransactionIds
+
+
+class TopicRecord(NewRecord, kw_only=True):
+    """One record to be stored, with its topic."""
+
+    topic: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": limits.NAME_PATTERN})]
+
+
+class ExecuteHead(Request):
+    """Body of ``:execute`` besides its records. Without a ``transactional_id`` the broker has one."""
+
+    transactional_id: TransactionalId | None = None
+    group_offsets: AddOffsets | None = None
+
+
+class Execute(ExecuteHead, kw_only=True):
+    """Body of ``:execute``: all of it is committed, or nothing. Records, offsets of a group, or both."""
+
+    records: Annotated[
+        list[TopicRecord], msgspec.Meta(extra_json_schema={"maxItems": limits.RECORDS_MAX})
+    ] = msgspec.field(default_factory=list)
+
+
+class TopicReceipt(Answer):
+    """Position of one record."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class ExecutedBody(Answer):
+    """The transaction, which is committed, and its records in the order of the request."""
+
+    state: Literal["committed"]
+    records: list[TopicReceipt]
+    id: str
+    producer_id: int
+    producer_epoch: int
 
 
 class OpenedBody(Answer):

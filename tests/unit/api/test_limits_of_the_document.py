@@ -45,6 +45,11 @@ BODIES: dict[str, Schema] = {
     "DeleteGroupOffsets": {"partitions": [SOME]},
     "OpenTransaction": {"transactional_id": "a", "after": "a@1.0"},
     "PrepareTransaction": {},
+    "Execute": {
+        "transactional_id": "a",
+        "records": [{"topic": "orders", "value": 1}],
+        "group_offsets": {"group": "g", "offsets": [PLACE]},
+    },
     "CommitBatch": {"key": "a", "sequence": 0, "transactions": ["a~1@1.0"]},
     "AbortBatch": {"key": "a", "transactions": ["a~1@1.0"]},
     "SettleDeadLetters": {"ids": ["orders/0/1"], "reason": "late"},

@@ -312,7 +312,7 @@ async def test_many_records_become_as_many_batches_as_they_need() -> None:
         assert all(len(batch.data) <= 1024 for batch in batches)
 
 
-@pytest.mark.parametrize("name", ["If-Offset", "Raftlog-Fence", "Idempotency-Key", "Raftlog-Transaction"])
+@pytest.mark.parametrize("name", ["If-Offset", "Raftlog-Fence", "Raftlog-Transaction"])
 @in_real_time
 async def test_a_header_that_would_change_the_meaning_is_not_ignored(name: str) -> None:
     async with serve() as server:

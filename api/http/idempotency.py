@@ -1,0 +1,77 @@
+"""The header ``Idempotency-Key``: a request that is carried out once, however often it is sent.
+
+Decides: which keys are valid, what a key is unique in, and which requests are equal. Leaves to others: what
+was carried out before (``transactions.keyed_requests``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hashlib import blake2b
+from random import Random
+from typing import Final
+
+from api.http.parameters import media_type_of
+from api.http.requests import Request
+from raftlog.errors import InvalidRequest
+from raftlog.wire import headers
+from raftlog.wire.limits import KEY_CHARACTERS_MAX
+from transactions.requests import Claim
+
+KEY_PATTERN: Final = rf"^[!-~]{{1,{KEY_CHARACTERS_MAX}}}$"
+DIGEST_BYTES: Final = 16
+_KEY: Final = re.compile(KEY_PATTERN)
+_OTHERS: Final = (
+    headers.TRANSACTION,
+    headers.PRODUCER_ID,
+    headers.PRODUCER_EPOCH,
+    headers.PRODUCER_SEQUENCE,
+)
+_OF_RAW_BODY: Final = (headers.KEY.lower(), headers.TAGS.lower(), headers.HEADER_PREFIX.lower())
+
+
+def key_of(request: Request) -> str | None:
+    """The key of a request, if it has one. Raises ``InvalidRequest``."""
+    if headers.IDEMPOTENCY_KEY not in request.headers:
+        return None
+    for name in _OTHERS:
+        if name in request.headers:
+            raise _refused(f"is not sent with {name}, which has another way to store once; send one of them")
+    (key, *more) = request.headers.getall(headers.IDEMPOTENCY_KEY)
+    if more or not _KEY.fullmatch(key):
+        raise _refused(f"is {key[:64]!r}; send one of 1 to {KEY_CHARACTERS_MAX} visible ASCII characters")
+    return key
+
+
+def refuse_key(request: Request, why: str) -> None:
+    """Raise ``InvalidRequest`` for a request that cannot have a key."""
+    if headers.IDEMPOTENCY_KEY in request.headers:
+        raise _refused(why)
+
+
+def claim_of(request: Request, key: str, scope: str, body: bytes | bytearray, rng: Random) -> Claim:
+    """What identifies a request with a key, which is unique in its ``scope``.
+
+    Equal requests have the same path, media type, headers of a raw body, and body. The query tells only how
+    long to wait, and by which way.
+    """
+    named = ((name.lower(), value) for name, value in request.headers.items())
+    of_body = sorted(f"{name}: {value}" for name, value in named if name.startswith(_OF_RAW_BODY))
+    content = _hash((request.method, request.path, media_type_of(request), *of_body))
+    content.update(body)
+    return Claim(
+        digest=_hash((scope, key)).digest(), fingerprint=content.digest(), attempt=rng.getrandbits(62)
+    )
+
+
+def _hash(texts: Iterable[str]) -> blake2b:
+    hashed = blake2b(digest_size=DIGEST_BYTES)
+    for text in texts:
+        encoded = text.encode(errors="surrogateescape")
+        hashed.update(len(encoded).to_bytes(4, "big") + encoded)
+    return hashed
+
+
+def _refused(why: str) -> InvalidRequest:
+    return InvalidRequest(f"{headers.IDEMPOTENCY_KEY} {why}", field=headers.IDEMPOTENCY_KEY)

@@ -1,0 +1,237 @@
+"""``POST /v1/transactions:execute``: records of several topics and offsets of a group, all or nothing.
+
+Everything is validated before the transaction is opened. Leaves to others: the transaction (``one_shot``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+from aiohttp import web
+
+from api.http.bodies import read_body, unsupported
+from api.http.idempotency import key_of
+from api.http.json_bodies import decode_json
+from api.http.parameters import media_type_of
+from api.http.producers import own_id
+from api.http.routes import Call, Route, duration, json_answer
+from api.resources import json_records, one_shot
+from api.resources.group_bodies import commit_of
+from api.resources.json_records import Placed
+from api.resources.produce import IDEMPOTENCY_KEY, records_max
+from api.resources.receipts import stored_ms
+from groups.requests import Commit
+from partitions.metadata.image import TopicInfo
+from raftlog import errors
+from raftlog.errors import InvalidRecord, InvalidRequest, RaftlogError, UnknownTopic
+from raftlog.node.computing import computed
+from raftlog.types import TopicPartition
+from raftlog.wire import headers, media_types, paths
+from raftlog.wire import transactions as wire
+from transactions.decisions import PARTITIONS_MAX
+from transactions.records import Handle
+
+Targets = dict[TopicPartition, list[int]]
+"""The numbers of the records for each partition."""
+
+
+class _Parts(wire.ExecuteHead, kw_only=True):
+    """The body, with records that are not decoded yet."""
+
+    records: list[msgspec.Raw] = msgspec.field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A valid request."""
+
+    topics: Mapping[str, TopicInfo]
+    records: Sequence[tuple[str, Placed]]  # each with its topic
+
+
+async def execute(call: Call) -> web.StreamResponse:
+    """Open a transaction, add all records and offsets, commit, and answer."""
+    key, limits = key_of(call.request), call.services.limits
+    timeout_ms = call.capped_ms("timeout", limits.produce_timeout_ms_max, limits.produce_timeout_ms_default)
+    if (media_type := media_type_of(call.request)) != media_types.JSON:
+        raise unsupported(media_type, (media_types.JSON,))
+    with call.admission.bodies.hold(call.request.remote or "", 0) as held:
+        body = await read_body(call.request, held, limits)
+        is_short = len(body) <= json_records.WHOLE_BYTES_MAX
+        parts = await computed(partial(_parts_of, body, records_max(call, key)), is_short=is_short)
+        name = parts.transactional_id  # selects the coordinator, which knows keys of its own only
+        scope = call.request.path if name is None else f"{call.request.path} {name}"
+        claim = None if key is None else await one_shot.claimed(call, key, body, scope=scope)
+        del body
+        now_ms = call.services.clock.wall_ms()
+        try:
+            wanted, offsets = await _validated(call, parts, is_short=is_short)
+            targets = _targets(call, wanted)
+            batches = await computed(partial(_batches, call, wanted, targets, now_ms), is_short=is_short)
+        except RaftlogError as error:
+            return await one_shot.first_answer_or(call, error, claim, name)
+        created_ms = [placed.record.timestamp_ms for _, placed in wanted.records]
+        del parts, wanted  # the size of the body is now counted by the batches
+        return await one_shot.run(
+            call,
+            batches,
+            partial(_executed, targets, created_ms, now_ms),
+            offsets=offsets,
+            claim=claim,
+            timeout_ms=timeout_ms,
+            transactional_id=name,
+        )
+
+
+async def _validated(call: Call, parts: _Parts, *, is_short: bool) -> tuple[_Wanted, Commit | None]:
+    records = await computed(partial(_records_of, parts), is_short=is_short)
+    await call.hear_of(*{record.topic for record in records})
+    offsets = await _offsets_of(call, parts)
+    return await computed(partial(_placed, call, records), is_short=is_short), offsets
+
+
+def _parts_of(body: bytes | bytearray, count_max: int) -> _Parts:
+    json_records.count_records(body, count_max)
+    parts = decode_json(body, _Parts)
+    if parts.records or parts.group_offsets is None:
+        json_records.check_count(len(parts.records), count_max)
+    if parts.transactional_id is not None:
+        own_id(parts.transactional_id, "transactional_id")
+    return parts
+
+
+def _records_of(parts: _Parts) -> list[wire.TopicRecord]:
+    return list(json_records.decoded(map(bytes, parts.records), wire.TopicRecord))
+
+
+async def _offsets_of(call: Call, parts: _Parts) -> Commit | None:
+    if parts.group_offsets is None:
+        return None
+    commit = await commit_of(call, parts.group_offsets.group, parts.group_offsets)
+    await call.services.group_offsets.check(commit.offsets)
+    return commit
+
+
+def _placed(call: Call, records: Sequence[wire.TopicRecord]) -> _Wanted:
+    image, trace = call.services.controller.image, call.request.headers.get("traceparent")
+    topics = {record.topic: image.topics[record.topic] for record in records if record.topic in image.topics}
+    for number, record in enumerate(records):
+        pointer, name = f"/records/{number}/topic", record.topic[:250]
+        if name not in topics:
+            raise UnknownTopic(
+                f"{pointer}: there is no topic {name!r}; GET /v1/topics lists them", topic=name
+            )
+        if topics[name].is_internal:
+            raise InvalidRequest(f"{pointer}: {name} is the system's own; write to another", field=pointer)
+
+    def place(record: wire.TopicRecord) -> Placed:
+        return json_records.place(record, len(topics[record.topic].partitions), None, trace)
+
+    placed = json_records.placed_by(place, records)
+    named = [(record.topic, one) for record, one in zip(records, placed, strict=True)]
+    return _Wanted(topics, named)
+
+
+def _targets(call: Call, wanted: _Wanted) -> Targets:
+    """Records of a topic that have no partition share one, as in a produce."""
+    by_topic: dict[str, list[int]] = {}
+    for number, (topic, _) in enumerate(wanted.records):
+        by_topic.setdefault(topic, []).append(number)
+    targets: Targets = {}
+    for topic, numbers in by_topic.items():
+        placed = [wanted.records[number][1] for number in numbers]
+        groups = json_records.spread(placed, len(wanted.topics[topic].partitions), call.services.rng)
+        for partition, places in groups.items():
+            targets[TopicPartition(topic, partition)] = [numbers[place] for place in places]
+    if len(targets) > PARTITIONS_MAX:
+        raise InvalidRequest(
+            f"records: a transaction has at most {PARTITIONS_MAX} partitions, and these have {len(targets)}; "
+            "send several requests",
+            field="/records",
+        )
+    return targets
+
+
+def _batches(call: Call, wanted: _Wanted, targets: Targets, now_ms: int) -> dict[TopicPartition, list[bytes]]:
+    return {
+        target: one_shot.built(
+            call, wanted.topics[target.topic], [wanted.records[number][1] for number in numbers], now_ms
+        )
+        for target, numbers in targets.items()
+    }
+
+
+def _executed(
+    targets: Targets,
+    created_ms: Sequence[int | None],
+    now_ms: int,
+    handle: Handle,
+    receipts: one_shot.Receipts,
+) -> wire.ExecutedBody:
+    found: dict[int, wire.TopicReceipt] = {}
+    for target, numbers in targets.items():
+        receipt = receipts[target]
+        for offset, number in enumerate(numbers, receipt.base_offset):
+            timestamp = stored_ms(receipt, created_ms[number], now_ms)
+            found[number] = wire.TopicReceipt(target.topic, target.partition, offset, timestamp)
+    return wire.ExecutedBody(
+        "committed",
+        [found[number] for number in range(len(created_ms))],
+        str(handle),
+        handle.producer_id,
+        handle.epoch,
+    )
+
+
+ROUTES = (
+    Route(
+        "POST",
+        paths.EXECUTE,
+        execute,
+        "Execute a transaction in one request",
+        "Stores records of several topics and commits offsets of a group, all or nothing. A "
+        "`transactional_id` is opened first, which fences its earlier incarnations. After an error nothing "
+        "is visible, except for a 504 with `committed` null: `GET /v1/transactions/{transaction}` has the "
+        "outcome, and a repetition with an `Idempotency-Key` is stored once.",
+        (
+            duration(
+                "timeout",
+                "how long the transaction may take, such as `5s`",
+                lambda limits: limits.produce_timeout_ms_default,
+            ),
+            IDEMPOTENCY_KEY,
+        ),
+        {media_types.JSON: wire.Execute},
+        {200: json_answer("the transaction is committed", wire.ExecutedBody, headers.IDEMPOTENCY_REPLAYED)},
+        (
+            InvalidRequest,
+            InvalidRecord,
+            errors.RecordTooLarge,
+            errors.UnsupportedMediaType,
+            errors.UnknownTopic,
+            errors.UnknownPartition,
+            errors.NoLeader,
+            errors.NotEnoughReplicas,
+            errors.Overloaded,
+            errors.QuotaExceeded,
+            errors.Draining,
+            errors.StorageFull,
+            errors.CommitUnknown,
+            errors.Conflict,
+            errors.OffsetOutOfRange,
+            errors.OffsetsPending,
+            errors.UnknownGroup,
+            errors.UnknownMember,
+            errors.StaleGeneration,
+            errors.RebalanceInProgress,
+            errors.ProducerFenced,
+            errors.TransactionAborted,
+            errors.TransactionEnding,
+            errors.IdempotencyKeyReused,
+            errors.IdempotencyInProgress,
+        ),
+    ),
+)

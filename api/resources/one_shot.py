@@ -1,0 +1,165 @@
+"""Requests that are carried out in a transaction of their own: executions, and produces with a key.
+
+Decides: the order of the steps, and the form in which an answer is kept. Leaves to others: when such a
+transaction is aborted, and what a repetition is told (``transactions.one_shot``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+from aiohttp import web
+
+from api.http.errors import with_detail
+from api.http.idempotency import claim_of
+from api.http.producers import NO_SEQUENCE
+from api.http.routes import Call
+from api.resources import json_records
+from api.resources.json_records import Placed
+from api.resources.transaction_offsets import add_to
+from groups.requests import Commit
+from partitions.metadata.image import TopicInfo
+from partitions.values import QUORUM, AppendReceipt
+from raftlog.errors import RaftlogError, RecordTooLarge
+from raftlog.node.computing import computed
+from raftlog.records.builder import with_producer
+from raftlog.types import TopicPartition
+from raftlog.wire import headers, media_types
+from transactions.records import Handle
+from transactions.requests import Claim
+
+Batches = dict[TopicPartition, list[bytes]]
+Receipts = Mapping[TopicPartition, AppendReceipt]
+Describe = Callable[[Handle, Receipts], msgspec.Struct]
+"""The body of the answer."""
+
+
+async def produce_once(
+    call: Call,
+    topic: str,
+    batches: dict[int, list[bytes]],
+    describe: Callable[[Mapping[int, AppendReceipt]], msgspec.Struct],
+    *,
+    claim: Claim,
+    timeout_ms: int,
+) -> web.Response:
+    """A produce with an idempotency key. Takes the batches, by partition, out of their dict."""
+
+    def described(handle: Handle, receipts: Receipts) -> msgspec.Struct:
+        return describe({target.partition: receipt for target, receipt in receipts.items()})
+
+    targets = {TopicPartition(topic, number): batches.pop(number) for number in list(batches)}
+    return await run(call, targets, described, claim=claim, timeout_ms=timeout_ms)
+
+
+async def claimed(call: Call, key: str, body: bytes | bytearray, *, scope: str) -> Claim:
+    """What identifies a request with a key."""
+    work = partial(claim_of, call.request, key, scope, body, call.services.rng)
+    return await computed(work, is_short=len(body) <= json_records.WHOLE_BYTES_MAX)
+
+
+def built(call: Call, topic: TopicInfo, placed: Sequence[Placed], now_ms: int) -> list[bytes]:
+    """The batches for one partition, without a producer yet. Raises ``RecordTooLarge``."""
+    records, bytes_max = [item.record for item in placed], call.services.batch_bytes_max(topic)
+    try:
+        return json_records.build_batches(records, bytes_max=bytes_max, now_ms=now_ms, producer=None)
+    except RecordTooLarge as error:
+        raise with_detail(error, topic=topic.name) from None
+
+
+async def run(
+    call: Call,
+    batches: Batches,
+    describe: Describe,
+    *,
+    claim: Claim | None,
+    timeout_ms: int,
+    transactional_id: str | None = None,
+    offsets: Commit | None = None,
+) -> web.Response:
+    """Commit all batches and offsets, or nothing; or repeat the answer of an equal request, byte by byte.
+
+    The batches have no producer yet, and are taken out of their dict. A client that disconnects does not
+    interrupt it. Raises as ``OneShots.run``.
+    """
+
+    async def work(handle: Handle, left_ms: int) -> bytes:
+        if offsets is not None:  # first: a member that has lost its partitions writes nothing
+            await add_to(call.services, handle, offsets)
+        receipts = await _append_all(call, handle, batches, left_ms)
+        return zlib.compress(msgspec.json.encode(describe(handle, receipts)))
+
+    answered = await call.services.one_shots.run(
+        work,
+        partitions=[(target.topic, target.partition) for target in batches],
+        transactional_id=transactional_id,
+        claim=claim,
+        spread=call.services.rng.getrandbits(32) if claim is None else _spread_of(claim),
+        timeout_ms=timeout_ms,
+    )
+    return _response(answered.answer, is_replayed=answered.is_replayed)
+
+
+async def first_answer_or(
+    call: Call, error: RaftlogError, claim: Claim | None, transactional_id: str | None = None
+) -> web.Response:
+    """The answer of an equal request that was valid when it was carried out. Raises the error without one."""
+    before = None
+    if claim is not None:
+        before = await call.services.one_shots.answer_before(
+            claim,
+            transactional_id=transactional_id,
+            spread=_spread_of(claim),
+            timeout_ms=call.services.limits.control_timeout_ms,
+        )
+    if before is None:
+        raise error
+    return _response(before, is_replayed=True)
+
+
+def _response(answer: bytes, *, is_replayed: bool) -> web.Response:
+    replayed = {headers.IDEMPOTENCY_REPLAYED: "true"} if is_replayed else {}
+    return web.Response(body=zlib.decompress(answer), headers={"Content-Type": media_types.JSON, **replayed})
+
+
+def _spread_of(claim: Claim) -> int:
+    return int.from_bytes(claim.digest[:4], "big")
+
+
+async def _append_all(
+    call: Call, handle: Handle, batches: Batches, timeout_ms: int
+) -> dict[TopicPartition, AppendReceipt]:
+    """The receipts of all partitions. Raises an error of one of them once all have an outcome."""
+    targets = list(batches)
+    appends = [
+        call.services.gateway.append(
+            target,
+            _stamped(handle, batches.pop(target)),
+            acks=QUORUM,
+            timeout_ms=timeout_ms,
+            transactional_id=handle.transactional_id,
+        )
+        for target in targets
+    ]
+    outcomes = await asyncio.gather(*appends, return_exceptions=True)
+    receipts: dict[TopicPartition, AppendReceipt] = {}
+    for target, outcome in zip(targets, outcomes, strict=True):
+        if isinstance(outcome, RaftlogError):
+            raise with_detail(outcome, topic=target.topic, partition=target.partition)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        receipts[target] = outcome
+    return receipts
+
+
+def _stamped(handle: Handle, batches: Sequence[bytes]) -> list[bytes]:
+    """The batches in their transaction. A single one has a sequence, so the gateway may repeat it."""
+    sequence = 0 if len(batches) == 1 else NO_SEQUENCE
+    return [
+        with_producer(batch, handle.producer_id, handle.epoch, sequence, in_transaction=True)
+        for batch in batches
+    ]
