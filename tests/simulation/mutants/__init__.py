@@ -19,6 +19,7 @@ from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
 from tests.simulation.mutants.moves import MOVES, STALE
 from tests.simulation.mutants.network import NETWORK
+from tests.simulation.mutants.one_shot import ONE_SHOT
 from tests.simulation.mutants.partitions import METADATA, PARTITIONS
 from tests.simulation.mutants.quiescence import QUIESCENCE
 from tests.simulation.mutants.rejoin import REJOIN
@@ -61,4 +62,5 @@ MUTANTS = (
     *TRANSACTION_OFFSETS,
     *TRANSACTION_CLIENT,
     *TRANSACTION_COMPACTION,
+    *ONE_SHOT,
 )

@@ -39,9 +39,9 @@ TRANSACTIONS = (
     _mutant(
         "an end is answered before the partitions show it",
         _DECISIONS + "_end",
-        "self._decide([(name, found)], abort=None if ask.is_commit else AbortReason.PRODUCER)\n"
+        "self._decide([(name, found)], abort=abort, answer=ask.answer)\n"
         "        self._wait(request_id, name, ask)",
-        "self._decide([(name, found)], abort=None if ask.is_commit else AbortReason.PRODUCER)\n"
+        "self._decide([(name, found)], abort=abort, answer=ask.answer)\n"
         "        self._outputs.answer(\n"
         "            request_id, Ended(is_committed=ask.is_commit, next_epoch=_next_epoch(handle.epoch))\n"
         "        )",
@@ -154,8 +154,8 @@ TRANSACTIONS = (
     _mutant(
         "a batch of a sink is decided one transaction after another",
         _DECISIONS + "_decide",
-        "self._outputs.write(*rows, *([sink] if sink else []))",
-        "[self._outputs.write(row) for row in (*rows, *([sink] if sink else []))]",
+        "self._outputs.write(*rows, *beside)",
+        "[self._outputs.write(row) for row in (*rows, *beside)]",
     ),
     _mutant(
         "a batch of a sink takes what is not prepared",
