@@ -25,7 +25,7 @@ import msgspec
 
 from bench import long_runs
 from bench.long_runs import Piece
-from bench.rows_of_chaos import abuse, corruption, power_losses, soak, unavailability
+from bench.rows_of_chaos import abuse, corruption, exactly_once, power_losses, soak, unavailability
 from chaos.crash_points import run_all
 from chaos.simulator.levels import BROKERS
 from chaos.simulator.result import Result
@@ -211,6 +211,11 @@ ROWS: Final[dict[str, Measurement]] = {
         "Outages when a leader fails, as one client sees them",
         "p99 of 1 s after kill -9, SIGSTOP and isolation, 100 ms for a transfer; no needless election",
         _at_once(unavailability),
+    ),
+    "10": Measurement(
+        "Exactly once: consume, transform, produce under kills",
+        "100,000 transactions of up to ten records over three topics: none lost, doubled, torn or left open",
+        _at_once(exactly_once),
     ),
     "12": Measurement(
         "Abuse",

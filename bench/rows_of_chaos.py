@@ -1,4 +1,4 @@
-"""Rows 5, 6, 8, 9 and 12 of the scoreboard: what real clusters, disks and ports survive."""
+"""Rows 5, 6, 8, 9, 10 and 12 of the scoreboard: what real clusters, disks and ports survive."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from bench.elections import spurious_elections
 from bench.outages import ISOLATION, KILL, STOP, TRANSFER, outages
 from chaos.abuse.suite import run_suite as run_abuse
 from chaos.corruption.suite import run_suite
+from chaos.exactly_once.run import copy_under_faults
 from chaos.harness import power_cycles
 from chaos.harness.controls import lying_fsync
 
@@ -33,6 +34,8 @@ PEER_TRIALS: Final = 12  # it takes many seconds to recover
 OUTAGE_PLACES: Final = {"p50": 50, "p99": 99, "longest": 100}
 OUTAGE_S_MAX: Final = 1.0
 TRANSFER_S_MAX: Final = 0.1
+TRANSACTIONS_MIN: Final = 100_000
+COPIES: Final = 1_000_000
 
 Figures = dict[str, int | float | str]
 
@@ -162,6 +165,29 @@ def outage_figures(
             figures[f"{kind}: longest of {peer}, ms"] = round(1000 * rising[-1])
             figures[f"{kind}: p50 as a part of that of {peer}"] = round(median_s / percentile(rising, 50), 2)
     return figures, kept
+
+
+def exactly_once(is_quick: bool) -> tuple[Figures, bool]:
+    """Row 10: copies in transactions of ten records, while brokers and copying processes are killed."""
+    seed = secrets.randbits(32)
+    with tempfile.TemporaryDirectory(prefix="raftlog-exactly-once-") as name:
+        run = copy_under_faults(COPIES // 100 if is_quick else COPIES, seed, Path(name))
+    figures: Figures = {
+        "inputs": run.inputs,
+        "visible transactions": run.verdict.transactions,
+        "inputs lost": run.verdict.lost,
+        "inputs copied twice": run.verdict.doubled,
+        "outputs without an input": run.verdict.foreign,
+        "torn transactions": run.verdict.torn,
+        "transactions that stay open": run.left_open,
+        "partitions that hold readers back": run.held_back,
+        "brokers killed": run.kills["brokers"],
+        "copying processes killed": run.kills["processes"],
+        "seed": seed,
+        "seconds": run.seconds,
+    }
+    wrong = run.left_open or run.held_back or not run.verdict.is_exactly_once
+    return figures, not wrong and run.verdict.transactions >= TRANSACTIONS_MIN
 
 
 def corruption(is_quick: bool) -> tuple[Figures, bool]:

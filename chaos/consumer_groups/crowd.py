@@ -13,6 +13,7 @@ from typing import Self
 import msgspec
 
 STOP_S = 30.0
+MODULE = "chaos.consumer_groups"
 
 
 class CrowdFailed(Exception):
@@ -36,8 +37,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Crowd:
     """Several processes, numbered from 0; each writes to its files in a directory. All end with the block."""
 
-    def __init__(self, directory: Path, settings: Settings, members: Sequence[int]) -> None:
-        """``members`` says how many each process has; its name, file and seed follow from ``settings``."""
+    def __init__(
+        self, directory: Path, settings: Settings, members: Sequence[int], *, module: str = MODULE
+    ) -> None:
+        """``members`` says how many each process has; its name, file and seed follow from ``settings``.
+
+        ``module`` is what each process runs, with its settings as JSON.
+        """
+        self._module = module
         self._directory = directory
         self._settings = settings
         self._members = list(members)
@@ -62,7 +69,7 @@ class Crowd:
             sys.executable,
             "-P",
             "-m",
-            "chaos.consumer_groups",
+            self._module,
             msgspec.json.encode(settings).decode(),
         ]
         with self._log(number).open("ab") as log:

@@ -1,0 +1,160 @@
+"""Members of the group that copies: with plain HTTP requests, and with the Python client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from chaos.exactly_once.copies import (
+    OF_HEADER,
+    RECORDS_PER_TRANSACTION,
+    SOURCE,
+    TRANSACTION_HEADER,
+    Input,
+    new_transaction,
+    output_of,
+)
+from chaos.http_client import Client
+from raftlog.aio import Client as PythonClient
+from raftlog.errors import NotSent, RaftlogError
+from raftlog.wire import groups as wire
+from raftlog.wire import media_types, paths
+from raftlog.wire.bodies import Message
+
+SESSION_MS: Final = 4_000
+TIMEOUT_MS: Final = 5_000  # of a transaction
+ANSWER_S: Final = 15.0
+PAUSE_S: Final = (0.02, 0.2)  # after an error
+
+Headers = dict[str, str]
+
+
+def headers_of(transaction: str, records: int) -> Headers:
+    """What each output of one transaction carries."""
+    return {TRANSACTION_HEADER: transaction, OF_HEADER: str(records)}
+
+
+@dataclass(slots=True)
+class HttpCopier:
+    """One poll and one ``:execute`` after the other. It keeps nothing: after any error it polls again."""
+
+    group: str
+    name: str
+    client: Client
+    errors: Counter[str] = field(default_factory=Counter)
+    generation: int = -1
+
+    async def run(self) -> None:
+        """Copy until this is cancelled."""
+        while True:
+            try:
+                await self._copy(await self._poll())
+            except RaftlogError as error:
+                self.errors[type(error).__name__] += 1
+                if not isinstance(error, NotSent):
+                    self.generation = -1
+                self.client.rotate()
+                await asyncio.sleep(self.client.rng.uniform(*PAUSE_S))
+
+    async def leave(self) -> None:
+        """Leave the group; after an error its session ends by itself."""
+        path = paths.of_member(paths.GROUP_MEMBER, self.group, self.name)
+        await self.client.call("DELETE", path, None, {}, answer_s=ANSWER_S)
+
+    async def _poll(self) -> wire.PolledBody:
+        """Records after the committed offsets."""
+        body = wire.PollGroup(
+            topics=[SOURCE],
+            generation=self.generation,
+            max_records=RECORDS_PER_TRANSACTION,
+            wait="1s",
+            session_timeout=SESSION_MS,
+        )
+        path = paths.of_member(paths.GROUP_POLL, self.group, self.name)
+        polled = msgspec.json.decode(await self._ask(path, body), type=wire.PolledBody)
+        self.generation = polled.generation
+        return polled
+
+    async def _copy(self, polled: wire.PolledBody) -> None:
+        if not polled.records:
+            return
+        sent = headers_of(new_transaction(), len(polled.records))
+        following: dict[int, int] = {}
+        for message in polled.records:
+            following[message.partition] = message.offset + 1
+        await self._ask(
+            paths.EXECUTE,
+            {
+                "transactional_id": f"{self.group}-{self.name}",
+                "timeout": TIMEOUT_MS,
+                "records": [_output(number, message, sent) for number, message in enumerate(polled.records)],
+                "group_offsets": {
+                    "group": self.group,
+                    "member_id": self.name,
+                    "generation": self.generation,
+                    "offsets": [
+                        {"topic": SOURCE, "partition": partition, "offset": offset}
+                        for partition, offset in following.items()
+                    ],
+                },
+            },
+        )
+
+    async def _ask(self, path: str, body: object) -> bytes:
+        """One request, one attempt. Raises ``RaftlogError``."""
+        sent = {"Content-Type": media_types.JSON}
+        _, found, _ = await self.client.call("POST", path, msgspec.json.encode(body), sent, answer_s=ANSWER_S)
+        return found
+
+
+def _output(number: int, message: Message, sent: Headers) -> dict[str, object]:
+    of = str(Input(message.partition, message.offset))
+    return {"topic": output_of(number), "key": of, "value": of, "headers": sent}
+
+
+@dataclass(slots=True)
+class ClientCopier:
+    """The loop that the documentation shows."""
+
+    group: str
+    name: str
+    urls: list[str]
+    errors: Counter[str] = field(default_factory=Counter)
+
+    async def run(self) -> None:
+        """Copy until this is cancelled; then leave."""
+        while True:
+            try:
+                await self._copy_all()
+            except RaftlogError as error:
+                self.errors[type(error).__name__] += 1
+                await asyncio.sleep(PAUSE_S[1])
+
+    async def leave(self) -> None:
+        """It has left."""
+
+    async def _copy_all(self) -> None:
+        async with (
+            PythonClient(self.urls) as client,
+            await client.consumer(
+                self.group,
+                SOURCE,
+                member_id=self.name,
+                delivery="exactly_once",
+                transaction_timeout=f"{TIMEOUT_MS}ms",
+                session_timeout=f"{SESSION_MS}ms",
+            ) as consumer,
+        ):
+            async for batch in consumer.batches(max_records=RECORDS_PER_TRANSACTION):
+                sent = headers_of(new_transaction(), len(batch))
+                async with batch.transaction() as tx:
+                    for number, message in enumerate(batch):
+                        of = str(Input(message.partition, message.offset))
+                        await tx.send(of, topic=output_of(number), key=of, headers=sent)
+
+
+Copier = HttpCopier | ClientCopier

@@ -1,0 +1,50 @@
+"""What is copied: the topics, and the record that stands for one input."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+SOURCE: Final = "raw"
+OUTPUTS: Final = ("clean-a", "clean-b", "clean-c")
+GROUP: Final = "copiers"
+RECORDS_PER_TRANSACTION: Final = 10
+TRANSACTION_HEADER: Final = "transaction"  # its number, chosen by the copier for each attempt
+OF_HEADER: Final = "of"  # the number of records of this transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One record of the source."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}/{self.offset}"
+
+    @classmethod
+    def parse(cls, text: str) -> Input:
+        """What ``str`` has written. Raises ``ValueError``."""
+        partition, _, offset = text.partition("/")
+        return cls(int(partition), int(offset))
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One record of an output topic, as a reader of committed records sees it."""
+
+    of: Input
+    transaction: str
+    transaction_records: int
+
+
+def new_transaction() -> str:
+    """A number for one attempt, never used before."""
+    return os.urandom(8).hex()
+
+
+def output_of(number: int) -> str:
+    """The topic of the record with this number in its transaction."""
+    return OUTPUTS[number % len(OUTPUTS)]

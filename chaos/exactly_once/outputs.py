@@ -1,0 +1,53 @@
+"""Reads the outputs as committed records, with an HTTP request and the record code of kafka-python.
+
+Neither the client nor the record code of raftlog is used, so an error there cannot hide one in the brokers.
+Needs kafka-python, which the extra ``dev`` has.
+"""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator, Sequence
+
+from kafka.record import MemoryRecords
+
+from chaos.exactly_once.copies import OF_HEADER, TRANSACTION_HEADER, Copy, Input
+from raftlog.wire import headers, media_types, paths
+
+TIMEOUT_S = 30
+
+
+def read_copies(url: str, topics: Sequence[str], partitions: int) -> Iterator[Copy]:
+    """All that readers of committed records see, through one broker. Raises ``OSError``."""
+    for topic in topics:
+        for partition in range(partitions):
+            yield from _read_partition(url, topic, partition)
+
+
+def _read_partition(url: str, topic: str, partition: int) -> Iterator[Copy]:
+    offset = 0
+    while True:
+        path = f"{url}{paths.partition_records(topic, partition)}?offset={offset}"
+        request = urllib.request.Request(path, headers={"Accept": media_types.BATCH})
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            data, following = answer.read(), int(answer.headers[headers.NEXT_OFFSET])
+        for record in _records(data):
+            if record.offset >= offset:
+                found = {name: (value or b"").decode() for name, value in record.headers}
+                yield Copy(
+                    Input.parse((record.value or b"").decode()),
+                    found[TRANSACTION_HEADER],
+                    int(found[OF_HEADER]),
+                )
+        if following == offset:
+            return
+        offset = following
+
+
+def _records(data: bytes) -> Iterator[MemoryRecords]:
+    """The records of stored batches, without control records."""
+    batches = MemoryRecords(data)
+    while batches.has_next():
+        batch = batches.next_batch()
+        if not batch.is_control_batch:
+            yield from batch

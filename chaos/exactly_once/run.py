@@ -1,0 +1,219 @@
+"""A run: three brokers, copying processes, kills of both, and the verdict.
+
+python -m chaos.exactly_once.run INPUTS [SEED]
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from chaos.cluster import Cluster
+from chaos.consumer_groups.crowd import Crowd, Settings
+from chaos.exactly_once.copies import GROUP, OUTPUTS, SOURCE
+from chaos.exactly_once.judge import Verdict, judged
+from chaos.exactly_once.outputs import read_copies
+from raftlog import Client
+from raftlog.wire import paths
+
+SOURCE_PARTITIONS: Final = 12
+OUTPUT_PARTITIONS: Final = 2
+COPIERS: Final = (4, 4, 4)  # of each process
+LIFE_S: Final = 30.0  # of a copier, on average
+STALLED_S: Final = 120.0  # without any progress
+QUIET_S: Final = 60.0  # until no transaction is open
+
+
+class CopyingFailed(Exception):
+    """The group made no progress, or a transaction stays open; the message says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What a run did and saw."""
+
+    verdict: Verdict
+    inputs: int
+    seconds: float
+    kills: Counter[str]
+    left_open: int  # transactions, in the end
+    held_back: int  # partitions whose last stable offset is below the high watermark, in the end
+
+
+@dataclass(slots=True)
+class _Killer:
+    """Ends brokers and copying processes, one after another, and starts them again."""
+
+    cluster: Cluster
+    crowd: Crowd
+    rng: random.Random
+    pause_s: tuple[float, float]
+    stopping: threading.Event = field(default_factory=threading.Event)
+    kills: Counter[str] = field(default_factory=Counter)
+    failure: BaseException | None = None
+
+    def run(self) -> None:
+        """Until it is told to stop; what it has ended runs again then."""
+        try:
+            while not self.stopping.wait(self.rng.uniform(*self.pause_s)):
+                if self.rng.random() < 0.5:
+                    self._kill_broker()
+                else:
+                    self._kill_process()
+        except BaseException as error:
+            self.failure = error
+
+    def _kill_broker(self) -> None:
+        broker = self.rng.choice(self.cluster.brokers)
+        self.cluster.kill(broker)
+        self.stopping.wait(self.rng.uniform(0, 3))
+        self.cluster.start(broker)
+        self.kills["brokers"] += 1
+
+    def _kill_process(self) -> None:
+        number = self.rng.randrange(len(self.crowd))
+        self.crowd.kill(number)
+        self.stopping.wait(self.rng.uniform(0, 3))
+        self.crowd.start(number)
+        self.kills["processes"] += 1
+
+
+def copy_under_faults(
+    inputs: int, seed: int, directory: Path, *, pause_s: tuple[float, float] = (2.0, 10.0)
+) -> Run:
+    """Copy so many records, with a kill after each pause. Raises ``CopyingFailed``, ``ClusterFailed``."""
+    rng = random.Random(seed)
+    began = time.monotonic()
+    with Cluster(directory / "cluster") as cluster:
+        with Client(cluster.bootstrap) as client:
+            client.topics.create(SOURCE, partitions=SOURCE_PARTITIONS, replication=3)
+            for topic in OUTPUTS:
+                client.topics.create(topic, partitions=OUTPUT_PARTITIONS, replication=3)
+            _fill(client, inputs)
+        settings = Settings(
+            urls=cluster.urls,
+            group=GROUP,
+            topic=SOURCE,
+            name="",
+            file="",
+            seed=rng.getrandbits(32),
+            members=0,
+            life_s=LIFE_S,
+            steady_at_s=0,
+        )
+        with Crowd(directory, settings, COPIERS, module="chaos.exactly_once") as crowd:
+            killer = _Killer(cluster, crowd, rng, pause_s)
+            thread = threading.Thread(target=killer.run, name="killer", daemon=True)
+            thread.start()
+            try:
+                _wait_until_copied(cluster, inputs, killer)
+            finally:
+                killer.stopping.set()
+                thread.join()
+            if killer.failure is not None:
+                raise killer.failure
+            crowd.stop()
+        left_open = _until_zero(lambda: _open_transactions(cluster), QUIET_S)
+        held_back = _until_zero(lambda: _held_back(cluster), QUIET_S)
+        copies = read_copies(cluster.urls[0], OUTPUTS, OUTPUT_PARTITIONS)
+        return Run(
+            verdict=judged(copies, _ends(cluster)),
+            inputs=inputs,
+            seconds=round(time.monotonic() - began, 1),
+            kills=killer.kills,
+            left_open=left_open,
+            held_back=held_back,
+        )
+
+
+def _fill(client: Client, inputs: int) -> None:
+    with client.producer(SOURCE, preset="throughput") as producer:
+        for number in range(inputs):
+            producer.send(str(number), partition=number % SOURCE_PARTITIONS)
+
+
+def _wait_until_copied(cluster: Cluster, inputs: int, killer: _Killer) -> None:
+    """The committed offsets say what is copied."""
+    copied, progressed_s = -1, time.monotonic()
+    while copied < inputs and killer.failure is None:
+        time.sleep(0.5)
+        newest = sum(_committed(cluster).values())
+        if newest > copied:
+            copied, progressed_s = newest, time.monotonic()
+        elif time.monotonic() > progressed_s + STALLED_S:
+            raise CopyingFailed(f"{copied} of {inputs} records are copied, and no more in {STALLED_S:g} s")
+
+
+def _committed(cluster: Cluster) -> dict[int, int]:
+    """The committed offset of each partition; none while no broker can answer."""
+    path = paths.of_group(paths.GROUP_OFFSETS, GROUP) + "?lag=false"
+    for url in cluster.urls:
+        try:
+            items = _get(url + path)["items"]
+        except OSError:
+            continue
+        return {int(row["partition"]): int(row["committed_offset"]) for row in items}
+    return {}
+
+
+def _open_transactions(cluster: Cluster) -> int:
+    return len(_get(f"{cluster.urls[0]}{paths.TRANSACTIONS}?state=open")["items"])
+
+
+def _held_back(cluster: Cluster) -> int:
+    """Output partitions whose readers do not reach the end."""
+    found = 0
+    for topic in OUTPUTS:
+        for partition in range(OUTPUT_PARTITIONS):
+            path = f"{cluster.urls[0]}{paths.partition_records(topic, partition)}?offset=0&limit=1"
+            with urllib.request.urlopen(path, timeout=30) as answer:
+                stable = answer.headers["Raftlog-Last-Stable-Offset"]
+                found += stable != answer.headers["Raftlog-High-Watermark"]
+    return found
+
+
+def _ends(cluster: Cluster) -> dict[int, int]:
+    """The number of inputs of each partition."""
+    url = cluster.urls[0]
+    return {
+        partition: int(_get(f"{url}{paths.partition_offsets(SOURCE, partition)}?at=latest")["offset"])
+        for partition in range(SOURCE_PARTITIONS)
+    }
+
+
+def _until_zero(count: Callable[[], int], within_s: float) -> int:
+    deadline = time.monotonic() + within_s
+    while (found := count()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found
+
+
+def _get(url: str) -> dict[str, list[dict[str, object]]]:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        found: dict[str, list[dict[str, object]]] = json.load(answer)
+        return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit status: 1 when something was lost, doubled or torn, or hangs."""
+    seed = int(arguments[1]) if len(arguments) > 1 else secrets.randbits(32)
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="raftlog-exactly-once-") as name:
+        run = copy_under_faults(int(arguments[0]), seed, Path(name))
+    print(json.dumps(asdict(run)))
+    return 0 if run.verdict.is_exactly_once and not run.left_open and not run.held_back else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
