@@ -90,7 +90,6 @@ class HttpCopier:
             paths.EXECUTE,
             {
                 "transactional_id": f"{self.group}-{self.name}",
-                "timeout": TIMEOUT_MS,
                 "records": [_output(number, message, sent) for number, message in enumerate(polled.records)],
                 "group_offsets": {
                     "group": self.group,
@@ -154,7 +153,7 @@ class ClientCopier:
                 async with batch.transaction() as tx:
                     for number, message in enumerate(batch):
                         of = str(Input(message.partition, message.offset))
-                        await tx.send(of, topic=output_of(number), key=of, headers=sent)
+                        await tx.send(output_of(number), of, key=of, headers=sent)
 
 
 Copier = HttpCopier | ClientCopier

@@ -17,7 +17,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from chaos.cluster import Cluster
 from chaos.consumer_groups.crowd import Crowd, Settings
@@ -25,7 +27,10 @@ from chaos.exactly_once.copies import GROUP, OUTPUTS, SOURCE
 from chaos.exactly_once.judge import Verdict, judged
 from chaos.exactly_once.outputs import read_copies
 from raftlog import Client
-from raftlog.wire import paths
+from raftlog.wire import headers, paths
+from raftlog.wire.bodies import OffsetBody
+from raftlog.wire.groups import GroupOffsetList
+from raftlog.wire.transactions import TransactionList
 
 SOURCE_PARTITIONS: Final = 12
 OUTPUT_PARTITIONS: Final = 2
@@ -33,6 +38,9 @@ COPIERS: Final = (4, 4, 4)  # of each process
 LIFE_S: Final = 30.0  # of a copier, on average
 STALLED_S: Final = 120.0  # without any progress
 QUIET_S: Final = 60.0  # until no transaction is open
+TIMEOUT_S: Final = 30
+
+Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class CopyingFailed(Exception):
@@ -46,7 +54,7 @@ class Run:
     verdict: Verdict
     inputs: int
     seconds: float
-    kills: Counter[str]
+    kills: dict[str, int]
     left_open: int  # transactions, in the end
     held_back: int  # partitions whose last stable offset is below the high watermark, in the end
 
@@ -131,7 +139,7 @@ def copy_under_faults(
             verdict=judged(copies, _ends(cluster)),
             inputs=inputs,
             seconds=round(time.monotonic() - began, 1),
-            kills=killer.kills,
+            kills=dict(killer.kills),
             left_open=left_open,
             held_back=held_back,
         )
@@ -160,15 +168,15 @@ def _committed(cluster: Cluster) -> dict[int, int]:
     path = paths.of_group(paths.GROUP_OFFSETS, GROUP) + "?lag=false"
     for url in cluster.urls:
         try:
-            items = _get(url + path)["items"]
+            items = _get(url + path, GroupOffsetList).items
         except OSError:
             continue
-        return {int(row["partition"]): int(row["committed_offset"]) for row in items}
+        return {row.partition: row.committed_offset for row in items}
     return {}
 
 
 def _open_transactions(cluster: Cluster) -> int:
-    return len(_get(f"{cluster.urls[0]}{paths.TRANSACTIONS}?state=open")["items"])
+    return len(_get(f"{cluster.urls[0]}{paths.TRANSACTIONS}?state=open", TransactionList).items)
 
 
 def _held_back(cluster: Cluster) -> int:
@@ -177,9 +185,9 @@ def _held_back(cluster: Cluster) -> int:
     for topic in OUTPUTS:
         for partition in range(OUTPUT_PARTITIONS):
             path = f"{cluster.urls[0]}{paths.partition_records(topic, partition)}?offset=0&limit=1"
-            with urllib.request.urlopen(path, timeout=30) as answer:
-                stable = answer.headers["Raftlog-Last-Stable-Offset"]
-                found += stable != answer.headers["Raftlog-High-Watermark"]
+            with urllib.request.urlopen(path, timeout=TIMEOUT_S) as answer:
+                stable = answer.headers[headers.LAST_STABLE_OFFSET]
+                found += stable != answer.headers[headers.HIGH_WATERMARK]
     return found
 
 
@@ -187,7 +195,7 @@ def _ends(cluster: Cluster) -> dict[int, int]:
     """The number of inputs of each partition."""
     url = cluster.urls[0]
     return {
-        partition: int(_get(f"{url}{paths.partition_offsets(SOURCE, partition)}?at=latest")["offset"])
+        partition: _get(f"{url}{paths.partition_offsets(SOURCE, partition)}?at=latest", OffsetBody).offset
         for partition in range(SOURCE_PARTITIONS)
     }
 
@@ -199,10 +207,9 @@ def _until_zero(count: Callable[[], int], within_s: float) -> int:
     return found
 
 
-def _get(url: str) -> dict[str, list[dict[str, object]]]:
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        found: dict[str, list[dict[str, object]]] = json.load(answer)
-        return found
+def _get(url: str, kind: type[Body]) -> Body:
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+        return msgspec.json.decode(answer.read(), type=kind)
 
 
 def main(arguments: Sequence[str]) -> int:
