@@ -7,12 +7,15 @@ Needs kafka-python, which the extra ``dev`` has.
 from __future__ import annotations
 
 import urllib.request
+import warnings
 from collections.abc import Iterator, Sequence
-
-from kafka.record import MemoryRecords
 
 from chaos.exactly_once.copies import OF_HEADER, TRANSACTION_HEADER, Copy, Input
 from raftlog.wire import headers, media_types, paths
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # it reads its own version in an old way
+    from kafka.record import MemoryRecords
 
 TIMEOUT_S = 30
 
