@@ -7,8 +7,8 @@ coordinator that loses its partition has promised nothing that its successor doe
 Decides: when records are appended, and what callers are told when the partition is lost. Leaves to others:
 what is written and answered (``Decisions``), which broker coordinates what (the services of the packages).
 
-Requests that come while an append is under way share the next one. After an append that has failed the
-coordinator begins again from what is committed.
+Requests that come in one turn of the event loop share an append, and so do those that come while an append is
+under way. After an append that has failed the coordinator begins again from what is committed.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._open: dict[RequestId, asyncio.Future[Reply]] = {}
         self._appending: _Round[Row] | None = None
         self._next: _Round[Row] | None = None
+        self._append_handle: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._hears_until_s: float | None = None  # after a stall, by the loop's time
 
@@ -157,6 +158,9 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     def _end(self, reason: RaftlogError) -> None:
         """All that wait are told."""
         self.decisions = self._appending = self._next = None
+        if self._append_handle is not None:
+            self._append_handle.cancel()
+            self._append_handle = None
         if self._timer is not None:
             self._timer.cancel()
         for future in self._open.values():
@@ -177,11 +181,13 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
                 self._finish(wanted)
             else:
                 newest.then.append(wanted)
-        self._append_next()
+        if self._next is not None and self._appending is None and self._append_handle is None:
+            self._append_handle = asyncio.get_running_loop().call_soon(self._append_next)
         self._set_timer()
 
     def _append_next(self) -> None:
-        if self._appending is not None or self._next is None:
+        self._append_handle = None
+        if self._next is None:
             return
         assert self._log is not None
         self._appending, self._next = self._next, None
