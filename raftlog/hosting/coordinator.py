@@ -79,7 +79,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._open: dict[RequestId, asyncio.Future[Reply]] = {}
         self._appending: _Round[Row] | None = None
         self._next: _Round[Row] | None = None
-        self._append_handle: asyncio.Handle | None = None
+        self._is_append_due = False  # in the next turn of the loop
         self._timer: asyncio.TimerHandle | None = None
         self._hears_until_s: float | None = None  # after a stall, by the loop's time
 
@@ -158,9 +158,6 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     def _end(self, reason: RaftlogError) -> None:
         """All that wait are told."""
         self.decisions = self._appending = self._next = None
-        if self._append_handle is not None:
-            self._append_handle.cancel()
-            self._append_handle = None
         if self._timer is not None:
             self._timer.cancel()
         for future in self._open.values():
@@ -181,13 +178,14 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
                 self._finish(wanted)
             else:
                 newest.then.append(wanted)
-        if self._next is not None and self._appending is None and self._append_handle is None:
-            self._append_handle = asyncio.get_running_loop().call_soon(self._append_next)
+        if self._next is not None and self._appending is None and not self._is_append_due:
+            self._is_append_due = True
+            asyncio.get_running_loop().call_soon(self._append_next)
         self._set_timer()
 
     def _append_next(self) -> None:
-        self._append_handle = None
-        if self._next is None:
+        self._is_append_due = False
+        if self._appending is not None or self._next is None:
             return
         assert self._log is not None
         self._appending, self._next = self._next, None
@@ -258,8 +256,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return int(self._clock.monotonic() * 1000)
 
     def _set_timer(self) -> None:
-        if self.decisions is None:
-            return  # an append was refused at once, and the timer is for the next beginning
+        assert self.decisions is not None
         if self._timer is not None:
             self._timer.cancel()
         self._wait_for(self.decisions.next_deadline_ms())

@@ -16,7 +16,7 @@ from raftlog.client.messages import read_messages
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
-from tests.unit.client.test_blocking import running_cluster
+from tests.helpers.running_cluster import running_cluster
 
 RECORDS = 10_000
 CALLS_PER_BATCH_MAX = 100
