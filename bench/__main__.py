@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a round")
     parser.add_argument("--output", type=Path, help="write benchmarks.md and images/ into this directory")
     arguments = parser.parse_args()
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[1]
     is_whole = not arguments.quick and arguments.only is None
     output: Path | None = arguments.output or (root / "docs" if is_whole else None)
     began = time.monotonic()

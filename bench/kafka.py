@@ -65,6 +65,11 @@ class KafkaCluster:
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes]
 
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of the brokers, for any client."""
+        return ",".join(f"127.0.0.1:{self._first_port + node}" for node in range(NODES))
+
     async def start(self) -> None:
         """Format the directories and start the brokers, once."""
         self._users += 1

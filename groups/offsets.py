@@ -72,7 +72,8 @@ class GroupOffsets:
         """Raise what a commit is refused with by its partitions."""
         if not offsets:
             raise InvalidRequest("offsets: send at least one", field="offsets")
-        await gathered(self._check(commit) for commit in offsets)
+        if unsure := [commit for commit in offsets if not self._is_within(commit)]:
+            await gathered(map(self._check, unsure))
 
     def placed(
         self, topic: str, partition: int, offset: int, leader_epoch: int, metadata: str
@@ -145,12 +146,13 @@ class GroupOffsets:
             if (topic, partition) in wanted
         }
 
-    async def _check(self, commit: OffsetCommit) -> None:
+    def _is_within(self, commit: OffsetCommit) -> bool:
         """The end of a partition rises only, so one that was seen need not be asked for again."""
-        key = commit.topic, commit.topic_id, commit.partition
-        if commit.offset <= self._ends.get(key, -1):
-            return
-        end = self._ends[key] = await self._topics.end(commit.topic, commit.partition)
+        return commit.offset <= self._ends.get((commit.topic, commit.topic_id, commit.partition), -1)
+
+    async def _check(self, commit: OffsetCommit) -> None:
+        end = await self._topics.end(commit.topic, commit.partition)
+        self._ends[commit.topic, commit.topic_id, commit.partition] = end
         if commit.offset > end:
             raise OffsetOutOfRange(
                 f"offsets: {commit.topic}/{commit.partition} ends at {end}, {commit.offset} is above it",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
+from msgspec import Struct
+
 NodeId = NewType("NodeId", int)  # a broker; >= 1
 GroupId = NewType("GroupId", int)  # a Raft group; 0 is the metadata group, never used twice in a cluster
 TopicId = NewType("TopicId", str)  # 32 hexadecimal digits, never used twice
@@ -37,9 +39,8 @@ BEFORE_LOG = EntryId(Term(0), Index(-1))
 """The entry before the first one of a log that has never been cut."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """One partition of one topic, by name."""
+class TopicPartition(Struct, frozen=True, order=True, cache_hash=True):
+    """One partition of one topic, by name. A key of many mappings, so compiled code hashes it."""
 
     topic: str
     partition: int

@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
 from raftlog.records.batch import CODEC_MASK, Batch, check_batch, split_batches
 from raftlog.wire.bodies import SkippedRange
 from raftlog.wire.headers import TAG_RECORD_HEADER
 
-if TYPE_CHECKING:
-    from raftlog.records.reader import StoredRecord
-
 DECODED_BYTES_MAX = 64 << 20  # of one chunk, in memory; a chunk ends after the batch that exceeds it
 _HEADER_BYTES = 150  # approximate memory of a header beside its contents
 Decoder = Callable[[bytes], object]
 
 
-class Message(NamedTuple):
+class Message(Struct, frozen=True):
     """One record of a partition. ``crc`` is the CRC-32C of its batch, verified before delivery.
 
     ``key`` and ``value`` are bytes or ``None``, or the results of the partition's decoders.
@@ -116,15 +116,14 @@ def read_messages(
         if header.is_control:
             continue
         left = None if limit is None else limit - len(messages)
-        records, damage = _readable(batch, first_offset, left)
-        crc = header.crc
-        messages += [Message(topic, partition, *record, crc) for record in records]
-        size_bytes += _memory_bytes(batch, records)
+        some, damage = _readable(topic, partition, batch, first_offset, left)
+        messages += some
+        size_bytes += _memory_bytes(batch, some)
         at = last_offset + 1
-        if len(records) == left and records[-1].offset < last_offset:
-            return Found(messages, records[-1].offset + 1, skipped, size_bytes)
+        if len(some) == left and some[-1].offset < last_offset:
+            return Found(messages, some[-1].offset + 1, skipped, size_bytes)
         if damage is not None:
-            bad = SkippedRange(_first_unread(batch, records, first_offset), at)
+            bad = SkippedRange(_first_unread(batch, some, first_offset), at)
             if skips_undecodable:
                 skipped.append(bad)
             elif messages:
@@ -179,48 +178,50 @@ class Decoders:
                 offset=message.offset,
                 next_offset=message.offset + 1,
             ) from error
-        return message._replace(key=key, value=value)
+        return replace(message, key=key, value=value)
 
 
 def _readable(
-    batch: Batch, first_offset: int, limit: int | None
-) -> tuple[list[StoredRecord], CorruptBatch | None]:
-    """At most ``limit`` records, and the damage that ends them."""
-    from raftlog.records.reader import iter_records, read_records  # slow to import; many processes never read
+    topic: str, partition: int, batch: Batch, first_offset: int, limit: int | None
+) -> tuple[list[Message], CorruptBatch | None]:
+    """At most ``limit`` messages, and the damage that ends them."""
+    from raftlog.records.reader import iter_records, read_rows  # slow to import; many processes never read
 
-    found: list[StoredRecord] = []
+    crc = batch.header.crc
+    found: list[Message] = []
     try:
         if limit is None or batch.header.record_count <= limit:
-            found = read_records(batch)
+            found = read_rows(Message, batch, before=(topic, partition), after=(crc,))
             if batch.base_offset < first_offset:
-                found = [record for record in found if record.offset >= first_offset]
+                found = [message for message in found if message.offset >= first_offset]
             return found, None
     except CorruptBatch:
         pass  # records before the damage are good
     try:
         for record in islice(iter_records(batch, first_offset), limit):
-            found.append(record)
+            fields = record.offset, record.timestamp_ms, record.key, record.value, record.headers
+            found.append(Message(topic, partition, *fields, crc))
     except CorruptBatch as damage:
         return found, damage
     return found, None
 
 
-def _first_unread(batch: Batch, records: Sequence[StoredRecord], first_offset: int) -> int:
-    return records[-1].offset + 1 if records else max(batch.base_offset, first_offset)
+def _first_unread(batch: Batch, messages: Sequence[Message], first_offset: int) -> int:
+    return messages[-1].offset + 1 if messages else max(batch.base_offset, first_offset)
 
 
-def _memory_bytes(batch: Batch, records: Sequence[StoredRecord]) -> int:
+def _memory_bytes(batch: Batch, messages: Sequence[Message]) -> int:
     """Approximate memory of the messages of a batch."""
     from raftlog.records.reader import RECORD_MEMORY_BYTES
 
     if batch.header.attributes & CODEC_MASK:
-        contents_bytes = sum([len(record[2] or b"") + len(record[3] or b"") for record in records])
+        contents_bytes = sum([len(each.key or b"") + len(each.value or b"") for each in messages])
     else:
         contents_bytes = len(batch.data)
-    size_bytes = contents_bytes + len(records) * RECORD_MEMORY_BYTES
-    for record in records:
-        if record[4]:
-            size_bytes += sum([_HEADER_BYTES + len(value or b"") for _, value in record[4]])
+    size_bytes = contents_bytes + len(messages) * RECORD_MEMORY_BYTES
+    for message in messages:
+        if message.headers:
+            size_bytes += sum([_HEADER_BYTES + len(value or b"") for _, value in message.headers])
     return size_bytes
 
 

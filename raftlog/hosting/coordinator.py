@@ -7,8 +7,8 @@ coordinator that loses its partition has promised nothing that its successor doe
 Decides: when records are appended, and what callers are told when the partition is lost. Leaves to others:
 what is written and answered (``Decisions``), which broker coordinates what (the services of the packages).
 
-Requests that come while an append is under way share the next one. After an append that has failed the
-coordinator begins again from what is committed.
+Requests that come in one turn of the event loop share an append, and so do those that come while an append is
+under way. After an append that has failed the coordinator begins again from what is committed.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._open: dict[RequestId, asyncio.Future[Reply]] = {}
         self._appending: _Round[Row] | None = None
         self._next: _Round[Row] | None = None
+        self._is_append_due = False  # in the next turn of the loop
         self._timer: asyncio.TimerHandle | None = None
         self._hears_until_s: float | None = None  # after a stall, by the loop's time
 
@@ -177,10 +178,13 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
                 self._finish(wanted)
             else:
                 newest.then.append(wanted)
-        self._append_next()
+        if self._next is not None and self._appending is None and not self._is_append_due:
+            self._is_append_due = True
+            asyncio.get_running_loop().call_soon(self._append_next)
         self._set_timer()
 
     def _append_next(self) -> None:
+        self._is_append_due = False
         if self._appending is not None or self._next is None:
             return
         assert self._log is not None
@@ -252,8 +256,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return int(self._clock.monotonic() * 1000)
 
     def _set_timer(self) -> None:
-        if self.decisions is None:
-            return  # an append was refused at once, and the timer is for the next beginning
+        assert self.decisions is not None
         if self._timer is not None:
             self._timer.cancel()
         self._wait_for(self.decisions.next_deadline_ms())

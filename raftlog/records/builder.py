@@ -3,7 +3,7 @@
 Decides: the encoding of a record and the fields of a finished header. Leaves to others: when a batch is
 full, the time, and the producer (``with_producer`` writes it later).
 
-Most lengths and deltas are small, so their variable-length forms are in a table; a batch is
+Most lengths and deltas are small, so their variable-length forms are kept in a table; a batch is
 then one join, at 0.3 µs per record of any size.
 """
 
@@ -37,6 +37,7 @@ _PRODUCER_AT = 43
 _ATTRIBUTES_AT = 22  # the lower byte
 _CHECKSUM = struct.Struct(">I")
 _CHECKSUM_AT = 17
+_KEPT_BYTES_MAX = 2
 
 
 class Record(NamedTuple):
@@ -49,7 +50,7 @@ class Record(NamedTuple):
 
 
 class _Varints(dict[int, bytes]):
-    """Zigzag variable-length integers by value: common ones from a table, others on demand."""
+    """Zigzag variable-length integers by value: those of up to two bytes are kept after their first use."""
 
     def __missing__(self, value: int) -> bytes:
         rest = (value << 1) ^ (value >> 63)
@@ -58,11 +59,13 @@ class _Varints(dict[int, bytes]):
             encoded.append(rest & 0x7F | 0x80)
             rest >>= 7
         encoded.append(rest)
-        return bytes(encoded)
+        found = bytes(encoded)
+        if len(found) <= _KEPT_BYTES_MAX:
+            self[value] = found
+        return found
 
 
 _VARINT = _Varints()
-_VARINT.update((value, _VARINT[value]) for value in range(-64, 1 << 14))
 _NULL = _VARINT[-1]
 _NO_HEADERS = _VARINT[0]
 _RECORD_ATTRIBUTES = b"\0"

@@ -9,7 +9,7 @@ from chaos.simulator.log_view import Entry, LogView
 from chaos.simulator.records import GroupRecord
 from raftlog.errors import CorruptBatch
 from raftlog.records.batch import Batch, parse_header
-from raftlog.records.reader import read_records
+from raftlog.records.reader import read_rows
 from raftlog.testing.stored_file import StoredFile
 
 
@@ -46,10 +46,9 @@ class Committed:
             if batch is None:
                 self.known_from = entry.last + 1
             elif not batch.header.is_control:
-                for record in read_records(batch):
-                    row = Row(*record, batch.header.crc, batch.header.is_append_time)
-                    self.rows.append(row)
-                    self._offsets.append(row.offset)
+                rows = read_rows(Row, batch, after=(batch.header.crc, batch.header.is_append_time))
+                self.rows += rows
+                self._offsets += [row.offset for row in rows]
             self.end = entry.last + 1
         self._entries = len(group.committed)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from msgspec.structs import astuple
+
 from chaos.history import Look
 from chaos.simulator.http.side import HttpSide
 from chaos.simulator.http.simulated_client import SimulatedClient
@@ -84,7 +86,7 @@ class ShippedReader(SimulatedClient):
                 (row.offset, row.timestamp_ms, row.key, row.value, row.headers, row.crc)
                 for row in committed.between(self._position, following)
             ]
-            found = [tuple(message)[2:] for message in messages]
+            found = [astuple(message)[2:] for message in messages]
             if found != wanted:
                 detail = f"{self.name} at {self._position}: {found}, committed up to {following} are {wanted}"
                 self.cluster.violated(_ONCE, detail)

@@ -67,7 +67,6 @@ class ConsumerCore:
         self._fetching = Fetching(
             open_partition,
             options.prefetch_bytes,
-            session.rng,
             awaits_topics=options.pattern is not None,
         )
         self._acknowledged: dict[TopicPartition, int] = {}

@@ -5,12 +5,14 @@ partitions there are, and where they begin (``core``).
 
 Half of the bound is shared by all partitions, which wait for records at the same time. The other half is for
 partitions that are behind: a few at a time are read in large chunks, since small ones cost more per record.
+
+Chunks are handed out whole, in the order in which they came: while one of them is handed out, the partitions
+before it are read again. So no partition waits for more than one chunk of each other one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,14 +31,14 @@ PAUSE_S = 0.2
 OpenPartition = Callable[[TopicPartition], AsyncPartition]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Source:
     """One partition. ``position`` is the next offset to fetch."""
 
     partition: AsyncPartition
     position: int
     task: asyncio.Task[None] | None = None
-    buffer: deque[Message] = field(default_factory=deque)
+    buffer: list[Message] = field(default_factory=list)
     drained: asyncio.Event = field(default_factory=asyncio.Event)  # or paused: wakes its reader, no other
     end: int = -1  # the high watermark of the newest response
     is_paused: bool = False
@@ -63,15 +65,14 @@ class Fetching:
         self,
         open_partition: OpenPartition,
         prefetch_bytes: int,
-        rng: random.Random,
         *,
         awaits_topics: bool = False,
     ) -> None:
         self._open = open_partition
         self._prefetch_bytes = prefetch_bytes
-        self._rng = rng
         self._awaits_topics = awaits_topics  # they may be new, or deleted by now
         self._sources: dict[TopicPartition, _Source] = {}
+        self._ready: deque[_Source] = deque()  # those with records, in order of arrival
         self._changed = asyncio.Event()
         self._catching_up = asyncio.Semaphore(max(1, prefetch_bytes // 2 // CATCH_UP_BYTES))
         self.failure: RaftlogError | None = None
@@ -88,6 +89,7 @@ class Fetching:
         """Forget all partitions and what was read ahead."""
         tasks = [source.task for source in self._sources.values() if source.task is not None]
         self._sources = {}
+        self._ready.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -98,6 +100,8 @@ class Fetching:
         buffers = {each: source for each, source in self._sources.items() if each != target}
         if before.task is not None:
             before.task.cancel()
+        if before in self._ready:
+            self._ready.remove(before)
         source = _Source(before.partition, position, is_paused=before.is_paused)
         self._sources = {**buffers, target: source}
         source.task = asyncio.create_task(self._read(source))
@@ -129,11 +133,11 @@ class Fetching:
             if self.failure is not None:
                 failure, self.failure = self.failure, None
                 raise failure
-            ready = [s for s in self._sources.values() if s.buffer and not s.is_paused]
-            if ready:
-                source = self._rng.choice(ready)
-                taken = [source.buffer.popleft() for _ in range(min(count_max, len(source.buffer)))]
+            source = next((each for each in self._ready if not each.is_paused), None)
+            if source is not None:
+                taken, source.buffer = source.buffer[:count_max], source.buffer[count_max:]
                 if not source.buffer:
+                    self._ready.remove(source)
                     source.drained.set()
                 return taken
             self._changed.clear()
@@ -173,8 +177,9 @@ class Fetching:
             await asyncio.sleep(PAUSE_S)
             return False
         source.position, source.end = chunk.next_offset, chunk.high_watermark
-        source.buffer.extend(chunk.messages)
+        source.buffer = chunk.messages
         if chunk.messages:
+            self._ready.append(source)
             self._changed.set()
         return not chunk.is_up_to_date
 

@@ -169,7 +169,7 @@ READING = (
     Mutant(
         "a limited read skips the omitted records",
         "raftlog.client.messages:read_messages",
-        "return Found(messages, records[-1].offset + 1,",
+        "return Found(messages, some[-1].offset + 1,",
         "return Found(messages, next_offset,",
         script="tests/unit/client/test_reading.py",
     ),

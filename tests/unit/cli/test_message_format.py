@@ -6,6 +6,7 @@ import json
 
 import click
 import pytest
+from msgspec.structs import replace
 
 from api.cli.lines import Json
 from api.cli.message_format import renderer
@@ -36,7 +37,7 @@ def test_what_is_not_there_is_written_as_nothing() -> None:
 
 
 def test_a_time_outside_the_calendar_is_a_number() -> None:
-    assert renderer("%t")(EMPTY._replace(timestamp_ms=1 << 62)) == b"4611686018427387904"
+    assert renderer("%t")(replace(EMPTY, timestamp_ms=1 << 62)) == b"4611686018427387904"
 
 
 @pytest.mark.parametrize("message", [MESSAGE, EMPTY])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import os
 import signal
@@ -10,38 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 import raftlog
 from raftlog import Client, NotSent, RecordTooLarge, aio
-from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
-
-
-@contextmanager
-def running_cluster(partitions: int = 1) -> Iterator[FakeCluster]:
-    """A cluster on a loop and thread of its own."""
-    started: list[FakeCluster] = []
-    is_ready, stop, loop = threading.Event(), asyncio.Event(), asyncio.new_event_loop()
-
-    async def serve() -> None:
-        async with fake_cluster(partitions) as cluster:
-            started.append(cluster)
-            is_ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
-    thread.start()
-    is_ready.wait()
-    try:
-        yield started[0]
-    finally:
-        loop.call_soon_threadsafe(started[0].release.set)
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.close()
+from tests.helpers.fake_broker import Trouble
+from tests.helpers.running_cluster import running_cluster
 
 
 def test_the_blocking_client_does_what_the_async_one_does() -> None:

@@ -63,7 +63,6 @@ async def reading_ahead(*, filled: bool = True) -> AsyncIterator[tuple[FakeClust
             fetching = Fetching(
                 lambda target: client.partition(target.topic, target.partition),
                 PREFETCH_BYTES,
-                random.Random(7),
             )
             await fetching.start({TopicPartition("orders", number): 0 for number in range(PARTITIONS)})
             yield cluster, fetching

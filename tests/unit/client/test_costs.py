@@ -1,0 +1,79 @@
+"""What reading costs, counted in calls of Python functions."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import pytest
+
+from raftlog import Client
+from raftlog.client.messages import read_messages
+from raftlog.records.batch import Codec, split_batches
+from raftlog.records.builder import Record, build_batch
+from raftlog.records.reader import read_records
+from tests.helpers.running_cluster import running_cluster
+
+RECORDS = 10_000
+CALLS_PER_BATCH_MAX = 100
+CALLS_PER_RECORD_MAX = 8  # of Python code, in the thread of the user
+HAND_OVERS_MAX = 2 * RECORDS // 500
+
+
+@contextmanager
+def counted_calls() -> Iterator[Counter[str]]:
+    """Calls of Python functions in this thread, by name."""
+    found: Counter[str] = Counter()
+
+    def note(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            found[frame.f_code.co_qualname] += 1
+
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
+def batch_of(count: int, codec: Codec = Codec.NONE) -> bytes:
+    """Records with keys."""
+    return build_batch([Record(b"v" * 100, b"k")] * count, codec=codec, timestamp_ms=1)
+
+
+READERS: dict[str, Callable[[bytes], object]] = {
+    "messages": lambda data: read_messages("orders", 0, data, first_offset=0, next_offset=RECORDS),
+    "records": lambda data: read_records(split_batches(data)[0]),
+}
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize("reader", READERS)
+def test_no_python_code_runs_for_a_record_that_is_decoded(reader: str, codec: Codec) -> None:
+    data = batch_of(RECORDS, codec)
+    READERS[reader](data)
+    with counted_calls() as calls:
+        READERS[reader](data)
+    assert calls.total() <= CALLS_PER_BATCH_MAX
+
+
+def test_the_garbage_collector_tracks_no_message() -> None:
+    messages = read_messages("orders", 0, batch_of(1000), first_offset=0, next_offset=1000).messages
+    assert not any(map(gc.is_tracked, messages))
+
+
+def test_a_consumer_makes_few_calls_for_a_record() -> None:
+    with running_cluster() as cluster, Client(cluster.urls) as client:
+        cluster.partition(0).append(batch_of(RECORDS))
+        with client.consumer(None, assign=[("orders", 0)]) as consumer:
+            assert consumer.poll("10s") is not None
+            records = iter(consumer)
+            with counted_calls() as calls:
+                for _ in range(RECORDS - 1):
+                    next(records)
+    assert calls.total() <= CALLS_PER_RECORD_MAX * RECORDS
+    assert calls["Portal.call"] <= HAND_OVERS_MAX
