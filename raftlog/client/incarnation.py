@@ -66,20 +66,15 @@ class Incarnation:
 
     async def begin(self) -> TransactionName:
         """The next transaction. Raises ``ProducerFenced`` for ever once another incarnation has the id."""
-        if self.is_closed:
-            raise NotSent("the producer is closed")
-        if self._fenced is not None:
-            raise own_copy(self._fenced)
-        if self._is_open:
-            raise RuntimeError(
-                f"{self._name} has a transaction open: end it first, or make another producer with another "
-                "transactional_id"
-            )
+        self._check_free()
         await self.settle()
-        if self._next is None:
-            self._next = await self._open()
-        self._newest, self._next = self._next, None
+        self._check_free()  # another task may have been faster
         self._is_open = True
+        try:
+            self._newest, self._next = self._next or await self._open(), None
+        except BaseException:
+            self._is_open = False
+            raise
         return self._newest
 
     async def open(self) -> None:
@@ -173,6 +168,17 @@ class Incarnation:
     def forget(self) -> None:
         """Open the transactional id again: brokers know it no longer, so no other incarnation has it."""
         self._newest = self._next = self._unanswered = None
+
+    def _check_free(self) -> None:
+        if self.is_closed:
+            raise NotSent("the producer is closed")
+        if self._fenced is not None:
+            raise own_copy(self._fenced)
+        if self._is_open:
+            raise RuntimeError(
+                f"{self._name} has a transaction open: end it first, or make another producer with another "
+                "transactional_id"
+            )
 
     async def _open(self) -> TransactionName:
         after = None if self._newest is None else self._newest.id

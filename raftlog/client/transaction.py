@@ -23,7 +23,6 @@ from raftlog.client.options import Duration, milliseconds
 from raftlog.client.receipts import PendingReceipt, RecordFields, own_copy
 from raftlog.errors import (
     CommitUnknown,
-    OutcomeForgotten,
     OutOfOrderSequence,
     ProducerFenced,
     RaftlogError,
@@ -196,8 +195,6 @@ class AsyncTransaction:
             self._outcome = await self._incarnation.end(self._begun, is_commit=is_commit)
         except ProducerFenced:
             self._outcome = "aborted"
-            raise
-        except OutcomeForgotten:
             raise
         except RaftlogError as error:
             if not error.retryable:

@@ -45,7 +45,7 @@ TRANSACTION_CLIENT = (
     ),
     _mutant(
         "a fenced producer asks for its id again",
-        _INCARNATION + "begin",
+        _INCARNATION + "_check_free",
         "if self._fenced is not None:",
         "if False:",
         _seen_by(_TRANSACTIONS, "another_process_with_the_same_id_fences_this_one_within_one_call"),
@@ -59,7 +59,7 @@ TRANSACTION_CLIENT = (
     ),
     _mutant(
         "two transactions of a producer are open at a time",
-        _INCARNATION + "begin",
+        _INCARNATION + "_check_free",
         "if self._is_open:",
         "if False:",
         _seen_by(_TRANSACTIONS, "misuse_is_refused_with_a_remedy"),
@@ -129,7 +129,7 @@ TRANSACTION_CLIENT = (
     ),
     _mutant(
         "a closed producer begins transactions",
-        _INCARNATION + "begin",
+        _INCARNATION + "_check_free",
         "if self.is_closed:",
         "if False:",
         _seen_by(_TRANSACTIONS, "misuse_is_refused_with_a_remedy"),
@@ -161,6 +161,13 @@ TRANSACTION_CLIENT = (
         "committed[target] if target in committed else await self._first(target)",
         "await self._first(target)",
         _seen_by(_EXACTLY_ONCE, "each_record_has_one_result_whatever_is_lost"),
+    ),
+    _mutant(
+        "a batch that may be committed is handled again",
+        _BATCH + "begin",
+        'outcome != "aborted"',
+        'outcome == "committed"',
+        _seen_by(_EXACTLY_ONCE, "a_commit_without_an_answer_neither_loses_nor_repeats_records"),
     ),
     _mutant(
         "a seek is committed by a later commit of the consumer",

@@ -362,6 +362,12 @@ async def test_misuse_is_refused_with_a_remedy() -> None:
             await incarnation.send("1")
         with pytest.raises(RuntimeError, match="transactional_id"):
             client.producer("orders").transaction()
+        both = await asyncio.gather(
+            *(incarnation.transaction().__aenter__() for _ in range(2)), return_exceptions=True
+        )
+        assert isinstance(both[1], RuntimeError)
+        assert not isinstance(both[0], BaseException)
+        await both[0].abort()
         async with incarnation.transaction() as tx:
             with pytest.raises(RuntimeError, match="has a transaction open"):
                 await write(incarnation, 2)
