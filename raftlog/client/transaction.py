@@ -23,6 +23,7 @@ from raftlog.client.options import Duration, milliseconds
 from raftlog.client.receipts import PendingReceipt, RecordFields, own_copy
 from raftlog.errors import (
     CommitUnknown,
+    NotSent,
     OutOfOrderSequence,
     ProducerFenced,
     RaftlogError,
@@ -58,7 +59,10 @@ class AsyncTransaction:
     async def __aenter__(self) -> Self:
         if self._name is not None:
             raise RuntimeError("a transaction begins once; call producer.transaction() for another")
-        self._name = await self._incarnation.begin()
+        try:
+            self._name = await self._incarnation.begin()
+        except Unknown as error:
+            raise NotSent(f"no transaction has begun, so nothing of it was sent: {error}") from error
         self._producer = self._make_producer(self._name)
         return self
 

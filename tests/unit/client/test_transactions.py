@@ -212,6 +212,23 @@ async def test_the_next_transaction_ends_the_one_before_as_it_was_to_end() -> No
 
 # requirement: D3
 @in_real_time
+async def test_a_transaction_that_could_not_begin_has_definitely_not_happened() -> None:
+    async with connected() as (broker, client):
+        incarnation = producer(client, limit=SHORT)
+        for part in (paths.TRANSACTIONS, COMMIT):
+            broker.trouble(part, *[Trouble.LOST] * 1_000)
+            with ended_by(NotSent if part is paths.TRANSACTIONS else CommitUnknown):
+                await write(incarnation, 1)
+            with ended_by(NotSent) as caught:
+                await write(incarnation, 2)
+            assert is_definite(caught)
+            broker.troubles.clear()
+        await write(incarnation, 3)
+        assert await visible(client) == [[1, 3], [1, 3]]
+
+
+# requirement: D3
+@in_real_time
 async def test_an_unknown_commit_may_be_aborted_if_it_was_not_carried_out() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
