@@ -11,6 +11,7 @@ _TRANSACTION = "raftlog.client.transaction:AsyncTransaction."
 _PIPELINE = "raftlog.client.pipeline:Pipeline."
 _BATCH = "raftlog.client.consumer.batch_transaction:BatchTransactionCore."
 _CONSUMER = "raftlog.client.consumer.core:ConsumerCore."
+_FORGOTTEN = "a_commit_whose_outcome_is_forgotten_is_unknown_if_it_may_have_been_carried_out"
 
 
 def _mutant(name: str, place: str, text: str, planted: str, script: str) -> Mutant:
@@ -55,7 +56,14 @@ TRANSACTION_CLIENT = (
         _INCARNATION + "_open",
         "after = None if self._newest is None else self._newest.id",
         "after = None",
-        _seen_by(_TRANSACTIONS, "an_idle_zombie_is_fenced_by_its_next_transaction"),
+        _seen_by(_TRANSACTIONS, _FORGOTTEN),
+    ),
+    _mutant(
+        "a forgotten outcome counts as aborted although a commit may have been carried out",
+        _INCARNATION + "_end",
+        "may_repeat=False",
+        "may_repeat=True",
+        _seen_by(_TRANSACTIONS, _FORGOTTEN),
     ),
     _mutant(
         "two transactions of a producer are open at a time",

@@ -189,6 +189,27 @@ async def test_a_commit_without_an_answer_is_unknown_until_it_is_asked_again() -
 
 # requirement: D3
 @in_real_time
+async def test_a_commit_whose_outcome_is_forgotten_is_unknown_if_it_may_have_been_carried_out() -> None:
+    async with connected() as (broker, client):
+        zombie, after = producer(client), producer(client)
+        broker.trouble(COMMIT, Trouble.UNANSWERED, *[Trouble.LOST] * 1_000)
+        ending = asyncio.create_task(write(zombie, 1))
+        while broker.counted(COMMIT) < 2:
+            await asyncio.sleep(0.001)
+        other = await after.transaction().__aenter__()
+        await other.abort()
+        other = await after.transaction().__aenter__()
+        await other.abort()
+        broker.troubles.clear()
+        with ended_by(OutcomeForgotten):
+            await ending
+        with ended_by(ProducerFenced):
+            await write(zombie, 2)
+        assert await visible(client) == [[1], [1]]
+
+
+# requirement: D3
+@in_real_time
 async def test_the_next_transaction_ends_the_one_before_as_it_was_to_end() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -285,8 +306,9 @@ async def test_a_record_whose_outcome_is_unknown_aborts_and_is_never_visible() -
 
 
 # requirement: D3
+@pytest.mark.parametrize("sends_late", [True, False])
 @in_real_time
-async def test_another_process_with_the_same_id_fences_this_one_within_one_call() -> None:
+async def test_another_process_with_the_same_id_fences_this_one_within_one_call(sends_late: bool) -> None:
     async with connected() as (broker, client):
         zombie, after = producer(client), producer(client)
         await write(zombie, 1)
@@ -294,7 +316,8 @@ async def test_another_process_with_the_same_id_fences_this_one_within_one_call(
             async with zombie.transaction() as tx:
                 await (await tx.send("2", partition=0))
                 await write(after, 3)
-                await tx.send("2", partition=1)
+                if sends_late:
+                    await tx.send("2", partition=1)
         asked = len(broker.requests)
         for _ in range(2):
             with pytest.raises(ProducerFenced):
@@ -313,7 +336,7 @@ async def test_an_idle_zombie_is_fenced_by_its_next_transaction(writes: bool) ->
         await write(zombie, 1)
         async with after.transaction():
             pass
-        with ended_by(ProducerFenced if writes else OutcomeForgotten):
+        with ended_by(ProducerFenced):
             async with zombie.transaction() as tx:
                 if writes:
                     await tx.send("2", partition=0)
