@@ -171,6 +171,13 @@ TRANSACTION_CLIENT = (
         _seen_by(_EXACTLY_ONCE, "each_record_has_one_result_whatever_is_lost"),
     ),
     _mutant(
+        "offsets without an answer are not definitely aborted",
+        _TRANSACTION + "add_offsets",
+        "UnknownTransaction, Unknown)",
+        "UnknownTransaction)",
+        _seen_by(_EXACTLY_ONCE, "a_batch_whose_offset_has_no_answer_is_definitely_aborted"),
+    ),
+    _mutant(
         "a batch that may be committed is handled again",
         _BATCH + "begin",
         'outcome != "aborted"',

@@ -267,6 +267,20 @@ async def test_a_transaction_of_a_batch_that_takes_too_long_is_repeated() -> Non
 
 # requirement: D4
 @in_real_time
+async def test_a_batch_whose_offset_has_no_answer_is_definitely_aborted() -> None:
+    async with filled() as (broker, client), await consumer(client) as taken:
+        taken._core.producer.incarnation._limit_s = 0.3
+        broker.trouble(ADD_OFFSETS, Trouble.UNANSWERED, *[Trouble.LOST] * 1_000)
+        with pytest.raises(TransactionAborted):
+            await copy(await first_batch(taken))
+        broker.troubles.clear()
+        taken._core.producer.incarnation._limit_s = 30.0
+        await copy_all(taken)
+        assert await copies(client) == [*range(COUNT)]
+
+
+# requirement: D4
+@in_real_time
 async def test_a_seek_is_committed_at_once() -> None:
     async with filled() as (_, client), await consumer(client) as taken:
         await copy_all(taken)
