@@ -26,6 +26,7 @@ from raftlog.errors import (
     ProducerFenced,
     RaftlogError,
     TransactionAborted,
+    Unknown,
 )
 from raftlog.wire import paths
 from raftlog.wire import transactions as wire
@@ -66,20 +67,15 @@ class Incarnation:
 
     async def begin(self) -> TransactionName:
         """The next transaction. Raises ``ProducerFenced`` for ever once another incarnation has the id."""
-        if self.is_closed:
-            raise NotSent("the producer is closed")
-        if self._fenced is not None:
-            raise own_copy(self._fenced)
-        if self._is_open:
-            raise RuntimeError(
-                f"{self._name} has a transaction open: end it first, or make another producer with another "
-                "transactional_id"
-            )
+        self._check_free()
         await self.settle()
-        if self._next is None:
-            self._next = await self._open()
-        self._newest, self._next = self._next, None
+        self._check_free()  # another task may have been faster
         self._is_open = True
+        try:
+            self._newest, self._next = self._next or await self._open(), None
+        except BaseException:
+            self._is_open = False
+            raise
         return self._newest
 
     async def open(self) -> None:
@@ -109,15 +105,18 @@ class Incarnation:
 
     async def end(self, one: TransactionName, *, is_commit: bool, limit_s: float | None = None) -> Ended:
         """End a transaction, or ask for its outcome again. Raises the last error without an outcome."""
-        self.begin_end(one, is_commit=is_commit)
         is_newest = one == self._newest
+        is_first = is_newest and self._unanswered is None
+        self.begin_end(one, is_commit=is_commit)
         template = paths.TRANSACTION_COMMIT if is_commit else paths.TRANSACTION_ABORT
         try:
-            reply = await self._ask(paths.of_transaction(template, one.id), limit_s=limit_s)
+            reply = await self._end(paths.of_transaction(template, one.id), limit_s, is_first=is_first)
         except ProducerFenced as error:
             if is_newest:
                 self._fenced = error
             raise
+        if reply is None:
+            return "aborted"
         ended = reply.read(wire.EndedBody)
         if is_newest:
             self._unanswered = None
@@ -174,6 +173,30 @@ class Incarnation:
         """Open the transactional id again: brokers know it no longer, so no other incarnation has it."""
         self._newest = self._next = self._unanswered = None
 
+    def _check_free(self) -> None:
+        if self.is_closed:
+            raise NotSent("the producer is closed")
+        if self._fenced is not None:
+            raise own_copy(self._fenced)
+        if self._is_open:
+            raise RuntimeError(
+                f"{self._name} has a transaction open: end it first, or make another producer with another "
+                "transactional_id"
+            )
+
+    async def _end(self, path: str, limit_s: float | None, *, is_first: bool) -> Reply | None:
+        """None if the outcome is forgotten and this was the first request: no commit was carried out."""
+        if not is_first:
+            return await self._ask(path, limit_s=limit_s)
+        clock = self._session.clock
+        deadline = clock.monotonic() + (self._limit_s if limit_s is None else limit_s)
+        try:
+            return await self._ask(path, limit_s=limit_s, may_repeat=False)
+        except OutcomeForgotten:
+            return None
+        except Unknown:
+            return await self._ask(path, limit_s=max(deadline - clock.monotonic(), 0.0))
+
     async def _open(self) -> TransactionName:
         after = None if self._newest is None else self._newest.id
         body = wire.OpenTransaction(self._name, self._timeout_ms, after)
@@ -184,11 +207,14 @@ class Incarnation:
             raise
         return TransactionName(opened.id, opened.producer_id, opened.producer_epoch)
 
-    async def _ask(self, path: str, body: Request | None = None, *, limit_s: float | None = None) -> Reply:
+    async def _ask(
+        self, path: str, body: Request | None = None, *, limit_s: float | None = None, may_repeat: bool = True
+    ) -> Reply:
         return await self._session.ask_any(
             "POST",
             path,
             body=body,
+            may_repeat=may_repeat,
             retry_timeout_s=self._limit_s if limit_s is None else limit_s,
             attempt_timeout_s=ATTEMPT_TIMEOUT_S,
         )

@@ -23,7 +23,7 @@ from raftlog.client.options import Duration, milliseconds
 from raftlog.client.receipts import PendingReceipt, RecordFields, own_copy
 from raftlog.errors import (
     CommitUnknown,
-    OutcomeForgotten,
+    NotSent,
     OutOfOrderSequence,
     ProducerFenced,
     RaftlogError,
@@ -59,7 +59,10 @@ class AsyncTransaction:
     async def __aenter__(self) -> Self:
         if self._name is not None:
             raise RuntimeError("a transaction begins once; call producer.transaction() for another")
-        self._name = await self._incarnation.begin()
+        try:
+            self._name = await self._incarnation.begin()
+        except Unknown as error:
+            raise NotSent(f"no transaction has begun, so nothing of it was sent: {error}") from error
         self._producer = self._make_producer(self._name)
         return self
 
@@ -133,7 +136,7 @@ class AsyncTransaction:
         self.check_open()
         try:
             await self._incarnation.add_offsets(self._begun, group, offsets, member_id, generation)
-        except (ProducerFenced, TransactionAborted, UnknownTransaction) as error:
+        except (ProducerFenced, TransactionAborted, UnknownTransaction, Unknown) as error:
             raise await self._abandoned(error) from error
 
     async def commit(self) -> None:
@@ -197,8 +200,6 @@ class AsyncTransaction:
         except ProducerFenced:
             self._outcome = "aborted"
             raise
-        except OutcomeForgotten:
-            raise
         except RaftlogError as error:
             if not error.retryable:
                 raise
@@ -219,7 +220,7 @@ class AsyncTransaction:
             _log.info("the abort of transaction %s was not confirmed: %s", self.id, error)
 
     async def _abandoned(self, failure: RaftlogError) -> RaftlogError:
-        """Abort because of a record that was not stored; the error to raise.
+        """Abort because of a record or an offset that was not stored; the error to raise.
 
         Nothing of the transaction will ever be visible, so this is never an unknown outcome.
         """
@@ -230,8 +231,8 @@ class AsyncTransaction:
             self._incarnation.forget()
         if isinstance(failure, Unknown | OutOfOrderSequence):
             repeatable = TransactionAborted(
-                f"transaction {self.id} is aborted, since a record was not stored: {failure}; begin another, "
-                "and repeat its work"
+                f"transaction {self.id} is aborted, since not all of it was stored: {failure}; begin "
+                "another, and repeat its work"
             )
             repeatable.__cause__ = failure
             return repeatable

@@ -48,12 +48,15 @@ class BatchTransactionCore:
         return self.transaction.records
 
     async def begin(self) -> None:
-        """Begin, or begin again after an abort. Raises ``RuntimeError`` once the batch is committed."""
-        if self._transaction is not None and self._transaction.outcome == "committed":
-            raise RuntimeError("the batch is committed already; take the next one")
+        """Begin, or begin again after an abort. Raises ``RuntimeError`` for a batch that may be committed."""
+        if self._transaction is not None and self._transaction.outcome != "aborted":
+            raise RuntimeError(
+                f"the transaction of the batch is {self._transaction.outcome or 'open'}; take the next batch"
+            )
+        transaction = self._core.producer.transaction()
         self._core.note_begun(self._target, self._epoch)
-        self._transaction = self._core.producer.transaction()
-        await self._transaction.__aenter__()
+        await transaction.__aenter__()
+        self._transaction = transaction
 
     async def end(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

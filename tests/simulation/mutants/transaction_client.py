@@ -11,6 +11,7 @@ _TRANSACTION = "raftlog.client.transaction:AsyncTransaction."
 _PIPELINE = "raftlog.client.pipeline:Pipeline."
 _BATCH = "raftlog.client.consumer.batch_transaction:BatchTransactionCore."
 _CONSUMER = "raftlog.client.consumer.core:ConsumerCore."
+_FORGOTTEN = "a_commit_whose_outcome_is_forgotten_is_unknown_if_it_may_have_been_carried_out"
 
 
 def _mutant(name: str, place: str, text: str, planted: str, script: str) -> Mutant:
@@ -45,7 +46,7 @@ TRANSACTION_CLIENT = (
     ),
     _mutant(
         "a fenced producer asks for its id again",
-        _INCARNATION + "begin",
+        _INCARNATION + "_check_free",
         "if self._fenced is not None:",
         "if False:",
         _seen_by(_TRANSACTIONS, "another_process_with_the_same_id_fences_this_one_within_one_call"),
@@ -55,11 +56,18 @@ TRANSACTION_CLIENT = (
         _INCARNATION + "_open",
         "after = None if self._newest is None else self._newest.id",
         "after = None",
-        _seen_by(_TRANSACTIONS, "an_idle_zombie_is_fenced_by_its_next_transaction"),
+        _seen_by(_TRANSACTIONS, _FORGOTTEN),
+    ),
+    _mutant(
+        "a forgotten outcome counts as aborted although a commit may have been carried out",
+        _INCARNATION + "_end",
+        "may_repeat=False",
+        "may_repeat=True",
+        _seen_by(_TRANSACTIONS, _FORGOTTEN),
     ),
     _mutant(
         "two transactions of a producer are open at a time",
-        _INCARNATION + "begin",
+        _INCARNATION + "_check_free",
         "if self._is_open:",
         "if False:",
         _seen_by(_TRANSACTIONS, "misuse_is_refused_with_a_remedy"),
@@ -129,7 +137,7 @@ TRANSACTION_CLIENT = (
     ),
     _mutant(
         "a closed producer begins transactions",
-        _INCARNATION + "begin",
+        _INCARNATION + "_check_free",
         "if self.is_closed:",
         "if False:",
         _seen_by(_TRANSACTIONS, "misuse_is_refused_with_a_remedy"),
@@ -161,6 +169,20 @@ TRANSACTION_CLIENT = (
         "committed[target] if target in committed else await self._first(target)",
         "await self._first(target)",
         _seen_by(_EXACTLY_ONCE, "each_record_has_one_result_whatever_is_lost"),
+    ),
+    _mutant(
+        "offsets without an answer are not definitely aborted",
+        _TRANSACTION + "add_offsets",
+        "UnknownTransaction, Unknown)",
+        "UnknownTransaction)",
+        _seen_by(_EXACTLY_ONCE, "a_batch_whose_offset_has_no_answer_is_definitely_aborted"),
+    ),
+    _mutant(
+        "a batch that may be committed is handled again",
+        _BATCH + "begin",
+        'outcome != "aborted"',
+        'outcome == "committed"',
+        _seen_by(_EXACTLY_ONCE, "a_commit_without_an_answer_neither_loses_nor_repeats_records"),
     ),
     _mutant(
         "a seek is committed by a later commit of the consumer",

@@ -95,7 +95,7 @@ async def test_results_and_offsets_are_committed_together() -> None:
             assert tx.outcome == "committed"
             assert await committed(client) == {batch[-1].partition: batch[-1].offset + 1}
             assert await copies(client) == sorted(int(message.value) for message in batch)
-            with pytest.raises(RuntimeError, match="committed already"):
+            with pytest.raises(RuntimeError, match="is committed; take the next batch"):
                 await copy(batch)
             await copy_all(taken, COUNT - len(batch))
         assert await copies(client) == [*range(COUNT)]
@@ -169,8 +169,11 @@ async def test_a_commit_without_an_answer_neither_loses_nor_repeats_records() ->
         taken._core.producer.incarnation._limit_s = 0.3
         for carried_out in (Trouble.UNANSWERED, Trouble.LOST):
             broker.trouble(COMMIT, carried_out, *[Trouble.LOST] * 1_000)
+            batch = await first_batch(taken)
             with pytest.raises(CommitUnknown):
-                await copy(await first_batch(taken))
+                await copy(batch)
+            with pytest.raises(RuntimeError, match="is unknown; take the next batch"):
+                await copy(batch)
             broker.troubles.clear()
             await copy_all(taken, 7)
         async with asyncio.timeout(20):
@@ -264,6 +267,20 @@ async def test_a_transaction_of_a_batch_that_takes_too_long_is_repeated() -> Non
 
 # requirement: D4
 @in_real_time
+async def test_a_batch_whose_offset_has_no_answer_is_definitely_aborted() -> None:
+    async with filled() as (broker, client), await consumer(client) as taken:
+        taken._core.producer.incarnation._limit_s = 0.3
+        broker.trouble(ADD_OFFSETS, Trouble.UNANSWERED, *[Trouble.LOST] * 1_000)
+        with pytest.raises(TransactionAborted):
+            await copy(await first_batch(taken))
+        broker.troubles.clear()
+        taken._core.producer.incarnation._limit_s = 30.0
+        await copy_all(taken)
+        assert await copies(client) == [*range(COUNT)]
+
+
+# requirement: D4
+@in_real_time
 async def test_a_seek_is_committed_at_once() -> None:
     async with filled() as (_, client), await consumer(client) as taken:
         await copy_all(taken)
@@ -280,9 +297,12 @@ async def test_misuse_is_refused_with_a_remedy() -> None:
         async with await consumer(client) as taken:
             with pytest.raises(RuntimeError, match="batches"):
                 await taken.poll()
-            async with (await first_batch(taken)).transaction():
+            batch = await first_batch(taken)
+            async with batch.transaction():
                 with pytest.raises(RuntimeError, match="end the transaction"):
                     await first_batch(taken)
+                with pytest.raises(RuntimeError, match="is open"):
+                    await copy(batch)
         async with await consumer(client, "other", delivery=Delivery.AT_LEAST_ONCE) as taken:
             with pytest.raises(RuntimeError, match="exactly_once"):
                 await copy(await first_batch(taken))

@@ -189,6 +189,27 @@ async def test_a_commit_without_an_answer_is_unknown_until_it_is_asked_again() -
 
 # requirement: D3
 @in_real_time
+async def test_a_commit_whose_outcome_is_forgotten_is_unknown_if_it_may_have_been_carried_out() -> None:
+    async with connected() as (broker, client):
+        zombie, after = producer(client), producer(client)
+        broker.trouble(COMMIT, Trouble.UNANSWERED, *[Trouble.LOST] * 1_000)
+        ending = asyncio.create_task(write(zombie, 1))
+        while broker.counted(COMMIT) < 2:
+            await asyncio.sleep(0.001)
+        other = await after.transaction().__aenter__()
+        await other.abort()
+        other = await after.transaction().__aenter__()
+        await other.abort()
+        broker.troubles.clear()
+        with ended_by(OutcomeForgotten):
+            await ending
+        with ended_by(ProducerFenced):
+            await write(zombie, 2)
+        assert await visible(client) == [[1], [1]]
+
+
+# requirement: D3
+@in_real_time
 async def test_the_next_transaction_ends_the_one_before_as_it_was_to_end() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -208,6 +229,23 @@ async def test_the_next_transaction_ends_the_one_before_as_it_was_to_end() -> No
         await write(incarnation, 4)
         assert await visible(client) == [[1, 2, 4], [1, 2, 4]]
         assert broker.requests.count(f"POST {paths.TRANSACTIONS}") == 1
+
+
+# requirement: D3
+@in_real_time
+async def test_a_transaction_that_could_not_begin_has_definitely_not_happened() -> None:
+    async with connected() as (broker, client):
+        incarnation = producer(client, limit=SHORT)
+        for part in (paths.TRANSACTIONS, COMMIT):
+            broker.trouble(part, *[Trouble.LOST] * 1_000)
+            with ended_by(NotSent if part is paths.TRANSACTIONS else CommitUnknown):
+                await write(incarnation, 1)
+            with ended_by(NotSent) as caught:
+                await write(incarnation, 2)
+            assert is_definite(caught)
+            broker.troubles.clear()
+        await write(incarnation, 3)
+        assert await visible(client) == [[1, 3], [1, 3]]
 
 
 # requirement: D3
@@ -268,8 +306,9 @@ async def test_a_record_whose_outcome_is_unknown_aborts_and_is_never_visible() -
 
 
 # requirement: D3
+@pytest.mark.parametrize("sends_late", [True, False])
 @in_real_time
-async def test_another_process_with_the_same_id_fences_this_one_within_one_call() -> None:
+async def test_another_process_with_the_same_id_fences_this_one_within_one_call(sends_late: bool) -> None:
     async with connected() as (broker, client):
         zombie, after = producer(client), producer(client)
         await write(zombie, 1)
@@ -277,7 +316,8 @@ async def test_another_process_with_the_same_id_fences_this_one_within_one_call(
             async with zombie.transaction() as tx:
                 await (await tx.send("2", partition=0))
                 await write(after, 3)
-                await tx.send("2", partition=1)
+                if sends_late:
+                    await tx.send("2", partition=1)
         asked = len(broker.requests)
         for _ in range(2):
             with pytest.raises(ProducerFenced):
@@ -296,7 +336,7 @@ async def test_an_idle_zombie_is_fenced_by_its_next_transaction(writes: bool) ->
         await write(zombie, 1)
         async with after.transaction():
             pass
-        with ended_by(ProducerFenced if writes else OutcomeForgotten):
+        with ended_by(ProducerFenced):
             async with zombie.transaction() as tx:
                 if writes:
                     await tx.send("2", partition=0)
@@ -362,6 +402,12 @@ async def test_misuse_is_refused_with_a_remedy() -> None:
             await incarnation.send("1")
         with pytest.raises(RuntimeError, match="transactional_id"):
             client.producer("orders").transaction()
+        both = await asyncio.gather(
+            *(incarnation.transaction().__aenter__() for _ in range(2)), return_exceptions=True
+        )
+        assert isinstance(both[1], RuntimeError)
+        assert not isinstance(both[0], BaseException)
+        await both[0].abort()
         async with incarnation.transaction() as tx:
             with pytest.raises(RuntimeError, match="has a transaction open"):
                 await write(incarnation, 2)
