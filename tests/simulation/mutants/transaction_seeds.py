@@ -64,8 +64,8 @@ TRANSACTION_SEEDS = (
     _mutant(
         "a group is not told how a transaction ended",
         "transactions.coordinator:TransactionCoordinator._send",
-        "(*partitions, *groups)",
-        "tuple(partitions)",
+        "gather(*partitions, *groups)",
+        "gather(*partitions)",
     ),
     _mutant(
         "a fenced incarnation goes on behind its last transaction",
