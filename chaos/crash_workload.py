@@ -19,19 +19,22 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.odds import CALM, Odds
 from chaos.simulator.placement_checks import misplaced
 from chaos.simulator.simulation import Simulation
+from chaos.simulator.transactions.odds import LEDGER, TransactionOdds
+from chaos.simulator.transactions.producers import WideProducer
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM
 from raftlog.errors import RaftlogError
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.types import GroupId, NodeId, TopicPartition
+from transactions.records import TOPIC as TRANSACTIONS
 
 KILL, POWER_LOSS = "kill", "power loss"
 FADING, PASSING, MOVING = "fading", "passing", "moving"
 SEED: Final = 1
 STEP_TIMEOUT_S: Final = 15.0
 
-ODDS: Final = replace(CALM, retention_check_ms=200)
+ODDS: Final = replace(CALM, retention_check_ms=200, transactions=TransactionOdds.calm())
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,9 @@ class Workload(Simulation):
         self._point = point
         self._values = 0
         self._client = Client(self, "writer")
+        assert self.transactions is not None
+        self._level = self.transactions
+        self._producer = WideProducer(self, "wide", self._level.story, self.machines[0])
         self.checked = [TopicPartition(topic, 0) for topic in (TOPIC, FADING, MOVING)]
         if point is not None:
             self.counted.disk.dies_after = point.operation
@@ -75,10 +81,13 @@ class Workload(Simulation):
         await self.make_topic(TOPIC, 1, 3)
         await self.make_topic(FADING, 1, 3, retention_bytes=2000)
         await self.make_topic(MOVING, 1, 1)
+        await self._make_transactional()
         convergence = Convergence(self)
         await convergence.reached()
+        await self._level.settled()
         await convergence.settled()
         await convergence.read_everything()
+        await self._level.ending.check()
 
     @property
     def _has_crashed(self) -> bool:
@@ -94,6 +103,8 @@ class Workload(Simulation):
             self._cut_a_divergent_tail,
             self._lose_the_prefix,
             self._create_and_delete,
+            self._transact,
+            self._coordinate,
             self._stop_and_start,
             self._fall_behind_the_log_start,
             self._leave_and_return_behind_the_log_start,
@@ -161,6 +172,22 @@ class Workload(Simulation):
         await self._ask(self._delete)
         await asyncio.sleep(0.5)
 
+    async def _transact(self) -> None:
+        """A transaction over two partitions is committed, and one is aborted."""
+        await self._make_transactional()
+        for is_commit in (True, False):
+            while await self._producer.transact(is_commit=is_commit) is None:
+                await self._producer.pause()
+
+    async def _coordinate(self) -> None:
+        """The machine leads the coordinator and one of two partitions; one transaction exceeds its time."""
+        await self._lead(TRANSACTIONS)
+        await self._lead(LEDGER)
+        await self._transact()
+        while not await self._producer.leave_open(timeout_ms=300):
+            await self._producer.pause()
+        await asyncio.sleep(0.6)
+
     async def _stop_and_start(self) -> None:
         """A clean stop: the log is closed with a checkpoint."""
         self.counted.stop()
@@ -209,6 +236,10 @@ class Workload(Simulation):
         await self._send(MOVING)
 
     # Helpers of the steps.
+
+    async def _make_transactional(self) -> None:
+        assert self.odds.transactions is not None
+        await self.make_transactional(self.odds.transactions, {})
 
     async def _move(self, topic: str, *nodes: int) -> None:
         """Until the replicas are on these brokers and nowhere else."""

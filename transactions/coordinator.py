@@ -124,17 +124,19 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         task.add_done_callback(self._sending.discard)
 
     async def _send(self, mark: Mark, decisions: Decisions) -> None:
-        partitions = (self._until_known(mark, target, self._write) for target in mark.partitions)
-        groups = (self._until_known(mark, group, self._end_offsets) for group in mark.groups)
-        await asyncio.gather(*map(self._counted, (*partitions, *groups)))
+        partitions = (self._counted(mark, target, self._write) for target in mark.partitions)
+        groups = (self._counted(mark, group, self._end_offsets) for group in mark.groups)
+        await asyncio.gather(*partitions, *groups)
         if decisions is self.decisions:
             decisions.completed(mark.transaction, self._now_ms(), self._clock.wall_ms())
             self.carry_out()
 
-    async def _counted(self, telling: Awaitable[None]) -> None:
+    async def _counted(
+        self, mark: Mark, target: Target, tell: Callable[[Mark, Target], Awaitable[None]]
+    ) -> None:
         self.tally.markers_unwritten += 1
         try:
-            await telling
+            await self._until_known(mark, target, tell)
         finally:
             self.tally.markers_unwritten -= 1
 

@@ -233,10 +233,19 @@ def _moves(broker: Broker) -> list[str]:
 def _break_in_sequences(headers: list[BatchHeader]) -> str | None:
     """The first batch that does not follow its producer's previous one: a gap, repetition, or old epoch
     (I25).
+
+    The marker of a transaction begins the next epoch.
     """
     newest: dict[int, tuple[int, int]] = {}  # epoch and last sequence
     for header in headers:
         if header.producer_id < 0:
+            continue
+        if not header.is_sequenced:
+            epoch, last = newest.get(header.producer_id, (header.producer_epoch, -1))
+            if header.producer_epoch < epoch:
+                return f"{header} comes in epoch {epoch}"
+            if header.is_control:
+                newest[header.producer_id] = header.producer_epoch + 1, -1
             continue
         epoch, last = newest.get(header.producer_id, (header.producer_epoch, header.base_sequence - 1))
         if header.producer_epoch > epoch:
@@ -248,10 +257,15 @@ def _break_in_sequences(headers: list[BatchHeader]) -> str | None:
 
 
 def _table_of(headers: list[BatchHeader]) -> dict[int, tuple[int, list[tuple[int, ...]]]]:
-    """Producer id to epoch and its last batches: sequences, offsets, time and term."""
+    """Producer id to epoch and its last batches, if there are any: sequences, offsets, time and term."""
     table: dict[int, tuple[int, list[tuple[int, ...]]]] = {}
     for header in headers:
-        if header.producer_id < 0:
+        if header.producer_id < 0 or not (header.is_sequenced or header.is_control):
+            continue
+        if header.is_control:
+            fence = header.producer_epoch + 1
+            if table.get(header.producer_id, (-1, []))[0] < fence:
+                table[header.producer_id] = fence, []
             continue
         last = header.base_sequence + header.last_offset_delta
         row = (
@@ -266,4 +280,4 @@ def _table_of(headers: list[BatchHeader]) -> dict[int, tuple[int, list[tuple[int
         if epoch != header.producer_epoch:
             rows = []
         table[header.producer_id] = (header.producer_epoch, [*rows, row][-PRODUCER_BATCHES_MAX:])
-    return table
+    return {producer_id: found for producer_id, found in table.items() if found[1]}

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from api.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
@@ -19,7 +19,12 @@ from chaos.simulator.compacted_topic import LATEST
 from chaos.simulator.link_faults import LinkFaults
 from chaos.simulator.lost_files import LostFiles
 from chaos.simulator.machine import Machine
-from chaos.simulator.odds import AFTER_A_METADATA_COMMIT
+from chaos.simulator.odds import (
+    AFTER_A_DECISION,
+    AFTER_A_METADATA_COMMIT,
+    BEFORE_A_MARKER,
+    BETWEEN_MARKERS,
+)
 from chaos.simulator.schedule import Fault
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from groups.records import TOPIC as OFFSETS
@@ -80,6 +85,9 @@ class Faults:
             "after an acknowledgement": self._dies,
             "after a sync": self._dies,
             AFTER_A_METADATA_COMMIT: self._dies,
+            AFTER_A_DECISION: self._leads_no_more,
+            BEFORE_A_MARKER: self._leads_no_more,
+            BETWEEN_MARKERS: self._dies,
         }
 
     def replay(self) -> None:
@@ -155,6 +163,16 @@ class Faults:
         """A disk has just stored entries that others may lack."""
         self._aim("after a sync", machine, 0.1)
 
+    def decided(self, coordinator: Machine, leaders: Iterable[Machine]) -> None:
+        """A transaction is decided; its markers are on their way to these leaders."""
+        self._aim(AFTER_A_DECISION, coordinator)
+        for leader in leaders:
+            self._aim(BEFORE_A_MARKER, leader)
+
+    def marked(self, coordinator: Machine) -> None:
+        """One partition has its marker, and another lacks it."""
+        self._aim(BETWEEN_MARKERS, coordinator)
+
     def _aim(self, kind: str, machine: Machine, thinned: float = 1.0) -> None:
         odds = self._odds.aimed.get(kind, 0.0) * thinned
         if (
@@ -172,6 +190,9 @@ class Faults:
             self._lose_power_writing(rng, machine)
         else:
             self._down(machine.kill if manner == "kill" else machine.lose_power)
+
+    def _leads_no_more(self, rng: random.Random, machine: Machine) -> None:
+        rng.choice((self._transfer_from, self._links.isolate, self._dies))(rng, machine)
 
     # The faults.
 
@@ -362,6 +383,8 @@ class Faults:
             topic, partitions = OFFSETS, odds.offsets_partitions
         if odds.compacted is not None and rng.random() < 0.7:
             topic, partitions = LATEST, odds.compacted.partitions
+        if odds.transactions is not None and rng.random() < 0.8:
+            topic, partitions = rng.choice(odds.transactions.topics)
         return TopicPartition(topic, rng.randrange(partitions))
 
     def _transfer_by_hand(self, rng: random.Random) -> None:

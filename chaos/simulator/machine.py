@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 
 from api.broker import Broker, BrokerEnvironment
 from api.connections.listener import HttpListener
-from api.settings import BrokerSettings, Groups, Limits, Peer, Timing
+from api.settings import BrokerSettings, Groups, Limits, Peer, Timing, TransactionSettings
 from chaos.simulator.disk import SimulatedDisk, SyncQueue
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from chaos.simulator.network import SimulatedTransport
@@ -270,6 +270,7 @@ _settings_made: dict[tuple[object, ...], BrokerSettings] = {}
 
 def _settings(node: NodeId, run: Run) -> BrokerSettings:
     odds = run.odds
+    coordinators = 1 if odds.transactions is None else odds.transactions.coordinators
     key = (
         node,
         odds.brokers,
@@ -279,6 +280,7 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
         odds.retention_check_ms,
         odds.trash_delay_ms,
         odds.offsets_partitions,
+        coordinators,
     )
     if key not in _settings_made:
         _settings_made[key] = BrokerSettings(
@@ -289,6 +291,7 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
             peers={number: Peer(port=9000 + number) for number in range(1, odds.brokers + 1)},
             limits=Limits(disk_reserve_bytes=0),
             groups=Groups(offsets_partitions=odds.offsets_partitions),
+            transactions=TransactionSettings(partitions=coordinators),
             timing=Timing(
                 tick_ms=odds.tick_ms,
                 heartbeat_ticks=1,

@@ -13,6 +13,7 @@ from typing import Final, Self
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.http.odds import HttpOdds
 from chaos.simulator.network import NetworkOdds
+from chaos.simulator.transactions.odds import TransactionOdds
 
 TIMED_FAULTS: Final = (
     "kill",
@@ -64,6 +65,12 @@ AIMED_FAULTS: Final = (
 
 AFTER_A_METADATA_COMMIT: Final = "after a metadata commit"
 """The active controller crashes right after a commit, in runs with administrators."""
+
+AFTER_A_DECISION: Final = "after a decision"
+BEFORE_A_MARKER: Final = "before a marker"
+BETWEEN_MARKERS: Final = "between markers"
+OF_TRANSACTIONS: Final = (AFTER_A_DECISION, BEFORE_A_MARKER, BETWEEN_MARKERS)
+"""The coordinator of a transaction, or the leader of one of its partitions, crashes or is deposed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +156,7 @@ class Odds:
     offsets_partitions: int = 16
     offsets_are_compacted: bool = False  # in the run, with small segments
     compacted: CompactedOdds | None = None  # one more topic
+    transactions: TransactionOdds | None = None  # over two more topics
 
     @classmethod
     def drawn_long(cls, rng: random.Random) -> Odds:
@@ -229,6 +237,25 @@ class Odds:
         """Like any other run without administrators, with a compacted topic."""
         drawn = cls.drawn(rng)._with_few_clients(rng)
         return replace(drawn, compacted=CompactedOdds.drawn(rng), segment_bytes=1024)
+
+    @classmethod
+    def drawn_with_transactions(cls, rng: random.Random) -> Odds:
+        """Like any other run without administrators, with transactions in place of most clients.
+
+        A transaction takes many steps: faults leave time for some of them between two.
+        """
+        drawn = cls.drawn(rng)._with_few_clients(rng)
+        at_worst = {kind: rng.choice((0.0, 0.05, 0.2)) for kind in OF_TRANSACTIONS}
+        return replace(
+            drawn,
+            transactions=TransactionOdds.drawn(rng),
+            aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
+            pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
+            faults_s=max(drawn.faults_s, 8.0),
+            partitions=1,
+            offsets_partitions=1,
+            offsets_are_compacted=rng.random() < 0.3,
+        )
 
     def _with_few_clients(self, rng: random.Random) -> Odds:
         """Compaction runs often, replicas move and are lost in more of the runs than elsewhere."""

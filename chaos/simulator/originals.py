@@ -9,14 +9,15 @@ entries are committed (``records``).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from chaos.simulator.log_view import Entry
 from raftlog.records.batch import Batch, BatchHeader, parse_header
+from raftlog.records.control import Marker, marker_in
 from raftlog.records.reader import StoredRecord, read_records
 
-COMPACTED_TOPICS: Final = ("__offsets", "latest")
+KNOWN_TOPICS: Final = ("__offsets", "__transactions", "latest", "ledger", "journal")  # compacted or not
 INVARIANT: Final = "I33 a compacted log has the newest record of each key"
 
 
@@ -27,12 +28,17 @@ class Original(NamedTuple):
     stamp_ms: int | None
     header: BatchHeader
     records: tuple[StoredRecord, ...]
+    marker: Marker | None = None  # of a transaction
 
 
 class Originals:
-    """The batches of one group. Every batch is seen here before compaction can rewrite it."""
+    """The batches of one group. Every batch is seen here before compaction can rewrite it.
+
+    ``on_new`` gets each batch when it is in a file for the first time.
+    """
 
     def __init__(self) -> None:
+        self.on_new: Callable[[Original], None] = lambda original: None
         self._batches: dict[tuple[int, int], Original] = {}  # by base offset and term
         self._rewritten: dict[Entry, tuple[StoredRecord, ...]] = {}
         self._has_news = False
@@ -47,8 +53,11 @@ class Originals:
             return ((entry, stamp_ms),)
         header = parse_header(data)
         if known is None and not header.is_gap:
-            records = stored_records(Batch(data, header))
-            self._batches[entry.base, entry.term] = Original(entry, stamp_ms, header, records)
+            batch = Batch(data, header)
+            marker = marker_in(batch) if header.is_transactional else None
+            original = Original(entry, stamp_ms, header, stored_records(batch), marker)
+            self._batches[entry.base, entry.term] = original
+            self.on_new(original)
             return ((entry, stamp_ms),)
         if entry not in self._rewritten:
             self._rewritten[entry] = stored_records(Batch(data, header))
@@ -123,9 +132,8 @@ class Originals:
 
 
 def originals_of(directory: str) -> Originals | None:
-    """For a replica's folder; None if its topic is not compacted."""
-    is_compacted = any(f"/{topic}-" in directory for topic in COMPACTED_TOPICS)
-    return Originals() if is_compacted else None
+    """For a replica's folder; None if no check looks at its records."""
+    return Originals() if any(f"/{topic}-" in directory for topic in KNOWN_TOPICS) else None
 
 
 def stored_records(batch: Batch) -> tuple[StoredRecord, ...]:

@@ -32,9 +32,12 @@ from chaos.simulator.odds import Odds
 from chaos.simulator.result import Result
 from chaos.simulator.run import RunOptions
 from chaos.simulator.simulated_cluster import SimulatedCluster
+from chaos.simulator.transactions.level import TransactionsLevel
+from chaos.simulator.transactions.odds import JOURNAL, LEDGER, TransactionOdds
 from groups.records import TOPIC as OFFSETS
 from raftlog.errors import RaftlogError, TopicExists
 from raftlog.types import GroupId, NodeId
+from transactions.records import TOPIC as TRANSACTIONS
 
 OFTEN_COMPACTED: Final[dict[str, int | str]] = {
     "segment_bytes": 2048,
@@ -57,6 +60,10 @@ class Simulation(SimulatedCluster):
         self._http_clients = None if self.http is None else HttpClients(self.http)
         self.group = None if self.odds.group is None else ConsumerGroup(self, self.odds.group)
         self._latest = None if self.odds.compacted is None else CompactedTopic(self, self.odds.compacted)
+        transactions = self.odds.transactions
+        self.transactions = (
+            None if transactions is None else TransactionsLevel(self, transactions, self.faults)
+        )
         by_node = {machine.node: machine for machine in self.machines}
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
@@ -104,6 +111,8 @@ class Simulation(SimulatedCluster):
             self.http.known.committed_to(group)
         if self.group is not None:
             self.group.committed(group)
+        if self.transactions is not None:
+            self.transactions.committed(machine, group)
 
     # The phases.
 
@@ -146,6 +155,8 @@ class Simulation(SimulatedCluster):
         clients = [loop.create_task(client.run()) for client in self._clients()]
         clients += [] if self._http_clients is None else self._http_clients.begin()
         clients += [] if self.group is None else [loop.create_task(self.group.run())]
+        if self.transactions is not None:
+            clients += [loop.create_task(client.run()) for client in self.transactions.clients()]
         breaking = loop.create_task(self.faults.run())
         await asyncio.sleep(odds.faults_s)
         self.heal()
@@ -161,6 +172,8 @@ class Simulation(SimulatedCluster):
         await asyncio.gather(*clients)
         if self._latest is not None:
             await self._latest.works()
+        if self.transactions is not None:
+            await self.transactions.settled()
         if self._http_clients is not None:
             await self._http_clients.probe()
         await convergence.settled()
@@ -169,6 +182,8 @@ class Simulation(SimulatedCluster):
             await self._latest.read_everything()
         if self.group is not None:
             self.group.check_replicas()
+        if self.transactions is not None:
+            await self.transactions.ending.check()
 
     def heal(self) -> None:
         """No more faults from now on."""
@@ -199,8 +214,17 @@ class Simulation(SimulatedCluster):
         await self.make_topic(TOPIC, odds.partitions, odds.replicas, **config)
         if odds.compacted is not None:
             await self.make_topic(LATEST, odds.compacted.partitions, 3, **odds.compacted.topic_config)
+        if odds.transactions is not None:
+            await self.make_transactional(odds.transactions, config)
         if odds.offsets_are_compacted:
             await self.make_topic(OFFSETS, odds.offsets_partitions, 3, **OFTEN_COMPACTED)
+
+    async def make_transactional(self, odds: TransactionOdds, config: dict[str, int | str]) -> None:
+        """The topics of transactions; ``__transactions`` may be created by its first user instead."""
+        await self.make_topic(LEDGER, odds.ledger_partitions, 3, **config)
+        await self.make_topic(JOURNAL, 1, 3, **config)
+        if odds.is_compacted:
+            await self.make_topic(TRANSACTIONS, odds.coordinators, 3, **OFTEN_COMPACTED)
 
     async def make_topic(self, name: str, partitions: int, replicas: int, **config: int | str) -> None:
         """Retried until it exists. ``config`` has underscores for dots."""
@@ -218,7 +242,7 @@ class Simulation(SimulatedCluster):
                             replication_factor=replicas,
                             config=settings,
                             timeout_ms=TIMEOUT_MS,
-                            internal=name == OFFSETS,
+                            internal=name in (OFFSETS, TRANSACTIONS),
                         ),
                         self.responses.created,
                     )

@@ -12,10 +12,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
-from chaos.simulator.levels import BROKERS, BROKERS_COMPACTED, BROKERS_GROUP, BROKERS_LONG, HTTP, Seed
+from chaos.simulator.levels import (
+    BROKERS,
+    BROKERS_COMPACTED,
+    BROKERS_GROUP,
+    BROKERS_LONG,
+    BROKERS_TRANSACTIONS,
+    HTTP,
+    Seed,
+)
 from chaos.simulator.result import Result
 
-WORK: Final = {BROKERS: 8, BROKERS_GROUP: 8, BROKERS_COMPACTED: 8, BROKERS_LONG: 40, HTTP: 16}
+WORK: Final = {
+    BROKERS: 8,
+    BROKERS_GROUP: 8,
+    BROKERS_COMPACTED: 8,
+    BROKERS_TRANSACTIONS: 16,
+    BROKERS_LONG: 40,
+    HTTP: 16,
+}
 """The duration of a seed of these levels, relative to other levels."""
 WORK_A_PROCESS: Final = 30
 

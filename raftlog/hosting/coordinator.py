@@ -22,7 +22,7 @@ from itertools import count
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from raftlog.clock import Clock
-from raftlog.errors import CommitUnknown, NotLeader, RaftlogError
+from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, Rejected
 from raftlog.hosting.decisions import RECORDS_PER_BATCH, Answer, Decisions, Effect, RequestId, Write
 from raftlog.records.batch import Batch, Codec, split_batches
 from raftlog.records.builder import Record, build_batch
@@ -121,8 +121,9 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
         """The coordinator's reply.
 
-        Raises what it refuses, ``NotLeader``, and ``too_late`` when the time runs out. Every request may be
-        repeated.
+        Raises what it refuses, ``NotLeader`` and ``NoLeader``, and ``too_late`` when the time runs out. Every
+        request may be repeated. A refusal for good comes from a leader: one that was deposed does not know
+        what its successor has accepted.
         """
         decisions = await self.confirmed() if self.reads_only(request) else self._leading()
         request_id = next(self._ids)
@@ -135,6 +136,10 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
                 return await future
         except TimeoutError:
             raise self.too_late(request, timeout_ms) from None
+        except Rejected as refusal:
+            if not refusal.retryable and await self.confirmed() is not decisions:
+                raise NotLeader(f"{self._name} has begun again; repeat", leader=None) from refusal
+            raise
         finally:
             self._open.pop(request_id, None)
             if self.decisions is not None:

@@ -39,6 +39,7 @@ class Mutant:
     planted: str
     more: tuple[Edit, ...] = ()
     script: str = ""  # the tests that see it, where it takes a rare interleaving
+    level: str = ""  # whose seeds see it, where those of its area do not
     needs: Callable[[Odds], bool] | None = None  # only runs of brokers that draw this can see it
     equivalent: str = ""  # why it cannot matter, where it cannot
 

@@ -18,7 +18,7 @@ LAST_LINE = re.compile(
 
 def test_a_death_after_a_disk_operation_is_survived() -> None:
     # requirement: M3
-    outcomes = run_all(stride=43)
+    outcomes = run_all(stride=71)
     assert outcomes.failures == ()
     assert outcomes.recovered == outcomes.crashes + outcomes.power_losses
     assert LAST_LINE.fullmatch(outcomes.last_line())
@@ -52,6 +52,20 @@ def test_the_workload_rolls_cuts_closes_deletes_and_moves() -> None:
     assert "snapshot" in files
     assert sum("/moving" in path for path in paths) > 3
     assert sum("-moved-away/moving" in path for path in disk.paths()) > 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a next coordinator does not send the markers of what was decided",
+        "a next coordinator gives open transactions no time limit",
+    ],
+)
+def test_a_bug_in_transactions_is_seen(name: str) -> None:
+    steps = dict(run_point(None).steps)
+    with planted(next(mutant for mutant in MUTANTS if mutant.name == name)):
+        points = range(steps["transact"], steps["coordinate"], 4)
+        assert any(run_point(CrashPoint(at, KILL)).violations for at in points)
 
 
 @pytest.mark.parametrize(

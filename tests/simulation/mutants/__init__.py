@@ -28,6 +28,7 @@ from tests.simulation.mutants.storage import STORAGE
 from tests.simulation.mutants.transaction_client import TRANSACTION_CLIENT
 from tests.simulation.mutants.transaction_compaction import TRANSACTION_COMPACTION
 from tests.simulation.mutants.transaction_offsets import TRANSACTION_OFFSETS
+from tests.simulation.mutants.transaction_seeds import TRANSACTION_SEEDS
 from tests.simulation.mutants.transactions import TRANSACTIONS
 from tests.simulation.mutants.workers import WORKERS
 
@@ -62,5 +63,9 @@ MUTANTS = (
     *TRANSACTION_OFFSETS,
     *TRANSACTION_CLIENT,
     *TRANSACTION_COMPACTION,
+<<<<<<< HEAD
     *ONE_SHOT,
+=======
+    *TRANSACTION_SEEDS,
+>>>>>>> 77ce871 (tests: planted bugs in transactions that seeds of whole brokers see)
 )

@@ -82,13 +82,16 @@ def _tests(script: str, before: Catch | None) -> Iterator[str]:
 
 
 def _seeds(mutant: Mutant, before: Catch | None) -> Iterator[str]:
-    """The stored seed; then for the core all levels, mixed as in a sweep, for the storage logs
-    alone and whole brokers in turns, for groups those, for others whole brokers, of which some draw nothing
-    that it ``needs``.
+    """The stored seed; then those of the bug's level, if it names one.
+
+    Else for the core all levels, mixed as in a sweep, for the storage logs alone and whole brokers in turns,
+    for groups those, for others whole brokers, of which some draw nothing that it ``needs``.
     """
     area = mutant.area
     if before is not None and before.seed != SCRIPT:
         yield before.seed
+    if mutant.level:
+        yield from (f"{mutant.level}:{number}" for number in count())
     if area.startswith("groups."):
         yield from (f"{GROUPS}:{number}" for number in count())
     if area.startswith("raftlog.core"):

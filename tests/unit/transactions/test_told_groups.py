@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 
 import pytest
 
@@ -148,3 +150,19 @@ async def test_a_transaction_has_so_many_groups() -> None:
         await coordinator.ask(Join(transaction=ONE, groups=names), TIMEOUT_MS)
     assert refused.value.details["field"] == "group"
     coordinator.leads(None)
+
+
+@in_virtual_time
+async def test_a_coordinator_that_is_deposed_as_it_begins_to_tell_leaves_no_work_behind() -> None:
+    coordinator = coordinator_of(Outcomes())
+    await with_groups(coordinator, "copiers")
+    ending = asyncio.create_task(coordinator.ask(End(transaction=ONE, is_commit=True), TIMEOUT_MS))
+    while not coordinator._sending:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)  # what it sends has begun, and each of its parts has not
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        coordinator.leads(None)
+        await asyncio.gather(ending, return_exceptions=True)
+        gc.collect()
+    assert coordinator.tally.markers_unwritten == 0

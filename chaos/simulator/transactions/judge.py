@@ -1,0 +1,320 @@
+"""Compares what is committed about transactions with itself, with the answers, and with replicas.
+
+Decides: T2 and T4 to T6, and who has asked for what (T1). Leaves to others: how records follow one another
+(``decided``, ``partition_log``), and the end of a run (``ending``).
+
+A leader with a full disk commits entries by the others, and no log that the checker reads shows them yet:
+checks wait until all that is committed is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from api.broker import Broker
+from chaos.simulator.machine import Machine
+from chaos.simulator.originals import Original
+from chaos.simulator.records import GroupRecord
+from chaos.simulator.result import Broken
+from chaos.simulator.simulated_cluster import SimulatedCluster
+from chaos.simulator.transactions.decided import ONE_OUTCOME, Decided
+from chaos.simulator.transactions.odds import JOURNAL, LEDGER
+from chaos.simulator.transactions.offsets import AddedOffsets
+from chaos.simulator.transactions.partition_log import Numbers, PartitionLog
+from groups.records import KINDS as GROUP_KINDS
+from groups.records import TOPIC as OFFSETS
+from partitions.values import FetchResult
+from raftlog.errors import RaftlogError
+from raftlog.records.batch import split_batches
+from raftlog.types import GroupId, TopicPartition
+from transactions.records import KINDS, TOPIC, Handle, Participant
+
+MARKED: Final = "T2 markers follow their decision, in every partition that takes part"
+VISIBLE: Final = "T4 readers of committed records see what is committed, and nothing else"
+STABLE: Final = "T5 the last stable offset follows from the log, and never falls"
+ANSWERED: Final = "T6 answers about a transaction agree with its outcome"
+LATE_S: Final = 10.0  # a request that nobody waits for may still have an effect
+EARLY: Final = 0.8  # of its time limit, by the fastest clock
+
+_FOLDER: Final = re.compile(rf"/({TOPIC}|{OFFSETS}|{LEDGER}|{JOURNAL})-[0-9a-f]{{32}}/Partition-(\d+)$")
+
+
+@dataclass(slots=True)
+class Asked:
+    """What clients have asked for, before the coordinator can know."""
+
+    commits: set[Handle] = field(default_factory=set)
+    aborts: set[Handle] = field(default_factory=set)
+    began_s: dict[Handle, tuple[float, int]] = field(default_factory=dict)  # first request, limit in ms
+    ended_by_name_s: dict[str, float] = field(default_factory=dict)  # opened, or aborted by an operator
+    refused: dict[Handle, RaftlogError] = field(default_factory=dict)  # a commit, definitely
+
+
+class Judge:
+    """Sees every committed batch in order, and every answer."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.asked = Asked()
+        self.decided = Decided(self._is_decided, self._is_complete)
+        self.offsets = AddedOffsets(self.decided.outcomes.get)
+        self.logs: dict[Participant, PartitionLog] = {}
+        self.records: dict[Participant, GroupRecord] = {}
+        self.on_decided: Callable[[Handle, Machine], None] = lambda handle, machine: None
+        self.on_marked: Callable[[Handle, Participant], None] = lambda handle, target: None
+        self.waiting: list[Callable[[], None]] = []
+        self._cluster = cluster
+        self._targets: dict[GroupId, Participant | None] = {}
+        self._known: dict[Participant, int] = {}  # how many committed entries were taken
+        self._newly_decided: list[Handle] = []
+
+    # What is committed.
+
+    def committed(self, machine: Machine, group_id: GroupId) -> None:
+        """The commit index of a group has changed."""
+        record = self._cluster.checker.groups[group_id]
+        target = self._target_of(record)
+        if target is None:
+            return
+        self.records[target] = record
+        assert record.originals is not None
+        record.originals.on_new = partial(self._appended, target)
+        first, self._known[target] = self._known.get(target, 0), len(record.committed)
+        for entry in record.committed[first:]:
+            self._checked(partial(self._take, target, record.originals.of(entry)))
+        self.check_replica(machine, target)
+        newly, self._newly_decided = self._newly_decided, []
+        for handle in newly:
+            self.on_decided(handle, machine)
+        if self.waiting and not self.is_behind():
+            waiting, self.waiting = self.waiting, []
+            for check in waiting:
+                self._checked(check)
+
+    def _target_of(self, record: GroupRecord) -> Participant | None:
+        if record.group_id not in self._targets and record.replicas:
+            replica = next(iter(record.replicas.values()))
+            found = _FOLDER.search(replica.directory)
+            self._targets[record.group_id] = None if found is None else (found[1], int(found[2]))
+        return self._targets.get(record.group_id)
+
+    def _take(self, target: Participant, batch: Original) -> None:
+        if target[0] == TOPIC:
+            rows = [KINDS.decoded(record.key, record.value) for record in batch.records]
+            known = [row for row in rows if row is not None]
+            for key, value in known:
+                self._cluster.trace.note(None, f"{key} {value}")
+            self.decided.take(known)
+            return
+        if target[0] == OFFSETS:
+            for record in batch.records:
+                row = GROUP_KINDS.decoded(record.key, record.value)
+                if row is not None:
+                    self.offsets.take(*row)
+            return
+        header = batch.header
+        if header.is_transactional and batch.marker is None:
+            self._joined(target, (header.producer_id, header.producer_epoch))
+        self.log_of(target).take(batch)
+        if batch.marker is not None:
+            handle = self.decided.handle_of((batch.marker.producer_id, batch.marker.producer_epoch))
+            if handle in self.decided.outcomes:
+                self.on_marked(handle, target)
+
+    def log_of(self, target: Participant) -> PartitionLog:
+        """Of a partition that may take part."""
+        return self.logs.setdefault(target, PartitionLog(f"{target[0]}/{target[1]}"))
+
+    def _joined(self, target: Participant, numbers: Numbers) -> None:
+        """A partition has a batch: the coordinator has recorded that it takes part (T2)."""
+
+        def check() -> None:
+            handle = self.decided.handle_of(numbers)
+            if handle is None or target not in self.decided.partitions[handle]:
+                raise Broken(MARKED, f"{target} has batches of {handle or numbers}, and is not recorded")
+
+        self.when_known(check)
+
+    def _appended(self, target: Participant, batch: Original) -> None:
+        """Some replica has a new batch: for a marker the decision is committed by now (T2)."""
+        marker = batch.marker
+        if marker is None:
+            return
+        numbers = marker.producer_id, marker.producer_epoch
+        where = TopicPartition(*target)  # its leader's log begins there, or later by now
+        self._cluster.loop.later(0.0, self._cluster.log_starts.reported, where, marker.log_start)
+
+        def check() -> None:
+            handle = self.decided.handle_of(numbers)
+            outcome = None if handle is None else self.decided.outcomes.get(handle)
+            if outcome is not marker.is_commit:
+                detail = f"{target}: {marker} is written, and {handle} is decided as {outcome}"
+                raise Broken(MARKED, detail)
+
+        if self.is_behind():
+            self.waiting.append(check)
+        else:
+            self._checked(check)
+
+    def _is_decided(self, handle: Handle, is_commit: bool) -> None:
+        """Somebody has asked for it, or its time is up (T1)."""
+        self._newly_decided.append(handle)
+        asked, now = self.asked, self._cluster.loop.now
+        if is_commit:
+            if handle not in asked.commits:
+                raise Broken(ONE_OUTCOME, f"{handle} is committed, and nobody has asked for it")
+            if handle in asked.refused:
+                raise Broken(
+                    ANSWERED, f"{handle} is committed; its commit was refused: {asked.refused[handle]!r}"
+                )
+            return
+        began_s, limit_ms = asked.began_s.get(handle, (now, 0))
+        is_late = now - began_s >= EARLY * limit_ms / 1000
+        is_named = now - asked.ended_by_name_s.get(handle.transactional_id, -LATE_S) < LATE_S
+        if handle not in asked.aborts and not is_late and not is_named:
+            detail = f"{handle} is aborted {now - began_s:.3f} s after it began, of {limit_ms} ms"
+            raise Broken(ONE_OUTCOME, f"{detail}, and nobody has asked for it")
+
+    def _is_complete(self, handle: Handle) -> None:
+        """All partitions show it before the next transaction begins (T2)."""
+        self.when_known(partial(self.check_marked, MARKED, handle, self.decided.partitions[handle]))
+        self.when_known(partial(self.offsets.check, handle))
+
+    def check_marked(self, invariant: str, handle: Handle, targets: Iterable[Participant]) -> None:
+        """These partitions have the marker of a decided transaction. Raises ``Broken``."""
+        numbers, outcome = (handle.producer_id, handle.epoch), self.decided.outcomes.get(handle)
+        for target in targets:
+            shown = self.log_of(target).outcomes.get(numbers)
+            if shown is None or shown is not outcome:
+                raise Broken(invariant, f"{handle} has outcome {outcome}, and {target} shows {shown}")
+
+    # Replicas.
+
+    def check_replica(self, machine: Machine, target: Participant) -> None:
+        """The table of a replica follows from the log that it has applied (T5)."""
+        replica = None if machine.broker is None else machine.broker.manager.replicas.get(target)
+        log = self.logs.get(target)
+        if replica is None or log is None or self.records[target].is_retired:
+            return
+        group = machine.broker.host.groups.get(self.records[target].group_id) if machine.broker else None
+        if group is None or group.applied_index not in log.stable:
+            return
+        table, applied = replica.machine.transactions, group.applied_index
+        found = table.last_stable_offset(applied + 1)
+        if found != log.stable[applied]:
+            detail = f"{machine.name} {target} at {applied}: {found} for {log.stable[applied]}"
+            self._cluster.violated(STABLE, detail)
+        aborted = sorted(tuple(one) for one in table.aborted())
+        if aborted != sorted(tuple(one) for one in log.aborted_at(applied)):
+            detail = f"{machine.name} {target} at {applied}: {aborted}, not {log.aborted_at(applied)}"
+            self._cluster.violated(STABLE, detail)
+
+    # Answers.
+
+    def ended(self, handle: Handle, is_committed: bool, written: Iterable[Participant]) -> None:
+        """An end was answered: that is the outcome, and all partitions show it (T6)."""
+
+        def check() -> None:
+            outcome = self.decided.outcomes.get(handle)
+            if outcome is not is_committed:
+                raise Broken(ANSWERED, f"{handle} is answered as {is_committed}, and is decided as {outcome}")
+            recorded = self.decided.partitions.get(handle, ())
+            self.check_marked(ANSWERED, handle, dict.fromkeys((*recorded, *written)))
+            self.offsets.check(handle)
+
+        self.when_known(check)
+
+    def refused(self, handle: Handle, error: RaftlogError) -> None:
+        """A commit was refused for good (T6)."""
+        self.asked.refused.setdefault(handle, error)
+
+        def check() -> None:
+            if self.decided.outcomes.get(handle):
+                raise Broken(ANSWERED, f"{handle} is committed, and its commit is refused: {error!r}")
+
+        self.when_known(check)
+
+    def closed(self, handle: Handle, error: RaftlogError) -> None:
+        """A producer was told that its transaction takes nothing more: so it is (T6)."""
+
+        def check() -> None:
+            if not self.decided.is_over(handle):
+                newest = self.decided.state.transactions.get(handle.transactional_id)
+                raise Broken(ANSWERED, f"{handle} is refused, and it is open: {newest}; {error!r}")
+
+        self.when_known(check)
+
+    def read(self, target: TopicPartition, committed_only: bool, broker: Broker, result: FetchResult) -> None:
+        """A fetch shows the committed log up to its end, with gaps where transactions were aborted (T4)."""
+        log, where = self.log_of((target.topic, target.partition)), f"broker {broker.node_id} {target}"
+        self.look()
+        stable: int = result.last_stable_offset
+        if stable > log.last_stable_offset:
+            self._cluster.violated(STABLE, f"{where}: {stable}, at most {log.last_stable_offset}")
+        end = stable if committed_only else result.high_watermark
+        following: int = result.offset
+        for number, batch in enumerate(split_batches(result.data)):
+            header = batch.header
+            begins, following_batch = header.base_offset, header.last_offset + 1
+            if begins != following and not (number == 0 and begins < following < following_batch):
+                self._cluster.violated(VISIBLE, f"{where}: {header} where {following} comes next")
+            following = following_batch
+            problem = _shown(log, committed_only, batch.header.is_gap, begins, header.last_offset, header.crc)
+            if problem is not None:
+                self._cluster.violated(VISIBLE, f"{where}: {problem}")
+        is_beyond = following > max(end, result.offset)  # it may have read further at another leader
+        if result.next_offset != following or is_beyond or result.end != end:
+            detail = f"{result.next_offset} comes next, {following} is shown, {result.end} is the end: {end}"
+            self._cluster.violated(VISIBLE, f"{where}: {detail} of {log.end}")
+
+    # Whether everything is known.
+
+    def look(self) -> None:
+        """Take in what every broker knows to be committed."""
+        for machine in self._cluster.machines:
+            self._cluster.checker.stepped(machine)
+
+    def when_known(self, check: Callable[[], None]) -> None:
+        """Check once all that is committed by now is known."""
+        if self.is_behind():
+            self.waiting.append(check)
+        else:
+            self._checked(check)
+
+    def is_behind(self) -> bool:
+        """Whether some broker knows more to be committed than any log shows."""
+        groups = [one.broker.host.groups for one in self._cluster.machines if one.broker is not None]
+        for record in self.records.values():
+            end = record.committed[-1].last if record.committed else -1
+            for by_id in groups:
+                group = by_id.get(record.group_id)
+                if group is not None and group.commit_index > end:
+                    return True
+        return False
+
+    def _checked(self, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except Broken as broken:
+            self._cluster.violated(broken.invariant, broken.detail)
+
+
+def _shown(
+    log: PartitionLog, committed_only: bool, is_gap: bool, base: int, last: int, checksum: int
+) -> str | None:
+    """What is wrong with one batch that a reader gets."""
+    known = log.by_base.get(base)
+    if known is None or known.entry.last != last:
+        return f"{base} to {last} is shown, committed there is {known and known.entry}"
+    outcome = log.outcome_at(base)
+    if is_gap:
+        is_right = committed_only and outcome is False
+        return None if is_right else f"a gap at {base}, where {known.header} has outcome {outcome}"
+    if checksum != known.entry.checksum:
+        return f"{base} to {last} has another checksum than {known.entry}"
+    if committed_only and outcome is not True:
+        return f"{known.header} is shown, and its transaction has outcome {outcome}"
+    return None

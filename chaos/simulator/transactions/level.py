@@ -1,0 +1,122 @@
+"""The transactions of a run: their clients, and when they are checked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Final, Protocol
+
+from chaos.simulator.clients import TIMEOUT_MS, Client
+from chaos.simulator.faults import Faults
+from chaos.simulator.machine import Machine
+from chaos.simulator.simulated_cluster import SimulatedCluster
+from chaos.simulator.transactions.clients import Story
+from chaos.simulator.transactions.ending import Ending
+from chaos.simulator.transactions.judge import Judge
+from chaos.simulator.transactions.odds import TransactionOdds
+from chaos.simulator.transactions.producers import PlainProducer, TransactionalProducer
+from chaos.simulator.transactions.readers import TransactionReader
+from chaos.simulator.transactions.sinks import KEY, Operator, Sink
+from raftlog.errors import RaftlogError
+from raftlog.records.control import Marker
+from raftlog.types import GroupId, TopicPartition
+from transactions.batches import KEY_END, partition_of
+from transactions.records import TOPIC, Handle, Participant
+
+MARKER_S: Final = 0.02  # after the decision
+LATE_MARKER_ODDS: Final = 0.5  # of ``TransactionOdds.late``
+
+
+class _Runs(Protocol):
+    def run(self) -> Coroutine[object, None, None]:
+        """Until the run no longer produces."""
+
+
+class TransactionsLevel:
+    """See the package."""
+
+    def __init__(self, cluster: SimulatedCluster, odds: TransactionOdds, faults: Faults) -> None:
+        self._cluster = cluster
+        self._odds = odds
+        self._faults = faults
+        self._rng = cluster.rng("late markers")
+        self._client = Client(cluster, "of late markers")
+        self.judge = Judge(cluster)
+        self.judge.on_decided = self._is_decided
+        self.judge.on_marked = self._is_marked
+        self.story = Story.begin(odds, self.judge)
+        self.ending = Ending(cluster, self.story)
+
+    def committed(self, machine: Machine, group_id: GroupId) -> None:
+        """The commit index of a group has changed."""
+        self.judge.committed(machine, group_id)
+
+    def clients(self) -> list[_Runs]:
+        """Those that run during the faults."""
+        cluster, odds, story = self._cluster, self._odds, self.story
+        ids = [f"id-{number}" for number in range(odds.ids)]
+        tasks = [f"{KEY}{KEY_END}{number}" for number in range(odds.sink_tasks)]
+        clients: list[_Runs] = [
+            TransactionalProducer(cluster, f"{name} {number}", name, story, prepares=name in tasks)
+            for name in (*ids, *tasks)
+            for number in range(odds.incarnations)
+        ]
+        clients += [PlainProducer(cluster, "plain", story), Operator(cluster, story, [*ids, *tasks])]
+        clients += [Sink(cluster, story)] if tasks else []
+        for number, target in enumerate(story.targets):
+            clients.append(TransactionReader(cluster, f"t{number}", story, target, committed=True))
+        clients.append(TransactionReader(cluster, "u0", story, story.targets[0], committed=False))
+        return clients
+
+    async def settled(self) -> None:
+        """After the last client: late requests are over, and nothing is open."""
+        while self.story.requests:
+            await asyncio.wait(self.story.requests)
+        await self.ending.settled()
+        await self.ending.works()
+
+    # Moments for faults.
+
+    def _is_decided(self, handle: Handle, machine: Machine) -> None:
+        targets = self.judge.decided.partitions.get(handle, ())
+        leaders = [leader for target in targets if (leader := self._leader(target)) is not None]
+        self._faults.decided(machine, leaders)
+        for target in targets:
+            self._perhaps_mark_again(handle, target, MARKER_S)
+
+    def _is_marked(self, handle: Handle, target: Participant) -> None:
+        numbers = handle.producer_id, handle.epoch
+        targets = self.judge.decided.partitions.get(handle, ())
+        coordinator = self._leader((TOPIC, partition_of(handle.transactional_id, self._odds.coordinators)))
+        if coordinator is not None and any(
+            numbers not in self.judge.log_of(each).outcomes for each in targets
+        ):
+            self._faults.marked(coordinator)
+        self._perhaps_mark_again(handle, target, self._odds.late_s)
+
+    def _leader(self, target: Participant) -> Machine | None:
+        record = self.judge.records.get(target)
+        if record is None:
+            return None
+        for machine in self._cluster.machines:
+            group = None if machine.broker is None else machine.broker.host.groups.get(record.group_id)
+            if group is not None and group.is_leader:
+                return machine
+        return None
+
+    def _perhaps_mark_again(self, handle: Handle, target: Participant, mean_s: float) -> None:
+        if not self._cluster.is_healed and self._rng.random() < LATE_MARKER_ODDS * self._odds.late:
+            is_commit = self.judge.decided.outcomes[handle]
+            self.story.start(self._mark_again(handle, target, is_commit, mean_s))
+
+    async def _mark_again(self, handle: Handle, target: Participant, is_commit: bool, mean_s: float) -> None:
+        """A marker arrives more than once, as from a former coordinator: one is written (T3)."""
+        await asyncio.sleep(self._rng.expovariate(1.0) * mean_s)
+        marker = Marker(handle.producer_id, handle.epoch, is_commit, 0, 0)
+        try:
+            await self._client.ask(
+                self._client.machine(),
+                lambda broker: broker.gateway.mark(TopicPartition(*target), marker, timeout_ms=TIMEOUT_MS),
+            )
+        except RaftlogError:
+            return

@@ -1,0 +1,93 @@
+"""The random parameters of one run's transactions."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final, Self
+
+from groups.records import TOPIC as OFFSETS
+from transactions.records import TOPIC
+
+LEDGER: Final = "ledger"
+JOURNAL: Final = "journal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionOdds:
+    """Probabilities are per transaction or per request; times are means, unless they are limits."""
+
+    ledger_partitions: int  # of one topic; the other has one
+    coordinators: int  # partitions of ``__transactions``
+    is_compacted: bool  # ``__transactions``, in the run
+    ids: int
+    incarnations: int  # of each id at the same time
+    sink_tasks: int
+    batches_max: int  # of a transaction
+    think_s: float
+    timeout_ms: int
+    prepared_ms: int
+    aborts: float
+    late: float  # requests that arrive once more, later
+    late_s: float
+    old_ends: float  # before a batch: the end of an earlier transaction arrives once more
+    forgets: float  # an incarnation opens its id again
+    stalls: float  # a producer stops in the midst of a transaction
+    unsequenced: float  # batches
+    offsets: float  # a group commits an offset, in place of a batch
+    operator_s: float  # between two aborts of an operator
+
+    @classmethod
+    def calm(cls) -> Self:
+        """Nothing happens by itself."""
+        return cls(
+            ledger_partitions=1,
+            coordinators=1,
+            is_compacted=False,
+            ids=0,
+            incarnations=0,
+            sink_tasks=0,
+            batches_max=1,
+            think_s=0.0,
+            timeout_ms=500,
+            prepared_ms=500,
+            aborts=0.0,
+            late=0.0,
+            late_s=0.0,
+            old_ends=0.0,
+            forgets=0.0,
+            stalls=0.0,
+            unsequenced=0.0,
+            offsets=0.0,
+            operator_s=0.0,
+        )
+
+    @property
+    def topics(self) -> tuple[tuple[str, int], ...]:
+        """Those of the run, each with its number of partitions."""
+        return (TOPIC, self.coordinators), (OFFSETS, 1), (LEDGER, self.ledger_partitions), (JOURNAL, 1)
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        """For one seed."""
+        return cls(
+            ledger_partitions=rng.choice((1, 1, 2)),
+            coordinators=rng.choice((1, 1, 2)),
+            is_compacted=rng.random() < 0.4,
+            ids=rng.choice((1, 2, 4)),
+            incarnations=rng.choice((1, 1, 1, 2)),
+            sink_tasks=rng.choice((0, 0, 2)),
+            batches_max=rng.choice((2, 4, 6)),
+            think_s=rng.choice((0.01, 0.03, 0.1)),
+            timeout_ms=rng.choice((500, 1_500, 4_000)),
+            prepared_ms=rng.choice((1_500, 4_000)),
+            aborts=rng.choice((0.1, 0.3, 0.5)),
+            late=rng.choice((0.0, 0.1, 0.4)),
+            late_s=rng.choice((0.1, 0.5, 2.0)),
+            old_ends=rng.choice((0.0, 0.1, 0.3)),
+            forgets=rng.choice((0.0, 0.1, 0.3)),
+            stalls=rng.choice((0.0, 0.02, 0.1)),
+            unsequenced=rng.choice((0.0, 0.0, 0.3)),
+            offsets=rng.choice((0.0, 0.2, 0.5)),
+            operator_s=rng.choice((2.0, 5.0, 30.0)),
+        )

@@ -1,0 +1,120 @@
+"""The checks of transactions over whole brokers see what they must see: controls, and planted bugs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from chaos.simulator.levels import BROKERS_TRANSACTIONS, Seed
+from chaos.simulator.log_view import Entry
+from chaos.simulator.originals import Original
+from chaos.simulator.result import Broken
+from chaos.simulator.transactions.decided import ONE_OUTCOME, WHOLE, Decided, Row
+from chaos.simulator.transactions.partition_log import FENCED, Aborted, PartitionLog
+from raftlog.records.batch import Codec, split_batches
+from raftlog.records.builder import Record, build_batch, with_producer
+from raftlog.records.control import Marker, marker_batch
+from tests.helpers.planted_bugs import planted
+from tests.simulation.mutants.transaction_seeds import SEEDS, SEEN_BY_SEEDS
+from tests.simulation.mutants.transactions import TRANSACTIONS
+from transactions.records import Handle, Sink, SinkKey, State, Transaction, TransactionKey
+
+ORDERS = ("orders", 0)
+
+
+def batch(base: int, producer_id: int, epoch: int) -> Original:
+    """One record of a transaction, or of none."""
+    data = build_batch([Record(value=b"a")], codec=Codec.NONE, timestamp_ms=0)
+    if producer_id >= 0:
+        data = with_producer(data, producer_id, epoch, -1, in_transaction=True)
+    (found,) = split_batches(data)
+    return Original(Entry(base, base, 1, 0), 0, found.header._replace(base_offset=base), ())
+
+
+def marker(base: int, producer_id: int, epoch: int, *, is_commit: bool, log_start: int = 0) -> Original:
+    """The end of a transaction."""
+    end = Marker(producer_id, epoch, is_commit, 1, log_start)
+    header = marker_batch(end, timestamp_ms=0).header._replace(base_offset=base)
+    return Original(Entry(base, base, 1, 0), 0, header, (), end)
+
+
+def log_of(*batches: Original) -> PartitionLog:
+    """A partition with these batches."""
+    log = PartitionLog("orders/0")
+    for one in batches:
+        log.take(one)
+    return log
+
+
+def test_a_partition_is_stable_up_to_its_oldest_open_transaction() -> None:
+    log = log_of(batch(0, -1, -1), batch(1, 7, 0), batch(2, 8, 0), marker(3, 7, 0, is_commit=True))
+    assert [log.stable[applied] for applied in range(4)] == [1, 1, 1, 2]
+    assert [log.outcome_at(base) for base in range(4)] == [True, True, None, True]
+
+
+def test_aborted_ranges_are_forgotten_below_the_log_start_of_a_marker() -> None:
+    log = log_of(
+        batch(0, 7, 0),
+        marker(1, 7, 0, is_commit=False),
+        batch(2, 7, 1),
+        marker(3, 7, 1, is_commit=False, log_start=2),
+    )
+    assert log.aborted_at(2) == [Aborted(7, 0, 1)]
+    assert log.aborted_at(3) == [Aborted(7, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "late", [batch(2, 7, 0), marker(2, 7, 0, is_commit=True), marker(2, 7, 0, is_commit=False)]
+)
+def test_nothing_of_a_transaction_follows_its_marker(late: Original) -> None:
+    with pytest.raises(Broken, match=FENCED):
+        log_of(batch(0, 7, 0), marker(1, 7, 0, is_commit=True), late)
+
+
+def test_a_producer_has_one_transaction_open_in_a_partition() -> None:
+    with pytest.raises(Broken, match=FENCED):
+        log_of(batch(0, 7, 0), batch(1, 7, 1))
+
+
+def row(epoch: int, state: State, **more: object) -> Row:
+    """What the coordinator stores of the id ``copy``."""
+    value = Transaction(producer_id=7, epoch=epoch, state=state, **more)  # type: ignore[arg-type]
+    return TransactionKey("sink~1"), value
+
+
+@pytest.mark.parametrize(
+    ("rows", "invariant"),
+    [
+        ([row(0, State.PREPARE_COMMIT), row(0, State.PREPARE_ABORT)], ONE_OUTCOME),
+        ([row(0, State.PREPARE_ABORT), row(0, State.ONGOING)], ONE_OUTCOME),
+        ([row(0, State.ONGOING), row(1, State.ONGOING)], ONE_OUTCOME),
+        ([row(1, State.EMPTY), row(0, State.EMPTY)], ONE_OUTCOME),
+        ([row(0, State.ONGOING, partitions=(ORDERS,)), row(0, State.PREPARE_ABORT)], ONE_OUTCOME),
+        ([row(0, State.PREPARED), row(0, State.PREPARE_COMMIT)], WHOLE),
+    ],
+)
+def test_records_of_a_transaction_that_must_not_follow_one_another(
+    rows: Sequence[Row], invariant: str
+) -> None:
+    *before, last = rows
+    decided = Decided(lambda handle, is_commit: None, lambda handle: None)
+    for one in before:
+        decided.take([one])
+    with pytest.raises(Broken, match=invariant):
+        decided.take([last])
+
+
+def test_a_batch_of_a_sink_decides_all_of_its_transactions() -> None:
+    decided = Decided(lambda handle, is_commit: None, lambda handle: None)
+    decided.take([row(0, State.PREPARED)])
+    handles = (Handle("sink~1", 7, 0), Handle("sink~2", 8, 0))
+    with pytest.raises(Broken, match=WHOLE):
+        decided.take([row(0, State.PREPARE_COMMIT), (SinkKey("sink"), Sink(sequence=1, handles=handles))])
+
+
+@pytest.mark.parametrize("name", SEEN_BY_SEEDS)
+def test_a_bug_that_its_own_test_sees_is_seen_by_a_seed_too(name: str) -> None:
+    seeds = [Seed(BROKERS_TRANSACTIONS, number) for number in range(SEEDS)]
+    with planted(next(mutant for mutant in TRANSACTIONS if mutant.name == name)):
+        assert any(seed.run(stops_at_violation=True).violations for seed in seeds)
