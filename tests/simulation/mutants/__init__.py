@@ -63,9 +63,6 @@ MUTANTS = (
     *TRANSACTION_OFFSETS,
     *TRANSACTION_CLIENT,
     *TRANSACTION_COMPACTION,
-<<<<<<< HEAD
     *ONE_SHOT,
-=======
     *TRANSACTION_SEEDS,
->>>>>>> 77ce871 (tests: planted bugs in transactions that seeds of whole brokers see)
 )

@@ -271,7 +271,7 @@ SENDING = (
     Mutant(
         "flush does not make batches due",
         "raftlog.client.producer:AsyncProducer.flush",
-        "self._buffer.make_due(sender.queue)",
+        "self._pump_all()",
         "pass",
         equivalent="it only takes as long as the linger",
     ),
