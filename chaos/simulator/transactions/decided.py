@@ -16,6 +16,7 @@ from transactions.records import (
     Key,
     Participant,
     Sink,
+    SinkKey,
     State,
     Transaction,
     TransactionKey,
@@ -57,7 +58,7 @@ class Decided:
                 self._move(key.transactional_id, value, together, decided)
             self.state.put(key, value)
         for key, value in rows:
-            if isinstance(value, Sink) and not isinstance(key, TransactionKey):
+            if isinstance(key, SinkKey) and isinstance(value, Sink):
                 if not set(value.handles) <= decided:
                     raise Broken(WHOLE, f"{value.sequence} of {key.key}: {value.handles}, not {decided}")
                 known = self._batches.setdefault((key.key, value.sequence), value.handles)
