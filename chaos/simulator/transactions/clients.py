@@ -179,7 +179,7 @@ class TransactionClient(Client):
                 self.judge.ended(handle, False, self.written(handle))
 
     def _check_after(self, after: Handle, reply: Opened) -> None:
-        """Nobody has opened the id since that transaction, whose successor is skipped (T6)."""
+        """No process has opened the id since that transaction, whose successor is skipped (T6)."""
         if reply.producer_id == after.producer_id and reply.epoch > after.epoch + 2:
             self.cluster.violated(ANSWERED, f"{after} is continued as {reply}, and others came between")
 

@@ -160,7 +160,7 @@ class Judge:
             self._checked(check)
 
     def _is_decided(self, handle: Handle, is_commit: bool) -> None:
-        """Somebody has asked for it, or its time is up (T1)."""
+        """A request has asked for it, or its time is up (T1)."""
         self._newly_decided.append(handle)
         asked, now = self.asked, self._cluster.loop.now
         if is_commit:
