@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from partitions.replica.transaction_table import OpenTransaction, TransactionTable
 from raftlog.clock import Clock
-from raftlog.errors import InvalidRequest
+from raftlog.errors import InvalidRequest, RecordTooLarge
 from raftlog.records.batch import BatchHeader
 from raftlog.types import TopicPartition
+from raftlog.wire.limits import TRANSACTION_BYTES_MAX
 
 
 class TransactionName(NamedTuple):
@@ -56,9 +57,10 @@ class HeldBack:
 class Participant:
     """What one leader knows of transactions beyond the tables. All on the event loop's thread."""
 
-    def __init__(self, table: TransactionTable) -> None:
+    def __init__(self, table: TransactionTable, bytes_max: int = TRANSACTION_BYTES_MAX) -> None:
         self._table = table
-        self._joined: set[TransactionName] = set()
+        self._bytes_max = bytes_max
+        self._joined: dict[TransactionName, int] = {}  # and the bytes that this leader has taken of it
         self._asking: set[TransactionName] = set()  # without a marker since the question
 
     def clear(self) -> None:
@@ -68,7 +70,7 @@ class Participant:
 
     def ended(self, transaction: TransactionName) -> None:
         """Its marker is written: a late batch is not taken for one that has joined."""
-        self._joined.discard(transaction)
+        self._joined.pop(transaction, None)
         self._asking.discard(transaction)
 
     def transaction_of(
@@ -95,15 +97,27 @@ class Participant:
         transaction: TransactionName,
         target: TopicPartition,
         timeout_ms: int,
+        size_bytes: int,
     ) -> None:
-        """Return once this partition takes part. Raises what the coordinator refuses."""
+        """Return once this partition takes part and has room for so many more bytes of the transaction.
+
+        Raises what the coordinator refuses, and ``RecordTooLarge``. Repeated batches count again, and the
+        next leader counts from zero: the bound keeps a transaction from filling a disk, no more.
+        """
+        if self._joined.get(transaction, 0) + size_bytes > self._bytes_max:
+            raise RecordTooLarge(
+                f"the transaction has more than {self._bytes_max} bytes in {target}: commit it, and write "
+                "the rest in another",
+                limit_bytes=self._bytes_max,
+            )
+        if transaction not in self._joined:
+            self._asking.add(transaction)
+            await ask(transactional_id, transaction, target, timeout_ms)
+            if transaction in self._asking:
+                self._asking.discard(transaction)
+                self._joined[transaction] = 0
         if transaction in self._joined:
-            return
-        self._asking.add(transaction)
-        await ask(transactional_id, transaction, target, timeout_ms)
-        if transaction in self._asking:
-            self._asking.discard(transaction)
-            self._joined.add(transaction)
+            self._joined[transaction] += size_bytes
 
     def _check_plain(self, header: BatchHeader) -> None:
         if header.has_producer and (

@@ -42,7 +42,7 @@ from raftlog.errors import (
 )
 from raftlog.node.group.pending_requests import Proposal
 from raftlog.node.group.raft_group import RaftGroup
-from raftlog.records.batch import Batch, BatchHeader
+from raftlog.records.batch import Batch
 from raftlog.records.control import Marker, marker_batch
 from raftlog.types import Index, NodeId, Offset, Term, TopicPartition
 
@@ -200,7 +200,7 @@ class PartitionReplica:
         if transactional_id is not None or any(batch.header.producer_id >= 0 for batch in batches):
             await self._serving.ready(deadline)
             await self._admit(batches, deadline)
-            await self._join([batch.header for batch in batches], transactional_id, deadline)
+            await self._join(batches, transactional_id, deadline)
         try:
             placed = self._place(batches)
         except OutOfOrderSequence:
@@ -311,10 +311,9 @@ class PartitionReplica:
             await self._admission.admit(unknown, left_s * 1000)
             await self._serving.ready(deadline)  # another term may have begun meanwhile
 
-    async def _join(
-        self, headers: Sequence[BatchHeader], transactional_id: str | None, deadline: float
-    ) -> None:
+    async def _join(self, batches: Sequence[Batch], transactional_id: str | None, deadline: float) -> None:
         """Let the transaction of these batches join, if they have one and it has not."""
+        headers = [batch.header for batch in batches]
         transaction = self._participant.transaction_of(headers, transactional_id)
         if transaction is None:
             return
@@ -322,8 +321,9 @@ class PartitionReplica:
         if self._join_transaction is None:
             raise InvalidRequest("this broker has no transactions", field="transactional_id")
         left_ms = max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))
+        size_bytes = sum(len(batch.data) for batch in batches)
         await self._participant.join(
-            self._join_transaction, transactional_id, transaction, self.target, left_ms
+            self._join_transaction, transactional_id, transaction, self.target, left_ms, size_bytes
         )
         await self._serving.ready(deadline)  # another term may have begun meanwhile
 

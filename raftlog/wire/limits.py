@@ -13,6 +13,7 @@ PRODUCER_BATCHES_MAX: Final = 5  # in flight of one producer to one partition; a
 BROKER_ID_MAX: Final = (1 << 31) - 1
 RECORDS_MAX: Final = 10_000  # of one JSON request or response
 TRANSACTION_MS_MAX: Final = 900_000  # the longest time-out of a transaction that is not prepared
+TRANSACTION_BYTES_MAX: Final = 1 << 30  # of one transaction in one partition, whose readers wait for it
 KEYED_RECORDS_MAX: Final = 1_000  # of one request with an idempotency key, whose answer is kept
 KEY_CHARACTERS_MAX: Final = 255  # of an idempotency key
 TAG_CHARACTERS_MAX: Final = 255

@@ -1,4 +1,4 @@
-"""Bugs in the compaction of transactions, their metrics, lost markers, and where a new reader begins."""
+"""Bugs in the compaction and size of transactions, metrics, lost markers, and where a new reader begins."""
 
 from __future__ import annotations
 
@@ -129,6 +129,13 @@ TRANSACTION_COMPACTION = (
         "partitions.replica.participant:HeldBack.note",
         "if oldest != self._oldest:",
         "if (oldest is None) != (self._oldest is None):",
+        script=_PARTICIPANT,
+    ),
+    Mutant(
+        "the bytes of a transaction are not added up",
+        "partitions.replica.participant:Participant.join",
+        "self._joined[transaction] += size_bytes",
+        "self._joined[transaction] = size_bytes",
         script=_PARTICIPANT,
     ),
     Mutant(

@@ -9,6 +9,7 @@ import pytest
 
 from partitions.replica.participant import HeldBack, Participant, TransactionName
 from partitions.replica.transaction_table import OpenTransaction, TransactionTable
+from raftlog.errors import RecordTooLarge
 from raftlog.types import TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.manual_wall_clock import ManualWallClock
@@ -31,10 +32,10 @@ class Asked:
         await self.answers[-1]
 
 
-async def joined(participant: Participant, asked: Asked) -> bool:
+async def joined(participant: Participant, asked: Asked, size_bytes: int = 1) -> bool:
     """Let the transaction join; whether the coordinator was asked, which agrees."""
     before = len(asked.answers)
-    task = asyncio.create_task(participant.join(asked, "copy-1", TRANSACTION, ORDERS, 1_000))
+    task = asyncio.create_task(participant.join(asked, "copy-1", TRANSACTION, ORDERS, 1_000, size_bytes))
     await asyncio.sleep(0)
     for answer in asked.answers[before:]:
         answer.set_result(None)
@@ -67,12 +68,26 @@ async def test_an_answer_that_comes_after_the_marker_is_of_no_use(
 ) -> None:
     # requirement: D3
     participant, asked = Participant(TransactionTable()), Asked()
-    task = asyncio.create_task(participant.join(asked, "copy-1", TRANSACTION, ORDERS, 1_000))
+    task = asyncio.create_task(participant.join(asked, "copy-1", TRANSACTION, ORDERS, 1_000, 1))
     await asyncio.sleep(0)
     meanwhile(participant)
     asked.answers[0].set_result(None)
     await task
     assert await joined(participant, asked)
+
+
+@in_virtual_time
+async def test_the_bytes_of_a_transaction_are_bounded() -> None:
+    # requirement: D3
+    participant, asked = Participant(TransactionTable(), bytes_max=10), Asked()
+    assert await joined(participant, asked, 6)
+    with pytest.raises(RecordTooLarge, match="more than 10 bytes in orders/0: commit it"):
+        await joined(participant, asked, 5)
+    assert not await joined(participant, asked, 4), "a smaller batch has room"
+    with pytest.raises(RecordTooLarge):
+        await joined(participant, asked, 1)
+    participant.ended(TRANSACTION)
+    assert await joined(participant, asked, 10)
 
 
 def test_readers_wait_for_each_oldest_transaction_from_its_first_batch_on() -> None:
