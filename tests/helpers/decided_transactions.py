@@ -1,0 +1,75 @@
+"""A coordinator of transactions whose records are committed at once, in time that the test moves."""
+
+from __future__ import annotations
+
+from raftlog.errors import RaftlogError
+from raftlog.hosting.decisions import Answer, Write
+from transactions.decisions import SWEEP_MS, Decisions
+from transactions.outputs import Mark, Output
+from transactions.records import Key
+from transactions.requests import Reply, Request
+from transactions.state import TransactionsState
+
+KEY_RETENTION_MS = 10 * SWEEP_MS
+ID_RETENTION_MS = 100 * SWEEP_MS
+
+
+class Coordinator:
+    """Decisions whose records are committed at once, and whose markers arrive when ``complete`` is called."""
+
+    def __init__(self, state: TransactionsState | None = None, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
+        self.committed = state or TransactionsState()
+        self.marks: list[Mark] = []
+        self.replies: dict[int, Reply | RaftlogError] = {}
+        self.written: list[set[type[Key]]] = []  # the kinds of rows of each batch
+        self._decisions = Decisions(
+            self.committed,
+            now_ms=now_ms,
+            wall_ms=now_ms,
+            id_retention_ms=ID_RETENTION_MS,
+            key_retention_ms=KEY_RETENTION_MS,
+        )
+        self._ids = 0
+        self._take(self._decisions.take())
+
+    def ask(self, request: Request) -> Reply | RaftlogError | None:
+        """The reply, or None while it waits; then ``replies`` has it later."""
+        self._ids += 1
+        self._decisions.receive(self._ids, request, self.now_ms, self.now_ms)
+        self._take(self._decisions.take())
+        return self.replies.get(self._ids)
+
+    def complete(self) -> Reply | RaftlogError | None:
+        """All markers have arrived; the reply to the newest request."""
+        marks, self.marks = self.marks, []
+        for mark in marks:
+            self._decisions.completed(mark.transaction, self.now_ms, self.now_ms)
+        self._take(self._decisions.take())
+        return self.replies.get(self._ids)
+
+    def advance(self, time_ms: int) -> None:
+        """Time passes, in steps that are short enough for each sweep."""
+        ends_at = self.now_ms + time_ms
+        while self.now_ms < ends_at:
+            self.now_ms = min(ends_at, self.now_ms + SWEEP_MS)
+            self._decisions.tick(self.now_ms, self.now_ms)
+            self._take(self._decisions.take())
+
+    def next_leader(self) -> Coordinator:
+        """One that begins with what is committed."""
+        state = TransactionsState()
+        state.restore(self.committed.snapshot())
+        return Coordinator(state, self.now_ms)
+
+    def _take(self, outputs: list[Output]) -> None:
+        for wanted in outputs:
+            match wanted:
+                case Write(rows):
+                    self.written.append({type(key) for key, _ in rows})
+                    for row in rows:
+                        self.committed.put(*row)
+                case Answer(request_id, reply):
+                    self.replies[request_id] = reply
+                case Mark():
+                    self.marks.append(wanted)

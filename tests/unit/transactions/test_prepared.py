@@ -1,0 +1,94 @@
+"""Prepared transactions that are committed twice, too late, or in two batches; and very many ids."""
+
+from __future__ import annotations
+
+from raftlog.errors import Conflict, InvalidRequest, ProducerFenced, TransactionAborted
+from tests.helpers.decided_transactions import Coordinator
+from transactions.records import Handle, State
+from transactions.requests import (
+    AbortBatch,
+    CommitBatch,
+    Described,
+    Done,
+    Join,
+    Listed,
+    ListTransactions,
+    Open,
+    Opened,
+    Prepare,
+    ReadTransaction,
+)
+
+HOUR_MS = 3_600_000
+IDS = 10_000
+
+
+def opened(coordinator: Coordinator, name: str, producer_id: int = 7) -> Handle:
+    """A new transaction."""
+    reply = coordinator.ask(Open(transactional_id=name, timeout_ms=60_000, new_producer_id=producer_id))
+    assert isinstance(reply, Opened), reply
+    return Handle(name, reply.producer_id, reply.epoch)
+
+
+def prepared(coordinator: Coordinator, name: str, producer_id: int) -> Handle:
+    """A transaction with records, prepared for an hour."""
+    handle = opened(coordinator, name, producer_id)
+    assert coordinator.ask(Join(transaction=handle, partitions=(("orders", 0),))) == Done()
+    assert coordinator.ask(Prepare(transaction=handle, prepared_ms_max=HOUR_MS)) == Done()
+    return handle
+
+
+def committed(coordinator: Coordinator, sequence: int, *handles: Handle) -> object:
+    """The reply to a batch of these, once its markers have arrived."""
+    reply = coordinator.ask(CommitBatch(key="sink", sequence=sequence, handles=handles))
+    return coordinator.complete() if reply is None else reply
+
+
+# requirement: D3
+def test_a_handle_is_committed_once_however_often_its_batch_is_sent() -> None:
+    coordinator = Coordinator()
+    handle = prepared(coordinator, "sink~1", 7)
+    assert committed(coordinator, 1, handle) == Done()
+    decided = len(coordinator.written)
+    assert committed(coordinator.next_leader(), 1, handle) == Done()
+    assert committed(coordinator, 1, handle) == Done()
+    assert len(coordinator.written) == decided
+
+
+# requirement: D3
+def test_a_handle_belongs_to_one_batch() -> None:
+    coordinator = Coordinator()
+    first, second = prepared(coordinator, "sink~1", 7), prepared(coordinator, "sink~2", 8)
+    assert isinstance(committed(coordinator, 1, first, first), InvalidRequest)
+    assert committed(coordinator, 1, first) == Done()
+    assert isinstance(committed(coordinator, 2, first, second), ProducerFenced)
+    assert isinstance(committed(coordinator, 1, second), Conflict)
+    assert committed(coordinator, 2, second) == Done(), "a refused batch has decided nothing"
+
+
+# requirement: D3
+def test_a_handle_expires() -> None:
+    coordinator = Coordinator()
+    handle, other = prepared(coordinator, "sink~1", 7), prepared(coordinator, "sink~2", 8)
+    coordinator.advance(HOUR_MS - 1)
+    described = coordinator.ask(ReadTransaction(transactional_id="sink~1"))
+    assert isinstance(described, Described)
+    assert described.transaction.state is State.PREPARED
+    assert committed(coordinator, 1, other) == Done()
+    coordinator.advance(1)
+    coordinator.complete()
+    assert isinstance(committed(coordinator, 2, handle), TransactionAborted)
+    assert coordinator.ask(AbortBatch(key="sink", handles=(handle,))) == Done(), "it is aborted"
+
+
+def test_ten_thousand_ids_are_kept_through_a_snapshot() -> None:
+    coordinator = Coordinator()
+    handles = [opened(coordinator, f"copy-{number}", number) for number in range(IDS)]
+    assert coordinator.ask(Join(transaction=handles[17], partitions=(("orders", 0),))) == Done()
+    successor = coordinator.next_leader()
+    everything = successor.ask(ListTransactions(open_only=False))
+    still_open = successor.ask(ListTransactions(open_only=True))
+    assert isinstance(everything, Listed)
+    assert isinstance(still_open, Listed)
+    assert len(everything.transactions) == IDS
+    assert [*still_open.transactions] == ["copy-17"]
