@@ -91,7 +91,10 @@ class Crowd:
         self._running(number).send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """All members leave, and all processes end. Raises ``CrowdFailed``."""
+        """All members leave, and all processes end. Raises ``CrowdFailed``.
+
+        A process that has just been started may end by the signal itself: it has no members yet.
+        """
         running = [self._running(number) for number, process in enumerate(self._processes) if process]
         for process in running:
             process.terminate()
@@ -100,7 +103,7 @@ class Crowd:
                 status = process.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 raise CrowdFailed(f"process {number} did not end:\n{self._output(number)}") from None
-            if status != 0:
+            if status not in (0, -signal.SIGTERM):
                 raise CrowdFailed(f"process {number} ended with {status}:\n{self._output(number)}")
         self._processes = [None] * len(self._members)
 
