@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,7 +21,7 @@ from chaos.exactly_once.copies import (
 )
 from chaos.http_client import Client
 from raftlog.aio import Client as PythonClient
-from raftlog.errors import NotSent, RaftlogError
+from raftlog.errors import NotSent, RaftlogError, UnknownTransaction
 from raftlog.wire import groups as wire
 from raftlog.wire import media_types, paths
 from raftlog.wire.bodies import Message
@@ -40,7 +41,10 @@ def headers_of(transaction: str, records: int) -> Headers:
 
 @dataclass(slots=True)
 class HttpCopier:
-    """One poll and one ``:execute`` after the other. It keeps nothing: after any error it polls again."""
+    """One poll and one ``:execute`` after the other.
+
+    It keeps nothing. After an error it ends what it may have left open, and polls again.
+    """
 
     group: str
     name: str
@@ -48,11 +52,22 @@ class HttpCopier:
     errors: Counter[str] = field(default_factory=Counter)
     generation: int = -1
 
+    @property
+    def _transactional_id(self) -> str:
+        return f"{self.group}-{self.name}"
+
     async def run(self) -> None:
         """Copy until this is cancelled."""
+        may_be_open = False
         while True:
             try:
-                await self._copy(await self._poll())
+                if may_be_open:
+                    await self._abort()
+                    may_be_open = False
+                polled = await self._poll()
+                may_be_open = True
+                await self._copy(polled)
+                may_be_open = False
             except RaftlogError as error:
                 self.errors[type(error).__name__] += 1
                 if not isinstance(error, NotSent):
@@ -79,6 +94,12 @@ class HttpCopier:
         self.generation = polled.generation
         return polled
 
+    async def _abort(self) -> None:
+        """Nothing happens to a transaction that is committed."""
+        path = paths.of_transaction(paths.TRANSACTION_ABORT, self._transactional_id)
+        with contextlib.suppress(UnknownTransaction):
+            await self.client.call("POST", path, None, {}, answer_s=ANSWER_S)
+
     async def _copy(self, polled: wire.PolledBody) -> None:
         if not polled.records:
             return
@@ -87,9 +108,9 @@ class HttpCopier:
         for message in polled.records:
             following[message.partition] = message.offset + 1
         await self._ask(
-            paths.EXECUTE,
+            f"{paths.EXECUTE}?timeout={TIMEOUT_MS}ms",
             {
-                "transactional_id": f"{self.group}-{self.name}",
+                "transactional_id": self._transactional_id,
                 "records": [_output(number, message, sent) for number, message in enumerate(polled.records)],
                 "group_offsets": {
                     "group": self.group,

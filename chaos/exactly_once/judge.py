@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 from chaos.exactly_once.copies import Copy, Input
@@ -27,8 +27,8 @@ class Verdict:
         return not (self.lost or self.doubled or self.foreign or self.torn)
 
 
-def judged(copies: Iterable[Copy], ends: Mapping[int, int]) -> Verdict:
-    """``ends`` has the number of inputs of each partition of the source; their offsets begin at 0."""
+def judged(copies: Iterable[Copy], inputs: Set[Input]) -> Verdict:
+    """``inputs`` are the records of the source that were acknowledged to their producer."""
     outputs: Counter[Input] = Counter()
     visible: Counter[str] = Counter()
     complete: dict[str, int] = {}
@@ -36,7 +36,6 @@ def judged(copies: Iterable[Copy], ends: Mapping[int, int]) -> Verdict:
         outputs[copy.of] += 1
         visible[copy.transaction] += 1
         complete[copy.transaction] = copy.transaction_records
-    inputs = {Input(partition, offset) for partition, end in ends.items() for offset in range(end)}
     lost = inputs - outputs.keys()
     foreign = outputs.keys() - inputs
     doubled = [each for each, number in outputs.items() if number > 1]

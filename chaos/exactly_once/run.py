@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
@@ -23,12 +23,11 @@ import msgspec
 
 from chaos.cluster import Cluster
 from chaos.consumer_groups.crowd import Crowd, Settings
-from chaos.exactly_once.copies import GROUP, OUTPUTS, SOURCE
+from chaos.exactly_once.copies import GROUP, OUTPUTS, SOURCE, Input
 from chaos.exactly_once.judge import Verdict, judged
 from chaos.exactly_once.outputs import read_copies
 from raftlog import Client
 from raftlog.wire import headers, paths
-from raftlog.wire.bodies import OffsetBody
 from raftlog.wire.groups import GroupOffsetList
 from raftlog.wire.transactions import TransactionList
 
@@ -98,9 +97,17 @@ class _Killer:
 
 
 def copy_under_faults(
-    inputs: int, seed: int, directory: Path, *, pause_s: tuple[float, float] = (2.0, 10.0)
+    inputs: int,
+    seed: int,
+    directory: Path,
+    *,
+    pause_s: tuple[float, float] = (2.0, 10.0),
+    over_s: float = 0.0,
 ) -> Run:
-    """Copy so many records, with a kill after each pause. Raises ``CopyingFailed``, ``ClusterFailed``."""
+    """Copy so many records, with a kill after each pause. The records come over this time, or all at first.
+
+    Raises ``CopyingFailed``, ``ClusterFailed``.
+    """
     rng = random.Random(seed)
     began = time.monotonic()
     with Cluster(directory / "cluster") as cluster:
@@ -108,7 +115,6 @@ def copy_under_faults(
             client.topics.create(SOURCE, partitions=SOURCE_PARTITIONS, replication=3)
             for topic in OUTPUTS:
                 client.topics.create(topic, partitions=OUTPUT_PARTITIONS, replication=3)
-            _fill(client, inputs)
         settings = Settings(
             urls=cluster.urls,
             group=GROUP,
@@ -125,7 +131,8 @@ def copy_under_faults(
             thread = threading.Thread(target=killer.run, name="killer", daemon=True)
             thread.start()
             try:
-                _wait_until_copied(cluster, inputs, killer)
+                filled = _fill(cluster, inputs, over_s)
+                _wait_until_copied(cluster, filled, killer)
             finally:
                 killer.stopping.set()
                 thread.join()
@@ -136,7 +143,7 @@ def copy_under_faults(
         held_back = _until_zero(lambda: _held_back(cluster), QUIET_S)
         copies = read_copies(cluster.urls[0], OUTPUTS, OUTPUT_PARTITIONS)
         return Run(
-            verdict=judged(copies, _ends(cluster)),
+            verdict=judged(copies, filled),
             inputs=inputs,
             seconds=round(time.monotonic() - began, 1),
             kills=dict(killer.kills),
@@ -145,22 +152,38 @@ def copy_under_faults(
         )
 
 
-def _fill(client: Client, inputs: int) -> None:
-    with client.producer(SOURCE, preset="throughput") as producer:
+def _fill(cluster: Cluster, inputs: int, over_s: float) -> frozenset[Input]:
+    """The records that were acknowledged, which are all."""
+    began = time.monotonic()
+    sent = []
+    with (
+        Client(cluster.bootstrap) as client,
+        client.producer(SOURCE, preset="throughput", delivery_timeout="120s") as producer,
+    ):
         for number in range(inputs):
-            producer.send(str(number), partition=number % SOURCE_PARTITIONS)
+            sent.append(producer.send(str(number), partition=number % SOURCE_PARTITIONS))
+            if over_s:
+                time.sleep(max(0.0, began + over_s * number / inputs - time.monotonic()))
+    receipts = (each.result() for each in sent)
+    return frozenset(Input(receipt.partition, receipt.offset) for receipt in receipts)
 
 
-def _wait_until_copied(cluster: Cluster, inputs: int, killer: _Killer) -> None:
+def _wait_until_copied(cluster: Cluster, inputs: Set[Input], killer: _Killer) -> None:
     """The committed offsets say what is copied."""
+    ends: dict[int, int] = {}
+    for each in inputs:
+        ends[each.partition] = max(ends.get(each.partition, 0), each.offset + 1)
     copied, progressed_s = -1, time.monotonic()
-    while copied < inputs and killer.failure is None:
+    while copied < sum(ends.values()) and killer.failure is None:
         time.sleep(0.5)
-        newest = sum(_committed(cluster).values())
+        committed = _committed(cluster)
+        newest = sum(min(committed.get(partition, 0), end) for partition, end in ends.items())
         if newest > copied:
             copied, progressed_s = newest, time.monotonic()
         elif time.monotonic() > progressed_s + STALLED_S:
-            raise CopyingFailed(f"{copied} of {inputs} records are copied, and no more in {STALLED_S:g} s")
+            raise CopyingFailed(
+                f"the group has copied up to {committed} of {ends}, no more in {STALLED_S:g} s"
+            )
 
 
 def _committed(cluster: Cluster) -> dict[int, int]:
@@ -189,15 +212,6 @@ def _held_back(cluster: Cluster) -> int:
                 stable = answer.headers[headers.LAST_STABLE_OFFSET]
                 found += stable != answer.headers[headers.HIGH_WATERMARK]
     return found
-
-
-def _ends(cluster: Cluster) -> dict[int, int]:
-    """The number of inputs of each partition."""
-    url = cluster.urls[0]
-    return {
-        partition: _get(f"{url}{paths.partition_offsets(SOURCE, partition)}?at=latest", OffsetBody).offset
-        for partition in range(SOURCE_PARTITIONS)
-    }
 
 
 def _until_zero(count: Callable[[], int], within_s: float) -> int:

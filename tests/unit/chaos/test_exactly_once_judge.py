@@ -7,7 +7,7 @@ import pytest
 from chaos.exactly_once.copies import Copy, Input
 from chaos.exactly_once.judge import judged
 
-ENDS = {0: 2, 1: 1}
+INPUTS = {Input(0, 0), Input(0, 1), Input(1, 0)}
 RIGHT = (
     Copy(Input(0, 0), "a", 2),
     Copy(Input(0, 1), "a", 2),
@@ -17,7 +17,7 @@ RIGHT = (
 
 # requirement: D3
 def test_one_output_for_each_input_is_exactly_once() -> None:
-    verdict = judged(RIGHT, ENDS)
+    verdict = judged(RIGHT, INPUTS)
     assert verdict.is_exactly_once
     assert (verdict.transactions, verdict.records, verdict.examples) == (2, 3, ())
 
@@ -34,7 +34,7 @@ def test_one_output_for_each_input_is_exactly_once() -> None:
     ],
 )
 def test_what_is_wrong_is_counted(copies: tuple[Copy, ...], wrong: dict[str, int]) -> None:
-    verdict = judged(copies, ENDS)
+    verdict = judged(copies, INPUTS)
     found = {name: getattr(verdict, name) for name in ("lost", "doubled", "foreign", "torn")}
     assert {name: number for name, number in found.items() if number} == wrong
     assert not verdict.is_exactly_once
