@@ -9,26 +9,23 @@ from typing import TypeVar
 import msgspec
 
 from raftlog.errors import InvalidRequest
+from raftlog.wire.decoding import decoder_of
 
 T = TypeVar("T")
 
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>.*)`)?$", re.DOTALL)
 _FIELD = re.compile(r"^Object (?:contains unknown|missing required) field `(?P<name>.*)`$", re.DOTALL)
 _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[]+)")
-_JSON_DECODERS: dict[type, msgspec.json.Decoder[object]] = {}
 
 
 def decode_json(
     body: bytes | bytearray, kind: type[T], error: type[InvalidRequest] = InvalidRequest, prefix: str = ""
 ) -> T:
     """JSON as a struct. Raises ``error`` with a JSON pointer."""
-    decoder = _JSON_DECODERS.get(kind)
-    if decoder is None:
-        decoder = _JSON_DECODERS[kind] = msgspec.json.Decoder(kind)
     try:
         if not body.isascii():
             body.decode()  # the decoder does not validate raw values
-        decoded = decoder.decode(body)
+        decoded = decoder_of(kind).decode(body)
     except msgspec.ValidationError as wrong:
         pointer, what = _pointed(str(wrong))
         pointer = prefix + pointer

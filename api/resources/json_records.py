@@ -24,6 +24,7 @@ from raftlog.records.batch import HEADER_BYTES, Codec, batch_too_large
 from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.keys import encode_key, partition_for_key
 from raftlog.wire import bodies, media_types
+from raftlog.wire.decoding import decoder_of
 from raftlog.wire.headers import TAG_RECORD_HEADER
 from raftlog.wire.limits import TAG_CHARACTERS_MAX
 
@@ -49,6 +50,9 @@ _ANY_RECORD = _AnyRecord()
 
 class _AnyRecords(msgspec.Struct):
     records: list[_AnyRecord]
+
+
+decoder_of(_AnyRecords)  # before any thread decodes one
 
 
 class _Parts(msgspec.Struct, forbid_unknown_fields=True):

@@ -21,6 +21,7 @@ from raftlog.aio import Client as PythonClient
 from raftlog.errors import NotSent, RaftlogError, RebalanceInProgress, StaleGeneration, UnknownMember
 from raftlog.wire import groups as wire
 from raftlog.wire import media_types, paths
+from raftlog.wire.decoding import decoder_of
 
 SESSION_MS: Final = 4_000
 REBALANCE_MS: Final = 8_000
@@ -57,7 +58,7 @@ class _HttpMember:
         sent = {} if data is None else {"Content-Type": media_types.JSON}
         self.invoked_s = time.monotonic()
         _, found, _ = await self.client.call(method, path, data, sent, answer_s=ANSWER_S)
-        return msgspec.json.decode(found or b"null", type=kind)
+        return decoder_of(kind).decode(found or b"null")
 
     def path(self, template: str) -> str:
         """The path of this member."""

@@ -9,10 +9,9 @@ import urllib.request
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-import msgspec
-
 from chaos.consumer_groups.history import Owned, Recorder, SeenGeneration, SeenOffset
 from raftlog.wire import groups, paths
+from raftlog.wire.decoding import decoder_of
 
 PAUSE_S: Final = 0.1
 TIMEOUT_S: Final = 10
@@ -87,4 +86,4 @@ class Observer:
 
 def _get(url: str, body: type[Body]) -> Body:
     with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-        return msgspec.json.decode(answer.read(), type=body)
+        return decoder_of(body).decode(answer.read())

@@ -25,6 +25,7 @@ from raftlog.errors import NotSent, RaftlogError, UnknownTransaction
 from raftlog.wire import groups as wire
 from raftlog.wire import media_types, paths
 from raftlog.wire.bodies import Message
+from raftlog.wire.decoding import decoder_of
 
 SESSION_MS: Final = 4_000
 TIMEOUT_MS: Final = 5_000  # of a transaction
@@ -90,7 +91,7 @@ class HttpCopier:
             session_timeout=SESSION_MS,
         )
         path = paths.of_member(paths.GROUP_POLL, self.group, self.name)
-        polled = msgspec.json.decode(await self._ask(path, body), type=wire.PolledBody)
+        polled = decoder_of(wire.PolledBody).decode(await self._ask(path, body))
         self.generation = polled.generation
         return polled
 

@@ -28,6 +28,7 @@ from chaos.exactly_once.judge import Verdict, judged
 from chaos.exactly_once.outputs import read_copies
 from raftlog import Client
 from raftlog.wire import headers, paths
+from raftlog.wire.decoding import decoder_of
 from raftlog.wire.groups import GroupOffsetList
 from raftlog.wire.transactions import TransactionList
 
@@ -223,7 +224,7 @@ def _until_zero(count: Callable[[], int], within_s: float) -> int:
 
 def _get(url: str, kind: type[Body]) -> Body:
     with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-        return msgspec.json.decode(answer.read(), type=kind)
+        return decoder_of(kind).decode(answer.read())
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -33,6 +33,7 @@ from raftlog.errors import (
     Unknown,
 )
 from raftlog.wire import headers, media_types
+from raftlog.wire.decoding import decoder_of
 from raftlog.wire.problems import Problem, read_problem
 
 CONNECT_TIMEOUT_S = 2.0
@@ -55,7 +56,7 @@ class Reply:
     def read(self, kind: type[Body]) -> Body:
         """The body as a struct. Raises ``ConnectionLost`` when it is invalid: no broker wrote it."""
         try:
-            return msgspec.json.decode(self.body, type=kind)
+            return decoder_of(kind).decode(self.body)
         except msgspec.MsgspecError as error:
             raise ConnectionLost(f"the response cannot be read: {error}") from error
 
@@ -306,7 +307,7 @@ def _error_of(reply: Reply, method: str, url: str) -> RaftlogError:
 def _newer(error: RaftlogError, body: bytes) -> RaftlogError:
     """An error whose code this client does not know: takes ``problem`` and ``retryable`` from it."""
     try:
-        problem = msgspec.json.decode(body, type=Problem)
+        problem = decoder_of(Problem).decode(body)
     except msgspec.MsgspecError:
         return error
     kind = Unknown if problem.retryable else RaftlogError

@@ -1,0 +1,28 @@
+"""Decoders of JSON bodies, each made once, by one thread at a time.
+
+msgspec (0.22) describes a struct when it is first decoded, and shows other threads the description before it
+is complete: a thread that decodes the same struct meanwhile reads a null pointer, which ends the process. A
+client's threads do so when an application starts. So decoders of structs are made here, or when a module is
+imported.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+Body = TypeVar("Body")
+
+_MAKING: Final = threading.Lock()
+_made: Final[dict[type, msgspec.json.Decoder[Any]]] = {}
+
+
+def decoder_of(kind: type[Body]) -> msgspec.json.Decoder[Body]:
+    """The decoder of a kind of body. For any thread."""
+    found = _made.get(kind)
+    if found is None:
+        with _MAKING:
+            found = _made[kind] = msgspec.json.Decoder(kind)
+    return found
