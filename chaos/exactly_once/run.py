@@ -25,7 +25,7 @@ from chaos.cluster import Cluster
 from chaos.consumer_groups.crowd import Crowd, Settings
 from chaos.exactly_once.copies import GROUP, OUTPUTS, SOURCE, Input
 from chaos.exactly_once.judge import Verdict, judged
-from chaos.exactly_once.outputs import read_copies
+from chaos.exactly_once.outputs import TIMEOUT_S, read_copies
 from raftlog import Client
 from raftlog.wire import headers, paths
 from raftlog.wire.decoding import decoder_of
@@ -38,7 +38,6 @@ COPIERS: Final = (4, 4, 4)  # of each process
 LIFE_S: Final = 30.0  # of a copier, on average
 STALLED_S: Final = 120.0  # without any progress
 QUIET_S: Final = 60.0  # until no transaction is open
-TIMEOUT_S: Final = 30
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
