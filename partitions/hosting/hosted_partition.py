@@ -112,6 +112,7 @@ class HostedPartition:
             topic_config.number(config, "delete.retention.ms"),
             replica.last_stable_offset,
             machine.transactions.aborted,
+            state_has_records=machine.has_derived,
         )
 
     @property

@@ -57,6 +57,12 @@ def plan(request: NewTopic | MoveReplicas | Command, image: MetadataImage, limit
             return check_recovery(request, image)
         case AlterTopicConfig(name, changes, expected_version, topic_id):
             topic = find_topic(image, name, topic_id)
+            if topic.is_internal and "cleanup.policy" in changes:
+                raise InvalidRequest(
+                    f"topic {name!r} is the system's own, and its cleanup.policy stays compact: leave this "
+                    "setting out",
+                    field="config.cleanup.policy",
+                )
             fewest = min(len(partition.target_replicas) for partition in topic.partitions)
             checked = topic_config.check(changes, replication_factor=fewest)
             return AlterTopicConfig(name, checked, expected_version, topic_id)

@@ -30,6 +30,11 @@ class PartitionMachine:
         self.transactions = TransactionTable()
         self._derived = derived
 
+    @property
+    def has_derived(self) -> bool:
+        """Whether the state has what the records mean."""
+        return self._derived is not None
+
     def apply(self, entry: Batch) -> None:
         """Take in one committed batch."""
         self.producers.apply(entry.header)

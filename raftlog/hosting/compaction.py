@@ -136,12 +136,16 @@ class CompactionManager:
                 tombstones_end=known.tombstones_end,
                 aborted=rules.aborted(),
             )
-            if not await self._carry_out(known, work):
+            if not await self._carry_out(known, work, rules):
                 return
             known.clean_end, known.oldest_tombstone = work.clean_end, work.oldest_tombstone
 
-    async def _carry_out(self, known: _Compacted, work: Compactor) -> bool:
-        """One round; whether it came to its end. It is given up where retention or a snapshot was faster."""
+    async def _carry_out(self, known: _Compacted, work: Compactor, rules: CompactionRules) -> bool:
+        """One round; whether it came to its end. It is given up where retention or a snapshot was faster.
+
+        A state may have records that the log has no more. Where it has, the log is only clean once no older
+        state is left: a start from it, without the tombstones, would bring deleted records back.
+        """
         group, log = known.group, known.log
         removals = log.removals
         try:
@@ -154,6 +158,8 @@ class CompactionManager:
                 else:
                     self.counts.bytes_read += step
                     await asyncio.sleep(step / self.bytes_per_s if self.bytes_per_s else 0)
+            if step is None and rules.state_has_records:
+                await group.change_log(partial(log.superseded_states_change, work.clean_end))
         except LogCorrupt as error:
             if log.removals == removals and not log.is_changing and group.stopped is None:
                 group.stop(error)

@@ -18,7 +18,10 @@ from raftlog.types import NodeId
 
 
 class Clean(NamedTuple):
-    """The answer of one member: below ``end`` no record is superseded by another one below ``end``."""
+    """The answer of one member: below ``end`` no record is superseded by another one below ``end``.
+
+    That goes for its log, and for the states that the log may be applied from.
+    """
 
     opening: int  # another number each time that a log is opened
     end: int

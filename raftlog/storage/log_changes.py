@@ -210,6 +210,10 @@ class LogChanges(LogReads):
 
         return self._change(run, finish, is_long=False)
 
+    def superseded_states_change(self, end: Index) -> LogChange:
+        """Remove the states of entries below ``end``, so that the log is never applied from one of them."""
+        return LogChange(partial(self.states.remove_superseded, self.first_index, end))
+
     def removal_change(self) -> LogChange | None:
         """Remove files without readers. Files that a crash leaves are removed on opening."""
         segments, self._removable = self._removable, []

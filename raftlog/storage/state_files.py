@@ -135,6 +135,22 @@ class StateFiles:
                 self._standing.discard(older)
             self._due = {kept: due for kept, due in self._due.items() if kept >= base}
 
+    def remove_superseded(self, start: Index, end: Index) -> None:
+        """Remove the states below ``end``, but not the one at the log's ``start``. Durable when it returns.
+
+        Raises ``OSError``: some of them may be left.
+        """
+        checkpoint = f"{self._directory}/{CHECKPOINT_NAME}"
+        with self._lock:
+            self._due = {base: due for base, due in self._due.items() if base >= end}
+            for base in [known for known in self._standing if start < known < end]:
+                self._filesystem.remove(self._path(base))
+                self._standing.discard(base)
+        with contextlib.suppress(FileNotFoundError, LogCorrupt):  # a damaged checkpoint is never used
+            if _peek(self._filesystem, checkpoint).index + 1 < end:
+                self._filesystem.remove(checkpoint)
+        self._filesystem.sync_directory(self._directory)
+
     def _paths(self) -> Iterator[str]:
         yield f"{self._directory}/{CHECKPOINT_NAME}"
         for base in reversed(self.standing):

@@ -6,6 +6,7 @@ from tests.helpers.planted_bugs import Mutant
 
 _TWIN = "tests/properties/test_compaction.py"
 _UNIT = "tests/unit/storage/test_compaction.py"
+_STATES = "tests/unit/storage/test_snapshots.py"
 _SCENARIO = "tests/scenarios/partitions/test_compaction.py"
 _TOMBSTONES = "tests/unit/hosting/test_tombstones.py"
 _REPAIR = "tests/scenarios/repair/test_repair_of_compacted.py"
@@ -173,6 +174,48 @@ COMPACTION = (
         "in self._rows.values()",
         "in ()",
         script="tests/scenarios/node/test_node_stories.py",
+    ),
+    Mutant(
+        "a log counts as clean while older states stand",
+        "raftlog.hosting.compaction:CompactionManager._carry_out",
+        "if step is None and rules.state_has_records:",
+        "if False:",
+        script="tests/scenarios/partitions/test_superseded_states.py",
+    ),
+    Mutant(
+        "groups are compacted as if their state had no records",
+        "partitions.hosting.hosted_partition:HostedPartition.compaction",
+        "state_has_records=machine.has_derived",
+        "state_has_records=False",
+        script="tests/scenarios/partitions/test_superseded_states.py",
+    ),
+    Mutant(
+        "a superseded checkpoint stays",
+        "raftlog.storage.state_files:StateFiles.remove_superseded",
+        ".index + 1 < end:",
+        ".index + 1 < start:",
+        script=_STATES,
+    ),
+    Mutant(
+        "superseded states are removed in memory only",
+        "raftlog.storage.state_files:StateFiles.remove_superseded",
+        "self._filesystem.sync_directory(self._directory)",
+        "pass",
+        script=_STATES,
+    ),
+    Mutant(
+        "a superseded state is written after its removal",
+        "raftlog.storage.state_files:StateFiles.remove_superseded",
+        "if base >= end}",
+        "}",
+        script=_STATES,
+    ),
+    Mutant(
+        "the state that led to the log start counts as superseded",
+        "raftlog.storage.state_files:StateFiles.remove_superseded",
+        "if start < known < end]",
+        "if known < end]",
+        script=_STATES,
     ),
     Mutant(
         "a tombstone goes before its time",

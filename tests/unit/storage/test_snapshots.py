@@ -10,6 +10,7 @@ import pytest
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.storage.epochs import EPOCHS_NAME
+from raftlog.storage.log_storage import carry_out
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, Index, NodeId, Term
@@ -221,3 +222,37 @@ def test_a_damaged_state_is_not_taken_for_one_of_another_log() -> None:
     assert filesystem.exists(path), "it is reported"
     with pytest.raises(LogCorrupt):
         again.load_checkpoint()
+
+
+def test_superseded_states_are_gone_from_the_disk_and_those_that_count_stay() -> None:
+    filesystem = FakeFilesystem()
+    log = log_with(filesystem, 30)
+    for index in (5, 11, 17):
+        log.states.keep(at(index), b"at %d" % (index + 1))
+    sync(log)
+    log.save_checkpoint(Index(14), b"at 15")
+    carry_out(log.superseded_states_change(Index(24)))
+    filesystem.lose_power(random.Random(1))
+    filesystem.restart()
+    assert open_log(filesystem).load_checkpoint() is None
+    log = open_log(filesystem)
+    log.states.keep(at(20), b"at 21")  # not on the disk yet
+    log.states.keep(at(23), b"at 24")
+    carry_out(log.superseded_states_change(Index(24)))
+    log.states.flush()
+    assert log.states.standing == (24,)
+    log.save_checkpoint(Index(26), b"at 27")
+    carry_out(log.superseded_states_change(Index(24)))
+    assert log.states.standing == (24,)
+    assert open_log(filesystem).load_checkpoint() == (26, b"at 27")
+
+
+def test_the_state_at_the_log_start_is_never_superseded() -> None:
+    filesystem = FakeFilesystem()
+    log = log_with(filesystem, 30)
+    log.states.keep(at(11), b"at 12")
+    sync(log)
+    log.truncate_prefix(Index(12))
+    assert log.first_index == 12
+    carry_out(log.superseded_states_change(Index(24)))
+    assert open_log(filesystem).load_checkpoint() == (11, b"at 12")

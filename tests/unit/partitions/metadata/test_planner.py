@@ -174,6 +174,15 @@ def test_only_the_users_topics_are_deleted() -> None:
         plan(DeleteTopic("__offsets"), image, LIMITS)
 
 
+def test_the_systems_own_topics_stay_compacted() -> None:
+    image, _ = applied(create("__offsets", (1,)), to=cluster())
+    with pytest.raises(InvalidRequest, match="stays compact") as refusal:
+        plan(AlterTopicConfig("__offsets", {"cleanup.policy": "delete"}), image, LIMITS)
+    assert refusal.value.details["field"] == "config.cleanup.policy"
+    change = AlterTopicConfig("__offsets", {"segment.bytes": 1 << 20})
+    assert plan(change, image, LIMITS) == change
+
+
 def test_what_needs_no_plan_is_its_own_command() -> None:
     request = RegisterBroker(NodeId(1), "x", "http://127.0.0.1:1", "127.0.0.1", 1)
     assert plan(request, MetadataImage(), LIMITS) is request
