@@ -322,8 +322,8 @@ def encode_batch(header: BatchHeader, body: Buffer) -> bytes:
     return b"".join((unsigned[:17], _CHECKSUM.pack(crc), unsigned[CHECKSUM_START:], body))
 
 
-def pack_header(header: BatchHeader) -> bytes:
-    """The 61 bytes of these fields."""
+def pack_header(header: Sequence[int]) -> bytes:
+    """The 61 bytes of these fields, in the order of ``BatchHeader``."""
     return _HEADER.pack(*header)
 
 

@@ -253,8 +253,9 @@ def _body(batch: Batch, decompressed_bytes_max: int) -> Buffer:
 def _readable(header: BatchHeader, body: Buffer) -> bytes:
     """The batch again, without compression and with the sentinel at its end."""
     attributes = header.attributes & ~CODEC_MASK
-    plain = header._replace(attributes=attributes, record_count=header.record_count + 1)
-    return b"".join((pack_header(plain), body, _SENTINEL))
+    # Twice as fast as ``_replace``, which counts where batches are small.
+    head = pack_header((*header[:5], attributes, *header[6:12], header.record_count + 1))
+    return b"".join((head, body, _SENTINEL))
 
 
 def _header_count(body: Buffer) -> int:

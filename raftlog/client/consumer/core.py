@@ -41,6 +41,7 @@ from raftlog.errors import (
 from raftlog.types import TopicPartition
 
 FENCED: Final = (UnknownGroup, UnknownMember, StaleGeneration, RebalanceInProgress)
+FIRSTS_AT_A_TIME: Final = 8
 LOOK_S: Final = 0.02  # at a handler, while a rebalance waits for it
 SETTLE_S: Final = 0.5  # for the outcome of a transaction, at least
 _log = logging.getLogger("raftlog.client")
@@ -214,10 +215,9 @@ class ConsumerCore:
         try:
             await incarnation.settle(max(wait_s, SETTLE_S))
             committed = await self._member.committed()
-            positions = {
-                target: committed[target] if target in committed else await self._first(target)
-                for target in self._uncommitted & self._assignment
-            }
+            targets = self._uncommitted & self._assignment
+            positions = {target: at for target, at in committed.items() if target in targets}
+            positions |= await self._firsts(targets - positions.keys())
         except RaftlogError as error:
             _log.info("member %s waits for committed offsets: %s", self.member_id, error)
             await asyncio.sleep(pause_s(error, 3, self._session.rng))
@@ -335,7 +335,7 @@ class ConsumerCore:
         if committed is None:
             return
         positions = {target: offset for target, offset in committed.items() if target in assignment}
-        begins = {target: await self._first(target) for target in assignment - positions.keys()}
+        begins = await self._firsts(assignment - positions.keys())
         self._assignment = assignment
         self._acknowledged, self._committed = {}, dict(positions)
         self._rewound.clear()
@@ -365,8 +365,15 @@ class ConsumerCore:
                 if await self._member.heartbeat(wait_ms=0):
                     return None
 
-    async def _first(self, target: TopicPartition) -> int:
-        return await self._open_partition(target).offsets(self.options.reset)
+    async def _firsts(self, targets: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where partitions without a committed offset begin. A few are asked for at a time."""
+        asking, ordered = asyncio.Semaphore(FIRSTS_AT_A_TIME), list(targets)
+
+        async def first(target: TopicPartition) -> int:
+            async with asking:
+                return await self._open_partition(target).offsets(self.options.reset)
+
+        return dict(zip(ordered, await asyncio.gather(*map(first, ordered)), strict=True))
 
     async def _revoke(self) -> None:
         """A rebalance: finish the record that is being handled, commit, hand out nothing more."""

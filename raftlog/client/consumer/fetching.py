@@ -5,6 +5,7 @@ partitions there are, and where they begin (``core``).
 
 Half of the bound is shared by all partitions, which wait for records at the same time. The other half is for
 partitions that are behind: a few at a time are read in large chunks, since small ones cost more per record.
+A new partition counts as behind, and is first read without waiting.
 
 Chunks are handed out whole, in the order in which they came: while one of them is handed out, the partitions
 before it are read again. So no partition waits for more than one chunk of each other one.
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raftlog.client.messages import Message
+from raftlog.client.options import Duration
 from raftlog.client.partition import AsyncPartition
 from raftlog.errors import OffsetOutOfRange, RaftlogError, UnknownTopic
 from raftlog.types import TopicPartition
@@ -149,24 +151,24 @@ class Fetching:
 
     async def _read(self, source: _Source) -> None:
         share = max(CHUNK_BYTES_MIN, self._prefetch_bytes // 2 // max(1, len(self._sources)))
-        is_behind = False
+        is_behind = True  # until a response says otherwise
         try:
             while True:
                 await source.wait_drained()
                 if is_behind:
                     async with self._catching_up:
-                        is_behind = await self._read_once(source, max(share, CATCH_UP_BYTES))
+                        is_behind = await self._read_once(source, max(share, CATCH_UP_BYTES), wait=0)
                         await source.wait_drained_or_paused()
                 else:
-                    is_behind = await self._read_once(source, share)
+                    is_behind = await self._read_once(source, share, wait=WAIT)
         except RaftlogError as error:
             self.failure = error
             self._changed.set()
 
-    async def _read_once(self, source: _Source, bytes_max: int) -> bool:
+    async def _read_once(self, source: _Source, bytes_max: int, *, wait: Duration) -> bool:
         """Read a chunk; whether there is more. Raises an error that stays."""
         try:
-            chunk = await source.partition.read(source.position, max_bytes=bytes_max, wait=WAIT)
+            chunk = await source.partition.read(source.position, max_bytes=bytes_max, wait=wait)
         except OffsetOutOfRange as error:
             source.position = _nearest(source.position, error)
             return True

@@ -255,12 +255,12 @@ async def test_offsets_of_a_group_without_members_are_committed_with_the_transac
 # requirement: D4
 @in_real_time
 async def test_a_transaction_of_a_batch_that_takes_too_long_is_repeated() -> None:
-    async with filled() as (_, client), await consumer(client, transaction_timeout="100ms") as taken:
+    async with filled() as (_, client), await consumer(client, transaction_timeout="500ms") as taken:
         batch = await first_batch(taken)
         with ended_by(TransactionAborted):
             async with batch.transaction() as tx:
                 await tx.send("clean", batch[0].value, partition=0)
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(1.5)
         await copy_all(taken)
         assert await copies(client) == [*range(COUNT)]
 
