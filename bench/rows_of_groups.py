@@ -16,7 +16,7 @@ from pathlib import Path
 from api.cli import raw_http
 from api.cli.closed_loop import Measured, measured
 from bench import kafka_consumers
-from bench.kafka import KafkaCluster, fetch_jars
+from bench.kafka import KafkaCluster
 from bench.load import Load
 from bench.raftlog_system import RaftlogSystem
 from bench.report import Floor, Section, table
@@ -159,7 +159,7 @@ async def consumer(bench: Bench) -> Section:
         "rounds, other Python clients do the same on Kafka.",
     )
     rows = []
-    async with _kafka(bench) as kafka:
+    async with bench.kafka_alone("consumers") as kafka:
         for partitions in (10, 100):
             found = await _consumed(bench, kafka, partitions, records)
             rate = statistics.median(found["raftlog"])
@@ -192,23 +192,6 @@ async def _consumed(
                 reached = await reader(f"{topic}-{name.split()[0]}-{number}", records)
                 found[name].append(reached.records_per_s)
     return found
-
-
-@contextlib.asynccontextmanager
-async def _kafka(bench: Bench) -> AsyncIterator[KafkaCluster | None]:
-    """Kafka, where Java and Maven are."""
-    jars = None if bench.is_quick else fetch_jars(bench.cache)
-    if jars is None:
-        bench.say("Kafka's consumers are left out" + ("" if bench.is_quick else ": no Java, no Maven"))
-        yield None
-        return
-    with tempfile.TemporaryDirectory(dir=bench.directory, prefix="kafka-") as directory:
-        cluster = KafkaCluster(Path(directory), jars)
-        try:
-            await cluster.start()
-            yield cluster
-        finally:
-            await cluster.stop()
 
 
 @contextlib.asynccontextmanager

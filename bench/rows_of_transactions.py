@@ -1,7 +1,7 @@
 """Rows for transactions: their throughput beside plain produce, and the latency of a commit.
 
-Both send the same batches over raw connections, in turns. Kafka is left out: the suite has no Kafka client
-with transactions.
+Both send the same batches over raw connections, in turns. Where Java is, the same is done on Kafka with
+confluent-kafka, once raftlog has stopped.
 """
 
 from __future__ import annotations
@@ -13,17 +13,20 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from api.cli import closed_loop, raw_http
 from api.cli.closed_loop import Measured, measured
 from api.cli.raw_http import HttpConnection
+from bench import kafka_transactions
 from bench.load import median
 from bench.raftlog_system import TOPIC, RaftlogSystem
 from bench.report import Floor, Section, table
 from bench.suite import Bench
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch, with_producer
+from raftlog.units import counted
 from raftlog.wire import headers, media_types, paths
 from transactions.records import Handle
 
@@ -136,24 +139,49 @@ async def throughput(bench: Bench) -> Section:
                 except RuntimeError as error:  # an election, perhaps
                     bench.say(f"transactions, {count} producers: a round is left out: {error}")
             ours, theirs = median(found), median(plain)
-            ratio = ours.records_per_s / theirs.records_per_s
-            rows.append(
-                [
-                    f"{count} producer{'s' if count > 1 else ''}",
-                    f"{ours.records_per_s / RECORDS:,.0f}",
-                    f"{ours.records_per_s:,.0f}",
-                    f"{theirs.records_per_s:,.0f}",
-                    f"{ratio:.2f}",
-                    f"{ours.p50_ms:.1f} ms",
-                    f"{theirs.p50_ms:.1f} ms",
-                ]
-            )
+            rows.append(_row(counted(count, "producer"), ours, theirs))
             if count == PRODUCERS[-1]:
                 what = f"transactions of {RECORDS} records ÷ plain produce, {count} producers"
-                section.floors.append(Floor(what, ratio, 0.7, "x"))
+                section.floors.append(Floor(what, ours.records_per_s / theirs.records_per_s, 0.7, "x"))
+    rows += await _on_kafka(bench)
     columns = ["", "transactions/s", "records/s", "plain, records/s", "ratio", "p50", "plain, p50"]
     section.tables.append(table(columns, rows))
     return section
+
+
+def _row(name: str, ours: Measured, plain: Measured) -> list[str]:
+    return [
+        name,
+        f"{ours.records_per_s / RECORDS:,.0f}",
+        f"{ours.records_per_s:,.0f}",
+        f"{plain.records_per_s:,.0f}",
+        f"{ours.records_per_s / plain.records_per_s:.2f}",
+        f"{ours.p50_ms:.1f} ms",
+        f"{plain.p50_ms:.1f} ms",
+    ]
+
+
+async def _on_kafka(bench: Bench) -> list[list[str]]:
+    """The same with confluent-kafka, without fsync and with one for each batch."""
+    rows = []
+    values = [(number % PARTITIONS, b"x" * RECORD_BYTES) for number in range(RECORDS)]
+    async with bench.kafka_alone("transactions") as kafka:
+        if kafka is None:
+            return []
+        for flushing, config in (("no fsync", {}), ("flush.messages=1", {"flush.messages": "1"})):
+            topic = f"transactions-{flushing.replace(' ', '-').replace('=', '-')}"
+            await kafka.create(topic, PARTITIONS, config)
+            for count in PRODUCERS:
+                measure = partial(
+                    kafka_transactions.run, kafka, topic, values, producers=count, seconds=bench.seconds
+                )
+                plain, found = list[Measured](), list[Measured]()
+                for _ in range(bench.rounds):
+                    plain.append(await measure(in_transactions=False))
+                    found.append(await measure(in_transactions=True))
+                name = f"Kafka, {flushing}, {counted(count, 'producer')}"
+                rows.append(_row(name, median(found), median(plain)))
+    return rows
 
 
 async def commit(bench: Bench) -> Section:

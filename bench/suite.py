@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,6 +58,22 @@ class Bench:
                 await run(self.peers["kafka"], load)
         self.baseline = PySyncObjLog(self.directory / "pysyncobj")
         await self.baseline.start(1)
+
+    @contextlib.asynccontextmanager
+    async def kafka_alone(self, what: str) -> AsyncIterator[KafkaCluster | None]:
+        """A cluster for one row; None where Java or Maven is absent. ``what`` is for people."""
+        jars = None if self.is_quick else fetch_jars(self.cache)
+        if jars is None:
+            self.say(f"Kafka's {what} are left out" + ("" if self.is_quick else ": no Java, no Maven"))
+            yield None
+            return
+        with tempfile.TemporaryDirectory(dir=self.directory, prefix="kafka-") as directory:
+            cluster = KafkaCluster(Path(directory), jars)
+            try:
+                await cluster.start()
+                yield cluster
+            finally:
+                await cluster.stop()
 
     async def stop(self) -> None:
         """Stop every process in any case."""
