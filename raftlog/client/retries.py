@@ -1,17 +1,20 @@
 """The pause before a retry.
 
 Full jitter: a random time below a bound that doubles, so that clients which were disconnected together
-do not reconnect together. ``retry_after_ms`` of a broker takes precedence.
+do not reconnect together. ``retry_after_ms`` of a broker takes precedence. An election is over soon, so its
+bound stays low for about a second.
 """
 
 from __future__ import annotations
 
 import random
 
-from raftlog.errors import NotLeader, OutOfOrderSequence, Overloaded, QuotaExceeded, RaftlogError
+from raftlog.errors import NoLeader, NotLeader, OutOfOrderSequence, Overloaded, QuotaExceeded, RaftlogError
 
 FIRST_S = 0.02
 MAX_S = 0.5
+ELECTION_MAX_S = 0.08  # while there is no leader
+ELECTION_ATTEMPTS = 20
 
 
 def pause_s(error: RaftlogError | None, attempts: int, rng: random.Random) -> float:
@@ -23,4 +26,6 @@ def pause_s(error: RaftlogError | None, attempts: int, rng: random.Random) -> fl
     asked_ms = error.details.get("retry_after_ms")
     if isinstance(error, Overloaded | QuotaExceeded) and isinstance(asked_ms, int):
         return asked_ms / 1_000 * rng.uniform(1.0, 1.5)
-    return rng.uniform(0.0, min(MAX_S, FIRST_S * 2.0 ** min(attempts, 10)))
+    is_election = isinstance(error, NoLeader) and attempts <= ELECTION_ATTEMPTS
+    bound_s = ELECTION_MAX_S if is_election else MAX_S
+    return rng.uniform(0.0, min(bound_s, FIRST_S * 2.0 ** min(attempts, 10)))
