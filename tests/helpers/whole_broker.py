@@ -44,7 +44,7 @@ class Trouble(Enum):
 
 @dataclass
 class WholeBroker:
-    """``troubles`` are of the next requests whose path has a part, in this order."""
+    """``troubles`` are of the next requests whose method and path have a part, in this order."""
 
     url: str
     broker: Broker
@@ -55,19 +55,19 @@ class WholeBroker:
     is_down: bool = False
 
     def trouble(self, part: str, *troubles: Trouble) -> None:
-        """Of the next requests whose path contains ``part``."""
+        """Of the next requests whose method and path, as in ``GET /v1/topics``, contain ``part``."""
         self.troubles += [(part, each) for each in troubles]
 
     def counted(self, part: str) -> int:
         """Requests whose path contains ``part``."""
         return sum(part in one for one in self.requests)
 
-    def next_trouble(self, path: str) -> Trouble | None:
-        """The first one that is for this path; it happens once."""
+    def next_trouble(self, request: str) -> Trouble | None:
+        """The first one that is for this method and path; it happens once."""
         if self.is_down:
             return Trouble.LOST
         for at, (part, trouble) in enumerate(self.troubles):
-            if part in path:
+            if part in request:
                 del self.troubles[at]
                 return trouble
         return None
@@ -122,7 +122,7 @@ async def _forward(
     whole: WholeBroker, session: aiohttp.ClientSession, base: str, request: web.Request
 ) -> web.StreamResponse:
     body = await request.read()
-    trouble = whole.next_trouble(request.path)
+    trouble = whole.next_trouble(f"{request.method} {request.path}")
     whole.requests.append(f"{request.method} {request.path}")
     sent = {name: value for name, value in request.headers.items() if name not in ("Host", "Content-Length")}
     if trouble is Trouble.LOST:

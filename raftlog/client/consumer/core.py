@@ -79,6 +79,7 @@ class ConsumerCore:
             self._producer = make_producer(transactional_id_of(options.group, member))
         self._uncommitted: set[TopicPartition] = set()  # whose newest transaction is not committed
         self._assignment: frozenset[TopicPartition] = frozenset()
+        self._assigned_in = -1  # the generation of the assignment, and so of what is acknowledged
         self._is_assigned = asyncio.Event()
         self._committing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
@@ -188,7 +189,7 @@ class ConsumerCore:
         }
         if wanted:
             rewinds = bool(self._rewound)
-            await self._member.commit(wanted, {}, rewinds=rewinds)
+            await self._member.commit(wanted, generation=self._assigned_in, rewinds=rewinds)
             self._committed.update(wanted)
             self._rewound -= wanted.keys()
 
@@ -238,7 +239,7 @@ class ConsumerCore:
         if offset is None:
             offset = await self._open_partition(target).offsets(position)
         if self.options.is_exactly_once:  # at once: a later commit would set transactions back
-            await self._member.commit({target: offset}, {}, rewinds=True)
+            await self._member.commit({target: offset}, generation=self._assigned_in, rewinds=True)
             self._uncommitted.discard(target)
         else:
             self._rewound.add(target)
@@ -336,7 +337,7 @@ class ConsumerCore:
             return
         positions = {target: offset for target, offset in committed.items() if target in assignment}
         begins = await self._firsts(assignment - positions.keys())
-        self._assignment = assignment
+        self._assignment, self._assigned_in = assignment, self._member.generation
         self._acknowledged, self._committed = {}, dict(positions)
         self._rewound.clear()
         self._uncommitted.clear()

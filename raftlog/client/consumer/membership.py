@@ -78,17 +78,15 @@ class Membership:
         items = reply.read(wire.GroupOffsetList).items
         return {TopicPartition(item.topic, item.partition): item.committed_offset for item in items}
 
-    async def commit(
-        self, offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int], *, rewinds: bool
-    ) -> None:
-        """Commit the next offsets to read. Raises what fences this member."""
+    async def commit(self, offsets: Mapping[TopicPartition, int], *, generation: int, rewinds: bool) -> None:
+        """Commit the next offsets to read, as of a generation. Raises what fences this member."""
         body = wire.CommitOffsets(
             offsets=[
-                wire.OffsetCommitBody(target.topic, target.partition, offset, epochs.get(target, -1))
+                wire.OffsetCommitBody(target.topic, target.partition, offset)
                 for target, offset in offsets.items()
             ],
             member_id=None if self._options.assigned else self.member_id,
-            generation=self.generation,
+            generation=generation,
             allow_rewind=rewinds,
         )
         await self._session.ask_any(

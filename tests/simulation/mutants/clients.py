@@ -379,6 +379,13 @@ SENDING = (
         "if False and",
         script="tests/unit/client/test_timing.py",
     ),
+    Mutant(
+        "what was acknowledged in one generation is committed in another",
+        "raftlog.client.consumer.core:ConsumerCore._commit",
+        "generation=self._assigned_in",
+        "generation=self._member.generation",
+        script="tests/unit/client/test_generations.py",
+    ),
 )
 
 CLIENTS = (*PIPELINE, *SENDING, *ROUTING, *READING)

@@ -1,0 +1,49 @@
+"""What was acknowledged in one generation of a group is not committed in another one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raftlog.aio import Client, Consumer
+from raftlog.errors import StaleGeneration
+from raftlog.wire import groups as wire
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
+
+COMMITS, POSITIONS = "PUT /v1/groups/g/offsets", "GET /v1/groups/g/offsets"
+
+
+async def rebalanced(broker: WholeBroker, client: Client, taken: Consumer) -> asyncio.Task[object]:
+    """Another member joins, and ``taken`` is in the next generation without its positions."""
+    before = broker.counted(POSITIONS)
+    broker.trouble(COMMITS, *[Trouble.LOST] * 1_000)
+    broker.trouble(POSITIONS, *[Trouble.LOST] * 1_000)
+    body = wire.JoinGroup(topics=[TOPIC], session_timeout=10_000, rebalance_timeout=10_000, member_id="z")
+    other = asyncio.create_task(client._session.ask_any("POST", "/v1/groups/g/members", body=body))
+    async with asyncio.timeout(20):
+        while taken.generation != 2 or broker.counted(POSITIONS) == before:
+            await asyncio.sleep(0.01)
+    broker.troubles = [one for one in broker.troubles if one[0] != COMMITS]
+    return other
+
+
+# requirement: ST2
+@in_real_time
+async def test_a_late_commit_does_not_take_the_next_generation_for_its_own() -> None:
+    async with whole_broker(partitions=2) as broker, Client(broker.url, retry_timeout="1s") as client:
+        async with client.producer(TOPIC) as producer:
+            for number in range(10):
+                await producer.send(str(number), partition=0)
+        options = {"commit_interval": "1h", "session_timeout": "4s", "rebalance_timeout": "10s"}
+        async with await client.consumer("g", TOPIC, **options) as taken:  # type: ignore[arg-type]  # of tests
+            for _ in range(4):
+                assert await taken.poll("20s") is not None
+            other = await rebalanced(broker, client, taken)
+            with pytest.raises(StaleGeneration):
+                await taken.commit()
+            broker.troubles.clear()
+            assert await client.groups.offsets("g") == []
+            other.cancel()
+            await asyncio.gather(other, return_exceptions=True)
