@@ -183,7 +183,7 @@ class Checker:
         """Relations between a core, its log and its disk at all times (I5, I16)."""
         core, log = node.core, node.log
         commit_index, durable_index, last = core.commit_index, core.durable_index, len(log) - 1
-        if core.last.index != last:
+        if core._member.terms.last_index != last:  # the index of ``core.last``
             raise Broken(
                 "I5 order of pointers", f"node {node.id}: last is {core.last}, its log ends at {last}"
             )
