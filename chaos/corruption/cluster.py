@@ -78,7 +78,7 @@ class RottingCluster(Simulation):
     def _wire(self) -> None:
         """No checks of files and frames: they are damaged on purpose."""
 
-    def stepped(self, process: Process, function: Callable[..., object]) -> None:
+    def stepped(self, process: Process) -> None:
         """No checks."""
 
     async def _live(self) -> None:

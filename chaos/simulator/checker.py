@@ -25,7 +25,6 @@ from partitions.replica.machine import PartitionMachine
 from partitions.replica.producer_table import _HEAD as _PRODUCERS_HEAD
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
-from raftlog.node.codec import FrameKind
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.repair.verify import examine
 from raftlog.storage.segmented_log import SegmentedLog
@@ -56,10 +55,11 @@ class Checker:
         broker = machine.broker
         if broker is None or machine.process is None:
             return
-        groups = self.replicas[machine.node]
-        for group_id, group in broker.host.groups.items():
-            core = group._core
-            member, terms = core._member, core._member.terms
+        groups, opened = self.replicas[machine.node], broker.host.groups
+        for group_id, group in opened.items():
+            core, replica = group._core, groups.get(group_id)
+            member = core._member
+            terms = member.terms
             numbers = (
                 member.term,
                 core._role.role,
@@ -69,18 +69,15 @@ class Checker:
                 member.writes.durable_index,
                 group.log.last_index,
             )
-            replica = groups.get(group_id)
             if replica is None or replica.numbers != numbers or replica.process is not machine.process:
                 self._changed(machine, group_id, group, numbers)
-        if len(groups) > len(broker.host.groups) and not machine.is_stopping:
+        if len(groups) > len(opened) and not machine.is_stopping:
             for group_id, replica in list(groups.items()):
-                if group_id not in broker.host.groups and replica.process is machine.process:
+                if group_id not in opened and replica.process is machine.process:
                     self._closed(machine, group_id)
 
     def frame(self, machine: Machine, to: NodeId, frame: bytes) -> None:
-        """A frame is sent: its votes and acknowledgements must be durable (I7)."""
-        if frame[0] != FrameKind.RAFT:
-            return
+        """A Raft message is sent: its vote or acknowledgement must be durable (I7)."""
         length = int.from_bytes(frame[1:_HEAD])
         group_id, tag, term, *fields = msgspec.msgpack.decode(frame[_HEAD : _HEAD + length])
         record = self.groups.get(group_id)
@@ -196,7 +193,7 @@ class Checker:
         replica.numbers, replica.process = numbers, machine.process
         if group.stopped is not None:
             return  # its disk has failed, and its state in memory is no longer used
-        now = numbers_of(group)
+        now = numbers_of(group, numbers)
         if before:
             self._check_monotonic(machine, group_id, before, now)
         if not before or before[0] < now.term:

@@ -64,8 +64,10 @@ class _Callback:
     ) -> None:
         self.function = function
         self.arguments = arguments
-        self.context = contextvars.copy_context() if context is None else context
-        self.process = self.context.get(_process)
+        if context is None:
+            context = contextvars.copy_context()
+        self.context = context
+        self.process = context.get(_process)
         self._when = when
         self._is_cancelled = False
 
@@ -82,10 +84,13 @@ class _Callback:
 
 
 class Watcher(Protocol):
-    """Observes the loop."""
+    """Observes the loop. ``watched`` is the method whose calls it observes."""
 
-    def stepped(self, process: Process, function: Callable[..., object]) -> None:
-        """A callback of this process has run."""
+    @property
+    def watched(self) -> Callable[..., object]: ...
+
+    def stepped(self, process: Process) -> None:
+        """A callback of this process that is the watched method of some object has run."""
 
     def failed(self, process: Process | None, message: str, error: BaseException | None) -> None:
         """A callback has raised, or the exception of a task was never retrieved."""
@@ -133,7 +138,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """Run after a number of seconds of the running process."""
-        return self._at_own_time(self.time() + delay, callback, args, context)
+        return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
         self,
@@ -143,19 +148,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """Run at a time of the running process."""
-        return self._at_own_time(when, callback, args, context)
-
-    def _at_own_time(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[object, ...],
-        context: contextvars.Context | None,
-    ) -> asyncio.TimerHandle:
         handle = _Callback(callback, args, context, when)
         due = when if self._current is None else when / self._current.rate
+        earliest = self.now + SHORTEST_S
         self._sequence += 1
-        heapq.heappush(self._timers, (max(due, self.now + SHORTEST_S), self._sequence, handle))
+        heapq.heappush(self._timers, (due if due > earliest else earliest, self._sequence, handle))
         return handle  # type: ignore[return-value]
 
     def later_in(
@@ -179,7 +176,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _push(self, when: float, handle: _Callback) -> None:
         self._sequence += 1
-        heapq.heappush(self._timers, (max(when, self.now), self._sequence, handle))
+        heapq.heappush(self._timers, (when if when > self.now else self.now, self._sequence, handle))
 
     # The run.
 
@@ -198,7 +195,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return task.result() if task.done() else None
 
     def _run(self, task: asyncio.Task[Result], until_s: float) -> None:
-        ready, timers = self._ready, self._timers
+        ready, timers, watcher = self._ready, self._timers, self._watcher
+        watched = watcher.watched
         turns = 0
         while not task.done() and not self.is_stopped:
             if not ready:
@@ -211,25 +209,23 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 turns += 1
                 if turns > TURNS_WITHOUT_TIME_MAX:
                     raise RuntimeError(f"{turns} callbacks in one moment, the next is {handle.function}")
-            if not handle._is_cancelled:
-                self._call(handle)
-
-    def _call(self, handle: _Callback) -> None:
-        process = handle.process
-        if process is not None:
-            if not process.is_alive:
-                return
-            if process.is_paused:
-                process.deferred.append(handle)
-                return
-        self._current = process
-        try:
-            handle.context.run(handle.function, *handle.arguments)
-        except BaseException as error:
-            self._watcher.failed(process, f"in {handle.function}", error)
-        self._current = None
-        if process is not None and process.is_alive:
-            self._watcher.stepped(process, handle.function)
+            if handle._is_cancelled:
+                continue
+            process, function = handle.process, handle.function
+            if process is not None:
+                if not process.is_alive:
+                    continue
+                if process.is_paused:
+                    process.deferred.append(handle)
+                    continue
+            self._current = process
+            try:
+                handle.context.run(function, *handle.arguments)
+            except BaseException as error:
+                watcher.failed(process, f"in {function}", error)
+            self._current = None
+            if process is not None and getattr(function, "__func__", None) is watched and process.is_alive:
+                watcher.stepped(process)
 
     @contextlib.contextmanager
     def on_a_thread(self) -> Iterator[None]:
@@ -314,9 +310,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             raise OSError("nothing listens in this run")
         return self.listen(host, self._current, protocol_factory)
 
-    def get_debug(self) -> bool:
-        """Never."""
-        return False
+    get_debug = staticmethod(bool)  # never; every future and task asks, so it costs no call in Python
 
     def is_running(self) -> bool:
         """Until it is closed."""

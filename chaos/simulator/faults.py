@@ -30,7 +30,6 @@ from chaos.simulator.simulated_cluster import SimulatedCluster
 from groups.records import TOPIC as OFFSETS
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog.errors import RaftlogError
-from raftlog.node.codec import FrameKind
 from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition
 
 _VOTE, _APPEND_REPLY = 2, 4
@@ -140,8 +139,8 @@ class Faults:
     # The worst moments.
 
     def frame_left(self, sender: Machine, to: NodeId, frame: bytes) -> None:
-        """A vote or an acknowledgement is sent: a critical moment for a crash."""
-        if frame[0] != FrameKind.RAFT or len(frame) < 8:
+        """A Raft message is sent. A vote or an acknowledgement is a critical moment for a crash."""
+        if len(frame) < 8:
             return
         tag = frame[7] if frame[6] < 0x80 else 0  # small group ids: the tag is the third byte of the head
         if tag == _VOTE:

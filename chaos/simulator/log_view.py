@@ -11,6 +11,7 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -195,7 +196,7 @@ class LogView:
         return is_written and self._find_start() != self._log_start
 
     def _find_start(self) -> int:
-        slots = [_parse_slot(file.disk if self._durable else file.seen) for file in self._slots]
+        slots = [_parse_slot(bytes(file.disk if self._durable else file.seen)) for file in self._slots]
         return max((slot[1].log_start for slot in slots if slot is not None), default=0)
 
     def _cut(self, at: int, position: int) -> int:
@@ -271,7 +272,7 @@ class LogView:
 
 def durable_vote(disk: FakeFilesystem, directory: str) -> Vote:
     """The newest valid slot that would survive a power loss whatever the disk keeps of unsynced data."""
-    slots = [_parse_slot(file.disk) for file in _slots_in(disk, directory, durable=True)]
+    slots = [_parse_slot(bytes(file.disk)) for file in _slots_in(disk, directory, durable=True)]
     return max((slot for slot in slots if slot is not None), default=(-1, Vote(0, -1, -1)))[1]
 
 
@@ -280,11 +281,12 @@ def _slots_in(disk: FakeFilesystem, directory: str, *, durable: bool) -> list[St
     return [file for file in found if file is not None]
 
 
-def _parse_slot(data: bytearray) -> tuple[int, Vote] | None:
-    """Sequence number and values, if the checksum is valid."""
+@lru_cache(maxsize=1024)
+def _parse_slot(data: bytes) -> tuple[int, Vote] | None:
+    """Sequence number and values, if the checksum is valid. The same slots are read again and again."""
     if len(data) < _SLOT.size + 8 or data[:4] != _SLOT_MAGIC:
         return None
-    body, checksum = bytes(data[: _SLOT.size + 4]), data[_SLOT.size + 4 : _SLOT.size + 8]
+    body, checksum = data[: _SLOT.size + 4], data[_SLOT.size + 4 : _SLOT.size + 8]
     if crc32c(body) != int.from_bytes(checksum):
         return None
     sequence, term, vote, log_start, *_, commit_hint, _, is_rejoining = _SLOT.unpack(body[4:])

@@ -77,7 +77,7 @@ class SimulatedNetwork:
         self.breaks = 0
         self.is_calm = False
         self.on_frame: Callable[[NodeId, NodeId, bytes], None] = lambda sender, to, frame: None
-        self.on_arrival: Callable[[NodeId, NodeId, bytes], None] = lambda sender, to, frame: None
+        self.on_arrival: Callable[[bytes], None] = lambda frame: None
         self.live: dict[NodeId, SimulatedTransport] = {}
         self._blocked: dict[Direction, bool] = {}  # whether frames are held
         self._slow: dict[Direction, tuple[float, float]] = {}  # since when, and up to what delay
@@ -247,36 +247,40 @@ class SimulatedNetwork:
     # Frames.
 
     def send(self, connection: _Connection, frame: bytes) -> bool:
-        sender, to = connection.sender.node, connection.receiver.node
-        if self.odds.refusal_odds and not self.is_calm and self.rng.random() < self.odds.refusal_odds:
+        sender, to, odds = connection.sender.node, connection.receiver.node, self.odds
+        if odds.refusal_odds and not self.is_calm and self.rng.random() < odds.refusal_odds:
             return False
         if to in self._without_metadata and _brings_metadata(frame):
             return False
         self.on_frame(sender, to, frame)
-        if self.odds.replay_odds and frame[0] in REPLAYABLE:
-            self._sent.setdefault((sender, to), deque(maxlen=REMEMBERED_FRAMES)).append(frame)
+        if odds.replay_odds and frame[0] in REPLAYABLE:
+            kept = self._sent.get((sender, to))
+            if kept is None:
+                kept = self._sent[sender, to] = deque(maxlen=REMEMBERED_FRAMES)
+            kept.append(frame)
         self._schedule(connection, frame)
         return True
 
     def _schedule(self, connection: _Connection, frame: bytes) -> None:
-        if not connection.is_open:
+        if connection.ended:
             return
-        receiver = connection.receiver
-        since, delay_s = self._slow.get((connection.sender.node, receiver.node), (self.loop.now, 0.0))
-        due = self.loop.now + self.latency() + min(delay_s, self.loop.now - since)
-        connection.free_at = max(connection.free_at, due)
-        self.loop.later_in(
-            receiver.process, connection.free_at - self.loop.now, self._deliver, connection, frame
-        )
+        receiver, now = connection.receiver, self.loop.now
+        due = now + self.latency()
+        if self._slow:
+            since, delay_s = self._slow.get((connection.sender.node, receiver.node), (now, 0.0))
+            due += min(delay_s, now - since)
+        if due > connection.free_at:
+            connection.free_at = due
+        self.loop.later_in(receiver.process, connection.free_at - now, self._deliver, connection, frame)
 
     def _deliver(self, connection: _Connection, frame: bytes) -> None:
-        if not connection.is_open or connection.is_silent:
+        if connection.ended or connection.is_silent:
             return
         sender, receiver = connection.sender.node, connection.receiver
-        if (sender, receiver.node) in self._blocked:
+        if self._blocked and (sender, receiver.node) in self._blocked:
             connection.held.append(frame)
             return
-        self.on_arrival(sender, receiver.node, frame)
+        self.on_arrival(frame)
         receiver.heard_at[sender] = self.loop.time()
         receiver.receiver.frame_received(sender, memoryview(frame))
 

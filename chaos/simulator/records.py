@@ -194,8 +194,7 @@ def record_of(
     return record
 
 
-def numbers_of(group: RaftGroup[object]) -> Numbers:
-    """A group's current numbers."""
-    return Numbers(
-        group.term, group.role, group.commit_index, group.applied_index, group.last_index, group.durable_index
-    )
+def numbers_of(group: RaftGroup[object], seen: Seen) -> Numbers:
+    """A group's current numbers; ``seen`` are those of its core."""
+    term, role, commit_index, _, last_index, durable_index, _ = seen
+    return Numbers(term, role, commit_index, group.applied_index, last_index, durable_index)

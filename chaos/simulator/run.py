@@ -18,6 +18,7 @@ from chaos.simulator.odds import Odds
 from chaos.simulator.result import Violation
 from chaos.simulator.schedule import Schedule
 from chaos.simulator.trace import Trace
+from raftlog.node.group_host import GroupHost
 from raftlog.testing.fake_filesystem import PowerLost
 from raftlog.types import TopicPartition
 
@@ -93,8 +94,13 @@ class Run:
 
     # Events of the loop.
 
-    def stepped(self, process: Process, function: Callable[..., object]) -> None:
-        """A callback of a process has run."""
+    @property
+    def watched(self) -> Callable[..., object]:
+        """The host drains a core's outputs at the moment of its inputs: the moment for checks."""
+        return GroupHost._drain
+
+    def stepped(self, process: Process) -> None:
+        """A host of a process has drained its groups."""
 
     def failed(self, process: Process | None, message: str, error: BaseException | None) -> None:
         """An exception was not caught."""

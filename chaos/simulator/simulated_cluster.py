@@ -6,7 +6,7 @@ the run (``simulation``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Unpack
 
 from api.broker import Broker
@@ -20,7 +20,6 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.odds import Odds
 from chaos.simulator.response_checks import ResponseChecks
 from chaos.simulator.run import Run, RunOptions
-from raftlog.node.group_host import GroupHost
 from raftlog.types import NodeId
 
 
@@ -36,19 +35,18 @@ class SimulatedCluster(Run):
         self.responses = ResponseChecks(self.checker, self.machines, self.violated)
         self.log_starts = LogStarts(self, self.machines, self.checker)
         self._by_process: dict[Process, Machine] = {}
-        self.network.on_arrival = lambda sender, to, frame: self.trace.frame(frame)
+        self.network.on_arrival = self.trace.frame
         self.checker.on_log_start = self.log_starts.moved
         self.checker.on_opened = self.incarnations.opened
         for machine in self.machines:
             machine.disk.lies_about_syncs = self.odds.lies_about_syncs
             machine.rate = self.odds.rates[machine.node - 1]
 
-    def stepped(self, process: Process, function: Callable[..., object]) -> None:
-        """A callback of a process has run. The host drains a core's outputs at the moment of its inputs."""
-        if getattr(function, "__func__", None) is GroupHost._drain:
-            machine = self._by_process.get(process)
-            if machine is not None:
-                self.checker.stepped(machine)
+    def stepped(self, process: Process) -> None:
+        """A broker's host has drained its groups."""
+        machine = self._by_process.get(process)
+        if machine is not None:
+            self.checker.stepped(machine)
 
     def held_by_http(self, machine: Machine) -> Iterable[tuple[str, int]]:
         """Resources that a broker's HTTP side holds, by name."""

@@ -36,6 +36,7 @@ from chaos.simulator.transactions.level import TransactionsLevel
 from chaos.simulator.transactions.odds import JOURNAL, LEDGER, TransactionOdds
 from groups.records import TOPIC as OFFSETS
 from raftlog.errors import RaftlogError, TopicExists
+from raftlog.node.codec import FrameKind
 from raftlog.types import GroupId, NodeId
 from transactions.records import TOPIC as TRANSACTIONS
 
@@ -67,8 +68,9 @@ class Simulation(SimulatedCluster):
         by_node = {machine.node: machine for machine in self.machines}
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
-            self.checker.frame(by_node[sender], to, frame)
-            self.faults.frame_left(by_node[sender], to, frame)
+            if frame[0] == FrameKind.RAFT:
+                self.checker.frame(by_node[sender], to, frame)
+                self.faults.frame_left(by_node[sender], to, frame)
 
         self.network.on_frame = frame_left
         self.checker.on_leader = self._leader_is_new

@@ -115,9 +115,9 @@ class ClusterTime:
         """Compare the clocks, with every round of heartbeats. ``brokers`` counts this one too."""
         now_s, wall_ms = self._clock.monotonic(), self._clock.wall_ms()
         readings = [
-            ClockReading(*(_advanced(value, heard.at_s, now_s) for value in heard.reading))
-            for heard in self._heard.values()
-            if now_s - heard.at_s <= RECENT_S
+            ClockReading(_advanced(wall_ms, at_s, now_s), _advanced(time_ms, at_s, now_s))
+            for at_s, (wall_ms, time_ms) in self._heard.values()
+            if now_s - at_s <= RECENT_S
         ]
         self._note_agreement(now_s, wall_ms, [reading.wall_ms for reading in readings], brokers)
         times = [reading.time_ms for reading in readings if reading.time_ms != UNKNOWN_MS]

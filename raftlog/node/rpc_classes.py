@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 
-class CallClass(Enum):
+class CallClass(StrEnum):
     """Calls of one class share a bound; those of another never wait for them, nor are refused for them."""
 
     METADATA = "metadata"

@@ -18,7 +18,7 @@ def seal(magic: bytes, payload: Buffer) -> bytes:
     return body + _CHECKSUM.pack(crc32c(body))
 
 
-def unseal(magic: bytes, data: bytes) -> memoryview | None:
+def unseal(magic: bytes, data: bytes | bytearray) -> memoryview | None:
     """The payload, or None when these are not the bytes that ``seal`` made."""
     if len(data) < OVERHEAD_BYTES or data[:4] != magic:
         return None

@@ -145,16 +145,17 @@ def highest_number(filesystem: Filesystem, path: str) -> int:
 
 
 def _with_a_bit_turned_back(data: bytes) -> Slot | None:
+    changed = bytearray(data)
     for bit in range(8 * _SEALED_BYTES):
-        changed = bytearray(data)
         changed[bit >> 3] ^= 1 << (bit & 7)
-        slot = _decode(bytes(changed))
+        slot = _decode(changed)
         if slot is not None:
             return Slot(slot.sequence, slot.state, was_repaired=True)
+        changed[bit >> 3] ^= 1 << (bit & 7)
     return None
 
 
-def _decode(data: bytes) -> Slot | None:
+def _decode(data: bytes | bytearray) -> Slot | None:
     payload = unseal(_MAGIC, data[:_SEALED_BYTES])
     if payload is None or len(payload) != _SLOT.size:
         return None

@@ -10,7 +10,12 @@ from chaos.simulator.event_loop import Process
 class Nobody:
     """Ignores callbacks and raises errors."""
 
-    def stepped(self, process: Process, function: Callable[..., object]) -> None:
+    @property
+    def watched(self) -> Callable[..., object]:
+        """Nothing that runs."""
+        return type(self).failed
+
+    def stepped(self, process: Process) -> None:
         """Nothing."""
 
     def failed(self, process: Process | None, message: str, error: BaseException | None) -> None:

@@ -34,7 +34,7 @@ from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendRequest, Envelope, Message, VoteReply
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.core.ready import Appended, FetchSnapshot, ReadConfirmed, Ready, Refused, Replicate, Role
-from raftlog.types import Index, NodeId, Term, Token
+from raftlog.types import Index, NodeId, Token
 
 TICK = Tick()
 STEP_S = 0.05
@@ -168,10 +168,11 @@ class Group:
     def feed(self, node: Node, event: Input) -> None:
         """Step one core and carry out its outputs."""
         core = node.core
-        node.note(event, self.now)
-        was_quiescent = core.is_quiescent
+        if event is not TICK:
+            node.note(event, self.now)
+        was_quiescent = core._member.is_quiescent
         core.step(event)
-        if was_quiescent and not core.is_quiescent:
+        if was_quiescent and not core._member.is_quiescent:
             node.leads_since = self.now  # its followers begin to count again
         is_quiet = event is TICK
         while (ready := core.take_ready()) is not None:
@@ -378,13 +379,9 @@ class Group:
             for sender, to, message in due:
                 node = self.nodes[to]
                 if node.is_up and (sender, to) not in self.broken:
-                    self._trace_message(sender, to, message)
+                    said = f"{self.now} {sender} {to} {type(message).__name__} {message.term}"
+                    self.trace.hash = crc32(said.encode(), self.trace.hash)
                     self.feed(node, Receive(sender, message))
-
-    def _trace_message(self, sender: NodeId, to: NodeId, message: Message) -> None:
-        term: Term = message.term
-        said = f"{self.now} {sender} {to} {type(message).__name__} {term}"
-        self.trace.hash = crc32(said.encode(), self.trace.hash)
 
     def _move_disks(self) -> None:
         for node in list(self.nodes.values()):
