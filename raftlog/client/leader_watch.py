@@ -15,7 +15,7 @@ from raftlog.client.session import ANSWER_BYTES_MAX, Reply, Session
 from raftlog.errors import ConnectionLost, RaftlogError
 from raftlog.wire import media_types
 
-_ELECTION_PAUSE_S = 0.1  # between two questions while there is no leader
+_ELECTION_PAUSE_S = 0.05  # between two questions while there is no leader
 
 
 async def ask_leader(
