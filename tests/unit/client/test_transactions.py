@@ -466,15 +466,14 @@ async def test_prepared_transactions_are_committed_together() -> None:
 # requirement: D3
 @in_real_time
 async def test_uncommitted_messages_are_read_on_request() -> None:
-    async with connected() as (_, client):
-        async with producer(client).transaction() as tx:
-            await (await tx.send("1", partition=0))
-            partition = client.partition("orders", 0)
-            assert (await partition.read(0)).messages == []
-            seen = (await partition.read(0, isolation="uncommitted")).messages
-            assert [message.value for message in seen] == [b"1"]
-            with pytest.raises(ValueError, match="isolation is 'dirty'"):
-                await partition.read(0, isolation="dirty")  # type: ignore[arg-type]
+    async with connected() as (_, client), producer(client).transaction() as tx:
+        await (await tx.send("1", partition=0))
+        partition = client.partition("orders", 0)
+        assert (await partition.read(0)).messages == []
+        seen = (await partition.read(0, isolation="uncommitted")).messages
+        assert [message.value for message in seen] == [b"1"]
+        with pytest.raises(ValueError, match="isolation is 'dirty'"):
+            await partition.read(0, isolation="dirty")  # type: ignore[arg-type]
 
 
 # requirement: D3
