@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, assert_never
 
 from raftlog.client import Client
 from raftlog.errors import NoLeader, UnknownTopic
@@ -18,11 +18,11 @@ from raftlog.types import TopicPartition
 from spark_io.errors import DataLoss, InvalidOption
 from spark_io.options import ReadOptions
 from spark_io.planning import Range
-from spark_io.positions import EARLIEST, LATEST, AtTime, Position, Positions
+from spark_io.positions import AtTime, Position, Positions
 
 _POLL_S: Final = 0.2
 _log = logging.getLogger("spark_io")
-TimeOffsets = Callable[[TopicPartition, int], int]
+OffsetOf = Callable[[TopicPartition, AtTime | Literal["earliest"]], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +62,21 @@ def discover(client: Client, options: ReadOptions) -> dict[TopicPartition, Bound
 
 
 def resolved(
-    positions: Positions, bounds: Mapping[TopicPartition, Bounds], offset_at: TimeOffsets
+    positions: Positions, bounds: Mapping[TopicPartition, Bounds], offset_of: OffsetOf
 ) -> dict[TopicPartition, int]:
     """The offset of each position. Raises ``InvalidOption`` for one beyond the end."""
     found: dict[TopicPartition, int] = {}
     for target, position in positions.of(bounds).items():
-        found[target] = _resolved(positions, target, position, bounds[target], offset_at)
+        found[target] = _resolved(positions, target, position, bounds[target], offset_of)
     return found
 
 
 def batch_ranges(
-    options: ReadOptions, bounds: Mapping[TopicPartition, Bounds], offset_at: TimeOffsets
+    options: ReadOptions, bounds: Mapping[TopicPartition, Bounds], offset_of: OffsetOf
 ) -> list[Range]:
     """What a batch reads. Raises ``InvalidOption``, or ``DataLoss`` below the log start."""
-    starts = resolved(options.starting, bounds, offset_at)
-    ends = resolved(options.ending, bounds, offset_at)
+    starts = resolved(options.starting, bounds, offset_of)
+    ends = resolved(options.ending, bounds, offset_of)
     ranges = []
     for target, start in starts.items():
         end = ends[target]
@@ -107,12 +107,14 @@ def surviving(target: TopicPartition, wanted: int, log_start: int, fails: bool) 
     return log_start
 
 
-def offset_at_time(client: Client) -> TimeOffsets:
-    """Asks brokers for the first offset since a time."""
+def offset_asked(client: Client) -> OffsetOf:
+    """Asks brokers for the first offset since a time, or for the first one that can be read."""
 
-    def ask(target: TopicPartition, ms: int) -> int:
-        at = datetime.fromtimestamp(ms / 1_000, UTC)
-        return client.partition(target.topic, target.partition).offsets(at)
+    def ask(target: TopicPartition, position: AtTime | Literal["earliest"]) -> int:
+        partition = client.partition(target.topic, target.partition)
+        if isinstance(position, AtTime):
+            return partition.offsets(datetime.fromtimestamp(position.ms / 1_000, UTC))
+        return partition.offsets(position)
 
     return ask
 
@@ -155,11 +157,16 @@ def _bounds(target: TopicPartition, body: Found, options: ReadOptions) -> Bounds
 
 
 def _resolved(
-    positions: Positions, target: TopicPartition, position: Position, bounds: Bounds, offset_at: TimeOffsets
+    positions: Positions, target: TopicPartition, position: Position, bounds: Bounds, offset_of: OffsetOf
 ) -> int:
     match position:
+        case "latest":
+            return bounds.end
+        case "earliest":
+            # The first segment that is left may begin with records that readers do not get.
+            return min(offset_of(target, position), bounds.end) if bounds.start else 0
         case AtTime(ms):
-            found = offset_at(target, ms)
+            found = offset_of(target, position)
             if found >= bounds.end and not positions.takes_end_without_record:
                 raise InvalidOption(
                     f"{positions.option}: {target} has no record since {ms}; set "
@@ -173,4 +180,4 @@ def _resolved(
                     "-1 for latest"
                 )
             return offset
-    return {EARLIEST: bounds.start, LATEST: bounds.end}[position]
+    assert_never(position)

@@ -65,16 +65,12 @@ def limited(start: Offsets, end: Offsets, rows_max: int) -> dict[TopicPartition,
     total = sum(sizes.values())
     if total <= rows_max:
         return dict(end)
-    shares = {one: max(1, rows_max * size // total) for one, size in sizes.items()}
-    left = rows_max - sum(shares.values())
-    for one in sorted(
-        sizes, key=lambda one: (rows_max * sizes[one] // total - rows_max * sizes[one] / total, one)
-    ):
-        if left <= 0:
-            break
-        if shares[one] < sizes[one]:
-            shares[one] += 1
-            left -= 1
+    left = max(0, rows_max - len(sizes))  # beside the first offset of each
+    others = max(1, total - len(sizes))
+    shares = {one: 1 + left * (size - 1) // others for one, size in sizes.items()}
+    rest = max(0, rows_max - sum(shares.values()))  # of dividing: fewer than partitions
+    for one in sorted(sizes, key=lambda one: (shares[one] - sizes[one], one))[:rest]:
+        shares[one] += 1
     return {one: start[one] + shares[one] if one in shares else end[one] for one in end}
 
 

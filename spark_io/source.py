@@ -25,7 +25,7 @@ from raftlog.types import TopicPartition
 from spark_io import stream_offsets
 from spark_io.columns import arrow_schema
 from spark_io.connections import client_of
-from spark_io.discovery import Bounds, batch_ranges, discover, offset_at_time, resolved
+from spark_io.discovery import Bounds, batch_ranges, discover, offset_asked, resolved
 from spark_io.options import ReadOptions
 from spark_io.planning import Range, tasks
 from spark_io.reading import read_ranges
@@ -55,7 +55,7 @@ class BatchReader(DataSourceReader):
         """The tasks of the read."""
         client = client_of(self._options.servers)
         bounds = discover(client, self._options)
-        return _tasks(self._options, batch_ranges(self._options, bounds, offset_at_time(client)))
+        return _tasks(self._options, batch_ranges(self._options, bounds, offset_asked(client)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of a task. Spark calls it with nothing for a read without tasks."""
@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = self._discovered()
         if stream_offsets.is_before_first(start):
             client = client_of(self._options.servers)
-            first = resolved(self._options.starting, bounds, offset_at_time(client))
+            first = resolved(self._options.starting, bounds, offset_asked(client))
             check_starts(first, bounds, self._options.fail_on_data_loss)
             return stream_offsets.written(first)
         begin = stream_offsets.parsed(start)

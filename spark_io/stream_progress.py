@@ -63,8 +63,8 @@ def _check_present(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fail
     gone = sorted(str(one) for one in start if one not in bounds)
     if gone and fails:
         raise DataLoss(
-            f"{', '.join(gone)} was read before and does not exist any more; set failOnDataLoss=false to go "
-            "on without"
+            f"{', '.join(gone)} was read before and does not exist any more, or is not subscribed; "
+            "set failOnDataLoss=false to go on without"
         )
     if gone:
         _log.warning("%s was read before and does not exist any more", ", ".join(gone))
