@@ -122,8 +122,10 @@ def test_what_a_dead_run_has_staged_is_never_visible_and_holds_nobody_back(sink:
 # requirement: D3
 @with_sink
 def test_one_of_two_attempts_of_a_task_counts(sink: Sink) -> None:
-    sink.stage("0.0", "a")
-    assert sink.commit(1, sink.stage("0.1", "a"), sink.stage("1.0", "b")) == 1
+    first, second = sink.stage("0.0", "a"), sink.stage("0.1", "a")
+    assert sink.commit(1, first, sink.stage("1.0", "b")) == 1
+    with fails():
+        sink.commit(2, second)
     assert sink.visible() == ["a", "b"]
     assert sink.open() == []
 
