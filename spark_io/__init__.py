@@ -19,18 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 
-def register(spark: SparkSession, *, by_value: bool = False) -> None:
-    """Make ``format("raftlog")`` known to a session. Not needed where Spark finds ``pyspark_raftlog``.
-
-    ``by_value`` sends this package to Spark's Python workers, where it is not installed; raftlog's own
-    client and pyarrow must be.
-    """
+def register(spark: SparkSession) -> None:
+    """Make ``format("raftlog")`` known to a session. Not needed where Spark finds ``pyspark_raftlog``."""
     from spark_io.data_source import RaftlogDataSource
 
-    if by_value:
-        import sys
-
-        from pyspark import cloudpickle
-
-        cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     spark.dataSource.register(RaftlogDataSource)

@@ -41,7 +41,9 @@ def commit(client: Client, key: str, sequence: int, handles: Sequence[str], *, t
         newest = error.details.get("newest_sequence")
         if not isinstance(newest, int):
             raise
-        abandon(client, key, handles)
+        _abort(client, key, handles)
+        if newest == sequence:
+            _sweep(client, key)  # otherwise another driver is at work, which would have to repeat its batch
         return newest
     _sweep(client, key)
     return sequence
@@ -49,12 +51,16 @@ def commit(client: Client, key: str, sequence: int, handles: Sequence[str], *, t
 
 def abandon(client: Client, key: str, handles: Sequence[str]) -> None:
     """Abort what a batch has staged, unless it is committed. Without success its time limit does it."""
+    _abort(client, key, handles)
+    _sweep(client, key)
+
+
+def _abort(client: Client, key: str, handles: Sequence[str]) -> None:
     try:
         if handles:
             client.transactions.abort_batch(key, handles)
     except RaftlogError as error:
         _log.info("transactions of %s are not aborted: %s", key, error)
-    _sweep(client, key)
 
 
 def _sweep(client: Client, key: str) -> None:

@@ -1,7 +1,8 @@
 """A driver whose tasks are killed, and that waits to be killed itself: a program for ``test_faults``.
 
-``python faulty_driver.py SERVERS DIRECTORY WHEN`` copies the topic ``raw`` to ``copy`` until nothing is left.
-WHEN is ``before`` or ``after`` the commit of batch 2, where it waits for its end, or ``never``.
+``python faulty_driver.py SERVERS DIRECTORY NAME WHEN`` copies the topic ``raw`` to ``copy`` until nothing is
+left. WHEN is ``before`` or ``after`` the commit of batch 2, where it makes the file NAME and waits for
+the file NAME.go, or ``never``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from spark_io.sink import StreamWriter
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SERVERS, DIRECTORY, WHEN = sys.argv[1:] or ("", "", "")
+SERVERS, DIRECTORY, NAME, WHEN = sys.argv[1:]
 BATCH = 2  # batch 0 has no records
 
 
@@ -40,10 +41,11 @@ def once(what: str) -> bool:
     return True
 
 
-def wait_for_the_end(what: str) -> None:
-    """Say where it is, and wait."""
-    (Path(DIRECTORY) / what).touch()
-    time.sleep(600)
+def wait() -> None:
+    """Say that it is there, and wait."""
+    (Path(DIRECTORY) / NAME).touch()
+    while not (Path(DIRECTORY) / f"{NAME}.go").exists():
+        time.sleep(0.05)
 
 
 class FaultyWriter(StreamWriter):
@@ -64,10 +66,10 @@ class FaultyWriter(StreamWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Wait before or after it."""
         if batchId == BATCH and WHEN == "before":
-            wait_for_the_end("before")
+            wait()
         super().commit(messages, batchId)
         if batchId == BATCH and WHEN == "after":
-            wait_for_the_end("after")
+            wait()
 
     def _ending(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in islice(iterator, 1):

@@ -105,30 +105,30 @@ def _split(columns: str) -> list[str]:
 def test_a_pipeline_writes_each_record_once_although_a_batch_is_repeated(
     spark: SparkSession, brokers: Cluster, servers: str, client: Client, tmp_path: Path
 ) -> None:
-    create_topic(brokers.urls[0], "raw", 2)
-    create_topic(brokers.urls[0], "clean", 2)
+    create_topic(brokers.urls[0], "lower", 2)
+    create_topic(brokers.urls[0], "upper", 2)
     checkpoint = tmp_path / "checkpoint"
 
     def run() -> None:
         source = spark.readStream.format("raftlog").option("bootstrap.servers", servers)
-        frame = source.options(subscribe="raw", startingOffsets="earliest").load()
+        frame = source.options(subscribe="lower", startingOffsets="earliest").load()
         upper = frame.selectExpr("key", "upper(cast(value as string)) as value").repartition(2)
         sink = upper.writeStream.format("raftlog").option("bootstrap.servers", servers)
-        sink = sink.option("topic", "clean").option("checkpointLocation", str(checkpoint))
+        sink = sink.option("topic", "upper").option("checkpointLocation", str(checkpoint))
         sink.trigger(availableNow=True).start().awaitTermination()
 
-    with client.producer("raw") as producer:
+    with client.producer("lower") as producer:
         for number in range(200):
             producer.send(f"v{number}", key=f"k{number}")
     run()
-    assert sorted(str(one.value, "utf8") for one in visible(client, "clean")) == sorted(
+    assert sorted(str(one.value, "utf8") for one in visible(client, "upper")) == sorted(
         f"V{number}" for number in range(200)
     )
     (checkpoint / "commits" / "1").unlink()  # as after a crash behind the commit of the batch
     (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
-    client.send("raw", "last", key="k")
+    client.send("lower", "last", key="k")
     run()
-    assert len(visible(client, "clean")) == 201
+    assert len(visible(client, "upper")) == 201
     assert open_ids(client) == []
 
 

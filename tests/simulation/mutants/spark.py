@@ -27,8 +27,8 @@ SPARK = (
     _mutant(
         "what a repeated batch has staged holds back readers",
         "commits:commit",
-        "abandon(client, key, handles)\n        return newest",
-        "return newest",
+        "_abort(client, key, handles)\n        if newest == sequence:",
+        "if False:",
         _STAGING,
     ),
     _mutant(
