@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal, Protocol, assert_never
 
 from raftlog.client import Client
-from raftlog.errors import NoLeader, UnknownTopic
+from raftlog.errors import NoLeader, NotSent, RaftlogError, UnknownTopic
 from raftlog.types import TopicPartition
 from spark_io.errors import DataLoss, InvalidOption
 from spark_io.options import ReadOptions
@@ -49,14 +49,14 @@ def discover(client: Client, options: ReadOptions) -> dict[TopicPartition, Bound
     """The partitions that the options select, as their leaders describe them.
 
     Waits for leaders, at most ``fetchTimeout``. Raises ``InvalidOption`` for a topic or partition that does
-    not exist.
+    not exist, ``NotSent`` where no broker is reachable.
     """
     deadline = time.monotonic() + options.fetch_timeout_s
     while True:
         try:
             return _described(client, options)
-        except NoLeader:
-            if time.monotonic() > deadline:
+        except RaftlogError as error:
+            if isinstance(error, NotSent) or not error.retryable or time.monotonic() > deadline:
                 raise
         time.sleep(_POLL_S)
 
