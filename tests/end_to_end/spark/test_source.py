@@ -114,6 +114,21 @@ def test_wrong_options_say_what_is_wrong(
     assert expected in str(error.value)
 
 
+def drain(spark: SparkSession, servers: str, directory: Path, **options: str) -> list[tuple[int, int]]:
+    """Run a query, whose checkpoint and output are there, until nothing is left; batches and their rows."""
+    source = spark.readStream.format("raftlog").option("bootstrap.servers", servers).options(**options)
+    sink = source.load().selectExpr("cast(value as string) as value").writeStream.format("json")
+    sink = sink.option("checkpointLocation", str(directory / "checkpoint"))
+    query = sink.option("path", str(directory / "out")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return [(progress.batchId, progress.numInputRows) for progress in query.recentProgress]
+
+
+def drained(spark: SparkSession, directory: Path) -> list[int]:
+    """What such queries have written."""
+    return numbers_in(spark.read.schema("value string").json(str(directory / "out")))
+
+
 # requirement: A8
 def test_a_stream_goes_on_where_it_was_and_reads_every_record_once(
     spark: SparkSession, brokers: Cluster, servers: str, client: Client, tmp_path: Path
@@ -121,36 +136,32 @@ def test_a_stream_goes_on_where_it_was_and_reads_every_record_once(
     create_topic(brokers.urls[0], "stream-1", 2)
     fill(client, "stream-1", range(50), partitions=2)
 
-    def run(**limit: str) -> list[tuple[int, int]]:
-        """Until nothing is left; batches and their rows."""
-        source = spark.readStream.format("raftlog").option("bootstrap.servers", servers)
-        frame = source.options(
-            subscribePattern="stream-.*",
-            startingOffsets="earliest",
-            groupId="spark-lag",
-            **limit,
-        ).load()
-        sink = frame.selectExpr("cast(value as string) as value").writeStream.format("json")
-        query = (
-            sink.option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .option("path", str(tmp_path / "out"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        return [(progress.batchId, progress.numInputRows) for progress in query.recentProgress]
-
-    assert run(maxOffsetsPerTrigger="40")[:3] == [(0, 0), (1, 40), (2, 10)]
+    options = {"subscribePattern": "stream-.*", "startingOffsets": "earliest", "groupId": "spark-lag"}
+    batches = drain(spark, servers, tmp_path, **options, maxOffsetsPerTrigger="40")
+    assert batches[:3] == [(0, 0), (1, 40), (2, 10)]
     create_topic(brokers.urls[0], "stream-2", 1)
     fill(client, "stream-1", range(50, 60), partitions=2)
     fill(client, "stream-2", range(60, 70), partitions=1)
-    run(maxBytesPerTrigger="1000000")
-    seen = spark.read.schema("value string").json(str(tmp_path / "out"))
-    assert numbers_in(seen) == [*range(70)]
+    drain(spark, servers, tmp_path, **options, maxBytesPerTrigger="1000000")
+    assert drained(spark, tmp_path) == [*range(70)]
     shown = {
         (item.topic, item.partition): item.committed_offset for item in client.groups.offsets("spark-lag")
     }
     assert shown[("stream-1", 0)] >= 25
+
+
+# requirement: A8
+def test_a_crash_in_the_first_batch_does_not_move_latest(
+    spark: SparkSession, brokers: Cluster, servers: str, client: Client, tmp_path: Path
+) -> None:
+    create_topic(brokers.urls[0], "latest", 1)
+    fill(client, "latest", range(5), partitions=1)
+    drain(spark, servers, tmp_path, subscribe="latest")
+    for name in ("0", ".0.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
+    fill(client, "latest", range(5, 10), partitions=1)
+    drain(spark, servers, tmp_path, subscribe="latest")
+    assert drained(spark, tmp_path) == [*range(5, 10)]
 
 
 # requirement: A8
