@@ -3,7 +3,7 @@ PYTHON ?= python3
 TOXIPROXY := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
 BIN := .venv/bin
 PY := $(BIN)/python
-SOURCES := raftlog partitions groups transactions api chaos spark_io bench tests
+SOURCES := raftlog partitions groups transactions api chaos spark_io pyspark_raftlog bench tests
 # Tests in which no real time passes: the load of their neighbours cannot fail them, so they share the cores.
 UNTIMED := tests/conformance tests/corruption tests/paper tests/properties tests/simulation
 # The other tests have real deadlines, and a machine that others share can stop for a second: what fails is
@@ -82,8 +82,8 @@ clean:
 .cache/system.stamp:
 	mkdir -p .cache
 	if test -n "$$CI" && test "$$(id -u)" = 0 && command -v apt-get; then \
-		command -v nft && command -v ip && command -v mkfs.ext4 && command -v chromium \
-		|| { apt-get update -q && apt-get install -y -q --no-install-recommends nftables iproute2 e2fsprogs chromium; } \
+		command -v nft && command -v ip && command -v mkfs.ext4 && command -v chromium && command -v java \
+		|| { apt-get update -q && apt-get install -y -q --no-install-recommends nftables iproute2 e2fsprogs chromium openjdk-17-jre-headless; } \
 		|| echo "not installed: tests that need these programs are skipped"; \
 	fi
 	touch $@

@@ -57,10 +57,14 @@ def check_repeated(key: str, sequence: int, handles: Sequence[Handle], before: S
     if sequence < before.sequence:
         raise Conflict(
             f"sequence: {sequence} of sink {key!r} is over; the newest is {before.sequence}. Another "
-            "incarnation of the sink goes on"
+            "incarnation of the sink goes on",
+            newest_sequence=before.sequence,
         )
     if tuple(sorted(handles)) != before.handles:
-        raise Conflict(f"handles: batch {sequence} of sink {key!r} was committed with other handles")
+        raise Conflict(
+            f"handles: batch {sequence} of sink {key!r} was committed with other handles",
+            newest_sequence=before.sequence,
+        )
 
 
 def abortable(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen:

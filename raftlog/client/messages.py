@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,12 +22,14 @@ from raftlog.wire.headers import TAG_RECORD_HEADER
 DECODED_BYTES_MAX = 64 << 20  # of one chunk, in memory; a chunk ends after the batch that exceeds it
 _HEADER_BYTES = 150  # approximate memory of a header beside its contents
 Decoder = Callable[[bytes], object]
+TimestampType = Literal["create", "append"]
 
 
 class Message(Struct, frozen=True):
     """One record of a partition. ``crc`` is the CRC-32C of its batch, verified before delivery.
 
     ``key`` and ``value`` are bytes or ``None``, or the results of the partition's decoders.
+    ``timestamp_type`` is ``append`` if the leader set the time, ``create`` if the producer did.
     """
 
     topic: str
@@ -38,6 +40,7 @@ class Message(Struct, frozen=True):
     value: Any
     headers: tuple[tuple[str, bytes | None], ...]
     crc: int
+    timestamp_type: TimestampType = "create"
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -188,10 +191,11 @@ def _readable(
     from raftlog.records.reader import iter_records, read_rows  # slow to import; many processes never read
 
     crc = batch.header.crc
+    kind: TimestampType = "append" if batch.header.is_append_time else "create"
     found: list[Message] = []
     try:
         if limit is None or batch.header.record_count <= limit:
-            found = read_rows(Message, batch, before=(topic, partition), after=(crc,))
+            found = read_rows(Message, batch, before=(topic, partition), after=(crc, kind))
             if batch.base_offset < first_offset:
                 found = [message for message in found if message.offset >= first_offset]
             return found, None
@@ -200,7 +204,7 @@ def _readable(
     try:
         for record in islice(iter_records(batch, first_offset), limit):
             fields = record.offset, record.timestamp_ms, record.key, record.value, record.headers
-            found.append(Message(topic, partition, *fields, crc))
+            found.append(Message(topic, partition, *fields, crc, kind))
     except CorruptBatch as damage:
         return found, damage
     return found, None

@@ -34,6 +34,7 @@ _PATIENCE_S = 5.0  # of silence, normal for a long poll, before other brokers ar
 Position = int | str | datetime
 """An offset, ``"earliest"``, ``"latest"``, a time with a zone, or ``-100`` for the last 100."""
 Undecodable = Literal["fail", "skip"]
+Isolation = Literal["committed", "uncommitted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +98,18 @@ class AsyncPartition:
         max_bytes: int = CHUNK_BYTES,
         wait: Duration = 0,
         undecodable: Undecodable = "fail",
+        isolation: Isolation = "committed",
     ) -> Chunk:
         """All messages from a position on, up to ``limit`` messages or about ``max_bytes``.
 
         At the end of the partition it waits up to ``wait`` and may return an empty chunk. A chunk ends
         before a stored batch that cannot be decoded, and the next read raises ``UndecodableBatch``;
-        ``undecodable="skip"`` skips it. Raises ``OffsetOutOfRange`` outside the log and ``CorruptBatch``
+        ``undecodable="skip"`` skips it. ``isolation="uncommitted"`` also returns messages of open and aborted
+        transactions. Raises ``OffsetOutOfRange`` outside the log and ``CorruptBatch``
         rather than damaged messages.
         """
         skips = _is_skipping(undecodable)
+        _check_isolation(isolation)
         count_left = None if limit is None else positive("limit", limit)
         bytes_left = positive("max_bytes", max_bytes)
         wait_ms = milliseconds("wait", wait)
@@ -116,7 +120,9 @@ class AsyncPartition:
         while True:
             wanted = bytes_left if count_left is None else min(bytes_left, self._bytes_of(count_left))
             try:
-                part = await self._fetch(at, wanted, wait_ms, limit=count_left, skips=skips)
+                part = await self._fetch(
+                    at, wanted, wait_ms, limit=count_left, skips=skips, isolation=isolation
+                )
             except RaftlogError:
                 if read.has_content:
                     return read.chunk  # the next read reports it again
@@ -176,10 +182,19 @@ class AsyncPartition:
         return int(_MARGIN * self._message_bytes * count) + 1
 
     async def _fetch(
-        self, offset: int, max_bytes: int, wait_ms: int, *, limit: int | None = None, skips: bool = False
+        self,
+        offset: int,
+        max_bytes: int,
+        wait_ms: int,
+        *,
+        limit: int | None = None,
+        skips: bool = False,
+        isolation: Isolation = "committed",
     ) -> _Part:
         path = paths.partition_records(self.topic, self.number)
         query = f"?offset={offset}&max_bytes={max_bytes}&wait={wait_ms}ms&route=none"
+        if isolation != "committed":
+            query += f"&isolation={isolation}"
         reply = await self._ask_leader(path + query, wait_ms / 1_000, max_bytes + _OVER_MAX_BYTES)
         body = reply.body
         following = reply.number(headers.NEXT_OFFSET, offset)
@@ -254,3 +269,8 @@ def _is_skipping(undecodable: str) -> bool:
     if undecodable not in ("fail", "skip"):
         raise ValueError(f"undecodable is {undecodable!r}; choose 'fail' or 'skip'")
     return undecodable == "skip"
+
+
+def _check_isolation(isolation: str) -> None:
+    if isolation not in ("committed", "uncommitted"):
+        raise ValueError(f"isolation is {isolation!r}; choose 'committed' or 'uncommitted'")

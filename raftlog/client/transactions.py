@@ -48,7 +48,7 @@ class AsyncTransactions:
 
         ``handles`` are those of ``prepare``, whose ids begin with ``key`` and ``~``. After ``CommitUnknown``
         call it again with the same arguments. Raises ``Conflict`` for an earlier sequence, and for one that
-        was committed with other handles.
+        was committed with other handles: ``error.details["newest_sequence"]`` is the newest of the sink.
         """
         await self._end_batch(paths.COMMIT_BATCH, wire.CommitBatch(key, sequence, [*handles]))
 

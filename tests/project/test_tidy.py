@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("raftlog", "partitions", "groups", "transactions", "api", "chaos", "spark_io", "bench")
+PACKAGES = (
+    "raftlog",
+    "partitions",
+    "groups",
+    "transactions",
+    "api",
+    "chaos",
+    "spark_io",
+    "pyspark_raftlog",
+    "bench",
+)
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 60
 MAY_PRINT = ("api/cli", "chaos", "bench")

@@ -47,7 +47,15 @@ class _Job:
     def message(self) -> Message:
         """What the function gets: the record where it was first, whatever topic it came from."""
         sent = self.record
-        return Message(*sent.origin, sent.timestamp_ms, sent.key, sent.value, sent.headers, self.taken.crc)
+        return Message(
+            *sent.origin,
+            sent.timestamp_ms,
+            sent.key,
+            sent.value,
+            sent.headers,
+            self.taken.crc,
+            self.taken.timestamp_type,
+        )
 
 
 class Records(Protocol):

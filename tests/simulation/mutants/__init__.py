@@ -24,6 +24,7 @@ from tests.simulation.mutants.partitions import METADATA, PARTITIONS
 from tests.simulation.mutants.quiescence import QUIESCENCE
 from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
+from tests.simulation.mutants.spark import SPARK
 from tests.simulation.mutants.storage import STORAGE
 from tests.simulation.mutants.transaction_client import TRANSACTION_CLIENT
 from tests.simulation.mutants.transaction_compaction import TRANSACTION_COMPACTION
@@ -65,4 +66,5 @@ MUTANTS = (
     *TRANSACTION_COMPACTION,
     *ONE_SHOT,
     *TRANSACTION_SEEDS,
+    *SPARK,
 )

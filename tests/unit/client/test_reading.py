@@ -66,6 +66,7 @@ async def test_a_message_has_all_that_is_stored_of_it() -> None:
         assert message.tags == ("new",)
         assert message.size_bytes == 2 + 8 + 1 + 1 + len("raftlog.tag") + 3
         assert message.crc == cluster.partition().batches[0].header.crc
+        assert message.timestamp_type == "create"
 
 
 @in_real_time

@@ -455,8 +455,25 @@ async def test_prepared_transactions_are_committed_together() -> None:
             await client.transactions.commit_batch("sink", sequence, handles)
             await client.transactions.commit_batch("sink", sequence, handles)
             assert await visible(client) == [[*range(1, sequence + 1)]] * 2
-        with pytest.raises(Conflict):
+        with pytest.raises(Conflict) as over:
             await client.transactions.commit_batch("sink", 1, handles)
+        assert over.value.details["newest_sequence"] == 2
+        with pytest.raises(Conflict) as repeated:
+            await client.transactions.commit_batch("sink", 2, handles[:1])
+        assert repeated.value.details["newest_sequence"] == 2
+
+
+# requirement: D3
+@in_real_time
+async def test_uncommitted_messages_are_read_on_request() -> None:
+    async with connected() as (_, client), producer(client).transaction() as tx:
+        await (await tx.send("1", partition=0))
+        partition = client.partition("orders", 0)
+        assert (await partition.read(0)).messages == []
+        seen = (await partition.read(0, isolation="uncommitted")).messages
+        assert [message.value for message in seen] == [b"1"]
+        with pytest.raises(ValueError, match="isolation is 'dirty'"):
+            await partition.read(0, isolation="dirty")  # type: ignore[arg-type]
 
 
 # requirement: D3

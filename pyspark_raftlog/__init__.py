@@ -1,0 +1,16 @@
+"""Makes the format ``raftlog`` known to every Spark session: Spark looks for modules named ``pyspark_*``.
+
+Spark gives up the search when one of them cannot be imported, so that the formats of other packages would be
+missing, too. Where Spark is too old or pyarrow is missing, this module has no format and says why.
+"""
+
+import logging
+
+try:
+    from spark_io.data_source import RaftlogDataSource as DefaultSource
+except ImportError as error:
+    logging.getLogger("spark_io").warning(
+        "the format raftlog is not available: %s; install it with pip install 'raftlog[spark]'", error
+    )
+
+__all__ = ["DefaultSource"]

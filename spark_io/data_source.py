@@ -1,0 +1,54 @@
+"""The format ``raftlog``: what Spark makes of a name and options.
+
+Decides nothing but which class answers which call; ``pushFilters`` is left out, since Spark up to 4.3 shares
+a pushed filter among all uses of a DataFrame, which then gives wrong results.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from spark_io.columns import schema_of
+from spark_io.errors import InvalidOption
+from spark_io.options import read_options, write_options
+from spark_io.rows import check_columns
+from spark_io.sink import BatchWriter, StreamWriter
+from spark_io.source import BatchReader, StreamReader
+
+
+class RaftlogDataSource(DataSource):
+    """``format("raftlog")`` of ``spark.read``, ``spark.readStream``, ``df.write`` and ``df.writeStream``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "raftlog"
+
+    def schema(self) -> StructType:
+        """The columns of a source."""
+        return schema_of(includes_headers=self.options.get("includeHeaders", "").lower() == "true")
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Of ``spark.read``."""
+        return BatchReader(read_options(self.options, is_stream=False), schema)
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        """Of ``spark.readStream``."""
+        return StreamReader(read_options(self.options, is_stream=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Of ``df.write``."""
+        if overwrite:
+            raise InvalidOption('mode is overwrite, and a topic only grows; use .mode("append")')
+        options = write_options(self.options, is_stream=False)
+        check_columns(schema, options.topic)
+        return BatchWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """Of ``df.writeStream``."""
+        if overwrite:
+            raise InvalidOption('outputMode is complete, and a topic only grows; use .outputMode("append")')
+        options = write_options(self.options, is_stream=True)
+        check_columns(schema, options.topic)
+        return StreamWriter(options)

@@ -1,0 +1,183 @@
+"""Which partitions a source reads now, which offsets they have, and what positions mean there.
+
+Decides: what is an error of the user and what is lost data. Leaves to others: the client's retries.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal, Protocol, assert_never
+
+from raftlog.client import Client
+from raftlog.errors import NoLeader, NotSent, RaftlogError, UnknownTopic
+from raftlog.types import TopicPartition
+from spark_io.errors import DataLoss, InvalidOption
+from spark_io.options import ReadOptions
+from spark_io.planning import Range
+from spark_io.positions import AtTime, Position, Positions
+
+_POLL_S: Final = 0.2
+_log = logging.getLogger("spark_io")
+OffsetOf = Callable[[TopicPartition, AtTime | Literal["earliest"]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The offsets of a partition that readers can see, ``end`` excluded."""
+
+    start: int
+    end: int
+    record_bytes: float
+
+
+class Found(Protocol):
+    """What ``topics.partitions`` says of a partition."""
+
+    partition: int
+    leader: int | None
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    size_bytes: int
+
+
+def discover(client: Client, options: ReadOptions) -> dict[TopicPartition, Bounds]:
+    """The partitions that the options select, as their leaders describe them.
+
+    Waits for leaders, at most ``fetchTimeout``. Raises ``InvalidOption`` for a topic or partition that does
+    not exist, ``NotSent`` where no broker is reachable.
+    """
+    deadline = time.monotonic() + options.fetch_timeout_s
+    while True:
+        try:
+            return _described(client, options)
+        except RaftlogError as error:
+            if isinstance(error, NotSent) or not error.retryable or time.monotonic() > deadline:
+                raise
+        time.sleep(_POLL_S)
+
+
+def resolved(
+    positions: Positions, bounds: Mapping[TopicPartition, Bounds], offset_of: OffsetOf
+) -> dict[TopicPartition, int]:
+    """The offset of each position. Raises ``InvalidOption`` for one beyond the end."""
+    found: dict[TopicPartition, int] = {}
+    for target, position in positions.of(bounds).items():
+        found[target] = _resolved(positions, target, position, bounds[target], offset_of)
+    return found
+
+
+def batch_ranges(
+    options: ReadOptions, bounds: Mapping[TopicPartition, Bounds], offset_of: OffsetOf
+) -> list[Range]:
+    """What a batch reads. Raises ``InvalidOption``, or ``DataLoss`` below the log start."""
+    starts = resolved(options.starting, bounds, offset_of)
+    ends = resolved(options.ending, bounds, offset_of)
+    ranges = []
+    for target, start in starts.items():
+        end = ends[target]
+        if start > end:
+            raise InvalidOption(
+                f"{options.starting.option} is {start} for {target}, and {options.ending.option} is {end}; "
+                "a read begins before it ends"
+            )
+        kept = surviving(target, start, bounds[target].start, options.fail_on_data_loss)
+        if kept < end:
+            ranges.append(Range(target.topic, target.partition, kept, end))
+    return ranges
+
+
+def surviving(target: TopicPartition, wanted: int, log_start: int, fails: bool) -> int:
+    """Where a read begins that wants records below the log start. Raises ``DataLoss`` if it ``fails``."""
+    if wanted >= log_start:
+        return wanted
+    lost = (
+        f"offsets {wanted} to {log_start - 1} of {target} are deleted, the log begins at {log_start}: "
+        "retention was faster than this query"
+    )
+    if fails:
+        raise DataLoss(
+            f"{lost}; set failOnDataLoss=false to read on at {log_start}, or keep records for longer"
+        )
+    _log.warning("%s; reading on at %d, since failOnDataLoss is false", lost, log_start)
+    return log_start
+
+
+def offset_asked(client: Client) -> OffsetOf:
+    """Asks brokers for the first offset since a time, or for the first one that can be read."""
+
+    def ask(target: TopicPartition, position: AtTime | Literal["earliest"]) -> int:
+        partition = client.partition(target.topic, target.partition)
+        if isinstance(position, AtTime):
+            return partition.offsets(datetime.fromtimestamp(position.ms / 1_000, UTC))
+        return partition.offsets(position)
+
+    return ask
+
+
+def _described(client: Client, options: ReadOptions) -> dict[TopicPartition, Bounds]:
+    topics = options.topics
+    if topics.pattern is not None:
+        names = [one.name for one in client.topics.list() if not one.internal and topics.matches(one.name)]
+    elif topics.topics:
+        names = [*topics.topics]
+    else:
+        names = sorted({one.topic for one in topics.partitions})
+    found: dict[TopicPartition, Bounds] = {}
+    for name in names:
+        for body in _partitions(client, name, is_optional=topics.pattern is not None):
+            target = TopicPartition(name, body.partition)
+            if not topics.partitions or target in topics.partitions:
+                found[target] = _bounds(target, body, options)
+    missing = [str(one) for one in topics.partitions if one not in found]
+    if missing:
+        raise InvalidOption(f"assign names {', '.join(missing)}, which does not exist")
+    return found
+
+
+def _partitions(client: Client, name: str, *, is_optional: bool) -> list[Found]:
+    try:
+        return [*client.topics.partitions(name)]
+    except UnknownTopic as error:
+        if is_optional:
+            return []  # it was deleted a moment ago
+        raise InvalidOption(f"topic {name!r} does not exist; create it, or correct its name") from error
+
+
+def _bounds(target: TopicPartition, body: Found, options: ReadOptions) -> Bounds:
+    if body.leader is None or body.last_stable_offset < 0:
+        raise NoLeader(f"{target} has no leader", topic=target.topic, partition=target.partition)
+    end = body.last_stable_offset if options.isolation == "committed" else body.high_watermark
+    count = body.high_watermark - body.log_start_offset
+    return Bounds(body.log_start_offset, max(end, body.log_start_offset), body.size_bytes / max(1, count))
+
+
+def _resolved(
+    positions: Positions, target: TopicPartition, position: Position, bounds: Bounds, offset_of: OffsetOf
+) -> int:
+    match position:
+        case "latest":
+            return bounds.end
+        case "earliest":
+            # The first segment that is left may begin with records that readers do not get.
+            return min(offset_of(target, position), bounds.end) if bounds.start else 0
+        case AtTime(ms):
+            found = offset_of(target, position)
+            if found >= bounds.end and not positions.takes_end_without_record:
+                raise InvalidOption(
+                    f"{positions.option}: {target} has no record since {ms}; set "
+                    "startingOffsetsByTimestampStrategy=latest to begin at its end"
+                )
+            return min(found, bounds.end)
+        case int(offset):
+            if offset > bounds.end:
+                raise InvalidOption(
+                    f"{positions.option}: offset {offset} of {target} is beyond its end, {bounds.end}; use "
+                    "-1 for latest"
+                )
+            return offset
+    assert_never(position)

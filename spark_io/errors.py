@@ -1,0 +1,22 @@
+"""What users of the format are told.
+
+Spark shows the whole traceback of a Python error; its last line is the message, which says what to do.
+"""
+
+from __future__ import annotations
+
+
+class InvalidOption(ValueError):
+    """An option has a wrong name or value."""
+
+
+class InvalidRows(ValueError):
+    """A DataFrame cannot be written: its columns, or the value of a row."""
+
+
+class DataLoss(RuntimeError):
+    """Records that were to be read do not exist any more."""
+
+
+class SinkAhead(RuntimeError):
+    """The sink has committed a later batch than the one that Spark repeats."""

@@ -1,0 +1,300 @@
+"""The options of the format: their names, defaults and checks.
+
+Decides: which options there are, and what a value means. Leaves to others: which partitions and offsets exist
+(``positions``, ``discovery``).
+
+An unknown name is refused: a misspelt option that is ignored reads or writes something else than was asked
+for. No message shows the value of an option that is unknown or may be secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final, Literal, TypeVar
+
+from raftlog.client.options import Duration, broker_urls, positive_seconds, producer_options
+from raftlog.client.partition import Isolation
+from spark_io.errors import InvalidOption
+from spark_io.positions import Positions, Subscription, ending, starting, subscription
+
+Value = TypeVar("Value")
+Delivery = Literal["exactly_once", "at_least_once"]
+
+SERVERS: Final = "bootstrap.servers"
+_ALIASES: Final = {"kafka.bootstrap.servers": SERVERS}
+_COMMON: Final = (SERVERS, "fetchTimeout")
+_READ: Final = (
+    *_COMMON,
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    "includeHeaders",
+    "isolation",
+    "minPartitions",
+    "maxPartitions",
+    "maxRecordsPerPartition",
+)
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "groupId")
+_WRITE: Final = (
+    *_COMMON,
+    "topic",
+    "delivery",
+    "acks",
+    "compression",
+    "transactionTimeout",
+    "stagedTimeout",
+    "commitTimeout",
+)
+_WRITE_BATCH_ONLY: Final = ("txnAppId", "txnVersion")
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})  # Spark adds them to the options of a sink
+_SECRET: Final = re.compile(r"password|secret|token|credential", re.IGNORECASE)
+_USER: Final = re.compile(r"//[^/@,]*@")
+_APP_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,180}")
+_SEQUENCE_MAX: Final = (1 << 53) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much a Spark partition has, and how much a trigger. None: no bound."""
+
+    min_partitions: int | None
+    max_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The checked options of a source."""
+
+    servers: tuple[str, ...]
+    fetch_timeout_s: float
+    topics: Subscription
+    starting: Positions
+    ending: Positions
+    fail_on_data_loss: bool
+    include_headers: bool
+    isolation: Isolation
+    limits: Limits
+    group_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """The checked options of a sink. ``version`` belongs to ``app_id``; both are of batch writes."""
+
+    servers: tuple[str, ...]
+    topic: str | None
+    delivery: Delivery
+    acks: str
+    compression: str
+    transaction_timeout: Duration
+    staged_timeout: Duration
+    commit_timeout_s: float
+    app_id: str | None
+    version: int
+
+
+class Given:
+    """The options as Spark passes them, by names in any case. Raises ``InvalidOption``."""
+
+    def __init__(self, options: Mapping[str, str], known: Iterable[str], others: Mapping[str, str]) -> None:
+        names = {name.lower(): name for name in known}
+        self._values: dict[str, str] = {}
+        for given, value in options.items():
+            lower = _ALIASES.get(given.lower(), given.lower())
+            if lower in _OF_SPARK:
+                continue
+            if lower in others:
+                raise InvalidOption(f"{others[lower]}")
+            if lower not in names:
+                raise _unknown(given, names)
+            if names[lower] in self._values:
+                raise InvalidOption(f"{names[lower]} is given twice; the prefix kafka. names the same option")
+            self._values[names[lower]] = value
+
+    def text(self, name: str) -> str | None:
+        """The value, None if it is not given."""
+        return self._values.get(name)
+
+    def given(self, *names: str) -> list[str]:
+        """Those of these names that are given."""
+        return [name for name in names if name in self._values]
+
+    def parsed(self, name: str, default: Value, parse: Callable[[str], Value], expected: str) -> Value:
+        """The value as ``parse`` reads it; it raises ``ValueError`` for what is not ``expected``."""
+        text = self._values.get(name)
+        if text is None:
+            return default
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise InvalidOption(f"{name} is {shown(name, text)}; {expected}") from error
+
+    def flag(self, name: str, default: bool) -> bool:
+        """``true`` or ``false``."""
+        return self.parsed(name, default, _flag, "write true or false")
+
+    def count(self, name: str) -> int | None:
+        """A number of one or more, or None."""
+        return self.parsed(name, None, _count, "give a whole number of 1 or more")
+
+    def choice(self, name: str, *choices: str) -> str:
+        """One of several words; the first is the default."""
+        found = self._values.get(name, choices[0])
+        if found not in choices:
+            raise InvalidOption(f"{name} is {shown(name, found)}; choose {' or '.join(choices)}")
+        return found
+
+    def seconds(self, name: str, default: Duration) -> float:
+        """A positive duration with its unit."""
+        found: Duration = self._values.get(name, default)
+        return checked(name, lambda: positive_seconds(name, found))
+
+    def servers(self) -> tuple[str, ...]:
+        """The addresses of brokers."""
+        text = self._values.get(SERVERS)
+        if not text:
+            raise InvalidOption(f"{SERVERS} is missing; name at least one broker, such as localhost:7070")
+        try:
+            return broker_urls(text)
+        except ValueError as error:
+            raise InvalidOption(f"{SERVERS}: {_USER.sub('//***@', str(error))}") from None
+
+
+def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
+    """The options of a source. Raises ``InvalidOption``."""
+    if is_stream:
+        known = (*_READ, *_STREAM_ONLY)
+        others = _refused(_BATCH_ONLY, "{} is an option of spark.read; a stream has no end")
+    else:
+        known = (*_READ, *_BATCH_ONLY)
+        others = _refused(_STREAM_ONLY, "{} is an option of spark.readStream; a batch read has no triggers")
+    given = Given(options, known, {**others, "path": "path: name topics with the option subscribe"})
+    limits = Limits(
+        min_partitions=given.count("minPartitions"),
+        max_partitions=given.count("maxPartitions"),
+        max_records_per_partition=given.count("maxRecordsPerPartition"),
+        max_offsets_per_trigger=given.count("maxOffsetsPerTrigger"),
+        max_bytes_per_trigger=given.count("maxBytesPerTrigger"),
+    )
+    if (limits.min_partitions or 0) > (limits.max_partitions or limits.min_partitions or 0):
+        raise InvalidOption("minPartitions is above maxPartitions; give a smaller one")
+    isolation: Isolation = "committed"
+    if given.choice("isolation", "committed", "uncommitted") == "uncommitted":
+        isolation = "uncommitted"
+    texts = {name: given.text(name) for name in known}
+    return ReadOptions(
+        servers=given.servers(),
+        fetch_timeout_s=given.seconds("fetchTimeout", "2m"),
+        topics=subscription(texts),
+        starting=starting(texts, is_stream=is_stream),
+        ending=ending(texts),
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        include_headers=given.flag("includeHeaders", False),
+        isolation=isolation,
+        limits=limits,
+        group_id=given.text("groupId"),
+    )
+
+
+def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOptions:
+    """The options of a sink. Raises ``InvalidOption``."""
+    others = {"path": "path: name the topic with the option topic, or with a column topic"}
+    if is_stream:
+        why = "{} is an option of df.write; a stream takes its own id and the number of each batch"
+        others |= _refused(_WRITE_BATCH_ONLY, why)
+    given = Given(options, (*_WRITE, *_WRITE_BATCH_ONLY), others)
+    app_id = given.parsed("txnAppId", None, _app_id, "use 1 to 180 of the characters A-Z a-z 0-9 . _ -")
+    version = given.parsed("txnVersion", None, _version, "give a whole number from 0 on")
+    if (app_id is None) != (version is None):
+        raise InvalidOption("txnAppId and txnVersion belong together; give both, or neither")
+    delivery: Delivery = "exactly_once"
+    if given.choice("delivery", "exactly_once", "at_least_once") == "at_least_once":
+        delivery = "at_least_once"
+    acks = given.text("acks") or "quorum"
+    compression = given.text("compression") or "none"
+    transaction_timeout = given.text("transactionTimeout") or "15m"
+    is_transactional = delivery == "exactly_once"
+    checked(
+        "acks, compression or transactionTimeout",
+        lambda: producer_options(
+            acks=acks,
+            compression=compression,
+            transaction_timeout=transaction_timeout,
+            transactional_id="sink~task" if is_transactional else None,
+        ),
+    )
+    given.seconds("stagedTimeout", "1h")
+    return WriteOptions(
+        servers=given.servers(),
+        topic=given.text("topic"),
+        delivery=delivery,
+        acks=acks,
+        compression=compression,
+        transaction_timeout=transaction_timeout,
+        staged_timeout=given.text("stagedTimeout") or "1h",
+        commit_timeout_s=given.seconds("commitTimeout", "2m"),
+        app_id=app_id,
+        version=version or 0,
+    )
+
+
+def shown(name: str, value: str) -> str:
+    """A value in a message: nothing of a secret, and no more than its beginning."""
+    if _SECRET.search(name):
+        return "***"
+    return repr(_USER.sub("//***@", value)[:200])
+
+
+def checked(name: str, check: Callable[[], Value]) -> Value:
+    """The result of a check of the client, whose ``ValueError`` names an option of Python."""
+    try:
+        return check()
+    except ValueError as error:
+        raise InvalidOption(f"{name}: {error}") from error
+
+
+def _unknown(given: str, names: Mapping[str, str]) -> InvalidOption:
+    close = get_close_matches(given.lower(), names, 1)
+    hint = f", did you mean {names[close[0]]}?" if close else ";"
+    listed = ", ".join(sorted(names.values(), key=str.lower))
+    return InvalidOption(f"{given} is not an option of the format raftlog{hint} known are: {listed}")
+
+
+def _refused(names: Iterable[str], why: str) -> dict[str, str]:
+    return {name.lower(): why.format(name) for name in names}
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
+
+
+def _count(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def _version(text: str) -> int:
+    if not 0 <= int(text) <= _SEQUENCE_MAX:
+        raise ValueError(text)
+    return int(text)
+
+
+def _app_id(text: str) -> str:
+    if _APP_ID.fullmatch(text) is None:
+        raise ValueError(text)
+    return text

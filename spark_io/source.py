@@ -1,0 +1,151 @@
+"""The source, as Spark calls it: batch and stream.
+
+Each method runs where Spark runs it: plans on the driver, ``read`` in the workers of the executors. A reader
+is pickled, so it has no connection; ``connections`` has those of its process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from raftlog.errors import RaftlogError
+from raftlog.types import TopicPartition
+from spark_io import stream_offsets
+from spark_io.columns import arrow_schema
+from spark_io.connections import client_of
+from spark_io.discovery import Bounds, batch_ranges, discover, offset_asked, resolved
+from spark_io.options import ReadOptions
+from spark_io.planning import Range, tasks
+from spark_io.reading import read_ranges
+from spark_io.stream_progress import Offsets, check_starts, next_end, stream_ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_log = logging.getLogger("spark_io")
+
+
+class Task(InputPartition):
+    """The ranges that one Spark partition reads."""
+
+    def __init__(self, ranges: list[Range]) -> None:
+        super().__init__([tuple(one) for one in ranges])
+
+
+class BatchReader(DataSourceReader):
+    """``spark.read.format("raftlog")``. Begin and end are looked up once, when the read is planned."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks of the read."""
+        client = client_of(self._options.servers)
+        bounds = discover(client, self._options)
+        return _tasks(self._options, batch_ranges(self._options, bounds, offset_asked(client)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of a task. Spark calls it with nothing for a read without tasks."""
+        return _read(self._options, self._schema, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """``spark.readStream.format("raftlog")``. All positions are in the checkpoint."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._target: Offsets | None = None  # of Trigger.AvailableNow
+
+    def initialOffset(self) -> dict[str, object]:
+        """Before the first batch: where the stream begins is the end of that batch."""
+        return stream_offsets.BEFORE_FIRST
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What Spark passes back to ``latestOffset``, unless the trigger wants all."""
+        limits = self._options.limits
+        if limits.max_offsets_per_trigger is not None:
+            return ReadMaxRows(limits.max_offsets_per_trigger)
+        if limits.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(limits.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From now on nothing is read that is not there now."""
+        self._target = {one: found.end for one, found in self._discovered().items()}
+
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
+        """The end of the batch that begins at ``start``."""
+        bounds = self._discovered()
+        if stream_offsets.is_before_first(start):
+            client = client_of(self._options.servers)
+            first = resolved(self._options.starting, bounds, offset_asked(client))
+            check_starts(first, bounds, self._options.fail_on_data_loss)
+            return stream_offsets.written(first)
+        begin = stream_offsets.parsed(start)
+        check_starts(begin, bounds, self._options.fail_on_data_loss)
+        end = next_end(
+            begin,
+            bounds,
+            limits=None if isinstance(limit, ReadAllAvailable) else self._options.limits,
+            target=self._target,
+            fails=self._options.fail_on_data_loss,
+        )
+        return stream_offsets.written(end)
+
+    def reportLatestOffset(self) -> dict[str, object] | None:
+        """The newest offsets that there are, for ``query.lastProgress``."""
+        return stream_offsets.written({one: found.end for one, found in self._discovered().items()})
+
+    def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
+        """The tasks of a batch, the same offsets whenever it is repeated."""
+        ranges = stream_ranges(stream_offsets.parsed(start), stream_offsets.parsed(end))
+        return _tasks(self._options, ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The records of a task."""
+        return _read(self._options, self._schema, partition)
+
+    def commit(self, end: dict[str, object]) -> None:
+        """All up to here is processed: shown in the group of ``groupId``, which decides nothing."""
+        group = self._options.group_id
+        offsets = stream_offsets.parsed(end)
+        if group is None or not offsets:
+            return
+        named: Mapping[tuple[str, int], int] = {(one.topic, one.partition): at for one, at in offsets.items()}
+        try:
+            client_of(self._options.servers).groups.commit(group, named)
+        except RaftlogError as error:
+            _log.warning("group %s does not show the progress of this query: %s", group, error)
+
+    def _discovered(self) -> dict[TopicPartition, Bounds]:
+        return discover(client_of(self._options.servers), self._options)
+
+
+def _tasks(options: ReadOptions, ranges: list[Range]) -> list[InputPartition]:
+    limits = options.limits
+    found = tasks(
+        ranges,
+        min_partitions=limits.min_partitions,
+        max_partitions=limits.max_partitions,
+        max_records=limits.max_records_per_partition,
+    )
+    return [Task(one) for one in found]
+
+
+def _read(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    ranges = [Range(*one) for one in partition.value or ()]
+    yield from read_ranges(client_of(options.servers), options, ranges, arrow_schema(schema))

@@ -1,0 +1,97 @@
+"""What a task of a sink does: it sends its rows, and what it has sent waits for the commit of the batch.
+
+Decides: the transactional id of a task. Leaves to others: the commit (``commits``).
+
+Each task writes in a transaction of its own and prepares it, so nothing is visible before the driver commits
+all of them at once. The id is the key of the sink, the number of the Spark partition and of the attempt: a
+repeated batch uses the ids of the run before, which fences tasks of that run and ends what they left open.
+The attempt is part of it because two attempts of one task may run at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from raftlog.client import Client
+from raftlog.client.blocking_producer import Producer, Transaction
+from raftlog.client.receipts import BlockingPendingReceipt
+from raftlog.errors import Conflict
+from spark_io.options import WriteOptions
+from spark_io.rows import Row, rows_of
+
+Send = Callable[..., BlockingPendingReceipt]
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What a task tells the driver. Without rows there is no handle."""
+
+    key: str
+    handle: str | None
+    count: int
+
+
+def stage(
+    client: Client, options: WriteOptions, key: str, task: str, batches: Iterable[pa.RecordBatch]
+) -> Staged:
+    """Send all rows in one transaction, and prepare it. Nothing of it is visible."""
+    some_rows = rows_of(batches, options.topic)
+    first = next(some_rows, None)
+    if first is None:
+        return Staged(key, None, 0)
+    name = f"{key}~{task}"
+    with ExitStack() as stack:
+        producer = stack.enter_context(_producer(client, options, transactional_id=name))
+        transaction = stack.push(_begun(client, producer, name))
+        count = _send_all(transaction.send, first)
+        for rows in some_rows:
+            count += _send_all(transaction.send, rows)
+        return Staged(key, transaction.prepare(timeout=options.staged_timeout), count)
+
+
+def send_at_once(client: Client, options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Staged:
+    """Send all rows, visible at once: those of a task that fails and is repeated are there twice."""
+    count = 0
+    with _producer(client, options, transactional_id=None) as producer:
+        for rows in rows_of(batches, options.topic):
+            count += _send_all(producer.send, rows)
+    return Staged("", None, count)
+
+
+def _producer(client: Client, options: WriteOptions, *, transactional_id: str | None) -> Producer:
+    return client.producer(
+        preset="throughput",
+        acks=options.acks,
+        compression=options.compression,
+        transactional_id=transactional_id,
+        transaction_timeout=options.transaction_timeout,
+    )
+
+
+def _begun(client: Client, producer: Producer, name: str) -> Transaction:
+    """A transaction that has begun. What an earlier run has prepared under this id is aborted."""
+    try:
+        return producer.transaction().__enter__()
+    except Conflict:
+        client.transactions.abort(name)
+        return producer.transaction().__enter__()
+
+
+def _send_all(send: Send, rows: Iterable[Row]) -> int:
+    count = 0
+    for row in rows:
+        send(
+            row.value,
+            topic=row.topic,
+            key=row.key,
+            partition=row.partition,
+            headers=row.headers,
+            timestamp=row.timestamp_ms,
+        )
+        count += 1
+    return count

@@ -1,0 +1,46 @@
+"""The offset of a stream, as the checkpoint keeps it: JSON such as ``{"v":1,"topics":{"t":{"0":12}}}``.
+
+The offset before the first batch is empty and says so. The first batch has no records: its end is where the
+stream begins, which the checkpoint then knows. If the beginning was looked up again after a crash, ``latest``
+would be another place, and the records between would be lost. In the same way a new partition enters
+with its first offset and no records, and is read from the next batch on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from raftlog.types import TopicPartition
+from spark_io.errors import InvalidOption
+
+VERSION: Final = 1
+BEFORE_FIRST: Final[dict[str, object]] = {"v": VERSION, "initial": True, "topics": {}}
+
+
+def is_before_first(offset: Mapping[str, object]) -> bool:
+    """True for the offset of a query without any batch."""
+    return offset.get("initial") is True
+
+
+def written(offsets: Mapping[TopicPartition, int]) -> dict[str, object]:
+    """As JSON, in order, so that equal offsets are equal texts."""
+    topics: dict[str, dict[str, int]] = {}
+    for target in sorted(offsets):
+        topics.setdefault(target.topic, {})[str(target.partition)] = offsets[target]
+    return {"v": VERSION, "topics": topics}
+
+
+def parsed(offset: Mapping[str, object]) -> dict[TopicPartition, int]:
+    """The reverse. Raises ``InvalidOption`` for what another version wrote."""
+    topics = offset.get("topics")
+    if offset.get("v") != VERSION or not isinstance(topics, dict):
+        raise InvalidOption(
+            f"the checkpoint has the offset {str(offset)[:200]}, which this version cannot read; use the "
+            "version that wrote it, or another checkpointLocation"
+        )
+    return {
+        TopicPartition(topic, int(number)): int(at)
+        for topic, numbers in topics.items()
+        for number, at in numbers.items()
+    }

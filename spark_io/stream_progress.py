@@ -1,0 +1,79 @@
+"""How far the next batch of a stream reads. No IO."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from raftlog.types import TopicPartition
+from spark_io.discovery import Bounds, surviving
+from spark_io.errors import DataLoss
+from spark_io.options import Limits
+from spark_io.planning import Range, limited, rows_of_bytes
+
+Offsets = dict[TopicPartition, int]
+_log = logging.getLogger("spark_io")
+
+
+def next_end(
+    start: Offsets,
+    bounds: Mapping[TopicPartition, Bounds],
+    *,
+    limits: Limits | None,
+    target: Offsets | None,
+    fails: bool,
+) -> Offsets:
+    """The end of the batch that begins at ``start``; equal to it if there is nothing to read.
+
+    ``target`` bounds it under ``Trigger.AvailableNow``. Without ``limits`` it takes all. Raises ``DataLoss``
+    for partitions that are gone.
+    """
+    _check_present(start, bounds, fails)
+    end = {}
+    for one, at in start.items():
+        available = bounds[one].end if one in bounds else at
+        if target is not None:
+            available = min(available, target.get(one, at))
+        end[one] = max(at, available)
+    if limits is not None:
+        end = _within(limits, start, end, bounds)
+    entering = {one: found.start for one, found in bounds.items() if one not in start}
+    if target is not None:
+        entering = {one: at for one, at in entering.items() if target.get(one, at) > at}
+    return {**end, **{one: at for one, at in entering.items() if bounds[one].end > at}}
+
+
+def stream_ranges(start: Offsets, end: Offsets) -> list[Range]:
+    """What a batch reads. A partition that is not in ``start`` enters here, without records."""
+    return [
+        Range(one.topic, one.partition, start[one], end[one])
+        for one in sorted(end)
+        if one in start and end[one] > start[one]
+    ]
+
+
+def check_starts(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails: bool) -> None:
+    """Raise ``DataLoss`` before a batch is planned whose first records are deleted."""
+    for one, at in start.items():
+        if one in bounds:
+            surviving(one, at, bounds[one].start, fails)
+
+
+def _check_present(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails: bool) -> None:
+    gone = sorted(str(one) for one in start if one not in bounds)
+    if gone and fails:
+        raise DataLoss(
+            f"{', '.join(gone)} was read before and does not exist any more, or is not subscribed; "
+            "set failOnDataLoss=false to go on without"
+        )
+    if gone:
+        _log.warning("%s was read before and does not exist any more", ", ".join(gone))
+
+
+def _within(limits: Limits, start: Offsets, end: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> Offsets:
+    rows_max = limits.max_offsets_per_trigger
+    if limits.max_bytes_per_trigger is not None:
+        record_bytes = {one: found.record_bytes for one, found in bounds.items()}
+        rows = rows_of_bytes(start, end, record_bytes, limits.max_bytes_per_trigger)
+        rows_max = rows if rows_max is None else min(rows, rows_max)
+    return end if rows_max is None else limited(start, end, rows_max)

@@ -1,0 +1,161 @@
+"""What tasks stage and drivers commit, with a whole broker: the faults that Spark hides from a sink."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+
+from raftlog import Client
+from raftlog.errors import RaftlogError
+from spark_io.commits import HANDLES_MAX, abandon, commit
+from spark_io.errors import InvalidRows
+from spark_io.options import WriteOptions, write_options
+from spark_io.staging import Staged, send_at_once, stage
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.whole_broker import Trouble, WholeBroker, whole_broker
+
+KEY = "spark-q"
+
+
+class Sink:
+    """A sink of two partitions, and what readers of it see."""
+
+    def __init__(self, broker: WholeBroker, client: Client) -> None:
+        self.broker = broker
+        self.client = client
+
+    @property
+    def options(self) -> WriteOptions:
+        given = {"bootstrap.servers": self.broker.url, "topic": "orders"}
+        return write_options(given, is_stream=True)
+
+    def stage(self, task: str, *values: str) -> str:
+        """Run a task; its handle."""
+        found = stage(self.client, self.options, KEY, task, batches(*values))
+        assert found.handle is not None
+        return found.handle
+
+    def commit(self, sequence: int, *handles: str) -> int:
+        """What the driver does."""
+        return commit(self.client, KEY, sequence, handles, timeout_s=30)
+
+    def visible(self) -> list[str]:
+        """To readers of committed records, sorted."""
+        chunks = [self.client.partition("orders", number).read(0) for number in (0, 1)]
+        return sorted(str(one.value, "utf8") for chunk in chunks for one in chunk.messages)
+
+    def open(self) -> list[str]:
+        """The transactional ids that hold back readers."""
+        states = ("ongoing", "prepared")
+        return [one.transactional_id for one in self.client.transactions.list() if one.state in states]
+
+
+def batches(*values: str) -> Iterator[pa.RecordBatch]:
+    """One Arrow batch for each value."""
+    for value in values:
+        yield pa.RecordBatch.from_pydict({"value": [value], "key": [value]})
+
+
+def with_sink(test: Callable[[Sink], None]) -> Callable[[], None]:
+    """Run a test on a thread, beside a broker."""
+
+    async def run() -> None:
+        async with whole_broker() as broker:
+
+            def use() -> None:
+                with Client(broker.url) as client:
+                    test(Sink(broker, client))
+
+            await asyncio.to_thread(use)
+
+    run.__name__ = test.__name__
+    return in_real_time(run)
+
+
+@contextmanager
+def fails() -> Iterator[None]:
+    """A definite error: nothing was committed."""
+    with pytest.raises(RaftlogError) as error:
+        yield
+    assert error.value.is_definite
+
+
+# requirement: D3
+@with_sink
+def test_a_batch_is_visible_with_its_commit_and_not_before(sink: Sink) -> None:
+    handles = [sink.stage("0.0", "a", "b"), sink.stage("1.0", "c")]
+    assert sink.visible() == []
+    assert sink.commit(1, *handles) == 1
+    assert sink.visible() == ["a", "b", "c"]
+    assert stage(sink.client, sink.options, KEY, "2.0", batches()) == Staged(KEY, None, 0)
+    assert sink.commit(2) == 2, "a batch without rows"
+    assert sink.open() == []
+
+
+# requirement: D3
+@with_sink
+def test_a_repeated_batch_changes_nothing_whatever_its_tasks_are_now(sink: Sink) -> None:
+    sink.commit(1, sink.stage("0.0", "a"), sink.stage("1.0", "b"), sink.stage("2.0", "c"))
+    assert sink.commit(1, sink.stage("0.0", "c", "b", "a")) == 1
+    assert sink.commit(2, sink.stage("0.0", "d")) == 2
+    assert sink.commit(1, sink.stage("0.0", "e")) == 2, "the driver of an old checkpoint is told"
+    assert sink.visible() == ["a", "b", "c", "d"]
+    assert sink.open() == []
+
+
+# requirement: D3
+@with_sink
+def test_what_a_dead_run_has_staged_is_never_visible_and_holds_nobody_back(sink: Sink) -> None:
+    dead = [sink.stage("0.0", "a"), sink.stage("1.0", "b"), sink.stage("5.2", "lost attempt")]
+    assert sink.commit(1, sink.stage("0.0", "a"), sink.stage("1.0", "b")) == 1
+    assert sink.visible() == ["a", "b"]
+    assert sink.open() == []
+    with fails():
+        sink.commit(2, *dead)  # a zombie
+    assert sink.visible() == ["a", "b"]
+
+
+# requirement: D3
+@with_sink
+def test_one_of_two_attempts_of_a_task_counts(sink: Sink) -> None:
+    first, second = sink.stage("0.0", "a"), sink.stage("0.1", "a")
+    assert sink.commit(1, first, sink.stage("1.0", "b")) == 1
+    with fails():
+        sink.commit(2, second)
+    assert sink.visible() == ["a", "b"]
+    assert sink.open() == []
+
+
+# requirement: D3
+@with_sink
+def test_an_abort_after_a_commit_without_an_answer_undoes_nothing(sink: Sink) -> None:
+    handle = sink.stage("0.0", "a")
+    sink.broker.trouble(":commit-batch", Trouble.UNANSWERED)
+    assert sink.commit(1, handle) == 1
+    abandon(sink.client, KEY, [handle])
+    assert sink.visible() == ["a"]
+
+
+@with_sink
+def test_an_abort_takes_all_that_the_batch_has_staged(sink: Sink) -> None:
+    handle = sink.stage("0.0", "a")
+    sink.stage("1.0", "its message is lost")
+    abandon(sink.client, KEY, [handle])
+    assert sink.open() == []
+    assert sink.visible() == []
+
+
+@with_sink
+def test_a_batch_of_too_many_tasks_is_refused_with_the_remedy(sink: Sink) -> None:
+    with pytest.raises(InvalidRows, match=r"use df\.coalesce\(999\)"):
+        sink.commit(1, *[f"{KEY}~{number}@1.0" for number in range(HANDLES_MAX + 1)])
+
+
+@with_sink
+def test_rows_that_are_sent_at_once_need_no_commit(sink: Sink) -> None:
+    assert send_at_once(sink.client, sink.options, batches("a", "b")).count == 2
+    assert sink.visible() == ["a", "b"]
