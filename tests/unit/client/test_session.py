@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -15,14 +14,11 @@ from msgspec import structs
 
 from raftlog.aio import Client
 from raftlog.client.environment import Environment
-from raftlog.client.retries import FIRST_S, MAX_S, pause_s
 from raftlog.client.session import Session
 from raftlog.errors import (
     ConnectionLost,
     NoLeader,
-    NotLeader,
     NotSent,
-    Overloaded,
     RaftlogError,
     TopicExists,
     UnknownTopic,
@@ -349,18 +345,6 @@ async def test_all_who_need_metadata_share_one_request() -> None:
     async with fake_cluster(4) as cluster, Client(cluster.urls) as client:
         await asyncio.gather(*(client.send("orders", "x", partition=n % 4) for n in range(40)))
         assert cluster.metadata_count == 1
-
-
-def test_pauses_are_drawn_below_a_bound_that_doubles_and_believe_the_broker() -> None:
-    rng = random.Random(1)
-    for attempts in range(1, 20):
-        bound = min(MAX_S, FIRST_S * 2**attempts)
-        pauses = [pause_s(NoLeader(), attempts, rng) for _ in range(200)]
-        assert 0 <= min(pauses) < bound / 4
-        assert bound * 3 / 4 < max(pauses) <= bound
-    assert 0.3 <= pause_s(Overloaded(retry_after_ms=300), 1, rng) <= 0.45
-    assert pause_s(NotLeader(leader_http="127.0.0.1:1"), 1, rng) == 0
-    assert pause_s(None, 1, rng) == 0
 
 
 @in_real_time
