@@ -24,6 +24,7 @@ from tests.simulation.mutants.partitions import METADATA, PARTITIONS
 from tests.simulation.mutants.quiescence import QUIESCENCE
 from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
+from tests.simulation.mutants.room import ROOM
 from tests.simulation.mutants.storage import STORAGE
 from tests.simulation.mutants.transaction_client import TRANSACTION_CLIENT
 from tests.simulation.mutants.transaction_compaction import TRANSACTION_COMPACTION
@@ -44,6 +45,7 @@ MUTANTS = (
     *LOGS,
     *REPAIR,
     *DRIVER,
+    *ROOM,
     *NETWORK,
     *BROKEN,
     *PARTITIONS,
