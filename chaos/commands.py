@@ -73,7 +73,8 @@ def check(history: HistoryArgument, output: OutputOption = Format.TABLE) -> None
     click.echo(
         f"verdict={judged.value} acknowledged={found.count(Outcome.ACKNOWLEDGED)} "
         f"unknown={found.count(Outcome.UNKNOWN)} lost={count_lost(anomalies)} "
-        f"duplicated={kinds['duplicate']} anomalies={kinds.total()} realtime_lag_s={lag_s:.3f}",
+        f"duplicated={kinds['duplicate']} transactions={found.transactions()[Outcome.ACKNOWLEDGED]} "
+        f"anomalies={kinds.total()} realtime_lag_s={lag_s:.3f}",
         err=True,
     )
     if judged is not Verdict.VALID:
@@ -283,7 +284,8 @@ def _carry_out(stage: Stage, scenario: Scenario, report: Path | None) -> NoRetur
     counts = record.counts
     click.echo(
         f"verdict={record.verdict} acknowledged={counts.acknowledged} lost={counts.lost} "
-        f"duplicated={counts.duplicated} anomalies={len(record.anomalies)} faults={len(record.injected)} "
+        f"duplicated={counts.duplicated} transactions={counts.transactions_committed} "
+        f"anomalies={len(record.anomalies)} faults={len(record.injected)} "
         f"kinds={len({fault.fault for fault in record.injected})} report={path}"
     )
     raise click.exceptions.Exit(

@@ -1,7 +1,8 @@
 """The history of a run as clients saw it: the only input of the checkers.
 
 A transaction is all sends and polls of one process with the same ``txn``, a number that is unique in the
-history; they have the transaction's outcome. A send or poll without a number is an operation of its own.
+history; they have the transaction's outcome. A send or poll without a number is an operation of its own. A
+transaction that is aborted has failed, and so has one whose commit nobody ever asked for.
 
 Times are seconds of one monotonic clock. A send whose outcome is ``UNKNOWN`` may have happened
 at any time after it was invoked, or never; only a response that guarantees that nothing was written
@@ -11,6 +12,7 @@ counts as ``FAILED``.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -28,8 +30,9 @@ class Outcome(enum.Enum):
 class Send:
     """One value sent to one partition, with all its retries. Values are unique in a history.
 
-    After an unknown outcome a client continues as another process: the uncertain send
-    may still be stored after its next ones.
+    The times are those of this send, also in a transaction. ``offset`` is where it was stored, also in a
+    transaction that was aborted later. After an unknown outcome a client continues as another process: the
+    uncertain send may still be stored after its next ones.
     """
 
     process: int
@@ -105,19 +108,58 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A linearizable read of the end of a partition: one past the newest committed record."""
+    """A linearizable read of the end of a partition: one past the newest committed record.
+
+    ``last_stable`` is where readers of committed transactions end. It was read at the same time, or later.
+    """
 
     partition: int
     invoked_s: float
     completed_s: float
     high_watermark: int
+    last_stable: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """A process opens a transactional id. A process that opened it before is fenced from then on."""
+
+    process: int
+    transactional_id: str
+    invoked_s: float
+    completed_s: float
+    outcome: Outcome
+
+
+class Decision(enum.Enum):
+    """How a transaction ends."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """A process asks for the end of a transaction, with all its retries.
+
+    ``decided`` is the outcome that the response had, and aborted if it was refused for good: nothing of it is
+    visible then. None without a response, or if the outcome was forgotten.
+    """
+
+    process: int
+    txn: int
+    asked: Decision
+    invoked_s: float
+    completed_s: float
+    decided: Decision | None
 
 
 @dataclass(slots=True)
 class History:
     """All operations; ``final`` polls read every partition from its start to its end.
 
-    Without ``has_final_read`` nobody did: what no poll returned may still be there.
+    ``final_looks`` are those at the end of the run, when every transaction must have ended. Without
+    ``has_final_read`` nobody read everything: what no poll returned may still be there.
     """
 
     sends: list[Send] = field(default_factory=list)
@@ -127,6 +169,9 @@ class History:
     assigns: list[Assign] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
+    opens: list[Open] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    final_looks: list[Look] = field(default_factory=list)
     has_final_read: bool = field(default=True, compare=False)
 
     def all_polls(self) -> Iterator[Poll]:
@@ -143,6 +188,10 @@ class History:
     def count(self, outcome: Outcome) -> int:
         """The number of sends with this outcome."""
         return sum(send.outcome is outcome for send in self.sends)
+
+    def transactions(self) -> Counter[Outcome]:
+        """The number of transactions with each outcome, of those that sent something."""
+        return Counter({send.txn: send.outcome for send in self.sends if send.txn is not None}.values())
 
     def longest_silence_s(self, begins_s: float, ends_s: float) -> float:
         """The longest time in a window in which one partition acknowledged nothing.

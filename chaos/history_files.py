@@ -1,8 +1,7 @@
 """Histories in files: our own, one operation a line, and those of Jepsen's workload for Kafka-like logs.
 
-A line of ours is a JSON object with ``op`` (``send``, ``poll``, ``final``, ``look``, ``assign``, ``commit``
-or ``committed``) and the fields of ``Send``, ``Poll``, ``Look``, ``Assign``, ``Commit`` or ``Committed``; see
-``chaos.history``.
+A line of ours is a JSON object with ``op``, which names a class of ``chaos.history``, and the fields of that
+class.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from typing import Final
 
 import msgspec
 
-from chaos.history import Assign, Commit, Committed, History, Look, Poll, Send
+from chaos.history import Assign, Commit, Committed, End, History, Look, Open, Poll, Send
 
-Operation = Send | Poll | Look | Assign | Commit | Committed
+Operation = Send | Poll | Look | Assign | Commit | Committed | Open | End
 
 _TYPES: Final = {
     "send": Send,
@@ -28,6 +27,9 @@ _TYPES: Final = {
     "assign": Assign,
     "commit": Commit,
     "committed": Committed,
+    "open": Open,
+    "end": End,
+    "final-look": Look,
 }
 
 
@@ -84,3 +86,6 @@ def _lists(history: History) -> Iterator[tuple[str, Sequence[Operation]]]:
     yield "assign", history.assigns
     yield "commit", history.commits
     yield "committed", history.committed
+    yield "open", history.opens
+    yield "end", history.ends
+    yield "final-look", history.final_looks

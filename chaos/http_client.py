@@ -19,7 +19,7 @@ import aiohttp
 from raftlog.client.single_attempt import single_attempt
 from raftlog.errors import ConnectionLost, NotSent, RaftlogError
 from raftlog.records.batch import Codec, split_batches
-from raftlog.records.builder import Record, build_batch
+from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.reader import read_records
 from raftlog.wire import headers, media_types, paths, problems
 
@@ -35,6 +35,21 @@ class Body:
     data: bytes
     headers: dict[str, str]
     record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An open transaction: its id, and the producer of its batches."""
+
+    id: str
+    producer_id: int
+    producer_epoch: int
+
+    @classmethod
+    def parse(cls, text: str) -> Opened:
+        """From an id such as ``copy-1@4711.0``."""
+        producer_id, _, epoch = text.rpartition("@")[2].partition(".")
+        return cls(text, int(producer_id), int(epoch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +78,24 @@ class Client:
     def body(self, values: Sequence[str], producer_id: int, sequence: int, *, binary: bool) -> Body:
         """A produce request: a stored batch, or JSON with the producer in its headers."""
         if binary:
-            records = [Record(value.encode()) for value in values]
-            data = build_batch(
-                records,
-                codec=Codec.NONE,
-                timestamp_ms=0,
-                producer_id=producer_id,
-                producer_epoch=0,
-                base_sequence=sequence,
-            )
+            data = with_producer(_batch(values), producer_id, 0, sequence)
             return Body(data, {"Content-Type": media_types.BATCH}, len(values))
         identity = {
             headers.PRODUCER_ID: str(producer_id),
             headers.PRODUCER_EPOCH: "0",
             headers.PRODUCER_SEQUENCE: str(sequence),
         }
-        data = json.dumps({"records": [{"value": value} for value in values]}).encode()
-        return Body(data, {"Content-Type": media_types.JSON, **identity}, len(values))
+        return Body(_rows(values), {"Content-Type": media_types.JSON, **identity}, len(values))
+
+    def body_in(self, opened: Opened, values: Sequence[str], sequence: int, *, binary: bool) -> Body:
+        """The same in a transaction."""
+        sent = {headers.TRANSACTION: opened.id}
+        if binary:
+            producer = opened.producer_id, opened.producer_epoch
+            data = with_producer(_batch(values), *producer, sequence, in_transaction=True)
+            return Body(data, {"Content-Type": media_types.BATCH, **sent}, len(values))
+        sent[headers.PRODUCER_SEQUENCE] = str(sequence)
+        return Body(_rows(values), {"Content-Type": media_types.JSON, **sent}, len(values))
 
     async def producer_id(self) -> int:
         """A new producer id."""
@@ -119,9 +135,9 @@ class Client:
             records = tuple((row["offset"], row["value"]) for row in json.loads(data)["records"])
         return Page(records, following, end)
 
-    async def end_of(self, partition: int) -> int:
-        """The high watermark, linearizable."""
-        path = f"{paths.partition_offsets(self._topic, partition)}?at=latest"
+    async def end_of(self, partition: int, *, isolation: str = "uncommitted") -> int:
+        """The high watermark, linearizable; for ``committed``, the last stable offset."""
+        path = f"{paths.partition_offsets(self._topic, partition)}?at=latest&isolation={isolation}"
         return int(json.loads((await self.call("GET", path, None, {}))[1])["offset"])
 
     async def __aenter__(self) -> Self:
@@ -155,3 +171,12 @@ class Client:
         if answer.status < 300:
             return answer.status, body, dict(answer.headers)
         raise problems.read_problem(body) or RaftlogError(f"{answer.status}: {body[:300]!r}")
+
+
+def _batch(values: Sequence[str]) -> bytes:
+    records = [Record(value.encode()) for value in values]
+    return build_batch(records, codec=Codec.NONE, timestamp_ms=0)
+
+
+def _rows(values: Sequence[str]) -> bytes:
+    return json.dumps({"records": [{"value": value} for value in values]}).encode()

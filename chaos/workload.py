@@ -22,9 +22,11 @@ from itertools import count
 from types import TracebackType
 from typing import Self
 
+from chaos.at_rest import final_look, held_back, open_transactions, until_none
 from chaos.history import History, Look, Outcome, Poll, Send
 from chaos.http_client import Body, Client, Page
 from chaos.register_load import RegisterLoad
+from chaos.transaction_load import TransactionLoad
 from raftlog.errors import RaftlogError
 
 
@@ -45,6 +47,9 @@ class Shape:
     live_partitions: int | None = None  # producers use so many at a time (None: all), and go on to
     rotate_s: float = 60.0  # the next one after this time
     registers: int = 0  # committed offsets that are written, and read by as many readers, at a time
+    transactions: int = 0  # producers of transactions
+    transaction_pause_ms_max: int = 300  # between two transactions of one producer
+    at_rest_s: float = 60.0  # after this time without load no transaction may be open
 
 
 class Workload:
@@ -76,11 +81,17 @@ class Workload:
         self._failure: BaseException | None = None
         self._acknowledged = 0
         self._begun_s = time.monotonic()
+        self._transactions = self._transaction_load()
 
     @property
     def acknowledged(self) -> int:
         """The number of values acknowledged so far."""
         return self._acknowledged
+
+    @property
+    def transactions(self) -> int:
+        """The number of transactions committed so far."""
+        return self._transactions.committed
 
     def wait_for_acknowledged(self, more: int, *, within_s: float = 30) -> None:
         """Return once ``more`` further values have been acknowledged. Raises ``WorkloadFailed``."""
@@ -143,9 +154,15 @@ class Workload:
                     follow = partial(self._follow, partition=partition, binary=(partition + number) % 2 == 0)
                     group.create_task(self._with_client(follow))
             group.create_task(self._with_client(self._watch_ends))
+            for number in range(self._shape.transactions):
+                group.create_task(self._transact(number))
+            if self._shape.transactions:
+                group.create_task(self._with_client(self._follow_all))
             for number in range(self._shape.registers):
                 group.create_task(self._with_client(partial(registers.write, writer=number)))
                 group.create_task(self._with_client(registers.read))
+        if self._shape.transactions:
+            self._look_at_rest()
         await self._with_client(self._read_everything)
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(self._client([url])) for url in self._urls]
@@ -236,12 +253,66 @@ class Workload:
                 self.history.polls.append(_poll(process, partition, invoked_s, page))
             offset = page.next_offset
 
+    async def _follow_all(self, client: Client) -> None:
+        """Read all partitions in turn as one process: it sees whether a transaction is torn."""
+        process, offsets = next(self._processes), dict.fromkeys(range(self._partitions), 0)
+        while not self._stopping.is_set():
+            for partition, offset in offsets.items():
+                invoked_s = time.monotonic()
+                try:
+                    page = await client.fetch(partition, offset, wait_ms=0, binary=partition % 2 == 0)
+                except RaftlogError as error:
+                    await self._refused(client, error)
+                    continue
+                if page.records:
+                    self.history.polls.append(_poll(process, partition, invoked_s, page))
+                offsets[partition] = page.next_offset
+            await asyncio.sleep(client.rng.uniform(0, 0.2))
+
+    def _transaction_load(self) -> TransactionLoad:
+        return TransactionLoad(
+            history=self.history,
+            topic=self._topic,
+            stopping=self._stopping,
+            processes=self._processes,
+            partition=self._live_partition,
+            refused=self._refused,
+            pause_s_max=self._shape.transaction_pause_ms_max / 1000,
+            patience_s=lambda: self._shape.send_s,
+        )
+
+    async def _transact(self, producer: int) -> None:
+        async with self._client(self._urls) as client, self._client(self._urls) as rival:
+            await self._transactions.produce(client, rival, producer)
+
+    def _look_at_rest(self) -> None:
+        """Wait until every transaction has ended, and look at the ends of all partitions."""
+        if not self._shape.final_read_s:
+            return  # broken off
+        url = self._urls[0]
+        try:
+            left = until_none(lambda: open_transactions(url, self._topic), self._shape.at_rest_s)
+            until_none(lambda: held_back(url, self._topic, self._partitions), self._shape.at_rest_s)
+            looks = [final_look(url, self._topic, partition) for partition in range(self._partitions)]
+        except OSError as error:
+            raise WorkloadFailed(f"the ends of the partitions could not be read at {url}: {error}") from error
+        self.history.final_looks += looks
+        if left:
+            raise WorkloadFailed(f"transactions are still open: {', '.join(left)}")
+        for look in looks:
+            if look.last_stable != look.high_watermark:
+                raise WorkloadFailed(
+                    f"partition {look.partition}: readers of committed records end at {look.last_stable}, "
+                    f"and the log ends at {look.high_watermark}"
+                )
+
     async def _watch_ends(self, client: Client) -> None:
         while not self._stopping.is_set():
             partition = client.rng.randrange(self._partitions)
             invoked_s = time.monotonic()
             try:
                 end = await client.end_of(partition)
+                stable = await client.end_of(partition, isolation="committed")
             except RaftlogError as error:
                 await self._refused(client, error)
                 continue
@@ -251,6 +322,7 @@ class Workload:
                     invoked_s=invoked_s,
                     completed_s=time.monotonic(),
                     high_watermark=end,
+                    last_stable=stable,
                 )
             )
             await asyncio.sleep(client.rng.uniform(0, 0.1))

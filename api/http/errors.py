@@ -300,8 +300,8 @@ TABLE: dict[type[RaftlogError], Kind] = {
     errors.StorageFull: Kind(
         507,
         "The disk is full",
-        "The disk is full. Reads continue, and writes resume once there is space.",
-        "Free space on the broker's disk, and retry.",
+        "The disk of the leader is full, or it has no file descriptor left. Reads continue.",
+        "Retry: a broker with room leads within seconds; else writes resume once there is space.",
     ),
     errors.CommitUnknown: Kind(
         504,

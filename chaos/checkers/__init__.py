@@ -1,7 +1,8 @@
 """Checks a history of sends, polls and transactions of a log for anomalies.
 
 The anomalies are those of Jepsen's workload for Kafka-like logs (``tests/kafka.clj``), those of linearizable
-reads of a log's end, and those of committed offsets. ``docs/chaos.md`` has the table.
+reads of a log's end, those of committed offsets, and those of the ends of transactions. ``docs/chaos.md`` has
+the table.
 
 Decides: what a history shows. Leaves to others: its form (``chaos.history``) and files. To read on:
 ``evidence`` has the version order, from which the other modules judge.
@@ -20,6 +21,7 @@ from chaos.checkers.evidence import Evidence
 from chaos.checkers.linearity import disorder_in_real_time, realtime_lags
 from chaos.checkers.polls import disordered_polls
 from chaos.checkers.sends import disordered_sends, torn_transactions
+from chaos.checkers.transactions import decided_twice, fenced_writes, held_back, unasked_commits
 from chaos.checkers.values import (
     aborted_reads,
     consume_counts,
@@ -59,6 +61,10 @@ CHECKERS: Final[tuple[Checker, ...]] = (
     disordered_polls,
     disordered_sends,
     torn_transactions,
+    decided_twice,
+    unasked_commits,
+    fenced_writes,
+    held_back,
     disorder_in_real_time,
     reads_from_the_future,
     committed_offsets,

@@ -18,6 +18,7 @@ _Known = tuple[float, int, int, bool]  # when, the partition, one past the highe
 
 def disorder_in_real_time(evidence: Evidence) -> Iterator[Anomaly]:
     """A send is stored below, or an end is lower than, what was known before it began."""
+    yield from _falling_stable_ends(evidence.history)
     known = _known(evidence.history)
     known += [
         (look.completed_s, look.partition, look.high_watermark, False) for look in evidence.history.looks
@@ -51,6 +52,23 @@ def disorder_in_real_time(evidence: Evidence) -> Iterator[Anomaly]:
                 yield Anomaly("realtime-nonmonotonic-send", operation.partition, detail)
             else:
                 yield Anomaly("read-from-the-future", operation.partition, f"{detail} the end was {end}")
+
+
+def _falling_stable_ends(history: History) -> Iterator[Anomaly]:
+    """A last stable offset is lower than one that was known before it was asked for."""
+    looks = [look for look in history.looks if look.last_stable is not None]
+    known = sorted((look.completed_s, look.partition, look.last_stable or 0) for look in looks)
+    ends: dict[int, int] = {}
+    at = 0
+    for look in sorted(looks, key=lambda look: look.invoked_s):
+        while at < len(known) and known[at][0] < look.invoked_s:
+            _, partition, end = known[at]
+            ends[partition] = max(ends.get(partition, 0), end)
+            at += 1
+        before = ends.get(look.partition, 0)
+        if look.last_stable is not None and look.last_stable < before:
+            detail = f"the last stable offset was {look.last_stable}, and {before} before that"
+            yield Anomaly("stale-read", look.partition, detail)
 
 
 def _known(history: History) -> list[_Known]:

@@ -10,14 +10,13 @@ import urllib.request
 import warnings
 from collections.abc import Iterator, Sequence
 
+from chaos.at_rest import TIMEOUT_S
 from chaos.exactly_once.copies import OF_HEADER, TRANSACTION_HEADER, Copy, Input
 from raftlog.wire import headers, media_types, paths
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its own version in an old way
     from kafka.record import MemoryRecords
-
-TIMEOUT_S = 30
 
 
 def read_copies(url: str, topics: Sequence[str], partitions: int) -> Iterator[Copy]:

@@ -14,23 +14,24 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
+from chaos.at_rest import TIMEOUT_S, held_back, open_transactions, until_none
 from chaos.cluster import Cluster
 from chaos.consumer_groups.crowd import Crowd, Settings
 from chaos.exactly_once.copies import GROUP, OUTPUTS, SOURCE, Input
 from chaos.exactly_once.judge import Verdict, judged
-from chaos.exactly_once.outputs import TIMEOUT_S, read_copies
+from chaos.exactly_once.outputs import read_copies
+from chaos.history import Look
 from raftlog import Client
-from raftlog.wire import headers, paths
+from raftlog.wire import paths
 from raftlog.wire.decoding import decoder_of
 from raftlog.wire.groups import GroupOffsetList
-from raftlog.wire.transactions import TransactionList
 
 SOURCE_PARTITIONS: Final = 12
 OUTPUT_PARTITIONS: Final = 2
@@ -139,16 +140,16 @@ def copy_under_faults(
             if killer.failure is not None:
                 raise killer.failure
             crowd.stop()
-        left_open = _until_zero(lambda: _open_transactions(cluster), QUIET_S)
-        held_back = _until_zero(lambda: _held_back(cluster), QUIET_S)
+        left_open = until_none(lambda: open_transactions(cluster.urls[0]), QUIET_S)
+        waiting = until_none(lambda: _held_back(cluster), QUIET_S)
         copies = read_copies(cluster.urls[0], OUTPUTS, OUTPUT_PARTITIONS)
         return Run(
             verdict=judged(copies, filled),
             inputs=inputs,
             seconds=round(time.monotonic() - began, 1),
             kills=dict(killer.kills),
-            left_open=left_open,
-            held_back=held_back,
+            left_open=len(left_open),
+            held_back=len(waiting),
         )
 
 
@@ -198,27 +199,9 @@ def _committed(cluster: Cluster) -> dict[int, int]:
     return {}
 
 
-def _open_transactions(cluster: Cluster) -> int:
-    return len(_get(f"{cluster.urls[0]}{paths.TRANSACTIONS}?state=open", TransactionList).items)
-
-
-def _held_back(cluster: Cluster) -> int:
-    """Output partitions whose readers do not reach the end."""
-    found = 0
-    for topic in OUTPUTS:
-        for partition in range(OUTPUT_PARTITIONS):
-            path = f"{cluster.urls[0]}{paths.partition_records(topic, partition)}?offset=0&limit=1"
-            with urllib.request.urlopen(path, timeout=TIMEOUT_S) as answer:
-                stable = answer.headers[headers.LAST_STABLE_OFFSET]
-                found += stable != answer.headers[headers.HIGH_WATERMARK]
-    return found
-
-
-def _until_zero(count: Callable[[], int], within_s: float) -> int:
-    deadline = time.monotonic() + within_s
-    while (found := count()) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return found
+def _held_back(cluster: Cluster) -> list[Look]:
+    """Looks at the output partitions whose readers do not reach the end."""
+    return [look for topic in OUTPUTS for look in held_back(cluster.urls[0], topic, OUTPUT_PARTITIONS)]
 
 
 def _get(url: str, kind: type[Body]) -> Body:

@@ -63,6 +63,9 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     duplicated: int
     commits: int = 0  # acknowledged ones of single offsets, each a register
     committed_reads: int = 0  # of these registers
+    transactions_committed: int = 0
+    transactions_aborted: int = 0  # their values are not counted as failed
+    transactions_unknown: int = 0
     ok_rate: float  # share of sends that were acknowledged
     ok_rate_quiet: float  # the same for sends that began and ended without a fault
 

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from chaos.checkers import Anomaly, check, count_lost, verdict
+from chaos.checkers import Anomaly, Severity, check, count_lost, verdict
 from chaos.cluster import Cluster
 from chaos.cluster_view import ClusterFailed
 from chaos.harness.arena import Arena
@@ -32,7 +32,13 @@ from chaos.workload import Shape, Workload, WorkloadFailed
 
 PARTITIONS: Final = 12
 SHAPE: Final = Shape(
-    producers=12, records_max=6, pause_ms_max=40, live_partitions=4, rotate_s=30, registers=3
+    producers=12,
+    records_max=6,
+    pause_ms_max=40,
+    live_partitions=4,
+    rotate_s=30,
+    registers=3,
+    transactions=4,
 )
 QUIET_S: Final = 3.0  # of load without faults, before and after them
 SETTLE_S: Final = 3.0  # after a fault: what clients see then is still its effect
@@ -47,6 +53,7 @@ class Progress:
     elapsed_s: float
     phase: str
     acknowledged: int
+    transactions: int  # committed ones
     active: list[str]
     injected: int
     leaders: dict[int, int | None]
@@ -79,7 +86,7 @@ class Run:
         brokers = self.scenario.brokers
         with self.stage.open(directory, brokers=brokers, partitions=PARTITIONS, needs=needs) as arena:
             self._under_load(arena, directory)
-            self.anomalies += check(self.history)
+            self.anomalies += [one for one in check(self.history) if one.severity is not Severity.NORMAL]
             if arena.powered and (self.anomalies or self.problems):
                 arena.powered.keep(directory / "kept")  # its disks go with the cluster
         return self._record(started)
@@ -147,6 +154,7 @@ class Run:
                         self._now_s(),
                         self._phase_name,
                         load.acknowledged,
+                        load.transactions,
                         injector.active,
                         len(injector.injected),
                         leaders,
@@ -203,18 +211,28 @@ class Run:
 def counted(
     history: History, anomalies: Sequence[Anomaly], injected: Sequence[Injected], start_s: float
 ) -> Counts:
-    """Values by outcome; quiet are those whose send met no fault, nor the seconds after one."""
-    quiet = [send for send in history.sends if not _is_disturbed(send, injected, start_s)]
+    """Values by outcome; quiet are those whose send met no fault, nor the seconds after one.
+
+    Sends in transactions count as values, and not for the rates: many transactions are aborted on purpose.
+    """
+    single = [send for send in history.sends if send.txn is None]
+    quiet = [send for send in single if not _is_disturbed(send, injected, start_s)]
     kinds = Counter(found.kind for found in anomalies)
+    transactions = Counter(
+        {send.txn: send.outcome for send in history.sends if send.txn is not None}.values()
+    )
     return Counts(
         acknowledged=history.count(Outcome.ACKNOWLEDGED),
-        failed=history.count(Outcome.FAILED),
+        failed=sum(send.outcome is Outcome.FAILED for send in single),
         unknown=history.count(Outcome.UNKNOWN),
         lost=count_lost(anomalies),
         duplicated=kinds["duplicate"],
         commits=sum(commit.outcome is Outcome.ACKNOWLEDGED for commit in history.commits),
         committed_reads=len(history.committed),
-        ok_rate=_ok_rate(history.sends),
+        transactions_committed=transactions[Outcome.ACKNOWLEDGED],
+        transactions_aborted=transactions[Outcome.FAILED],
+        transactions_unknown=transactions[Outcome.UNKNOWN],
+        ok_rate=_ok_rate(single),
         ok_rate_quiet=_ok_rate(quiet),
     )
 

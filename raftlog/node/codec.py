@@ -6,7 +6,7 @@
 
 Heartbeats and their replies are the exception: the heartbeats of all groups for one peer are
 one frame of fixed-size entries, so that a thousand groups cost one message. The heartbeats' head
-is the sender's clock (``cluster_time``), and whether it stops. No pickle anywhere;
+is the sender's clock (``cluster_time``), and whether it declines leadership. No pickle anywhere;
 what does not parse raises ``MalformedFrame`` and costs the sender its connection.
 """
 
@@ -58,20 +58,24 @@ class FrameKind(enum.IntEnum):
 
 _KINDS: Final = {kind.value: kind for kind in FrameKind}
 _PREFIX: Final = struct.Struct(">BI")
-_SENDER: Final = struct.Struct(">qqB")  # wall clock, the time the broker goes by, whether it stops
+_SENDER: Final = struct.Struct(
+    ">qqB"
+)  # wall clock, the time the broker goes by, whether it declines leadership
 _HEARTBEAT: Final = struct.Struct(">QQqQB")  # group, term, commit index, round, falls silent
 _HEARTBEAT_REPLY: Final = struct.Struct(">QQQQ")  # group, term, round, rejoining
 
 
 def encode_heartbeats(
-    clock: ClockReading, beats: Sequence[tuple[GroupId, Heartbeat]], *, is_stopping: bool = False
+    clock: ClockReading, beats: Sequence[tuple[GroupId, Heartbeat]], *, declines_leadership: bool = False
 ) -> bytes:
     """One frame with the broker's clock and the heartbeats of many groups.
 
-    One without heartbeats keeps the connection known as alive. A broker that ``is_stopping`` takes no
-    leadership.
+    One without heartbeats keeps the connection known as alive. A broker that ``declines_leadership``
+    is stopping, or lacks room.
     """
-    body = bytearray(_PREFIX.pack(FrameKind.HEARTBEATS, _SENDER.size) + _SENDER.pack(*clock, is_stopping))
+    body = bytearray(
+        _PREFIX.pack(FrameKind.HEARTBEATS, _SENDER.size) + _SENDER.pack(*clock, declines_leadership)
+    )
     for group, beat in beats:
         body += _HEARTBEAT.pack(group, beat.term, beat.commit_index, beat.round, beat.quiesces)
     return bytes(body)
@@ -86,11 +90,11 @@ def encode_heartbeat_replies(replies: Sequence[tuple[GroupId, HeartbeatReply]]) 
 
 
 def decode_sender(head: memoryview) -> tuple[ClockReading, bool]:
-    """The clock in the head of a ``HEARTBEATS`` frame, and whether the sender is stopping."""
+    """The clock in the head of a ``HEARTBEATS`` frame, and whether the sender declines leadership."""
     if len(head) != _SENDER.size:
         raise MalformedFrame(f"heartbeats with a head of {len(head)} bytes")
-    wall_ms, time_ms, is_stopping = _SENDER.unpack(head)
-    return ClockReading(wall_ms, time_ms), bool(is_stopping)
+    wall_ms, time_ms, declines_leadership = _SENDER.unpack(head)
+    return ClockReading(wall_ms, time_ms), bool(declines_leadership)
 
 
 def decode_heartbeats(payload: memoryview) -> Iterator[tuple[GroupId, Heartbeat]]:

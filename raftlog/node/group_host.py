@@ -45,6 +45,7 @@ from raftlog.node.heartbeats import Heartbeats
 from raftlog.node.leaderless_groups import LeaderlessGroups
 from raftlog.node.network.transport import Transport
 from raftlog.node.peer_watch import PeerWatch
+from raftlog.node.room_watch import RoomWatch
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch
 from raftlog.state_machine import StateMachine
@@ -119,6 +120,7 @@ class GroupHost:
         self._drain_handle: asyncio.Handle | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
         self._leaderless = LeaderlessGroups(self._groups, self.is_reachable)
+        self._room = RoomWatch()
         self._heartbeats = Heartbeats(transport)
         self._fatal = False
         self._is_stopping = False  # it takes no leadership
@@ -234,14 +236,18 @@ class GroupHost:
         self._watch_peers()
         deadline = self.clock.monotonic() + self.settings.transfer_s
         while self.clock.monotonic() < deadline:
-            led = [group for group in self._groups.values() if group.is_leader]
-            targets = [(group, group.successor(self._watch.successors)) for group in led]
-            waiting = [(group, target) for group, target in targets if target is not None]
-            if not waiting:
+            if not self._hand_over():
                 return
-            for group, target in waiting:
-                group.transfer_leadership(target)
             await asyncio.sleep(self.settings.tick_ms / 1000)
+
+    def _hand_over(self) -> bool:
+        """Transfer every leadership for which there is a successor; whether there was any."""
+        led = [group for group in self._groups.values() if group.is_leader]
+        targets = [(group, group.successor(self._watch.successors)) for group in led]
+        for group, target in targets:
+            if target is not None:
+                group.transfer_leadership(target)
+        return any(target is not None for _, target in targets)
 
     async def stop(self) -> None:
         """Close all groups, then the connections. Call ``transfer_leaderships`` first where time allows."""
@@ -339,9 +345,9 @@ class GroupHost:
             if group is not None and not (self._is_stopping and isinstance(message, TimeoutNow)):
                 group.receive(sender, message, batches)
         elif kind is FrameKind.HEARTBEATS:
-            clock, is_stopping = decode_sender(head)
+            clock, declines_leadership = decode_sender(head)
             self.clock.heard(sender, clock)
-            self._watch.said(sender, is_stopping=is_stopping)
+            self._watch.said(sender, declines_leadership=declines_leadership)
             self._receive_all(sender, decode_heartbeats(payload))
         elif kind is FrameKind.HEARTBEAT_REPLIES:
             self._receive_all(sender, decode_heartbeat_replies(payload))
@@ -386,6 +392,7 @@ class GroupHost:
         if self._leaderless:
             self._leaderless.elect_some()
         if self._watch.ticks % self.settings.heartbeat_ticks == 0:
+            self._look_for_room()
             self._watch_peers()
         if self._watch.ticks % SAY_AGAIN_TICKS == 0:
             self._tell_who_rejoins()
@@ -408,6 +415,18 @@ class GroupHost:
         missing = sorted(p for p in group.membership.members if not self.is_reachable(p))
         return f"{leader}; start brokers {missing}, which are not heard" if missing else leader
 
+    def _look_for_room(self) -> None:
+        """Without room, hand over to brokers that have some. Only awake groups can wait for room."""
+        groups = (self._groups.get(group_id) for group_id in self._awake)
+        is_waiting = any(group is not None and group.waits_for_room for group in groups)
+        self._room.look(self.has_room() and not is_waiting)
+        if self._room.hands_over and self._hand_over():
+            _log.warning(
+                "broker %d has no room for logs and hands its leaderships over to brokers with room; free "
+                "space, or raise the limit of open files",
+                self.node_id,
+            )
+
     def _watch_peers(self) -> None:
         peers = self._watch.known
         self.clock.look(1 + len(peers))
@@ -428,4 +447,5 @@ class GroupHost:
                 if group is not None:
                     group.drain()
         if not self._fatal:
-            self._heartbeats.send(self.clock.reading, is_stopping=self._is_stopping)
+            declines = self._is_stopping or self._room.declines
+            self._heartbeats.send(self.clock.reading, declines_leadership=declines)

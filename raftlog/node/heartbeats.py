@@ -35,13 +35,15 @@ class Heartbeats:
         for peer in peers:
             self._heartbeats.setdefault(peer, [])
 
-    def send(self, clock: Callable[[], ClockReading], *, is_stopping: bool) -> None:
+    def send(self, clock: Callable[[], ClockReading], *, declines_leadership: bool) -> None:
         """Let all leave; the clock is read only if heartbeats are among them."""
         if self._heartbeats:
             heartbeats, self._heartbeats = self._heartbeats, {}
             reading = clock()
             for peer, entries in heartbeats.items():
-                self._transport.send(peer, [encode_heartbeats(reading, entries, is_stopping=is_stopping)])
+                self._transport.send(
+                    peer, [encode_heartbeats(reading, entries, declines_leadership=declines_leadership)]
+                )
         if self._replies:
             replies, self._replies = self._replies, {}
             for peer, answers in replies.items():

@@ -23,7 +23,7 @@ class PeerWatch:
         self._met: set[NodeId] = set()
         self._heard: dict[NodeId, int] = {}  # peers that are reachable, and when they were last heard
         self._connected: dict[NodeId, int] = {}  # peers with an open link, and since when
-        self._stopping: set[NodeId] = set()
+        self._declining: set[NodeId] = set()  # peers that want no leadership
         self.ticks = 0
 
     @property
@@ -33,8 +33,8 @@ class PeerWatch:
 
     @property
     def successors(self) -> list[NodeId]:
-        """Peers that may lead: heard within the shortest election timeout, and not stopping."""
-        return [peer for peer in self._heard if peer not in self._stopping]
+        """Peers that may lead: heard within the shortest election timeout, and not declining it."""
+        return [peer for peer in self._heard if peer not in self._declining]
 
     def is_reachable(self, peer: NodeId) -> bool:
         """Whether it was heard within the shortest election timeout."""
@@ -50,9 +50,9 @@ class PeerWatch:
         self._heard[peer] = self.ticks
         return was_unreachable
 
-    def said(self, peer: NodeId, *, is_stopping: bool) -> None:
-        """It reports whether it is stopping."""
-        (self._stopping.add if is_stopping else self._stopping.discard)(peer)
+    def said(self, peer: NodeId, *, declines_leadership: bool) -> None:
+        """It reports whether it wants no leadership, since it is stopping or lacks room."""
+        (self._declining.add if declines_leadership else self._declining.discard)(peer)
 
     def connected(self, peer: NodeId) -> None:
         """The link to it stands: from now on it is to be heard."""
@@ -62,7 +62,7 @@ class PeerWatch:
         """A link has ended."""
         self._heard.pop(peer, None)
         self._connected.pop(peer, None)
-        self._stopping.discard(peer)
+        self._declining.discard(peer)
 
     def is_silent(self, peer: NodeId) -> bool:
         """Whether a link stands and nothing has come for the shortest election timeout.

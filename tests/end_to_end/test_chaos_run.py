@@ -17,7 +17,8 @@ pytestmark = pytest.mark.e2e
 
 LAST_LINE = re.compile(
     r"verdict=(?P<verdict>\w+) acknowledged=(?P<acknowledged>\d+) lost=(?P<lost>\d+) "
-    r"duplicated=(?P<duplicated>\d+) anomalies=(?P<anomalies>\d+) faults=(?P<faults>\d+) "
+    r"duplicated=(?P<duplicated>\d+) transactions=(?P<transactions>\d+) anomalies=(?P<anomalies>\d+) "
+    r"faults=(?P<faults>\d+) "
     r"kinds=(?P<kinds>\d+) report=(?P<report>.+)"
 )
 
@@ -65,6 +66,7 @@ def test_every_kind_of_fault_has_an_effect_and_breaks_no_promise(directory: Path
     assert int(last["acknowledged"]) > 1000
     assert record["counts"]["ok_rate_quiet"] >= 0.95
     assert min(record["counts"]["commits"], record["counts"]["committed_reads"]) > 100
+    assert min(record["counts"][f"transactions_{end}"] for end in ("committed", "aborted")) > 50
     assert Path(last["report"]).exists()
 
 

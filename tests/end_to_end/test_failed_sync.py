@@ -109,21 +109,44 @@ def test_a_broker_whose_metadata_log_fails_a_sync_goes_on_and_comes_back_to_it(d
         assert cluster.running == [1, 2, 3]
 
 
-def test_a_leader_whose_disk_is_full_refuses_until_there_is_space(directory: Path) -> None:
+# requirement: N4
+def test_a_leader_whose_disk_is_full_hands_over_and_records_go_on(directory: Path) -> None:
     cluster = Cluster(directory / "cluster")
     shims = preloaded(cluster)
     with cluster:
         create_topic(cluster.urls[0], "orders", 1)
         produce_surely(cluster.urls, "orders", ["a"])
+        full = cluster.leader("orders", 0)
+        shims[full].full(True)
+        eventually(
+            lambda: cluster.leader("orders", 0) != full,
+            within_s=20,
+            what="a broker with room leads",
+        )
+        produce_surely(cluster.urls, "orders", ["b"])
+        assert [value for _, value in read_all(cluster.url(full), "orders")] == ["a", "b"]
+        shims[full].heal()
+        produce_surely(cluster.urls, "orders", ["c"])
+        assert cluster.running == [1, 2, 3]
+
+
+def test_a_leader_refuses_while_all_disks_are_full(directory: Path) -> None:
+    cluster = Cluster(directory / "cluster")
+    shims = preloaded(cluster)
+    with cluster:
+        create_topic(cluster.urls[0], "orders", 1)
+        produce_surely(cluster.urls, "orders", ["a"])
+        for shim in shims.values():
+            shim.full(True)
         leader = cluster.leader("orders", 0)
-        shims[leader].full(True)
         eventually(
             lambda: produce(cluster.url(leader), "orders", ["b"], query="?timeout=1s").status == 507,
             within_s=20,
             what="the leader refuses records",
         )
         assert read_all(cluster.url(leader), "orders")[0][1] == "a"
-        shims[leader].heal()
+        for shim in shims.values():
+            shim.heal()
         produce_surely(cluster.urls, "orders", ["c"])
         assert cluster.running == [1, 2, 3]
 

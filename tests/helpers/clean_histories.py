@@ -5,7 +5,19 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from chaos.history import Assign, AssignKind, Commit, Committed, History, Look, Outcome, Poll, Send
+from chaos.history import (
+    Assign,
+    AssignKind,
+    Commit,
+    Committed,
+    Decision,
+    End,
+    History,
+    Look,
+    Outcome,
+    Poll,
+    Send,
+)
 
 PARTITIONS = 2
 ACKNOWLEDGED, FAILED, UNKNOWN = Outcome.ACKNOWLEDGED, Outcome.FAILED, Outcome.UNKNOWN
@@ -48,7 +60,13 @@ class CleanLog:
             partition = self.rng.randrange(PARTITIONS)
             end = len(self.logs[partition])
             self.history.looks.append(
-                Look(partition=partition, invoked_s=begun_s, completed_s=ended_s, high_watermark=end)
+                Look(
+                    partition=partition,
+                    invoked_s=begun_s,
+                    completed_s=ended_s,
+                    high_watermark=end,
+                    last_stable=end,
+                )
             )
         elif kind == "offset":
             self._offset(begun_s, ended_s)
@@ -120,6 +138,18 @@ class CleanLog:
             self._poll(process, begun_s, ended_s, txn, outcome)
         for _ in range(self.rng.randint(1, 3)):
             self._send(process, begun_s, ended_s, txn, outcome, is_kept)
+        decided = {ACKNOWLEDGED: Decision.COMMITTED, FAILED: Decision.ABORTED}.get(outcome)
+        asked = Decision.COMMITTED if is_kept else self.rng.choice([*Decision])
+        self.history.ends.append(
+            End(
+                process=process,
+                txn=txn,
+                asked=asked,
+                invoked_s=begun_s,
+                completed_s=ended_s,
+                decided=decided,
+            )
+        )
 
     def _offset(self, begun_s: float, ended_s: float) -> None:
         if self.rng.random() < 0.5:

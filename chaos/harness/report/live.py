@@ -66,6 +66,7 @@ def _line(progress: Progress, rate: float) -> str:
     return (
         f"{moment(progress.elapsed_s)} {progress.phase}: "
         f"{progress.acknowledged:,} acknowledged ({rate:,.0f}/s), "
+        f"{several(progress.transactions, 'transaction')}, "
         f"{several(progress.injected, 'fault')} injected, now {', '.join(progress.active) or 'none'}, "
         f"{_leaderless(progress)} without a leader"
     )
@@ -83,6 +84,7 @@ def _drawn(progress: Progress, rate: float, scenario: Scenario) -> Group:
     rows = [
         ("time", f"{moment(progress.elapsed_s)}, {progress.phase}; {moment(scenario.seconds)} with faults"),
         ("acknowledged", f"{progress.acknowledged:,} values, {rate:,.0f}/s"),
+        ("transactions", f"{progress.transactions:,} committed"),
         ("faults", f"{progress.injected:,} of {len(scenario.faults):,} injected"),
         ("now", ", ".join(progress.active) or "none"),
         ("leaders", ", ".join(f"broker {broker}: {number}" for broker, number in sorted(leads.items()))),

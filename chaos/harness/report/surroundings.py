@@ -6,12 +6,13 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from chaos.checkers import Anomaly
 from chaos.harness.record import ShownAnomaly
 from chaos.harness.report.numbers import duration, exact_moment
-from chaos.history import Commit, Committed, History, Look, Outcome, Poll, Send
+from chaos.history import Commit, Committed, End, History, Look, Outcome, Poll, Send
 
 OPERATIONS_MAX: Final = 12
 _SENDS_MAX: Final = 6
@@ -19,10 +20,10 @@ _SHOWN_OF_A_KIND: Final = 10
 _RECORDS_MAX: Final = 4  # of a poll
 _VALUE_CHARACTERS: Final = 80
 _QUOTED: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
-_OFFSET: Final = re.compile(r"\b(?:offset|at|and|after|was) (\d+)\b")
+_OFFSET: Final = re.compile(r"\b(?:offset|ends? at|at|and|after|was) (\d+)\b")
 
 Key = tuple[int, str | int]  # a value or an offset of a partition
-Operation = Send | Poll | Look | Commit | Committed
+Operation = Send | Poll | Look | Commit | Committed | End
 
 
 def shown(history: History, anomalies: Sequence[Anomaly], start_s: float = 0.0) -> tuple[ShownAnomaly, ...]:
@@ -73,8 +74,9 @@ def _find(history: History, keys: set[Key]) -> dict[Key, list[Operation]]:
     found: dict[Key, list[Operation]] = defaultdict(list)
     partitions = {partition for partition, _ in keys}
     for operation, names in _named(history, partitions):
+        partition = -1 if isinstance(operation, End) else operation.partition
         for name in names:
-            if (key := (operation.partition, name)) in keys:
+            if (key := (partition, name)) in keys:
                 found[key].append(operation)
     return found
 
@@ -87,13 +89,16 @@ def _named(history: History, partitions: set[int]) -> Iterator[tuple[Operation, 
     for poll in history.all_polls():
         if poll.partition in partitions:
             yield poll, (name for record in poll.records for name in record)
-    for look in history.looks:
+    for look in chain(history.looks, history.final_looks):
         if look.partition in partitions:
             yield look, (look.high_watermark,)
     offsets: list[Commit | Committed] = [*history.commits, *history.committed]
     for one in offsets:
         if one.partition in partitions:
             yield one, (f"{one.group} = {one.offset}",)
+    if -1 in partitions:
+        for end in history.ends:
+            yield end, (f"transaction {end.txn}",)
 
 
 def _lines(found: dict[Key, list[Operation]], keys: set[Key], start_s: float) -> tuple[str, ...]:
@@ -130,7 +135,12 @@ def _line(operation: Operation, names: set[str | int], start_s: float) -> str:
         case Poll():
             return f"{begun}  process {operation.process}  poll  {_records(operation, names)}"
         case Look():
-            return f"{begun}  look  end {operation.high_watermark} after {took}"
+            stable = "" if operation.last_stable is None else f", last stable {operation.last_stable}"
+            return f"{begun}  look  end {operation.high_watermark}{stable} after {took}"
+        case End():
+            decided = "no answer" if operation.decided is None else operation.decided.value
+            what = f"{operation.asked.value} asked, {decided} after {took}"
+            return f"{begun}  process {operation.process}  end  transaction {operation.txn}: {what}"
 
 
 def _records(poll: Poll, names: set[str | int]) -> str:

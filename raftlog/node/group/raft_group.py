@@ -98,6 +98,11 @@ class RaftGroup(LeaderRequests[Reply]):
         return self.stopped is not None or (self._core.is_quiescent and not self._writer.is_blocked)
 
     @property
+    def waits_for_room(self) -> bool:
+        """Whether entries wait for room on the disk, or for a file descriptor."""
+        return self._writer.is_full and self._writer.is_blocked
+
+    @property
     def applied_index(self) -> Index:
         """Newest index that the machine has taken in."""
         return self._recent.applied_index

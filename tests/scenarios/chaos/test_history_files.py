@@ -11,7 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos.checkers import check
-from chaos.history import Assign, AssignKind, Commit, Committed, History, Look, Outcome, Poll, Send
+from chaos.history import (
+    Assign,
+    AssignKind,
+    Commit,
+    Committed,
+    Decision,
+    End,
+    History,
+    Look,
+    Open,
+    Outcome,
+    Poll,
+    Send,
+)
 from chaos.history_files import InvalidHistory, read_history, write_history
 from raftlog.__main__ import COMMAND
 
@@ -66,7 +79,31 @@ committed = st.builds(
     invoked_s=times,
     completed_s=times,
 )
-looks = st.builds(Look, partition=numbers, invoked_s=times, completed_s=times, high_watermark=numbers)
+looks = st.builds(
+    Look,
+    partition=numbers,
+    invoked_s=times,
+    completed_s=times,
+    high_watermark=numbers,
+    last_stable=st.none() | numbers,
+)
+opens = st.builds(
+    Open,
+    process=numbers,
+    transactional_id=texts,
+    invoked_s=times,
+    completed_s=times,
+    outcome=st.sampled_from(Outcome),
+)
+ends = st.builds(
+    End,
+    process=numbers,
+    txn=numbers,
+    asked=st.sampled_from(Decision),
+    invoked_s=times,
+    completed_s=times,
+    decided=st.none() | st.sampled_from(Decision),
+)
 histories = st.builds(
     History,
     sends=st.lists(sends, max_size=4),
@@ -76,6 +113,9 @@ histories = st.builds(
     assigns=st.lists(assigns, max_size=2),
     commits=st.lists(commits, max_size=2),
     committed=st.lists(committed, max_size=2),
+    opens=st.lists(opens, max_size=2),
+    ends=st.lists(ends, max_size=2),
+    final_looks=st.lists(looks, max_size=2),
 )
 
 

@@ -24,6 +24,7 @@ from tests.simulation.mutants.partitions import METADATA, PARTITIONS
 from tests.simulation.mutants.quiescence import QUIESCENCE
 from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
+from tests.simulation.mutants.room import ROOM
 from tests.simulation.mutants.spark import SPARK
 from tests.simulation.mutants.storage import STORAGE
 from tests.simulation.mutants.transaction_client import TRANSACTION_CLIENT
@@ -45,6 +46,7 @@ MUTANTS = (
     *LOGS,
     *REPAIR,
     *DRIVER,
+    *ROOM,
     *NETWORK,
     *BROKEN,
     *PARTITIONS,

@@ -182,7 +182,7 @@ DRIVER = (
     Mutant(
         "a stopping broker is chosen as leader",
         "raftlog.node.peer_watch:PeerWatch.successors",
-        "if peer not in self._stopping",
+        "if peer not in self._declining",
         "if True",
         script="tests/scenarios/node/test_leader_epochs.py",
     ),

@@ -14,7 +14,7 @@ SCENARIO = Scenario(seconds=60, faults=(PlannedFault(at_s=1, fault="kill", secon
 
 
 def progress(at_s: float) -> Progress:
-    return Progress(at_s, "faults", int(100 * at_s), ["kill", "[red]"], 2, {0: 1, 1: None, 2: 1})
+    return Progress(at_s, "faults", int(100 * at_s), int(at_s), ["kill", "[red]"], 2, {0: 1, 1: None, 2: 1})
 
 
 def summary(*, terminal: bool) -> tuple[io.StringIO, LiveSummary]:
@@ -29,9 +29,9 @@ def test_without_a_terminal_there_is_a_line_every_ten_seconds() -> None:
             live.update(progress(tenth / 10))
     rest = "2 faults injected, now kill, [red], 1 partition without a leader"
     assert file.getvalue().splitlines() == [
-        f"0:00 faults: 0 acknowledged (0/s), {rest}",
-        f"0:10 faults: 1,000 acknowledged (100/s), {rest}",
-        f"0:20 faults: 2,000 acknowledged (100/s), {rest}",
+        f"0:00 faults: 0 acknowledged (0/s), 0 transactions, {rest}",
+        f"0:10 faults: 1,000 acknowledged (100/s), 10 transactions, {rest}",
+        f"0:20 faults: 2,000 acknowledged (100/s), 20 transactions, {rest}",
     ]
 
 
@@ -41,5 +41,12 @@ def test_a_terminal_shows_the_current_state() -> None:
         live.update(progress(30))
         live.update(progress(31))
     shown = file.getvalue()
-    for words in ("3,100 values, 100/s", "2 of 4 injected", "kill, [red]", "broker 1: 2", "1 partition"):
+    for words in (
+        "3,100 values, 100/s",
+        "31 committed",
+        "2 of 4 injected",
+        "kill, [red]",
+        "broker 1: 2",
+        "1 partition",
+    ):
         assert words in shown

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from chaos.checkers import Anomaly, Severity, check
-from chaos.history import Commit, Committed, History, Look, Outcome, Poll, Send
+from chaos.history import Commit, Committed, Decision, History, Look, Open, Outcome, Poll, Send
 from tests.helpers.clean_histories import clean_history
 
 
@@ -157,6 +157,34 @@ def offset_stale(rng: random.Random, history: History) -> None:
     )
 
 
+def decision_changed(rng: random.Random, history: History) -> None:
+    """A repeated request gets the other outcome."""
+    end = rng.choice([end for end in history.ends if end.decided is not None])
+    other = Decision.ABORTED if end.decided is Decision.COMMITTED else Decision.COMMITTED
+    history.ends.append(replace(end, invoked_s=900, completed_s=901, decided=other))
+
+
+def process_fenced(rng: random.Random, history: History) -> None:
+    """A process had opened a transactional id before another one did, and goes on."""
+    end = rng.choice([end for end in history.ends if end.decided is Decision.COMMITTED])
+    for process, at_s in ((end.process, -9), (77, -7)):
+        history.opens.append(
+            Open(
+                process=process,
+                transactional_id="copy",
+                invoked_s=at_s,
+                completed_s=at_s + 1,
+                outcome=Outcome.ACKNOWLEDGED,
+            )
+        )
+
+
+def stable_end_fallen(rng: random.Random, history: History) -> None:
+    """Readers of committed records end below where they ended before."""
+    look = rng.choice([look for look in history.looks if look.last_stable])
+    history.looks.append(replace(look, invoked_s=9999, completed_s=10_000, high_watermark=99, last_stable=0))
+
+
 FAULTS: dict[Fault, set[str]] = {
     value_dropped: {"unseen", "lost-write"},
     value_lost: {"unseen", "read-and-lost"},
@@ -173,6 +201,9 @@ FAULTS: dict[Fault, set[str]] = {
     transaction_torn: {"torn-transaction", "read-and-lost", "unseen"},
     sends_crossed: {"nonmonotonic-send"},
     offset_stale: {"committed-offset"},
+    decision_changed: {"decided-twice"},
+    process_fenced: {"fenced-write"},
+    stable_end_fallen: {"stale-read"},
 }
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from chaos.checkers import Anomaly, check
 from chaos.harness.report import shown, surroundings
 from chaos.harness.report.surroundings import mentioned
-from chaos.history import Commit, Committed, History, Look, Outcome, Poll, Send
+from chaos.history import Commit, Committed, Decision, End, History, Look, Outcome, Poll, Send
 
 
 def send(value: str, at_s: float, offset: int | None, partition: int = 0) -> Send:
@@ -114,4 +115,20 @@ def test_a_committed_offset_that_is_wrong_is_shown_with_the_commits_around_it() 
         "committed  g = 5 after 250 ms",
         "commit  g = 7 acknowledged after 500 ms",
         "committed  g = 5 after 250 ms",
+    ]
+
+
+def test_a_transaction_that_was_decided_twice_is_shown_with_its_ends() -> None:
+    history = History()
+    for second, asked, decided in ((1, Decision.COMMITTED, Decision.COMMITTED), (2, Decision.ABORTED, None)):
+        end = End(process=3, txn=7, asked=asked, invoked_s=second, completed_s=second + 0.5, decided=decided)
+        history.ends.append(end)
+    history.ends.append(replace(history.ends[1], invoked_s=4, completed_s=4.5, decided=Decision.ABORTED))
+    history.ends.append(replace(history.ends[0], txn=8))
+    (found,) = shown(history, check(history))
+    assert (found.kind, found.detail) == ("decided-twice", "'transaction 7' was committed and aborted")
+    assert [line.split(maxsplit=1)[1] for line in found.operations] == [
+        "process 3  end  transaction 7: committed asked, committed after 500 ms",
+        "process 3  end  transaction 7: aborted asked, no answer after 500 ms",
+        "process 3  end  transaction 7: aborted asked, aborted after 500 ms",
     ]

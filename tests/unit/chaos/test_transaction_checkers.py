@@ -10,10 +10,24 @@ import pytest
 
 from chaos.checkers import Anomaly, Evidence, Severity, check, realtime_lags, verdict
 from chaos.checkers.commits import committed_offsets
-from chaos.history import Assign, AssignKind, Commit, Committed, History, Look, Outcome, Poll, Send
+from chaos.history import (
+    Assign,
+    AssignKind,
+    Commit,
+    Committed,
+    Decision,
+    End,
+    History,
+    Look,
+    Open,
+    Outcome,
+    Poll,
+    Send,
+)
 from chaos.registers import Verdict
 
-Operation = Send | Poll | Assign | Look | Commit | Committed
+Operation = Send | Poll | Assign | Look | Commit | Committed | Open | End
+COMMITTED, ABORTED = Decision.COMMITTED, Decision.ABORTED
 ACKNOWLEDGED, FAILED, UNKNOWN = Outcome.ACKNOWLEDGED, Outcome.FAILED, Outcome.UNKNOWN
 
 
@@ -78,6 +92,26 @@ def fetched(offset: int | None, *, at: float) -> Committed:
     return Committed(group="g", partition=0, offset=offset, invoked_s=at, completed_s=at + 1)
 
 
+def opened(*, at: float, process: int = 1, name: str = "copy", outcome: Outcome = ACKNOWLEDGED) -> Open:
+    return Open(process=process, transactional_id=name, invoked_s=at, completed_s=at + 1, outcome=outcome)
+
+
+def ended(
+    decided: Decision | None, *, at: float, asked: Decision = COMMITTED, txn: int = 1, process: int = 1
+) -> End:
+    return End(process=process, txn=txn, asked=asked, invoked_s=at, completed_s=at + 1, decided=decided)
+
+
+def looked(high_watermark: int, last_stable: int | None, *, at: float, partition: int = 0) -> Look:
+    return Look(
+        partition=partition,
+        invoked_s=at,
+        completed_s=at + 1,
+        high_watermark=high_watermark,
+        last_stable=last_stable,
+    )
+
+
 def history(operations: Sequence[Operation]) -> History:
     """Without a final read."""
     found = History(has_final_read=False)
@@ -95,6 +129,10 @@ def history(operations: Sequence[Operation]) -> History:
                 found.commits.append(operation)
             case Committed():
                 found.committed.append(operation)
+            case Open():
+                found.opens.append(operation)
+            case End():
+                found.ends.append(operation)
     return found
 
 
@@ -364,6 +402,79 @@ CASES: list[Case] = [
         [Look(partition=0, invoked_s=1, completed_s=2, high_watermark=1), sent("a", 0, at=3)],
         [Look(partition=0, invoked_s=1, completed_s=2, high_watermark=1), sent("a", 0, at=2)],
     ),
+    (
+        "G1a",  # a transaction that was aborted
+        BAD,
+        [sent("a", 0, at=1, txn=1, outcome=FAILED), ended(ABORTED, at=3), polled("a", at=5)],
+        [sent("a", 0, at=1, txn=1, outcome=UNKNOWN), ended(None, at=3), polled("a", at=5)],
+    ),
+    (
+        "decided-twice",
+        BAD,
+        [ended(COMMITTED, at=1), ended(ABORTED, at=3)],
+        [ended(COMMITTED, at=1), ended(None, at=3), ended(ABORTED, at=5, txn=2)],
+    ),
+    (
+        "decided-twice",  # both were asked for at the same time
+        BAD,
+        [ended(COMMITTED, at=1), ended(ABORTED, at=1, asked=ABORTED)],
+        [ended(ABORTED, at=1), ended(ABORTED, at=1, asked=ABORTED)],
+    ),
+    (
+        "unasked-commit",
+        BAD,
+        [ended(COMMITTED, at=1, asked=ABORTED), ended(COMMITTED, at=3)],
+        [ended(None, at=1), ended(COMMITTED, at=3, asked=ABORTED)],
+    ),
+    (
+        "fenced-write",  # the transaction is aborted, so no reader sees the value
+        BAD,
+        [
+            opened(at=1),
+            opened(at=3, process=2),
+            sent("a", 0, at=5, txn=1, outcome=FAILED),
+        ],
+        [
+            opened(at=1),
+            opened(at=3, process=2),
+            sent("a", 0, at=3.5, txn=1, outcome=FAILED),  # before the response to the second opening
+            sent("b", None, at=5, txn=1, outcome=FAILED),
+        ],
+    ),
+    (
+        "fenced-write",  # nobody told its producer, but it was read
+        BAD,
+        [
+            opened(at=1),
+            opened(at=3, process=2),
+            sent("a", None, at=5, txn=1, outcome=UNKNOWN),
+            polled("a", at=7),
+        ],
+        [
+            opened(at=1),
+            opened(at=3, process=2, name="other"),
+            sent("a", None, at=5, txn=1, outcome=UNKNOWN),
+            polled("a", at=7),
+        ],
+    ),
+    (
+        "fenced-write",  # a commit
+        BAD,
+        [opened(at=1), opened(at=3, process=2), ended(COMMITTED, at=5)],
+        [opened(at=1), opened(at=3, process=2), ended(None, at=2), ended(COMMITTED, at=5)],
+    ),
+    (
+        "fenced-write",  # by openings one after the other
+        BAD,
+        [opened(at=1), opened(at=2.5, process=2), ended(COMMITTED, at=5)],
+        [opened(at=1), opened(at=1.5, process=2), ended(COMMITTED, at=5)],
+    ),
+    (
+        "stale-read",  # of the last stable offset
+        BAD,
+        [looked(9, 7, at=1), looked(9, 5, at=3)],
+        [looked(9, 7, at=1), looked(9, 5, at=1.5), looked(9, 5, at=3, partition=1)],
+    ),
 ]
 
 
@@ -381,6 +492,16 @@ def test_each_anomaly_is_found_and_its_near_miss_is_not(
     assert verdict(found) is Verdict.INVALID or severity is NORMAL
 
 
+def test_readers_that_are_held_back_in_the_end_are_found() -> None:
+    """Only the last look at each partition counts: transactions may still end before it."""
+    guilty, near = History(), History()
+    guilty.final_looks = [looked(9, 9, at=1), looked(9, 7, at=3, partition=1)]
+    near.final_looks = [looked(9, 7, at=1), looked(9, 9, at=3), looked(9, None, at=5, partition=1)]
+    near.looks = [looked(9, 5, at=0)]
+    assert [(one.kind, one.partition, one.is_bad) for one in check(guilty)] == [("held-back", 1, True)]
+    assert check(near) == []
+
+
 def test_cycles_need_the_order_of_writes_only_where_asked() -> None:
     (case,) = [case for case in CASES if case[:2] == ("G1c", NORMAL)]
     assert "G1c" not in {anomaly.kind for anomaly in check(history(case[2]), ww_deps=False)}
@@ -392,7 +513,9 @@ def test_every_documented_anomaly_has_a_guilty_history_and_a_near_miss() -> None
     documented = {name for row in table.splitlines() for name in re.findall("`([^`]+)`", row.split("|")[1])}
     tests = Path(__file__).with_name("test_checkers.py").read_text()  # where those without transactions are
     cases = tests[tests.index("CASES: list[Case] = [") : tests.index("@pytest.mark.parametrize")]
-    assert {case[0] for case in CASES} | {*re.findall(r'^        "([\w-]+)",', cases, re.M)} == documented
+    assert {case[0] for case in CASES} | {"held-back"} | {
+        *re.findall(r'^        "([\w-]+)",', cases, re.M)
+    } == documented
 
 
 def test_twice_consumed_values_are_bad_where_exactly_once_is_promised() -> None:

@@ -102,8 +102,8 @@ def test_heartbeats_of_many_groups_share_a_frame() -> None:
     replies = [(GroupId(n), HeartbeatReply(term=Term(n), round=n)) for n in range(5)]
     _, head, payload = split_frame(memoryview(encode_heartbeats(CLOCK, beats)))
     assert decode_sender(head) == (CLOCK, False)
-    _, stopping, _ = split_frame(memoryview(encode_heartbeats(CLOCK, [], is_stopping=True)))
-    assert decode_sender(stopping) == (CLOCK, True)
+    _, declining, _ = split_frame(memoryview(encode_heartbeats(CLOCK, [], declines_leadership=True)))
+    assert decode_sender(declining) == (CLOCK, True)
     assert list(decode_heartbeats(payload)) == beats
     _, _, payload = split_frame(memoryview(encode_heartbeat_replies(replies)))
     assert list(decode_heartbeat_replies(payload)) == replies

@@ -1,0 +1,64 @@
+"""Whether all transactions have ended, at the coordinators and in every partition, when no client writes.
+
+Uses plain HTTP requests, and waits for nothing but the answers.
+"""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable, Sized
+from typing import Final, TypeVar
+
+from chaos.history import Look
+from raftlog.wire import headers, paths
+from raftlog.wire.decoding import decoder_of
+from raftlog.wire.transactions import TransactionList
+
+TIMEOUT_S: Final = 30
+POLL_S: Final = 0.2
+
+Found = TypeVar("Found", bound=Sized)
+
+
+def open_transactions(url: str, prefix: str = "") -> list[str]:
+    """The transactions that are not complete, of transactional ids that begin so. Raises ``OSError``."""
+    with urllib.request.urlopen(f"{url}{paths.TRANSACTIONS}?state=open", timeout=TIMEOUT_S) as answer:
+        found = decoder_of(TransactionList).decode(answer.read()).items
+    return [one.id for one in found if one.transactional_id.startswith(prefix)]
+
+
+def final_look(url: str, topic: str, partition: int) -> Look:
+    """The end of a partition and the end of its committed records, in one response. Raises ``OSError``."""
+    invoked_s = time.monotonic()
+    path = f"{url}{paths.partition_records(topic, partition)}?offset=0&limit=1"
+    with urllib.request.urlopen(path, timeout=TIMEOUT_S) as answer:
+        found = answer.headers
+    return Look(
+        partition=partition,
+        invoked_s=invoked_s,
+        completed_s=time.monotonic(),
+        high_watermark=int(found[headers.HIGH_WATERMARK]),
+        last_stable=int(found[headers.LAST_STABLE_OFFSET]),
+    )
+
+
+def held_back(url: str, topic: str, partitions: int) -> list[Look]:
+    """Looks at the partitions whose readers do not reach the end. Raises ``OSError``."""
+    looks = [final_look(url, topic, partition) for partition in range(partitions)]
+    return [look for look in looks if look.last_stable != look.high_watermark]
+
+
+def until_none(find: Callable[[], Found], within_s: float) -> Found:
+    """What is found in the end: nothing, or what is still there when the time is over. Raises ``OSError``."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            found = find()
+        except OSError:  # no broker can answer at the moment
+            if time.monotonic() > deadline:
+                raise
+        else:
+            if not found or time.monotonic() > deadline:
+                return found
+        time.sleep(POLL_S)

@@ -1,0 +1,274 @@
+"""Transactions over several partitions: committed, aborted, left alone, decided twice, and taken over.
+
+Decides: what becomes of a transaction, and which outcome its sends have. Leaves to others: its readers, which
+are those of all records (``workload``), and the checks (``checkers``).
+
+A producer has one transactional id for a few incarnations; each is a process of the history. Every send has
+a sequence and is repeated as it was until its outcome is known; a transaction with a send in doubt is not
+committed. After an end without an answer the id is opened again, by another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Final
+
+from chaos.history import Decision, End, History, Open, Outcome, Send
+from chaos.http_client import Client, Opened
+from raftlog.errors import OutcomeForgotten, ProducerFenced, RaftlogError, TransactionAborted
+from raftlog.wire import media_types, paths
+
+TIMEOUT: Final = "5s"  # of a transaction
+PARTITIONS_MAX: Final = 4  # of one transaction
+RECORDS_MAX: Final = 3  # of one batch
+INCARNATIONS: Final = 5  # of one transactional id
+NEVER_AGAIN_ODDS: Final = 0.5  # of an id with an open transaction that nobody ends
+CLOSED: Final = (ProducerFenced, TransactionAborted)  # nothing of the transaction is visible, for ever
+_JSON: Final = {"Content-Type": media_types.JSON}
+
+Refused = Callable[[Client, RaftlogError], Awaitable[bool]]
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """A transaction of one process, and what it has sent so far."""
+
+    process: int
+    number: int
+    opened: Opened
+    sends: list[Send] = field(default_factory=list)
+    sequences: dict[int, int] = field(default_factory=dict)
+    is_commit_asked: bool = False
+    decided: set[Decision] = field(default_factory=set)
+    next_id: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """True if all of its sends are stored."""
+        return all(send.offset is not None for send in self.sends)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Of all its sends."""
+        if Decision.COMMITTED in self.decided:
+            return Outcome.ACKNOWLEDGED
+        if self.decided or not self.is_commit_asked:
+            return Outcome.FAILED
+        return Outcome.UNKNOWN
+
+
+@dataclass(slots=True, kw_only=True)
+class TransactionLoad:
+    """Transactional producers on the loop of a workload, which they are part of.
+
+    ``partition`` draws one that has load; ``refused`` notes a refusal and says whether a retry can help;
+    ``patience_s`` is how long a request is repeated.
+    """
+
+    history: History
+    topic: str
+    stopping: threading.Event
+    processes: Iterator[int]
+    partition: Callable[[random.Random], int]
+    refused: Refused
+    pause_s_max: float
+    patience_s: Callable[[], float]
+    committed: int = 0
+    _numbers: Iterator[int] = field(default_factory=count)  # of transactions, unique in the history
+    _values: Iterator[int] = field(default_factory=count)
+
+    async def produce(self, client: Client, rival: Client, producer: int) -> None:
+        """One incarnation after another. ``rival`` is whoever else asks for the same transactions."""
+        names = count()
+        while not self.stopping.is_set():
+            name = f"{self.topic}-{producer}-{next(names)}"
+            for _ in range(INCARNATIONS):
+                if not await self._live(client, rival, name):
+                    break
+
+    async def _live(self, client: Client, rival: Client, name: str) -> bool:
+        """One incarnation until its next transaction is not known; False if its id is used no more."""
+        transaction = await self._open(client, name)
+        while transaction is not None and not self.stopping.is_set():
+            fate = client.rng.choices((self._end, self._race, self._take_over, self._leave), (70, 8, 12, 10))[
+                0
+            ]
+            is_used_again = await fate(client, rival, transaction)
+            self._note(transaction)
+            if not is_used_again:
+                return False
+            transaction = self._following(transaction)
+            await asyncio.sleep(client.rng.uniform(0, self.pause_s_max))
+        return not self.stopping.is_set()
+
+    def _note(self, ended: _Transaction) -> None:
+        """Its sends have its outcome."""
+        self.committed += ended.outcome is Outcome.ACKNOWLEDGED
+        self.history.sends += [replace(send, outcome=ended.outcome) for send in ended.sends]
+
+    def _following(self, ended: _Transaction) -> _Transaction | None:
+        if ended.next_id is None:
+            return None
+        return _Transaction(ended.process, next(self._numbers), Opened.parse(ended.next_id))
+
+    # What may become of a transaction. Each returns whether its transactional id may be opened again.
+
+    async def _end(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
+        """Commit or abort; sometimes ask again, for either, through any broker."""
+        await self._write(client, transaction)
+        is_commit = transaction.is_whole and client.rng.random() < 0.8
+        wanted = Decision.COMMITTED if is_commit else Decision.ABORTED
+        await self._ask_end(client, transaction, wanted)
+        if transaction.decided and client.rng.random() < 0.2:
+            await self._ask_end(rival, transaction, client.rng.choice([*Decision]))
+        return True
+
+    async def _race(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
+        """Commit and abort at the same time."""
+        await self._write(client, transaction)
+        wanted = Decision.COMMITTED if transaction.is_whole else Decision.ABORTED
+        await asyncio.gather(
+            self._ask_end(client, transaction, wanted),
+            self._ask_end(rival, transaction, Decision.ABORTED),
+        )
+        return True
+
+    async def _take_over(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
+        """Another process opens the id in the midst of it; this one goes on as if nothing had happened."""
+        await self._write(client, transaction)
+        name = transaction.opened.id.rpartition("@")[0]
+        if client.rng.random() < 0.5:
+            successor = await self._open(rival, name)
+            await asyncio.gather(self._go_on(client, transaction), self._succeed(rival, successor))
+        else:
+            await asyncio.gather(self._go_on(client, transaction), self._open_and_succeed(rival, name))
+        transaction.next_id = None
+        return True
+
+    async def _leave(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
+        """Nobody ends it: its time runs out, or the next incarnation aborts it."""
+        await self._write(client, transaction)
+        return client.rng.random() >= NEVER_AGAIN_ODDS
+
+    async def _go_on(self, client: Client, transaction: _Transaction) -> None:
+        await self._write(client, transaction)
+        wanted = Decision.COMMITTED if transaction.is_whole else Decision.ABORTED
+        await self._ask_end(client, transaction, wanted)
+
+    async def _open_and_succeed(self, rival: Client, name: str) -> None:
+        await self._succeed(rival, await self._open(rival, name))
+
+    async def _succeed(self, rival: Client, transaction: _Transaction | None) -> None:
+        """One transaction of the process that has taken over."""
+        if transaction is not None:
+            await self._go_on(rival, transaction)
+            self._note(transaction)
+
+    # Requests.
+
+    async def _open(self, client: Client, name: str) -> _Transaction | None:
+        """The first transaction of another process; None without an answer in time."""
+        process, invoked_s = next(self.processes), time.monotonic()
+        body = json.dumps({"transactional_id": name, "timeout": TIMEOUT}).encode()
+        answer = await self._ask(client, paths.TRANSACTIONS, body)
+        self.history.opens.append(
+            Open(
+                process=process,
+                transactional_id=name,
+                invoked_s=invoked_s,
+                completed_s=time.monotonic(),
+                outcome=Outcome.UNKNOWN if answer is None else Outcome.ACKNOWLEDGED,
+            )
+        )
+        if answer is None:
+            return None
+        return _Transaction(process, next(self._numbers), Opened.parse(str(answer["id"])))
+
+    async def _ask(self, client: Client, path: str, body: bytes | None) -> dict[str, object] | None:
+        """Repeated until there is an answer. Raises one of ``CLOSED``, or ``OutcomeForgotten``."""
+        deadline = time.monotonic() + self.patience_s()
+        while time.monotonic() < deadline:
+            try:
+                _, found, _ = await client.call("POST", path, body, _JSON if body else {})
+                answer: dict[str, object] = json.loads(found)
+                return answer
+            except (*CLOSED, OutcomeForgotten):
+                raise
+            except RaftlogError as error:
+                if not await self.refused(client, error):
+                    return None
+        return None
+
+    async def _ask_end(self, client: Client, transaction: _Transaction, asked: Decision) -> None:
+        template = paths.TRANSACTION_COMMIT if asked is Decision.COMMITTED else paths.TRANSACTION_ABORT
+        path = paths.of_transaction(template, transaction.opened.id)
+        transaction.is_commit_asked |= asked is Decision.COMMITTED
+        invoked_s, decided = time.monotonic(), None
+        try:
+            answer = await self._ask(client, path, None)
+        except CLOSED:
+            decided = Decision.ABORTED
+        except OutcomeForgotten:
+            decided = None  # others have ended since
+        else:
+            if answer is not None:
+                decided = Decision(answer["outcome"])
+                transaction.next_id = None if answer["next_id"] is None else str(answer["next_id"])
+        if decided is not None:
+            transaction.decided.add(decided)
+        self.history.ends.append(
+            End(
+                process=transaction.process,
+                txn=transaction.number,
+                asked=asked,
+                invoked_s=invoked_s,
+                completed_s=time.monotonic(),
+                decided=decided,
+            )
+        )
+
+    async def _write(self, client: Client, transaction: _Transaction) -> None:
+        """Batches to a few partitions, up to one that is not stored."""
+        rng = client.rng
+        for partition in {self.partition(rng) for _ in range(rng.randint(1, PARTITIONS_MAX))}:
+            if transaction.is_whole:
+                await self._send(client, transaction, partition)
+                await asyncio.sleep(rng.uniform(0, 0.02))
+
+    async def _send(self, client: Client, transaction: _Transaction, partition: int) -> None:
+        """One batch as it is, until its outcome is known."""
+        values = [f"t{next(self._values)}" for _ in range(client.rng.randint(1, RECORDS_MAX))]
+        sequence = transaction.sequences.get(partition, 0)
+        body = client.body_in(transaction.opened, values, sequence, binary=client.rng.random() < 0.5)
+        invoked_s, offset = time.monotonic(), None
+        deadline = invoked_s + self.patience_s()
+        while offset is None and time.monotonic() < deadline:
+            try:
+                offset = await client.produce(partition, body)
+            except CLOSED:
+                break
+            except RaftlogError as error:
+                if not await self.refused(client, error):
+                    break
+        transaction.sequences[partition] = sequence + len(values)
+        completed_s = time.monotonic()
+        transaction.sends += [
+            Send(
+                process=transaction.process,
+                partition=partition,
+                value=value,
+                invoked_s=invoked_s,
+                completed_s=completed_s,
+                outcome=Outcome.UNKNOWN,  # until its transaction has one
+                offset=None if offset is None else offset + number,
+                txn=transaction.number,
+            )
+            for number, value in enumerate(values)
+        ]
