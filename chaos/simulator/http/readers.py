@@ -83,7 +83,7 @@ class ShippedReader(SimulatedClient):
         committed = self.committed(self._partition)
         if committed is not None and self._position >= committed.known_from:
             wanted = [
-                (row.offset, row.timestamp_ms, row.key, row.value, row.headers, row.crc)
+                (*row[:-1], "append" if row.is_append_time else "create")
                 for row in committed.between(self._position, following)
             ]
             found = [astuple(message)[2:] for message in messages]
