@@ -184,6 +184,8 @@ class Broker:
             ControllerSettings(
                 cluster_id=self.settings.cluster_id,
                 dead_timeout_ms=self.settings.timing.dead_timeout_ms,
+                broker_dead_ms=self.settings.timing.broker_dead_ms,
+                healing_moves_max=self.settings.limits.healing_moves_max,
                 limits=PlannerLimits(replicas_per_broker_max=self.settings.limits.partitions_max),
             ),
             random.Random(self._environment.rng.getrandbits(64)),

@@ -29,6 +29,8 @@ from raftlog.errors import InvalidRequest
 from raftlog.node.group_host import TICK_MS
 from raftlog.wire.limits import BROKER_ID_MAX
 
+BROKER_DEAD_MS_MAX = 30 * 86_400_000
+
 Port = Annotated[int, Field(ge=0, le=65535)]
 
 _NAME_AND_PORT = r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?"
@@ -122,6 +124,7 @@ class Limits(BaseModel):
     producers_max: Annotated[int, Field(ge=1)] = 250_000  # entries on this broker, about 400 bytes each
     scrub_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # scrubbed; 0 for never
     compaction_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # read by compaction; 0 for never
+    healing_moves_max: Annotated[int, Field(ge=0, le=1000)] = 10  # partitions being restored; 0 for never
     catch_up_bytes_per_s: Annotated[int, Field(ge=0)] = 100 << 20  # to replicas far behind; 0 for no limit
     repair_bytes_per_s: Annotated[int, Field(ge=0)] = 50 << 20  # fetched by damaged replicas; 0 for no limit
 
@@ -136,6 +139,8 @@ class Timing(BaseModel):
     election_ticks: Annotated[int, Field(ge=3, le=500)] = ELECTION_TICKS
     quiet_ticks: Annotated[int, Field(ge=1)] = QUIET_TICKS
     dead_timeout_ms: Annotated[int, Field(ge=500)] = 3000
+    # after this silence the replicas of a broker are restored on others
+    broker_dead_ms: Annotated[int, Field(ge=1000, le=BROKER_DEAD_MS_MAX)] = 300_000
     retention_check_ms: Annotated[int, Field(ge=100)] = 60_000
     # a clock with a larger difference deletes nothing by age
     clock_jump_ms_max: Annotated[int, Field(ge=1000)] = 600_000
@@ -144,12 +149,17 @@ class Timing(BaseModel):
     trash_delay_ms: Annotated[int, Field(ge=0)] = 3_600_000
 
     @model_validator(mode="after")
-    def _ticks_fit_together(self) -> Timing:
+    def _times_fit_together(self) -> Timing:
         if self.election_ticks < 3 * self.heartbeat_ticks:
             raise ValueError("election_ticks must be at least three times heartbeat_ticks")
         if self.quiet_ticks < self.election_ticks:
             raise ValueError(
                 f"quiet_ticks is {self.quiet_ticks}: choose election_ticks ({self.election_ticks}) or more"
+            )
+        if self.broker_dead_ms < self.dead_timeout_ms:
+            raise ValueError(
+                f"broker_dead_ms is {self.broker_dead_ms}: "
+                f"choose dead_timeout_ms ({self.dead_timeout_ms}) or more"
             )
         return self
 

@@ -1,8 +1,9 @@
 """The duties of the active controller: requests become commands, and silence is noticed.
 
 Decides: that planning goes one request at a time, so that every plan sees the one before it.
-Leaves to others: what makes a good plan (``planner``), which brokers count as alive (``liveness``), finding
-the active controller (``service``). Every broker has this part; it acts where it leads.
+Leaves to others: what makes a good plan (``planner``), which brokers count as alive (``liveness``), which
+replicas are restored on other brokers (``healing``), finding the active controller (``service``). Every
+broker has this part; it acts where it leads.
 """
 
 from __future__ import annotations
@@ -10,22 +11,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Final, assert_never
 
 from partitions.metadata import liveness
 from partitions.metadata.commands import Command, SetClusterId, command_batch
+from partitions.metadata.healing import dead_brokers, plan_healing
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewTopic, PlannerLimits, plan
 from partitions.metadata.requests import Answer, CurrentVersion, Request
-from raftlog.errors import CommitUnknown, NoLeader, RaftlogError
+from partitions.metadata.silence import WatchedSilence
+from raftlog.errors import (
+    CommitUnknown,
+    Conflict,
+    InvalidRequest,
+    NoLeader,
+    PreconditionFailed,
+    RaftlogError,
+    UnknownTopic,
+)
 from raftlog.node.group.pending_requests import Proposal
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
 from raftlog.types import NodeId
 
 _log = logging.getLogger("raftlog.controller")
+
+LOOKS_MISSED_MAX: Final = 4  # a longer pause between two looks says nothing about other brokers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +47,8 @@ class ControllerSettings:
 
     cluster_id: str
     dead_timeout_ms: int = 3000  # after so much silence a broker gets no new replicas
+    broker_dead_ms: int = 300_000  # after so much silence its replicas are restored on other brokers
+    healing_moves_max: int = 10  # partitions that move at a time; 0: nothing is restored
     duty_interval_ms: int = 250  # how often silence is looked at
     command_timeout_ms: int = 5000  # for what the controller asks of itself
     retry_pause_ms: int = 50  # before a request is tried again
@@ -60,6 +75,9 @@ class ActiveController:
         self._planning = asyncio.Lock()
         self._heard_at_ms: dict[NodeId, float] = {}
         self._leading_since_ms: float | None = None
+        self._silence = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)
+        self._dead: frozenset[NodeId] = frozenset()
+        self._nothing_due_in: object = None  # the state for which a plan was empty
 
     async def handle(self, request: Request | SetClusterId | Command, timeout_ms: float) -> Answer:
         """Carry out a request. Raises what ``plan`` and the machine refuse, ``NotLeader``, ``NoLeader``
@@ -110,16 +128,19 @@ class ActiveController:
                 except RaftlogError as error:
                     _log.warning("%s: %s", command, error)
                     break  # what is still due will be seen again
+            await self._heal()
 
     def _note_who_is_heard(self) -> None:
         now_ms = self._host.clock.monotonic() * 1000
+        is_heard = {broker: self._host.is_reachable(broker) for broker in self._machine.image.brokers}
         if not self._group.is_leader:
             self._leading_since_ms = None
-        elif self._leading_since_ms is None:
-            self._leading_since_ms = now_ms
-        for broker_id in self._machine.image.brokers:
-            if self._host.is_reachable(broker_id):
-                self._heard_at_ms[broker_id] = now_ms
+            self._silence.begin_again()
+        else:
+            if self._leading_since_ms is None:
+                self._leading_since_ms = now_ms
+            self._silence.look(now_ms, is_heard)
+        self._heard_at_ms |= {broker: now_ms for broker, heard in is_heard.items() if heard}
 
     def _due(self) -> list[Command]:
         if self._leading_since_ms is None or not self._group.is_ready:
@@ -136,6 +157,57 @@ class ActiveController:
                 dead_timeout_ms=self._settings.dead_timeout_ms,
             )
         ]
+
+    async def _heal(self) -> None:
+        """Begin the moves that restore the replicas of dead brokers, as long as none of these comes back."""
+        for move in self._healing_due():
+            self._note_who_is_heard()
+            if self._dead_now() != self._dead:
+                return
+            try:
+                await self.handle(move, self._settings.command_timeout_ms)
+            except (Conflict, InvalidRequest, PreconditionFailed, UnknownTopic) as refused:
+                _log.info("%s/%s is not restored now: %s", move.name, move.partition, refused)
+            except RaftlogError as error:
+                _log.warning("%s/%s is not restored yet: %s", move.name, move.partition, error)
+                return
+            else:
+                _log.warning(
+                    "%s/%s: replicas of dead brokers are restored: %s to %s",
+                    move.name,
+                    move.partition,
+                    list(move.expected or ()),
+                    list(move.replicas or ()),
+                )
+
+    def _healing_due(self) -> list[MoveReplicas]:
+        settings, image, silent_ms = self._settings, self._machine.image, self._silence.silent_ms
+        if self._leading_since_ms is None or not self._group.is_ready or not settings.healing_moves_max:
+            self._dead = frozenset()
+            return []
+        before, self._dead = self._dead, self._dead_now()
+        for broker in sorted(self._dead - before):
+            _log.warning(
+                "broker %s has been silent for %s ms: its replicas are restored on other brokers",
+                broker,
+                settings.broker_dead_ms,
+            )
+        heard = frozenset(broker for broker, since_ms in silent_ms.items() if since_ms == 0.0)
+        state = (image.version, self._dead, heard)
+        if state == self._nothing_due_in:
+            return []
+        moves = plan_healing(
+            image,
+            silent_ms,
+            broker_dead_ms=settings.broker_dead_ms,
+            moves_max=settings.healing_moves_max,
+            replicas_per_broker_max=settings.limits.replicas_per_broker_max,
+        )
+        self._nothing_due_in = None if moves else state
+        return moves
+
+    def _dead_now(self) -> frozenset[NodeId]:
+        return dead_brokers(self._machine.image, self._silence.silent_ms, self._settings.broker_dead_ms)
 
 
 def _answer(reply: Reply, image: MetadataImage) -> Answer:

@@ -6,13 +6,13 @@ Decides: which targets are refused, and why. Leaves to others: working towards a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from partitions.metadata.commands import RecoveredUnsafely, SetReplicas
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
-from raftlog.errors import Conflict, InvalidRequest, UnknownPartition, UnknownTopic
+from raftlog.errors import Conflict, InvalidRequest, PreconditionFailed, UnknownPartition, UnknownTopic
 from raftlog.types import NodeId, TopicId
 from raftlog.units import counted
 from raftlog.wire.limits import REPLICAS_MAX
@@ -27,13 +27,20 @@ class MoveReplicas(msgspec.Struct, frozen=True, array_like=True, tag="move_repli
     add: NodeId | None = None
     remove: NodeId | None = None
     topic_id: TopicId | None = None  # None: whichever has the name
+    expected: tuple[NodeId, ...] | None = None  # the target that it replaces; None: whichever there is
 
 
 def plan_move(request: MoveReplicas, image: MetadataImage) -> SetReplicas:
     """The command for a request. Raises ``InvalidRequest``, ``Conflict``, ``UnknownTopic`` and the like."""
     topic, partition = find(image, request.name, request.partition, request.topic_id)
-    target = _target(request, partition)
     where = f"{request.name}/{request.partition}"
+    if request.expected not in (None, partition.target_replicas):
+        raise PreconditionFailed(
+            f"{where} is on its way to {list(partition.target_replicas)} meanwhile; read it again",
+            topic=request.name,
+            partition=request.partition,
+        )
+    target = _target(request, partition)
     if not target:
         raise InvalidRequest(
             f"{where} would have no replica left; name one at least, or delete the topic", field="replicas"
@@ -56,7 +63,7 @@ def check_recovery(command: RecoveredUnsafely, image: MetadataImage) -> Recovere
     """The command, where the controller too sees no majority. Raises ``Conflict`` where it does."""
     _, partition = find(image, command.name, command.partition, command.topic_id)
     all_replicas = [node for node in partition.replicas if node not in partition.added]
-    alive = [node for node in all_replicas if _is_alive(image, node)]
+    alive = alive_of(image, all_replicas)
     if 2 * len(alive) > len(partition.replicas):
         raise Conflict(
             f"brokers {alive} are alive, a majority of the replicas of {command.name}/{command.partition}: "
@@ -64,6 +71,17 @@ def check_recovery(command: RecoveredUnsafely, image: MetadataImage) -> Recovere
             alive=[str(node) for node in alive],
         )
     return command
+
+
+def alive_of(image: MetadataImage, nodes: Iterable[NodeId]) -> list[NodeId]:
+    """Those of these brokers that count as alive."""
+    found = ((node, image.brokers.get(node)) for node in nodes)
+    return [node for node, broker in found if broker is not None and broker.alive]
+
+
+def has_majority(image: MetadataImage, voters: Sequence[NodeId]) -> bool:
+    """Whether more than half of these brokers count as alive."""
+    return 2 * len(alive_of(image, voters)) > len(voters)
 
 
 def find_topic(image: MetadataImage, name: str, topic_id: TopicId | None = None) -> TopicInfo:
@@ -128,17 +146,11 @@ def _check_broker(image: MetadataImage, node: NodeId, *, is_new: bool) -> None:
         raise Conflict(f"broker {node} is being drained and takes no replicas", broker_id=node)
 
 
-def _check_majority(image: MetadataImage, where: str, who: str, voters: Iterable[NodeId]) -> None:
-    voters = list(voters)
-    alive = [node for node in voters if _is_alive(image, node)]
-    if 2 * len(alive) <= len(voters):
+def _check_majority(image: MetadataImage, where: str, who: str, voters: Sequence[NodeId]) -> None:
+    if not has_majority(image, voters):
+        alive = alive_of(image, voters)
         raise Conflict(
-            f"of the brokers {voters} that {who} in {where}, only {alive} are alive, which is no majority; "
-            "start the others first",
+            f"of the brokers {list(voters)} that {who} in {where}, only {alive} are alive, "
+            "which is no majority; start the others first",
             alive=[str(node) for node in alive],
         )
-
-
-def _is_alive(image: MetadataImage, node: NodeId) -> bool:
-    broker = image.brokers.get(node)
-    return broker is not None and broker.alive

@@ -40,7 +40,9 @@ CONTROLLER = ControllerSettings(
 class ControlledBroker(SimulatedBroker):
     """One broker with metadata and partitions; it does not repair them."""
 
-    def __init__(self, place: Place, directory: str, rack: str | None) -> None:
+    def __init__(
+        self, place: Place, directory: str, rack: str | None, settings: ControllerSettings = CONTROLLER
+    ) -> None:
         super().__init__(place, directory, SETTINGS, repairs=False)
         node_id, voters = place.node_id, frozenset(place.nodes)
         registration = RegisterBroker(
@@ -53,7 +55,7 @@ class ControlledBroker(SimulatedBroker):
             self.registry.disk_id,
         )
         rng = random.Random(f"ids {node_id} {place.life}")
-        self.controller = Controller(self.host, voters, registration, CONTROLLER, rng)
+        self.controller = Controller(self.host, voters, registration, settings, rng)
         self.manager = ReplicaManager(
             self.host,
             self.controller,
@@ -113,14 +115,23 @@ class ControlledBroker(SimulatedBroker):
 class ControlledCluster(SimulatedBrokers[ControlledBroker]):
     """Brokers 1, 2, 3, ... of one cluster. Without a directory their disks are in memory."""
 
-    def __init__(self, directory: str | None = None, brokers: int = 3, *, racks: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: str | None = None,
+        brokers: int = 3,
+        *,
+        racks: Sequence[str] = (),
+        settings: ControllerSettings = CONTROLLER,
+    ) -> None:
         disk = FakeFilesystem if directory is None else UnsyncedFilesystem
         super().__init__({NodeId(number): disk() for number in range(1, brokers + 1)})
         self._directory = directory or "/data"
+        self._settings = settings
         self.racks = {node: racks[at] if racks else None for at, node in enumerate(self.nodes)}
 
     def new(self, place: Place) -> ControlledBroker:
-        return ControlledBroker(place, self.directory_of(place.node_id), self.racks[place.node_id])
+        where = self.directory_of(place.node_id), self.racks[place.node_id]
+        return ControlledBroker(place, *where, self._settings)
 
     def directory_of(self, node: NodeId) -> str:
         """Where a broker has its files, running or not."""
@@ -165,7 +176,12 @@ class ControlledCluster(SimulatedBrokers[ControlledBroker]):
     ) -> TopicInfo:
         """The same with the names of settings as they are."""
         topic = await self.any.controller.create_topic(
-            name, partitions=partitions, replication_factor=factor, config=config, timeout_ms=5000
+            name,
+            partitions=partitions,
+            replication_factor=factor,
+            config=config,
+            timeout_ms=5000,
+            internal=name.startswith("__"),
         )
         await self.settled(topic.version)
         return topic

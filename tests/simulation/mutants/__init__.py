@@ -14,6 +14,7 @@ from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.dead_letters import DEAD_LETTERS
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.groups import GROUPS
+from tests.simulation.mutants.healing import HEALING
 from tests.simulation.mutants.http import HTTP
 from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
@@ -56,6 +57,7 @@ MUTANTS = (
     *METADATA,
     *CONTROLLER,
     *GIVEN_UP,
+    *HEALING,
     *CLIENTS,
     *HTTP,
     *GROUPS,

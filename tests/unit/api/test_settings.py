@@ -16,9 +16,15 @@ from raftlog.errors import InvalidRequest
     [
         ({"heartbeat_ticks": 6}, "election_ticks must be at least three times heartbeat_ticks"),
         ({"election_ticks": 50}, r"quiet_ticks is 40: choose election_ticks \(50\) or more"),
+        (
+            {"broker_dead_ms": 2000},
+            r"broker_dead_ms is 2000: choose dead_timeout_ms \(3000\) or more",
+        ),
+        ({"broker_dead_ms": 999}, "greater than or equal to 1000"),
+        ({"broker_dead_ms": 2_592_000_001}, "less than or equal to 2592000000"),
     ],
 )
-def test_ticks_that_do_not_fit_together_are_refused(ticks: dict[str, int], remedy: str) -> None:
+def test_times_that_do_not_fit_together_are_refused(ticks: dict[str, int], remedy: str) -> None:
     with pytest.raises(ValidationError, match=remedy):
         Timing(**ticks)
 

@@ -1,0 +1,129 @@
+"""Which replicas of dead brokers are restored on others: a pure decision of the active controller.
+
+Decides: which brokers are dead, which partitions come first, and which brokers take the new replicas.
+Leaves to others: measuring silence (``silence``) and moving (``partitions.reassignment``). The members of the
+metadata group never change.
+
+- A broker is dead when it is fenced and has been silent for ``broker_dead_ms``. The target of each of its
+  partitions names another broker in its place, so the number of replicas stays. A move towards a broker that
+  dies meanwhile gets another target for the same reason. Other moves under way are left alone.
+- Partitions with the fewest live replicas come first. At most ``moves_max`` moves are under way at a time,
+  those of operators included.
+- A new replica goes to a broker that is alive, heard, not draining, below its limit, and without a replica of
+  the partition: to a rack with the fewest of them, there to the broker with the fewest replicas of all.
+- Without a majority of its voters a partition cannot move; without a broker to spare it waits for one.
+
+Nothing is remembered: when a broker comes back, what has not begun is not begun.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.metadata.move_planner import MoveReplicas, alive_of, has_majority
+from raftlog.types import NodeId
+
+
+def dead_brokers(
+    image: MetadataImage, silent_ms: Mapping[NodeId, float], broker_dead_ms: float
+) -> frozenset[NodeId]:
+    """The brokers that are not expected to come back."""
+    return frozenset(
+        broker.broker_id
+        for broker in image.brokers.values()
+        if not broker.alive and silent_ms.get(broker.broker_id, 0.0) >= broker_dead_ms
+    )
+
+
+def plan_healing(
+    image: MetadataImage,
+    silent_ms: Mapping[NodeId, float],
+    *,
+    broker_dead_ms: float,
+    moves_max: int,
+    replicas_per_broker_max: int,
+) -> list[MoveReplicas]:
+    """The moves to begin now, most urgent first."""
+    dead = dead_brokers(image, silent_ms, broker_dead_ms)
+    endangered = _endangered(image, dead) if dead and moves_max else []
+    if not endangered:
+        return []
+    load = Counter(node for _, partition in _partitions(image) for node in partition.all_replicas)
+    spare = [
+        broker.broker_id
+        for broker in image.brokers.values()
+        if broker.alive and not broker.draining and silent_ms.get(broker.broker_id) == 0.0
+    ]
+    room = moves_max - sum(_is_moving(image, partition) for _, partition in _partitions(image))
+    moves: list[MoveReplicas] = []
+    for topic, partition in endangered:
+        if room < 1 and not partition.target:
+            continue
+        candidates = [node for node in spare if load[node] < replicas_per_broker_max]
+        target = _restored(image, partition, dead, candidates, load)
+        if set(target) == set(partition.target_replicas) or not has_majority(image, target):
+            continue
+        load.update(set(target) - set(partition.all_replicas))
+        room -= not partition.target
+        moves.append(
+            MoveReplicas(
+                topic.name,
+                partition.partition,
+                target,
+                topic_id=topic.topic_id,
+                expected=partition.target_replicas,
+            )
+        )
+    return moves
+
+
+def _endangered(image: MetadataImage, dead: frozenset[NodeId]) -> list[tuple[TopicInfo, PartitionInfo]]:
+    """The partitions with a target on a dead broker that can be moved; fewest live replicas first."""
+    found = [
+        (topic, partition)
+        for topic, partition in _partitions(image)
+        if not dead.isdisjoint(partition.target_replicas) and has_majority(image, partition.replicas)
+    ]
+    return sorted(
+        found, key=lambda one: (len(alive_of(image, one[1].replicas)), one[0].name, one[1].partition)
+    )
+
+
+def _restored(
+    image: MetadataImage,
+    partition: PartitionInfo,
+    dead: frozenset[NodeId],
+    candidates: list[NodeId],
+    load: Mapping[NodeId, int],
+) -> tuple[NodeId, ...]:
+    """The target with another broker for each dead one, as far as there are any.
+
+    The replicas that stay come first: one of them leads.
+    """
+    row = [node for node in partition.target_replicas if node not in dead]
+    lost = [node for node in partition.target_replicas if node in dead]
+    while lost:
+        racks = Counter(_rack(image, node) for node in row)
+        free = [node for node in candidates if node not in row]
+        if not free:
+            break
+        row.append(min(free, key=lambda node: (racks[_rack(image, node)], load[node], node)))
+        lost.pop()
+    return (*row, *lost)
+
+
+def _is_moving(image: MetadataImage, partition: PartitionInfo) -> bool:
+    """Whether a move is under way that can end."""
+    return bool(partition.target) and has_majority(image, partition.replicas)
+
+
+def _rack(image: MetadataImage, node: NodeId) -> str:
+    return image.brokers[node].rack or ""  # brokers without a label share one rack, as in ``placement``
+
+
+def _partitions(image: MetadataImage) -> Iterator[tuple[TopicInfo, PartitionInfo]]:
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            yield topic, partition

@@ -1,0 +1,43 @@
+"""How long brokers have been silent while this controller led and watched.
+
+Decides: which time counts as silence. Leaves to others: what follows from it (``liveness``, ``healing``).
+
+Only time that was watched counts: a controller that has just been elected begins at 0 for every broker, and
+so does one that leads again. Between two looks at most ``step_ms_max`` count, so that a pause of this process
+or a jump of its clock is nobody's silence. One message ends a broker's silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raftlog.types import NodeId
+
+
+class WatchedSilence:
+    """The silence of each broker, from look to look."""
+
+    def __init__(self, step_ms_max: float) -> None:
+        self._step_ms_max = step_ms_max
+        self._looked_at_ms: float | None = None
+        self._silent_ms: dict[NodeId, float] = {}
+
+    @property
+    def silent_ms(self) -> Mapping[NodeId, float]:
+        """The silence of every broker of the last look; 0 for those that were heard then."""
+        return self._silent_ms
+
+    def look(self, now_ms: float, is_heard: Mapping[NodeId, bool]) -> None:
+        """Count the time since the last look for the brokers that are not heard."""
+        since_ms = now_ms if self._looked_at_ms is None else self._looked_at_ms
+        step_ms = min(max(now_ms - since_ms, 0.0), self._step_ms_max)
+        self._looked_at_ms = now_ms
+        self._silent_ms = {
+            broker: 0.0 if heard else self._silent_ms.get(broker, 0.0) + step_ms
+            for broker, heard in is_heard.items()
+        }
+
+    def begin_again(self) -> None:
+        """Nothing has been watched yet: this controller does not lead."""
+        self._looked_at_ms = None
+        self._silent_ms = {}

@@ -1,0 +1,124 @@
+"""A broker that dies for good: its replicas are restored on others, and nothing is lost meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster import Cluster
+from chaos.workload import Workload
+from raftlog import Client
+from raftlog.client.blocking import Replicas
+from raftlog.errors import RaftlogError
+from raftlog.wire.bodies import PartitionBody
+from tests.helpers.command_line import command
+from tests.helpers.judged_load import judge
+from tests.helpers.real_cluster import call, create_topic, eventually
+
+SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+DEAD_S = 4.0
+LOOK_S = 0.25  # between two looks at who is heard
+TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "1000", "RAFTLOG_TIMING__BROKER_DEAD_MS": f"{DEAD_S * 1000:.0f}"}
+FILLED = 6  # partitions on broker 5, so that it is no choice while another broker will do
+
+
+@pytest.fixture
+def five(directory: Path) -> Iterator[Cluster]:
+    """Five brokers of the test's own that are dead after a few seconds."""
+    with Cluster(directory, brokers=5, environment=TIMING) as brokers:
+        yield brokers
+
+
+def placed(replicas: Replicas, topic: str, partition: int, *brokers: int) -> None:
+    """Return once exactly these brokers hold the partition."""
+
+    def attempt() -> bool:
+        try:
+            shown = replicas.set(topic, partition, brokers, wait="10s")
+        except RaftlogError:
+            return False
+        return shown.reassignment is None and set(shown.replicas) == set(brokers)
+
+    eventually(attempt, within_s=30, what=f"replicas of {topic}/{partition} on {brokers}")
+
+
+def shown(client: Client, topic: str) -> list[PartitionBody]:
+    """The partitions of a topic; nothing while no broker answers."""
+    try:
+        return client.topics.partitions(topic)
+    except RaftlogError:
+        return []
+
+
+def rows(client: Client, topic: str) -> list[set[int]]:
+    """The brokers of each partition whose move has ended and whose replicas are all in sync."""
+    return [
+        {*one.replicas} if one.reassignment is None and {*one.in_sync} == {*one.replicas} else set()
+        for one in shown(client, topic)
+    ]
+
+
+def health(cluster: Cluster) -> dict[str, object]:
+    """What ``raftlog cluster health`` finds."""
+    found: dict[str, object] = json.loads(
+        command(cluster, "cluster", "health", "-o", "json").communicate(timeout=60)[0]
+    )
+    return found
+
+
+# requirement: F1
+@pytest.mark.e2e
+def test_the_replicas_of_a_broker_that_dies_for_good_are_restored_under_load(five: Cluster) -> None:
+    print(f"seed {SEED} (CHAOS_SEED)")
+    create_topic(five.urls[0], "A", 2)
+    create_topic(five.urls[0], "B")
+    create_topic(five.urls[0], "filler", FILLED, replication_factor=1)
+    with Client(five.bootstrap) as client:
+        for partition in range(FILLED):
+            placed(client.replicas, "filler", partition, 5)
+        placed(client.replicas, "A", 0, 1, 2, 3)
+        placed(client.replicas, "A", 1, 2, 3, 4)
+        placed(client.replicas, "B", 0, 3, 4, 1)
+        assert client.replicas.transfer_leadership("B", 0, to=3).leader == 3
+        with (
+            Workload(five.urls, "A", partitions=2, seed=SEED) as load,
+            Workload(five.urls, "B", partitions=1, seed=SEED) as other,
+        ):
+            load.wait_for_acknowledged(100)
+            other.wait_for_acknowledged(50)
+            began = time.monotonic()
+            five.kill(3)
+            eventually(
+                lambda: any(row and 3 not in row for row in [*rows(client, "A"), *rows(client, "B")]),
+                within_s=60,
+                what="a replica that was restored",
+            )
+            assert time.monotonic() - began >= DEAD_S - LOOK_S
+            eventually(
+                lambda: [*rows(client, "A"), *rows(client, "B")] == [{1, 2, 4}, {2, 4, 1}, {4, 1, 2}],
+                within_s=60,
+                what="the replicas of requirement F1",
+            )
+            print(f"restored {time.monotonic() - began:.1f} s after the kill")
+            assert shown(client, "B")[0].leader in (4, 1, 2)
+            load.wait_for_acknowledged(100)
+            other.wait_for_acknowledged(50)
+        judge(load)
+        judge(other)
+        found = health(five)
+        assert found["problems"] == ["broker 3 is down"]
+        five.start(3)
+        eventually(lambda: health(five)["healthy"], within_s=30, what="a healthy cluster")
+        eventually(
+            lambda: not any(five.data_directory(3).glob("[AB]-*/Partition-*")),
+            within_s=30,
+            what="no files of the former replicas on broker 3",
+        )
+        assert [*rows(client, "A"), *rows(client, "B")] == [{1, 2, 4}, {2, 4, 1}, {4, 1, 2}]
+    assert call(five.urls[0], "GET", "/healthz/ready").status == 200

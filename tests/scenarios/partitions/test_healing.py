@@ -1,0 +1,226 @@
+"""Replicas of brokers that are dead for good are restored on others: real controllers, groups and moves."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+from partitions.metadata.image import MetadataImage, PartitionInfo
+from partitions.metadata.move_planner import MoveReplicas
+from raftlog.types import METADATA_GROUP, NodeId
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.controlled_cluster import CONTROLLER, ControlledBroker, ControlledCluster
+from tests.helpers.moving import holds, info, nodes, produce, values
+from tests.helpers.virtual_time import VirtualLoop, eventually
+
+DEAD_S = 4.0
+LOOK_S = CONTROLLER.duty_interval_ms / 1000  # the first look at which a broker is not heard counts whole
+HEALS = replace(CONTROLLER, broker_dead_ms=round(DEAD_S * 1000), healing_moves_max=2)
+
+
+def healing(brokers: int) -> ControlledCluster:
+    return ControlledCluster(brokers=brokers, settings=HEALS)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def partitions(image: MetadataImage) -> list[PartitionInfo]:
+    return [partition for topic in image.topics.values() for partition in topic.partitions]
+
+
+def moving(cluster: ControlledCluster) -> int:
+    """Moves under way."""
+    image = max((broker.controller.image for broker in cluster), key=lambda image: image.version)
+    return sum(bool(partition.target) for partition in partitions(image))
+
+
+def is_restored(cluster: ControlledCluster, *dead: int) -> bool:
+    """Whether no live broker knows a replica on these, or a move."""
+    return all(
+        not partition.target and not set(partition.replicas) & set(dead)
+        for broker in cluster
+        for partition in partitions(broker.controller.image)
+    )
+
+
+def is_controller(cluster: ControlledCluster, node: NodeId) -> bool:
+    return cluster.brokers[node].host.groups[METADATA_GROUP].is_ready
+
+
+def other_than(cluster: ControlledCluster, avoided: ControlledBroker) -> NodeId:
+    return next(node for node in reversed(cluster.nodes) if node != avoided.node_id)
+
+
+# requirement: F1
+@in_virtual_time
+async def test_replicas_of_a_dead_broker_are_restored_and_nothing_is_lost() -> None:
+    async with healing(4) as cluster:
+        await cluster.create("orders")
+        await cluster.create("__offsets", 3)
+        await produce(cluster, b"a")
+        dead = other_than(cluster, await cluster.controller_broker())
+        began = now()
+        await cluster.stop(dead)
+        await eventually(lambda: moving(cluster) > 0)
+        assert now() - began >= DEAD_S - LOOK_S
+        most = 0
+
+        def done() -> bool:
+            nonlocal most
+            most = max(most, moving(cluster))
+            return is_restored(cluster, dead)
+
+        await eventually(done)
+        assert most == HEALS.healing_moves_max
+        assert all(len(set(one.replicas)) == 3 for one in partitions(cluster.any.controller.image))
+        await produce(cluster, b"b")
+        assert await values(cluster.any) == [b"a", b"b"]
+        await cluster.start(dead)
+        await eventually(lambda: not holds(cluster, dead))
+        assert is_restored(cluster, dead), "replicas do not move back by themselves"
+
+
+@in_virtual_time
+async def test_a_broker_that_flaps_is_not_dead() -> None:
+    async with healing(4) as cluster:
+        await cluster.create("orders", 4)
+        dead = other_than(cluster, await cluster.controller_broker())
+        for _ in range(4):
+            await cluster.stop(dead)
+            await asyncio.sleep(0.8 * DEAD_S)
+            assert moving(cluster) == 0
+            await cluster.start(dead)
+            await asyncio.sleep(0.5)
+        assert any(dead in partition.replicas for partition in partitions(cluster.any.controller.image))
+
+
+@in_virtual_time
+async def test_what_has_not_begun_is_not_begun_when_the_broker_returns() -> None:
+    async with healing(4) as cluster:
+        await cluster.create("orders", 12)
+        dead = other_than(cluster, await cluster.controller_broker())
+        await cluster.stop(dead)
+        await eventually(lambda: moving(cluster) > 0)
+        await cluster.start(dead)
+        await cluster.registered()
+        await eventually(lambda: moving(cluster) == 0)
+        await asyncio.sleep(2 * DEAD_S)
+        rows = [partition.replicas for partition in partitions(cluster.any.controller.image)]
+        before = 12 * 3 // 4
+        assert 0 < sum(dead in row for row in rows) < before
+        assert all(len(set(row)) == 3 for row in rows)
+
+
+@in_virtual_time
+async def test_a_new_controller_counts_silence_from_its_election() -> None:
+    async with healing(5) as cluster:
+        await cluster.create("orders", 5)
+        first = await cluster.controller_broker()
+        dead = other_than(cluster, first)
+        await cluster.stop(dead)
+        await asyncio.sleep(0.9 * DEAD_S)
+        began = now()
+        await cluster.stop(first.node_id)
+        await cluster.controller_broker()
+        await asyncio.sleep(0.9 * DEAD_S)
+        assert moving(cluster) == 0, "neither the former controller nor the dead one was silent long enough"
+        await eventually(lambda: moving(cluster) > 0)
+        assert now() - began >= DEAD_S
+
+
+@in_virtual_time
+async def test_a_pause_of_all_brokers_is_nobodys_silence() -> None:
+    async with healing(4) as cluster:
+        await cluster.create("orders", 4)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.skip(10 * DEAD_S)
+        await asyncio.sleep(DEAD_S)
+        assert moving(cluster) == 0
+        assert all(len(one.replicas) == 3 for one in partitions(cluster.any.controller.image))
+        await eventually(lambda: all(b.alive for b in cluster.any.controller.image.brokers.values()))
+
+
+@in_virtual_time
+async def test_with_two_of_three_replicas_dead_nothing_moves_until_one_returns() -> None:
+    async with healing(5) as cluster:
+        await cluster.create("orders")
+        leader = await cluster.controller_broker()
+        replicas = info(cluster.any).replicas
+        first, second = [node for node in replicas if node != leader.node_id][:2]
+        await cluster.stop(first)
+        await cluster.stop(second)
+        await asyncio.sleep(3 * DEAD_S)
+        assert info(leader).replicas == replicas
+        assert not info(leader).target
+        await cluster.start(first)
+        await eventually(lambda: is_restored(cluster, second))
+        assert len(set(info(leader).replicas)) == 3
+        assert first in info(leader).replicas
+
+
+@in_virtual_time
+async def test_a_move_of_an_operator_goes_on_and_one_to_a_dead_broker_gets_another_target() -> None:
+    async with healing(5) as cluster:
+        await cluster.create("orders")
+        leader = await cluster.controller_broker()
+        replicas = info(cluster.any).replicas
+        spare = [node for node in cluster.nodes if node not in replicas and node != leader.node_id]
+        stays = [node for node in replicas if node == leader.node_id] or [replicas[0]]
+        stays += [node for node in replicas if node not in stays][:1]
+        await cluster.stop(spare[0])
+        await leader.admin.change_replicas(MoveReplicas("orders", 0, nodes(*stays, spare[0])), 5000)
+        await asyncio.sleep(0.5 * DEAD_S)
+        assert info(leader).target == (*stays, spare[0]), "it waits for the broker"
+        await eventually(lambda: is_restored(cluster, spare[0]))
+        assert set(stays) < set(info(leader).replicas)
+
+
+@in_virtual_time
+async def test_a_draining_broker_gets_nothing_until_it_takes_replicas_again() -> None:
+    async with healing(4) as cluster:
+        await cluster.create("orders")
+        leader = await cluster.controller_broker()
+        replicas = info(cluster.any).replicas
+        (spare,) = set(cluster.nodes) - set(replicas)
+        await leader.controller.drain_broker(spare, draining=True, timeout_ms=5000)
+        dead = next(node for node in replicas if node != leader.node_id)
+        await cluster.stop(dead)
+        await asyncio.sleep(2 * DEAD_S)
+        assert info(leader).target_replicas == replicas
+        await leader.controller.drain_broker(spare, draining=False, timeout_ms=5000)
+        await eventually(lambda: is_restored(cluster, dead))
+        assert spare in info(leader).replicas
+
+
+@in_virtual_time
+async def test_nothing_is_restored_where_that_is_switched_off() -> None:
+    async with ControlledCluster(brokers=4, settings=replace(HEALS, healing_moves_max=0)) as cluster:
+        await cluster.create("orders", 4)
+        dead = other_than(cluster, await cluster.controller_broker())
+        before = [partition.replicas for partition in partitions(cluster.any.controller.image)]
+        await cluster.stop(dead)
+        await asyncio.sleep(3 * DEAD_S)
+        assert moving(cluster) == 0
+        assert [partition.replicas for partition in partitions(cluster.any.controller.image)] == before
+
+
+@in_virtual_time
+async def test_a_controller_that_leads_again_counts_from_its_second_election() -> None:
+    async with healing(4) as cluster:
+        await cluster.create("orders", 4)
+        first = await cluster.controller_broker()
+        second, dead = [node for node in cluster.nodes if node != first.node_id][:2]
+        await cluster.stop(dead)
+        await asyncio.sleep(0.6 * DEAD_S)
+        for successor in (second, first.node_id):
+            leading = await cluster.controller_broker()
+            leading.host.groups[METADATA_GROUP].transfer_leadership(successor)
+            await eventually(partial(is_controller, cluster, successor))
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(0.6 * DEAD_S)
+        assert moving(cluster) == 0
+        await eventually(lambda: moving(cluster) > 0)
