@@ -1,8 +1,9 @@
 """Problems of a cluster: finds them in its lists of brokers and partitions.
 
 Decides: what counts as a problem: a broker that is down, a partition without a leader, with replicas that are
-offline or not in sync, or with readers that wait for a transaction that should have ended. Free disk space is
-only shown: brokers refuse writes before a disk is full.
+offline or not in sync, or with readers that wait for a transaction that should have ended. Also says why the
+replicas of a broker that is down cannot be restored on others. Free disk space is only shown: brokers refuse
+writes before a disk is full.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ class Health:
     under_replicated: list[str] = field(default_factory=list)
     offline: list[str] = field(default_factory=list)
     held_back: list[str] = field(default_factory=list)
+    not_restorable: list[str] = field(default_factory=list)
+    spare: frozenset[int] = frozenset()  # brokers that take new replicas
+    silent: frozenset[int] = frozenset()  # brokers that do not answer, down or not yet known to be down
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -50,6 +54,7 @@ class Health:
             "under_replicated": self.under_replicated,
             "offline_replicas": self.offline,
             "readers_held_back": self.held_back,
+            "not_restorable": self.not_restorable,
             "problems": self.problems,
         }
 
@@ -58,12 +63,18 @@ class Health:
         name = f"{topic}/{partition.partition}"
         self.partitions += 1
         lagging = sorted({*partition.replicas} - {*partition.in_sync})
+        obstacle = self._obstacle(partition)
+        if obstacle:
+            self.not_restorable.append(name)
+            obstacle = f"; {obstacle}"
         if partition.leader is None:
             self.leaderless.append(name)
-            self.problems.append(f"{name} has no leader")
+            self.problems.append(f"{name} has no leader{obstacle}")
         elif lagging:
             self.under_replicated.append(name)
-            self.problems.append(f"{name} is under-replicated: not in sync on broker {_listed(lagging)}")
+            self.problems.append(
+                f"{name} is under-replicated: not in sync on broker {_listed(lagging)}{obstacle}"
+            )
         if partition.readers_held_ms > TRANSACTION_MS_MAX:
             self.held_back.append(name)
             self.problems.append(
@@ -73,6 +84,18 @@ class Health:
         for replica in partition.offline:
             self.offline.append(f"{name} on broker {replica.broker}")
             self.problems.append(f"{name} on broker {replica.broker} is offline: {replica.reason}")
+
+    def _obstacle(self, partition: PartitionBody) -> str:
+        """Why the replicas on brokers that are down cannot be restored on others; empty if they can."""
+        wanted = partition.replicas if partition.reassignment is None else partition.reassignment.target
+        down = {*self.down} if partition.leader is not None else {*self.down} | self.silent
+        lost = sorted({*wanted} & down)
+        gone = sorted({*partition.replicas} & down)
+        if lost and 2 * len(gone) >= len(partition.replicas):
+            return f"without a majority it cannot be restored: start broker {_listed(gone)}"
+        if lost and len(self.spare - {*wanted}) < len(lost):
+            return f"no other broker can take the replica: start broker {_listed(lost)}"
+        return ""
 
 
 def examine(client: Client) -> Health:
@@ -89,7 +112,12 @@ def examine(client: Client) -> Health:
         }
         for broker in brokers
     ]
-    found = Health(rows, down, problems=[f"broker {broker} is down" for broker in down])
+    spare = frozenset(broker.broker_id for broker in brokers if broker.alive and not broker.draining)
+    silent = frozenset(
+        broker.broker_id for broker, row in zip(brokers, rows, strict=True) if row["disk_free_bytes"] is None
+    )
+    problems = [f"broker {broker} is down" for broker in down]
+    found = Health(rows, down, spare=spare, silent=silent, problems=problems)
     for topic in client.topics.list():
         for partition in client.topics.partitions(topic.name):
             found.add(topic.name, partition)

@@ -101,6 +101,11 @@ def test_health_is_good_until_a_broker_is_down(cluster: Cluster) -> None:
     while len(found["leaderless"]) < 2:
         assert time.monotonic() < deadline, found
         found = json.loads(command(cluster, "cluster", "health", "-o", "json").communicate(timeout=30)[0])
+    assert found["not_restorable"] == ["orders/0", "orders/1"]
+    assert (
+        "orders/0 has no leader; without a majority it cannot be restored: start broker 2, 3"
+        in found["problems"]
+    )
 
 
 def test_what_goes_in_comes_out_byte_by_byte(unbroken: Cluster, directory: Path) -> None:

@@ -112,7 +112,7 @@ def test_the_replicas_of_a_broker_that_dies_for_good_are_restored_under_load(fiv
         judge(load)
         judge(other)
         found = health(five)
-        assert found["problems"] == ["broker 3 is down"]
+        assert (found["problems"], found["not_restorable"]) == (["broker 3 is down"], [])
         five.start(3)
         eventually(lambda: health(five)["healthy"], within_s=30, what="a healthy cluster")
         eventually(

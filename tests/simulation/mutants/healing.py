@@ -6,6 +6,7 @@ from tests.helpers.planted_bugs import Mutant
 
 PLANS = "tests/unit/partitions/metadata/test_healing.py"
 SILENCE = "tests/unit/partitions/metadata/test_silence.py"
+HEALTH = "tests/unit/cli/test_health.py"
 SCENARIOS = "tests/scenarios/partitions/test_healing.py"
 
 HEALING = (
@@ -113,5 +114,12 @@ HEALING = (
         "state = (image.version, self._dead, heard)",
         "state = self._dead",
         script=f"{SCENARIOS}::test_a_draining_broker_gets_nothing_until_it_takes_replicas_again",
+    ),
+    Mutant(
+        "health does not say that a partition has lost its majority",
+        "api.cli.health:Health._obstacle",
+        "if lost and 2 * len(gone) >= len(partition.replicas):",
+        "if False:",
+        script=HEALTH,
     ),
 )

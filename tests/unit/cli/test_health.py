@@ -1,0 +1,100 @@
+"""What ``raftlog cluster health`` says about replicas that can or cannot be restored on other brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from api.cli.health import Health
+from raftlog.wire.bodies import PartitionBody, ReassignmentBody
+
+
+def partition(replicas: list[int], in_sync: list[int], target: list[int] | None = None) -> PartitionBody:
+    return PartitionBody(
+        partition=0,
+        leader=in_sync[0] if in_sync else None,
+        term=1,
+        replicas=replicas,
+        learners=[],
+        in_sync=in_sync,
+        commit_index=0,
+        log_start_offset=0,
+        high_watermark=0,
+        end_offset=0,
+        size_bytes=0,
+        reassignment=None
+        if target is None
+        else ReassignmentBody(target=target, state="learning", caught_up_percent=None),
+    )
+
+
+def examined(one: PartitionBody, *, down: Iterable[int], spare: Iterable[int]) -> Health:
+    found = Health([], list(down), spare=frozenset(spare))
+    found.add("orders", one)
+    return found
+
+
+# requirement: F1
+def test_without_a_controller_brokers_that_do_not_answer_count_as_down() -> None:
+    found = Health([], [3], spare=frozenset({1, 2}), silent=frozenset({2, 3}))
+    found.add("orders", partition([1, 2, 3], []))
+    assert found.problems == [
+        "orders/0 has no leader; without a majority it cannot be restored: start broker 2, 3"
+    ]
+    led = Health([], [], spare=frozenset({1, 2, 3}), silent=frozenset({2, 3}))
+    led.add("orders", partition([1, 2, 3], [1, 2, 3]))
+    assert led.problems == [], "others reach them"
+
+
+# requirement: F1
+@pytest.mark.parametrize(
+    ("one", "down", "spare", "told"),
+    [
+        pytest.param(
+            partition([1, 2, 3], []),
+            [2, 3],
+            [1, 4, 5],
+            "orders/0 has no leader; without a majority it cannot be restored: start broker 2, 3",
+            id="two of three brokers are down",
+        ),
+        pytest.param(
+            partition([1, 2, 3], [1, 2]),
+            [3],
+            [1, 2],
+            "orders/0 is under-replicated: not in sync on broker 3; no other broker can take the replica: "
+            "start broker 3",
+            id="no other broker is left",
+        ),
+        pytest.param(
+            partition([1, 2, 3, 4, 5], [1, 2, 3]),
+            [4, 5],
+            [1, 2, 3, 6],
+            "orders/0 is under-replicated: not in sync on broker 4, 5; no other broker can take the replica: "
+            "start broker 4, 5",
+            id="one other broker for two replicas",
+        ),
+    ],
+)
+def test_says_why_replicas_cannot_be_restored(
+    one: PartitionBody, down: list[int], spare: list[int], told: str
+) -> None:
+    found = examined(one, down=down, spare=spare)
+    assert found.problems == [told]
+    assert found.not_restorable == ["orders/0"]
+    assert found.as_json()["not_restorable"] == ["orders/0"]
+
+
+@pytest.mark.parametrize(
+    ("one", "down"),
+    [
+        pytest.param(partition([1, 2, 3], [1, 2]), [3], id="another broker can take it"),
+        pytest.param(partition([1, 2, 3], [1, 2], [1, 2, 4]), [3], id="a move has begun"),
+        pytest.param(partition([1, 2, 3], [1, 2]), [], id="the replica is only behind"),
+        pytest.param(partition([1, 2, 3], [1, 2, 3]), [5], id="another broker is down"),
+    ],
+)
+def test_restorable_replicas_have_no_obstacle(one: PartitionBody, down: list[int]) -> None:
+    found = examined(one, down=down, spare=[1, 2, 4])
+    assert found.not_restorable == []
+    assert not any("restored" in problem or "can take" in problem for problem in found.problems)
