@@ -29,7 +29,8 @@ class Message(Struct, frozen=True):
     """One record of a partition. ``crc`` is the CRC-32C of its batch, verified before delivery.
 
     ``key`` and ``value`` are bytes or ``None``, or the results of the partition's decoders.
-    ``timestamp_type`` is ``append`` if the leader set the time, ``create`` if the producer did.
+    ``timestamp_type`` is ``append`` if the leader set the time, ``create`` if the producer did. A worker
+    always gets ``create``: retry topics do not keep it.
     """
 
     topic: str

@@ -47,15 +47,7 @@ class _Job:
     def message(self) -> Message:
         """What the function gets: the record where it was first, whatever topic it came from."""
         sent = self.record
-        return Message(
-            *sent.origin,
-            sent.timestamp_ms,
-            sent.key,
-            sent.value,
-            sent.headers,
-            self.taken.crc,
-            self.taken.timestamp_type,
-        )
+        return Message(*sent.origin, sent.timestamp_ms, sent.key, sent.value, sent.headers, self.taken.crc)
 
 
 class Records(Protocol):
