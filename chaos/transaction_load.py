@@ -97,9 +97,8 @@ class TransactionLoad:
         """One incarnation until its next transaction is not known; False if its id is used no more."""
         transaction = await self._open(client, name)
         while transaction is not None and not self.stopping.is_set():
-            fate = client.rng.choices((self._end, self._race, self._take_over, self._leave), (70, 8, 12, 10))[
-                0
-            ]
+            fates = (self._end, self._race, self._take_over, self._leave)
+            (fate,) = client.rng.choices(fates, (70, 8, 12, 10))
             is_used_again = await fate(client, rival, transaction)
             self._note(transaction)
             if not is_used_again:
@@ -153,7 +152,7 @@ class TransactionLoad:
         return True
 
     async def _leave(self, client: Client, rival: Client, transaction: _Transaction) -> bool:
-        """Nobody ends it: its time runs out, or the next incarnation aborts it."""
+        """Leave the transaction open: its time runs out, or the next incarnation aborts it."""
         await self._write(client, transaction)
         return client.rng.random() >= NEVER_AGAIN_ODDS
 

@@ -127,10 +127,10 @@ class StateFiles:
         newest = max(found, key=lambda state: state[0].index, default=None)
         return None if newest is None else (newest[0].index, newest[1])
 
-    def remove_below(self, base: Index) -> None:
-        """The log begins at ``base``: states below it are of no use. Durable with the directory."""
+    def remove_below(self, base: Index, *, above: int = -1) -> None:
+        """States below ``base`` are of no use, but for those up to ``above``. Durable with the directory."""
         with self._lock:
-            for older in [known for known in self._standing if known < base]:
+            for older in [known for known in self._standing if above < known < base]:
                 self._filesystem.remove(self._path(older))
                 self._standing.discard(older)
             self._due = {kept: due for kept, due in self._due.items() if kept >= base}
@@ -141,11 +141,7 @@ class StateFiles:
         Raises ``OSError``: some of them may be left.
         """
         checkpoint = f"{self._directory}/{CHECKPOINT_NAME}"
-        with self._lock:
-            self._due = {base: due for base, due in self._due.items() if base >= end}
-            for base in [known for known in self._standing if start < known < end]:
-                self._filesystem.remove(self._path(base))
-                self._standing.discard(base)
+        self.remove_below(end, above=start)
         with contextlib.suppress(FileNotFoundError, LogCorrupt):  # a damaged checkpoint is never used
             if _peek(self._filesystem, checkpoint).index + 1 < end:
                 self._filesystem.remove(checkpoint)

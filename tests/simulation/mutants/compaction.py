@@ -205,16 +205,16 @@ COMPACTION = (
     ),
     Mutant(
         "a superseded state is written after its removal",
-        "raftlog.storage.state_files:StateFiles.remove_superseded",
-        "if base >= end}",
+        "raftlog.storage.state_files:StateFiles.remove_below",
+        "if kept >= base}",
         "}",
         script=_STATES,
     ),
     Mutant(
         "the state that led to the log start counts as superseded",
         "raftlog.storage.state_files:StateFiles.remove_superseded",
-        "if start < known < end]",
-        "if known < end]",
+        "self.remove_below(end, above=start)",
+        "self.remove_below(end)",
         script=_STATES,
     ),
     Mutant(

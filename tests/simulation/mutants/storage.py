@@ -213,8 +213,8 @@ STORAGE = (
     Mutant(
         "the state at the log start is deleted with those below it",
         "raftlog.storage.state_files:StateFiles.remove_below",
-        "if known < base]",
-        "if known <= base]",
+        "if above < known < base]",
+        "if above < known <= base]",
         script=_SNAPSHOTS,
     ),
     Mutant(
