@@ -25,6 +25,7 @@ from raftlog.core.messages import Heartbeat, HeartbeatReply, Message, TimeoutNow
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIET_TICKS
 from raftlog.errors import InvariantViolated, LogCorrupt
+from raftlog.node.backlogs import Backlogs
 from raftlog.node.catch_up import CatchUpRate
 from raftlog.node.cluster_time import CLOCK_BOUNDS, ClockBounds, ClusterTime
 from raftlog.node.codec import (
@@ -116,6 +117,7 @@ class GroupHost:
         self._groups: dict[GroupId, RaftGroup[object]] = {}
         self._awake: dict[GroupId, None] = {}
         self._scheduled: dict[GroupId, None] = {}
+        self._backlogs = Backlogs(self._apply_more)
         SnapshotService(self.calls, lambda: self._groups)
         self._drain_handle: asyncio.Handle | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
@@ -271,6 +273,10 @@ class GroupHost:
         self._scheduled[group] = None
         if self._drain_handle is None:
             self._drain_handle = asyncio.get_running_loop().call_soon(self._drain)
+
+    def apply_later(self, group: GroupId) -> None:
+        """Have this group apply more of what is committed when it is its turn: one group a loop turn."""
+        self._backlogs.add(group)
 
     def request_sync(self, group: Flushed) -> None:
         """Have the flusher sync this group's log, or change it."""
@@ -437,6 +443,11 @@ class GroupHost:
                 self._transport.disconnect(peer)
         if self._drain_handle is None:
             self._drain_handle = asyncio.get_running_loop().call_soon(self._drain)
+
+    def _apply_more(self, group_id: GroupId) -> None:
+        group = self._groups.get(group_id)
+        if group is not None and not self._fatal:
+            group.apply_more()
 
     def _drain(self) -> None:
         self._drain_handle = None

@@ -23,12 +23,14 @@ class _NoWaiting(selectors.SelectSelector):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        self.turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Nothing is ever ready but timers."""
         if timeout is None:
             raise RuntimeError("everybody waits and no timer runs: this would hang for ever")
         self.now += max(timeout, 0.0)
+        self.turns += 1
         return []
 
 
@@ -45,6 +47,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Seconds since the run began."""
         return self._clock.now
+
+    @property
+    def turns(self) -> int:
+        """How many turns of the loop have begun."""
+        return self._clock.turns
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[..., Result], *args: object

@@ -19,8 +19,10 @@ from raftlog.types import EntryId, Index
 
 Reply = TypeVar("Reply")
 
-READ_BYTES: Final = 1 << 20
-CHECKPOINT_BYTES: Final = 256 << 20  # at most this much is applied again after a crash: under a second
+READ_BYTES: Final = 64 << 10  # at a time: at most a thousand batches
+SLICE_BATCHES: Final = 1_000  # applied in one call, and the rest of what was read with them: 10 to 40 ms
+CHECKPOINT_BYTES: Final = 256 << 20  # at most this much is applied again after a crash: one to three seconds
+BATCH_BYTES: Final = 1 << 10  # what a batch counts beyond its size: it takes as long to apply
 
 
 class Applier(Generic[Reply]):
@@ -48,20 +50,29 @@ class Applier(Generic[Reply]):
         """Newest index that the machine has taken in."""
         return self._recent.applied_index
 
-    def apply_up_to(self, commit_index: Index) -> None:
-        """Apply what is committed, and end its proposals with the machine's replies."""
+    def apply_up_to(self, commit_index: Index) -> bool:
+        """Apply what is committed, and end its proposals with the machine's replies.
+
+        Returns whether that is all. After a crash there may be much: more than ``SLICE_BATCHES`` take several
+        calls, between which the event loop has other work to do.
+        """
         recent = self._recent
         if recent.applied_index >= commit_index:
-            return
+            return True
         boundary = self._keep_at_boundary()
+        count = 0
         while recent.applied_index < commit_index:
+            if count >= SLICE_BATCHES:
+                return False
             for entry in self._next_entries(commit_index):
                 if entry.last > commit_index:
                     raise InvariantViolated(f"commit index {commit_index} splits the batch at {entry.first}")
                 recent.applied(entry, self._machine.apply(entry.batch))
-                self._bytes_since_checkpoint += len(entry.batch.data)
+                self._bytes_since_checkpoint += len(entry.batch.data) + BATCH_BYTES
+                count += 1
                 if boundary is not None and entry.last + 1 >= boundary:
                     boundary = self._keep_at_boundary()
+        return True
 
     @property
     def is_checkpoint_due(self) -> bool:

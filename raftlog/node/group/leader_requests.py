@@ -37,6 +37,7 @@ class LeaderRequests(GroupView, Generic[Reply]):
     ) -> None:
         super().__init__(group_id, node_id, core, log, watch, health)
         self._waits = Waits()
+        self._has_backlog = False  # later turns of the event loop apply more of what is committed
 
     async def durable(self, proposal: Proposal[Reply]) -> None:
         """Return once this node has fsynced it. Raises ``CommitUnknown`` when leadership is lost first."""
@@ -67,6 +68,8 @@ class LeaderRequests(GroupView, Generic[Reply]):
         token, future = self._waits.read()
         self._step(ConfirmRead(token))
         index = await future
+        while self.applied_index < index and self._has_backlog:
+            await self._waits.until_ready()
         if self.applied_index < index:
             raise NotLeader("the leader's disk is full, and what is committed is not in its log", leader=None)
         return index

@@ -109,7 +109,7 @@ class Waits:
         return future
 
     def until_ready(self) -> asyncio.Future[None]:
-        """Done once the leader is ready, or no leader any more."""
+        """Done once the leader is ready, has nothing more to apply, or leads no more: look again then."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ready[future] = None
         future.add_done_callback(lambda _: self._ready.pop(future, None))
@@ -171,7 +171,7 @@ class Waits:
         self._replicated = left
 
     def ready(self) -> None:
-        """The leader is ready, or has stopped leading: pending requests look again."""
+        """The leader is ready, has nothing more to apply, or leads no more: pending requests look again."""
         waiting, self._ready = self._ready, {}
         for future in waiting:
             _finish(future, None)

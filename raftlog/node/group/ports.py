@@ -74,6 +74,9 @@ class GroupEnvironment(Protocol):
     def schedule(self, group: GroupId) -> None:
         """Call ``drain`` at the end of this loop turn."""
 
+    def apply_later(self, group: GroupId) -> None:
+        """Call ``apply_more`` in a later turn of the loop."""
+
     def request_sync(self, group: Flushed) -> None:
         """Have the flusher call ``begin_sync`` and ``end_sync``."""
 

@@ -90,7 +90,7 @@ class RaftGroup(LeaderRequests[Reply]):
         self._changer = LogChanger(log)
         self._is_installing = False  # a snapshot takes the place of the log
         self._transfer = SnapshotTransfer(node_id, group_id, environment.calls, self._install)
-        self._applier.apply_up_to(core.commit_index)
+        self._apply_slice(core.commit_index)
 
     @property
     def is_quiescent(self) -> bool:
@@ -197,6 +197,12 @@ class RaftGroup(LeaderRequests[Reply]):
     def drain(self) -> None:
         """Carry out everything that the core has asked for."""
         self._guarded(self._drain)
+
+    def apply_more(self) -> None:
+        """Apply the next slice of what is committed."""
+        self._has_backlog = False
+        if self.stopped is None and not self._is_installing:
+            self._guarded(self._apply)
 
     def begin_sync(self) -> DiskWork | None:
         """The next work for the flusher's thread: a change of the log, if one is due, or a sync."""
@@ -314,7 +320,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self._replication.carry_out(order)
         for envelope in ready.send:
             self._environment.send(self.group_id, envelope.to, envelope.message)
-        if self._core.commit_index > self._recent.applied_index:
+        if self._core.commit_index > self._recent.applied_index and not self._has_backlog:
             self._apply()
         if self._waits.counts_replicas:
             self._waits.replicated(self.replicas_holding)
@@ -368,11 +374,16 @@ class RaftGroup(LeaderRequests[Reply]):
     def _apply(self) -> None:
         """The committed entries without those that a full disk keeps out of the log."""
         commit_index = Index(min(self._core.commit_index, self.log.last_index))
-        self._applier.apply_up_to(commit_index)
+        self._apply_slice(commit_index)
         self._note_commit_index()
-        if self.is_ready:
+        if self.is_ready or not self._has_backlog:
             self._waits.ready()
-        self._listener.commit_advanced(commit_index)
+        self._listener.commit_advanced(min(commit_index, self.applied_index))
+
+    def _apply_slice(self, commit_index: Index) -> None:
+        self._has_backlog = not self._applier.apply_up_to(commit_index)
+        if self._has_backlog:
+            self._environment.apply_later(self.group_id)
 
     def _end(self, error: BaseException) -> None:
         self.stopped = error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutants.adapter import ADAPTER
 from tests.simulation.mutants.admins import CONTROLLER, GIVEN_UP
 from tests.simulation.mutants.assignors import ASSIGNORS
+from tests.simulation.mutants.backlogs import BACKLOGS
 from tests.simulation.mutants.broken import BROKEN
 from tests.simulation.mutants.changes import CHANGES
 from tests.simulation.mutants.clients import CLIENTS
@@ -47,6 +48,7 @@ MUTANTS = (
     *LOGS,
     *REPAIR,
     *DRIVER,
+    *BACKLOGS,
     *ROOM,
     *NETWORK,
     *BROKEN,

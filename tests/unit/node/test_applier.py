@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from raftlog.core.entries import EntrySpan
 from raftlog.core.ready import HardState
-from raftlog.node.group.applier import Applier
+from raftlog.node.group.applier import (
+    BATCH_BYTES,
+    CHECKPOINT_BYTES,
+    READ_BYTES,
+    SLICE_BATCHES,
+    Applier,
+)
 from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.records.batch import Batch
 from raftlog.records.compaction import gap_batch
@@ -79,6 +85,36 @@ def test_a_log_begins_no_later_than_the_newest_state() -> None:
     machine = Count()
     again = applier_of(log, machine)
     assert (again.applied_index, machine.count) == (7, 4)
+
+
+# requirement: ST4
+def test_much_is_applied_in_slices() -> None:
+    log, machine = MemoryLog(segment_batches=1 << 20), Count()
+    log.save_hard_state(HardState(Term(1), None))
+    batches = [storage_batch(base, 2) for base in range(0, 5 * SLICE_BATCHES, 2)]
+    log.append(batches)
+    applier = applier_of(log, machine)
+    slices = 0
+    while not applier.apply_up_to(log.last_index):
+        slices += 1
+        assert machine.count <= slices * (SLICE_BATCHES + READ_BYTES // len(batches[0].data))
+    assert (slices, machine.count) == (2, len(batches))
+    assert applier.apply_up_to(log.last_index)
+
+
+# requirement: ST4
+def test_small_batches_bring_a_checkpoint_about_by_their_number() -> None:
+    log = MemoryLog(segment_batches=1 << 20)
+    log.save_hard_state(HardState(Term(1), None))
+    log.append([storage_batch(0, 2)])
+    applier = applier_of(log, Count())
+    applier.apply_up_to(Index(1))
+    applier._bytes_since_checkpoint = CHECKPOINT_BYTES - 2 * BATCH_BYTES
+    for base in (2, 4):
+        assert not applier.is_checkpoint_due
+        log.append([storage_batch(base, 2)])
+        applier.apply_up_to(Index(base + 1))
+    assert applier.is_checkpoint_due
 
 
 def test_a_snapshot_replaces_what_the_machine_was() -> None:
