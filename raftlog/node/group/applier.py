@@ -21,8 +21,11 @@ Reply = TypeVar("Reply")
 
 READ_BYTES: Final = 64 << 10  # at a time: at most a thousand batches
 SLICE_BATCHES: Final = 1_000  # applied in one call, and the rest of what was read with them: 10 to 40 ms
-CHECKPOINT_BYTES: Final = 256 << 20  # at most this much is applied again after a crash: one to three seconds
-BATCH_BYTES: Final = 1 << 10  # what a batch counts beyond its size: it takes as long to apply
+CHECKPOINT_BYTES: Final = 256 << 20  # at most about this much is applied again after a crash: under a second
+CHECKPOINT_BATCHES: Final = 20_000  # the same for small batches, 10 to 30 µs each, unless the state is large
+STATE_BYTES_PER_BATCH: Final = (
+    100  # a large state is written so much more rarely: not more than the log itself
+)
 
 
 class Applier(Generic[Reply]):
@@ -34,7 +37,7 @@ class Applier(Generic[Reply]):
         self._log = log
         self._machine = machine
         self._recent = recent
-        self._bytes_since_checkpoint = 0
+        self._applied_bytes = self._applied_batches = 0  # since the newest state that was kept
         index, state = log.load_checkpoint() or (Index(-1), b"")
         if index < log.first_index - 1:
             raise LogCorrupt(
@@ -44,6 +47,7 @@ class Applier(Generic[Reply]):
         machine.restore(state)
         recent.applied_index = index
         self._checkpoint_index = index
+        self._state_bytes = len(state)
 
     @property
     def applied_index(self) -> Index:
@@ -68,7 +72,8 @@ class Applier(Generic[Reply]):
                 if entry.last > commit_index:
                     raise InvariantViolated(f"commit index {commit_index} splits the batch at {entry.first}")
                 recent.applied(entry, self._machine.apply(entry.batch))
-                self._bytes_since_checkpoint += len(entry.batch.data) + BATCH_BYTES
+                self._applied_bytes += len(entry.batch.data)
+                self._applied_batches += 1
                 count += 1
                 if boundary is not None and entry.last + 1 >= boundary:
                     boundary = self._keep_at_boundary()
@@ -77,7 +82,8 @@ class Applier(Generic[Reply]):
     @property
     def is_checkpoint_due(self) -> bool:
         """Whether much has been applied since the last checkpoint."""
-        return self._bytes_since_checkpoint > CHECKPOINT_BYTES
+        batches_max = max(CHECKPOINT_BATCHES, self._state_bytes // STATE_BYTES_PER_BATCH)
+        return self._applied_bytes > CHECKPOINT_BYTES or self._applied_batches > batches_max
 
     def checkpoint(self, durable_index: Index) -> tuple[Index, bytes] | None:
         """The machine's state as of the applied index, if it is news, unless the log itself may yet lose it.
@@ -85,14 +91,14 @@ class Applier(Generic[Reply]):
         A replica may apply what a majority holds before its own disk does. A checkpoint beyond
         the durable index would, after a power loss, vouch for entries that are not ours.
         """
-        self._bytes_since_checkpoint = 0
+        self._applied_bytes = self._applied_batches = 0
         if durable_index >= self.applied_index > self._checkpoint_index:
-            return self.applied_index, self._machine.snapshot()
+            return self.applied_index, self._snapshot()
         return None
 
     def checkpoint_change(self, durable_index: Index) -> LogChange | None:
-        """Keep that. On a full disk the one before still stands."""
-        checkpoint = self.checkpoint(durable_index)
+        """Keep that, if it is still due. On a full disk the one before still stands."""
+        checkpoint = self.checkpoint(durable_index) if self.is_checkpoint_due else None
         if checkpoint is None:
             return None
 
@@ -130,7 +136,8 @@ class Applier(Generic[Reply]):
         self._machine.restore(state)
         self._recent.restart(index)
         self._checkpoint_index = index
-        self._bytes_since_checkpoint = 0
+        self._state_bytes = len(state)
+        self._applied_bytes = self._applied_batches = 0
 
     def _keep_at_boundary(self) -> Index | None:
         """Keep the state if a segment begins just behind what is applied; where the next one begins.
@@ -143,9 +150,14 @@ class Applier(Generic[Reply]):
             return boundary
         states = self._log.states
         if following > self._log.first_index and not states.has(following):
-            states.keep(self._applied, self._machine.snapshot())
-            self._bytes_since_checkpoint = 0
+            states.keep(self._applied, self._snapshot())
+            self._applied_bytes = self._applied_batches = 0
         return self._log.base_from(Index(following + 1))
+
+    def _snapshot(self) -> bytes:
+        state = self._machine.snapshot()
+        self._state_bytes = len(state)
+        return state
 
     @property
     def _applied(self) -> EntryId:

@@ -61,8 +61,22 @@ BACKLOGS = (
     Mutant(
         "small batches bring no checkpoint about",
         "raftlog.node.group.applier:Applier.apply_up_to",
-        "len(entry.batch.data) + BATCH_BYTES",
-        "len(entry.batch.data)",
+        "self._applied_batches += 1",
+        "pass",
+        script=APPLIER,
+    ),
+    Mutant(
+        "a large state is written as often as a small one",
+        "raftlog.node.group.applier:Applier.is_checkpoint_due",
+        "max(CHECKPOINT_BATCHES, self._state_bytes // STATE_BYTES_PER_BATCH)",
+        "CHECKPOINT_BATCHES",
+        script=APPLIER,
+    ),
+    Mutant(
+        "checkpoints that were asked for together are all written",
+        "raftlog.node.group.applier:Applier.checkpoint_change",
+        "if self.is_checkpoint_due else None",
+        "",
         script=APPLIER,
     ),
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raftlog.core.entries import EntrySpan
 from raftlog.core.ready import HardState
 from raftlog.node.group.applier import (
-    BATCH_BYTES,
-    CHECKPOINT_BYTES,
+    CHECKPOINT_BATCHES,
     READ_BYTES,
     SLICE_BATCHES,
+    STATE_BYTES_PER_BATCH,
     Applier,
 )
 from raftlog.node.group.recent_entries import RecentEntries
@@ -42,6 +44,18 @@ class Count:
     def restore(self, snapshot: bytes) -> None:
         """As many."""
         self.count = int(snapshot or b"0")
+
+
+class Padded(Count):
+    """One whose state is as large as it is told."""
+
+    def __init__(self, state_bytes: int) -> None:
+        super().__init__()
+        self._state_bytes = state_bytes
+
+    def snapshot(self) -> bytes:
+        """How many, with zeros before it."""
+        return b"%0*d" % (self._state_bytes, self.count)
 
 
 def applier_of(log: LogStorage, machine: Count) -> Applier[None]:
@@ -103,18 +117,30 @@ def test_much_is_applied_in_slices() -> None:
 
 
 # requirement: ST4
-def test_small_batches_bring_a_checkpoint_about_by_their_number() -> None:
-    log = MemoryLog(segment_batches=1 << 20)
+@pytest.mark.parametrize(
+    ("state_bytes", "batches"),
+    [(10, CHECKPOINT_BATCHES), (2 * STATE_BYTES_PER_BATCH * CHECKPOINT_BATCHES, 2 * CHECKPOINT_BATCHES)],
+)
+def test_a_checkpoint_is_due_after_a_number_of_batches(state_bytes: int, batches: int) -> None:
+    log, machine = MemoryLog(segment_batches=1 << 20), Padded(state_bytes)
     log.save_hard_state(HardState(Term(1), None))
-    log.append([storage_batch(0, 2)])
-    applier = applier_of(log, Count())
-    applier.apply_up_to(Index(1))
-    applier._bytes_since_checkpoint = CHECKPOINT_BYTES - 2 * BATCH_BYTES
-    for base in (2, 4):
-        assert not applier.is_checkpoint_due
-        log.append([storage_batch(base, 2)])
-        applier.apply_up_to(Index(base + 1))
+    log.append([storage_batch(base, 1) for base in range(batches + 2)])
+    applier = applier_of(log, machine)
+    assert applier.apply_up_to(Index(0))
+    assert applier.checkpoint(log.last_index) is not None
+    while not applier.apply_up_to(Index(batches)):
+        pass
+    assert not applier.is_checkpoint_due
+    applier.apply_up_to(Index(batches + 1))
     assert applier.is_checkpoint_due
+    carry_out(applier.checkpoint_change(log.last_index))
+    assert log.load_checkpoint() == (batches + 1, machine.snapshot())
+    log.append([storage_batch(batches + 2, 1)])
+    applier.apply_up_to(log.last_index)
+    carry_out(applier.checkpoint_change(log.last_index))
+    assert log.load_checkpoint() == (batches + 1, b"%0*d" % (state_bytes, batches + 2)), (
+        "it was not due again"
+    )
 
 
 def test_a_snapshot_replaces_what_the_machine_was() -> None:
