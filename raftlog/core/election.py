@@ -39,9 +39,6 @@ class Candidate(RoleState):
                 member.send(peer, request)
             return self._count(member.id, granted=True)
         member.enter_term(self._asked, voted_for=member.id)
-        request = VoteRequest(term=member.term, last=member.newest_durable, is_transfer=self._is_transfer)
-        for peer in self._other_voters():
-            member.send_when_durable(peer, request, BEFORE_LOG.index)
         return None
 
     def tick(self) -> Role | None:
@@ -55,11 +52,19 @@ class Candidate(RoleState):
         return Role.PRE_CANDIDATE if self._elapsed_ticks >= self._timeout_ticks else None
 
     def write_finished(self) -> Role | None:
-        """Count our own vote once it is durable."""
+        """Request votes, and count our own, when it is durable; more of our log may be durable by then."""
         member = self._member
         if self._is_pre_vote or member.id in self._votes or not member.writes.hard_state_is_durable:
             return None
+        request = VoteRequest(term=member.term, last=member.newest_durable, is_transfer=self._is_transfer)
+        for peer in self._other_voters():
+            member.send(peer, request)
         return self._count(member.id, granted=True)
+
+    def candidate_is_behind(self) -> None:
+        """Ask again with the next tick: a member that campaigns does not refuse for its leader's sake."""
+        if self._is_pre_vote:
+            self._timeout_ticks = self._elapsed_ticks + 1
 
     def receive_vote(self, sender: NodeId, reply: VoteReply) -> Role | None:
         """Count a reply to the current request; replies to earlier requests are ignored."""

@@ -75,18 +75,16 @@ class Follower(RoleState):
         voters know and which differs from group to group: no two split the votes, and the groups that one
         node led do not all get the same new leader.
         """
-        if peer != self.leader:
-            return
-        member = self._member
-        settings = member.settings
-        voters = sorted(member.membership.all_voters - {self.leader})
-        rank = 0
-        if member.is_voter:
-            rank = (voters.index(member.id) + settings.campaign_rank_offset) % len(voters)
-        self.leader = None
-        self._silent_ticks = 0
-        self._timeout_ticks = 1 + rank * max(2, settings.election_ticks // 3) + member.rng.randint(0, 1)
-        member.request_ready()
+        if peer == self.leader:
+            self.leader = None
+            self._campaign_within(self._ticks_by_rank())
+            self._member.request_ready()
+
+    def candidate_is_behind(self) -> None:
+        """Campaign soon where no leader is known: the candidate cannot win without this member."""
+        if self.leader is None and self._member.may_campaign:
+            left = self._timeout_ticks - self._silent_ticks
+            self._campaign_within(min(left, self._ticks_by_rank()))
 
     def receive_heartbeat(self, sender: NodeId, heartbeat: Heartbeat) -> None:
         """Learn what is committed; become quiescent with the leader if nothing is open here."""
@@ -168,8 +166,21 @@ class Follower(RoleState):
 
     def _reset_election_timer(self) -> None:
         """Wait a whole election timeout from now on."""
+        self._campaign_within(self._member.election_timeout())
+
+    def _campaign_within(self, ticks: int) -> None:
         self._silent_ticks = 0
-        self._timeout_ticks = self._member.election_timeout()
+        self._timeout_ticks = ticks
+
+    def _ticks_by_rank(self) -> int:
+        """The ticks to wait for members with a lower campaign rank."""
+        member = self._member
+        settings = member.settings
+        voters = sorted(member.membership.all_voters - member.unreachable)
+        rank = 0
+        if member.id in voters:
+            rank = (voters.index(member.id) + settings.campaign_rank_offset) % len(voters)
+        return 1 + rank * max(2, settings.election_ticks // 3) + member.rng.randint(0, 1)
 
     def _wait_to_be_told(self) -> None:
         """A member that must not campaign reminds its leader once, and then becomes quiescent."""

@@ -290,6 +290,8 @@ class Raft:
             answer_pre_vote(self._member, sender, request, is_sticky=self._role.is_sticky)
         elif answer_vote(self._member, sender, request):
             self._change_role(self._role.vote_given())
+        if request.last < self._member.newest_durable:
+            self._role.candidate_is_behind()
 
     def _receive_vote(self, sender: NodeId, reply: messages.VoteReply) -> None:
         self._change_role(self._role.receive_vote(sender, reply))

@@ -101,6 +101,9 @@ class RoleState:
         """The member has voted for another candidate."""
         return Role.FOLLOWER
 
+    def candidate_is_behind(self) -> None:
+        """A candidate lacks durable entries that the member holds, so it was refused."""
+
     def receive_vote(self, sender: NodeId, reply: VoteReply) -> Role | None:
         """Count an answer to a request for votes."""
         return None

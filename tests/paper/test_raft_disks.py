@@ -31,9 +31,9 @@ def test_a_candidate_names_what_its_disk_holds_and_counts_its_vote_before_entrie
     member = MemberUnderTest(slow_disk=True)
     member.hear(TWO, append(1, BEFORE_LOG, span(1, 0, 4)))
     member.hear(TWO, TimeoutNow(term=Term(1)))
-    asked = [envelope.message for envelope in member.unfinished[-1].send_after]
-    assert {message.last for message in asked if isinstance(message, VoteRequest)} == {BEFORE_LOG}
+    assert member.said(VoteRequest) == []
     member.feed(HardStateSaved(member.unfinished[-1].write_id))
+    assert [message.last for message in member.said(VoteRequest)] == [BEFORE_LOG, BEFORE_LOG]
     member.hear(THREE, VoteReply(term=Term(2), asked=Term(2), granted=True))
     assert member.core.role is Role.LEADER
     assert member.core.last.index == 5
