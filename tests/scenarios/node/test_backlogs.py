@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from raftlog.node.group.applier import READ_BYTES, SLICE_BATCHES
+from raftlog.node.group.applier import BATCH_BYTES, READ_BYTES, SLICE_BYTES
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.batch import Batch, split_batches
 from raftlog.storage.segmented_log import LogSettings
@@ -18,7 +18,8 @@ from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import VirtualLoop
 
 GROUPS = 3
-BATCHES = 10 * SLICE_BATCHES
+SLICE = SLICE_BYTES // BATCH_BYTES  # small batches
+BATCHES = 20 * SLICE
 ONE_SEGMENT = LogSettings(segment_bytes=64 << 20, index_interval_bytes=64 << 10)
 
 
@@ -60,7 +61,7 @@ async def restarted(
 async def test_a_backlog_is_applied_one_slice_of_one_group_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = await filled(nodes=1)
     (broker,) = cluster.up
-    most = SLICE_BATCHES + READ_BYTES // len(batch_of(b"v"))
+    most = SLICE + READ_BYTES // len(batch_of(b"v"))
     turns = await restarted(cluster, broker, monkeypatch)
     assert max(count for turn in turns for count in turn.values()) <= most
     assert max(map(len, turns)) == 1

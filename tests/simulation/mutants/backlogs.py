@@ -12,8 +12,15 @@ BACKLOGS = (
     Mutant(
         "a whole backlog is applied in one turn of the loop",
         "raftlog.node.group.applier:Applier.apply_up_to",
-        "if count >= SLICE_BATCHES:",
+        "if slice_bytes >= SLICE_BYTES:",
         "if False:",
+        script=APPLIER,
+    ),
+    Mutant(
+        "a slice is as large as its batches are",
+        "raftlog.node.group.applier:Applier.apply_up_to",
+        "slice_bytes += len(entry.batch.data) + BATCH_BYTES",
+        "slice_bytes += BATCH_BYTES",
         script=APPLIER,
     ),
     Mutant(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from raftlog.core.entries import EntrySpan
 from raftlog.core.ready import HardState
 from raftlog.node.group.applier import (
+    BATCH_BYTES,
     CHECKPOINT_BATCHES,
     READ_BYTES,
-    SLICE_BATCHES,
+    SLICE_BYTES,
     STATE_BYTES_PER_BATCH,
     Applier,
 )
@@ -102,17 +105,23 @@ def test_a_log_begins_no_later_than_the_newest_state() -> None:
 
 
 # requirement: ST4
-def test_much_is_applied_in_slices() -> None:
+@pytest.mark.parametrize(
+    ("value_bytes", "in_a_slice"),
+    [(1, SLICE_BYTES // BATCH_BYTES), (SLICE_BYTES // 3, 3)],
+)
+def test_much_is_applied_in_slices(value_bytes: int, in_a_slice: int) -> None:
     log, machine = MemoryLog(segment_batches=1 << 20), Count()
     log.save_hard_state(HardState(Term(1), None))
-    batches = [storage_batch(base, 2) for base in range(0, 5 * SLICE_BATCHES, 2)]
+    batches = [storage_batch(base, body=bytes(value_bytes)) for base in range(5 * in_a_slice)]
     log.append(batches)
     applier = applier_of(log, machine)
-    slices = 0
+    most = in_a_slice + READ_BYTES // len(batches[0].data)
+    slices = [0]
     while not applier.apply_up_to(log.last_index):
-        slices += 1
-        assert machine.count <= slices * (SLICE_BATCHES + READ_BYTES // len(batches[0].data))
-    assert (slices, machine.count) == (2, len(batches))
+        slices.append(machine.count)
+    assert len(slices) > 2
+    assert all(in_a_slice <= after - before <= most for before, after in pairwise(slices))
+    assert machine.count == len(batches)
     assert applier.apply_up_to(log.last_index)
 
 
