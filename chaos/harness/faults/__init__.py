@@ -74,6 +74,8 @@ _ALL: Final = (
     _disk("slow-disk", disks.slow_disk, "slow calls"),
     _disk("full-disk", disks.full_disk, "writes refused"),
     _disk("failing-sync", disks.failing_sync, "syncs failed"),
+    _disk("failing-read", disks.failing_read, "reads failed"),
+    _disk("no-descriptors", disks.no_descriptors, "descriptors refused"),
     _disk("clock-jump", disks.clock_jump, "clock reads changed"),
     _disk("power-loss", disks.power_loss, "power losses", POWER, weight=2),
     _disk("power-loss-of-all", disks.power_loss_of_all, "power losses", POWER, weight=0.5),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
+from pathlib import Path
 
 from chaos.harness.arena import Arena, Draw
 from chaos.harness.faults.steps import Steps
@@ -44,6 +46,33 @@ def failing_sync(arena: Arena, draw: Draw) -> Steps:
             arena.processes.kill(broker)
         arena.processes.launch(broker)
     return shim.effects()["failed_syncs"] - before
+
+
+def failing_read(arena: Arena, draw: Draw) -> Steps:
+    """Reads of a broker's replicas fail, which ends those that read; they are opened again later."""
+    pattern = f"/{arena.topic}-"
+    return (
+        yield from _shimmed(
+            arena, draw, "reads fail", "failed_reads", lambda shim: shim.failing_read(pattern)
+        )
+    )
+
+
+def no_descriptors(arena: Arena, draw: Draw) -> Steps:
+    """A broker may open neither a file nor a connection more than it has open (EMFILE)."""
+    broker = draw.broker()
+    shim = arena.shims[broker]
+    with arena.hold(broker):
+        pid = arena.processes.pid(broker)
+        before = shim.effects()["refused_descriptors"]
+        own, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        highest = max(int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir())
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 1, hard))
+        try:
+            yield f"broker {broker}: {highest + 1} descriptors"
+        finally:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (own, hard))
+    return shim.effects()["refused_descriptors"] - before
 
 
 def power_loss(arena: Arena, draw: Draw) -> Steps:
