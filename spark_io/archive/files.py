@@ -125,6 +125,21 @@ def read_batches(
                 yield found.cast(SCHEMA)
 
 
+def first_offset_since(
+    storage: Storage, pieces: Iterable[tuple[Entry, Range]], timestamp_ms: int
+) -> int | None:
+    """The offset of the first record that is not older. Opens only files that have one."""
+    for entry, wanted in pieces:
+        if entry.max_timestamp < timestamp_ms:
+            continue
+        for batch in read_batches(storage, [(entry, wanted)]):
+            times = batch.column(SCHEMA.get_field_index("timestamp")).cast(pa.int64())
+            found = batch.filter(pc.greater_equal(times, timestamp_ms))
+            if found.num_rows:
+                return int(found.column(SCHEMA.get_field_index("offset"))[0].as_py())
+    return None
+
+
 def _may_have(group: pq.RowGroupMetaData, wanted: Range) -> bool:
     statistics = group.column(SCHEMA.get_field_index("offset")).statistics
     if statistics is None or not statistics.has_min_max:

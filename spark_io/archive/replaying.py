@@ -61,7 +61,7 @@ def replay(
             "not in the archive; choose offsets that `raftlog archive list` shows"
         )
     _check_target(client, into, wanted.partition)
-    key = _key(job, wanted, into)
+    key = key_of(job, wanted, into)
     with client.producer(
         into, preset="throughput", acks="quorum", transactional_id=f"{key}~0", compression="zstd"
     ) as producer:
@@ -168,7 +168,7 @@ def _original(row: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
         yield name, str(row[name.removeprefix("orig.")]).encode()
 
 
-def _key(job: str, wanted: Range, into: str) -> str:
+def key_of(job: str, wanted: Range, into: str) -> str:
     """The key of a job's sink: short whatever the names are, and another for each partition and target."""
     names = "/".join((job, wanted.topic, str(wanted.partition), into))
     return f"replay-{job[:40]}-{wanted.partition}-{hashlib.sha256(names.encode()).hexdigest()[:16]}"

@@ -6,6 +6,7 @@ is never opened.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -43,9 +44,8 @@ class ArchiveReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks of the read."""
         found = catalogue.load(open_storage(self._options.address))
-        ranges = selected(found, self._options)
-        planned = tasks(ranges, max_records=self._options.max_records_per_partition)
-        return [ArchiveTask([piece for one in some for piece in found.pieces(one)]) for some in planned]
+        pieces = selected(found, self._options)
+        return archive_tasks(pieces, self._options.max_records_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of a task. Spark calls it with nothing for a read without tasks."""
@@ -57,19 +57,30 @@ def archive_schema() -> StructType:
     return StructType([*schema_of(includes_headers=True).fields, StructField("term", IntegerType())])
 
 
-def selected(found: Catalogue, options: ArchiveReadOptions) -> list[Range]:
-    """The offsets to read, a range for each file."""
-    ranges = []
-    for one in found.files:
+def selected(found: Catalogue, options: ArchiveReadOptions) -> Pieces:
+    """The files to read, and the offsets to read of each."""
+    pieces: Pieces = []
+    for one in found.partitions:
         if options.topics is not None and one.topic not in options.topics:
             continue
         if options.partitions is not None and one.partition not in options.partitions:
             continue
-        start = max(one.start, options.start or 0)
-        end = one.end if options.end is None else min(one.end, options.end)
-        if start < end:
-            ranges.append(Range(one.topic, one.partition, start, end))
-    return ranges
+        end = found.of(one)[-1].end if options.end is None else options.end
+        pieces += found.pieces(Range(one.topic, one.partition, options.start or 0, end))
+    return pieces
+
+
+def archive_tasks(pieces: Pieces, max_records: int | None) -> list[InputPartition]:
+    """The tasks that read files, packed and split as those that read the log."""
+    ordered = sorted(pieces, key=lambda piece: piece[1])
+    ranges = [wanted for _, wanted in ordered]
+    planned = tasks(ranges, max_records=max_records)
+    return [ArchiveTask([(ordered[_at(ranges, one)][0], one) for one in some]) for some in planned]
+
+
+def _at(ranges: list[Range], part: Range) -> int:
+    """Which of these ranges, in order, has this part."""
+    return bisect_right(ranges, part[:3], key=lambda one: one[:3]) - 1
 
 
 def spark_batches(

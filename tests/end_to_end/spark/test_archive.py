@@ -15,7 +15,7 @@ from chaos.cluster import Cluster
 from raftlog import Client
 from tests.end_to_end.spark.vocabulary import ENVIRONMENT, visible, why_no_spark
 from tests.helpers.command_line import command, run
-from tests.helpers.real_cluster import create_topic
+from tests.helpers.real_cluster import create_topic, eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,12 +104,11 @@ def test_a_killed_replay_goes_on(brokers: Cluster, client: Client, archive: Path
         "--chunk",
         "10",
     )
-    process = command(brokers, *arguments)
-    assert process.stderr is not None
-    for _ in range(7):
-        process.stderr.readline()
-    process.kill()
-    process.wait()
+    with command(brokers, *arguments) as process:
+        assert process.stderr is not None
+        for _ in range(7):
+            process.stderr.readline()
+        process.kill()
     seen = len(visible(client, "again"))
     assert 0 < seen < RECORDS
     run(brokers, *arguments)
@@ -129,3 +128,27 @@ def test_a_compacted_archive_reads_the_same(brokers: Cluster, spark: SparkSessio
     assert len(run(brokers, "archive", "list", str(archive), "--files")[0].splitlines()) < files
     run(brokers, "archive", "verify", str(archive))
     assert numbers(spark.read.format("raftlog-archive").load(str(archive))) == [*range(RECORDS)]
+
+
+# requirement: A8
+@pytest.mark.timeout(600)
+def test_one_view_has_the_archive_and_the_log(
+    servers: str, client: Client, spark: SparkSession, archive: Path
+) -> None:
+    client.topics.alter("history", config={"segment.bytes": 1_024})
+    with client.producer("history") as producer:
+        for number in range(RECORDS, RECORDS + 8):
+            value = f"{number:0900}"
+            producer.send(value, partition=number % 2, timestamp=1_000 + number).result()
+    assert drive(servers, archive.parent, "never") == 0
+    with client.producer("history") as producer:
+        producer.send(str(RECORDS + 8), partition=0)
+    client.topics.alter("history", config={"retention.bytes": 1_024})
+
+    def log_starts() -> list[int]:
+        return [one.log_start_offset for one in client.topics.partitions("history")]
+
+    eventually(lambda: min(log_starts()) > 0, within_s=60, what="retention")
+    reader = spark.read.format("raftlog").option("bootstrap.servers", servers).option("subscribe", "history")
+    assert len(numbers(reader.load())) < RECORDS
+    assert numbers(reader.option("archive", str(archive)).load()) == [*range(RECORDS + 9)]

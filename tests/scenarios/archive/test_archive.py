@@ -19,7 +19,7 @@ from spark_io.archive.storage import DirectoryStorage, Storage, open_storage
 from spark_io.archive.verifying import verify
 from spark_io.errors import ArchiveDamaged, ArchiveOverlap, ArchiveUnreachable, InvalidRows
 from spark_io.planning import Range
-from tests.scenarios.archive.archives import ORDERS, archived, file_of, offsets, rows
+from tests.helpers.archives import ORDERS, archived, file_of, offsets, rows
 
 
 @pytest.fixture(params=["directory", "object store"])

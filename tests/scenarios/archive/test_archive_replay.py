@@ -13,13 +13,13 @@ from raftlog.client.messages import Message
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.types import TopicPartition
 from spark_io.archive import catalogue
-from spark_io.archive.replaying import replay
+from spark_io.archive.replaying import Progress, key_of, replay
 from spark_io.archive.storage import DirectoryStorage
 from spark_io.errors import ArchiveDamaged
 from spark_io.planning import Range
+from tests.helpers.archives import archived, file_of, rows
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.whole_broker import Trouble, WholeBroker, whole_broker
-from tests.scenarios.archive.archives import archived, file_of, rows
 
 ALL = Range("orders", 0, 0, 40)
 
@@ -37,18 +37,17 @@ class Job:
         client.topics.alter("orders", config={"message.timestamp.type": "CreateTime"})
 
     def run(
-        self, wanted: Range = ALL, *, name: str = "j", stop_after: int | None = None, rows_: int = 8
+        self,
+        wanted: Range = ALL,
+        *,
+        name: str = "j",
+        rows_: int = 8,
+        progress: Progress = lambda _at, _count: None,
+        client: Client | None = None,
     ) -> int:
-        """Replay; a run that stops dies after as many chunks."""
-        chunks: list[int] = []
-
-        def progress(at: int, _: int) -> None:
-            chunks.append(at)
-            if len(chunks) == stop_after:
-                raise KeyboardInterrupt
-
+        """Replay in chunks of ``rows_``."""
         return replay(
-            self.client,
+            client or self.client,
             self.storage,
             catalogue.load(self.storage),
             wanted,
@@ -70,6 +69,16 @@ class Job:
     def originals(self) -> list[int]:
         """Their offsets in the archive."""
         return [int(dict(one.headers)["orig.offset"] or b"") for one in self.visible()]
+
+
+def dies_at(end: int) -> Progress:
+    """Ends a run behind the chunk that ends there."""
+
+    def progress(at: int, _: int) -> None:
+        if at == end:
+            raise KeyboardInterrupt
+
+    return progress
 
 
 def with_job(test: Callable[[Job], None]) -> Callable[[Path], None]:
@@ -107,7 +116,7 @@ def test_records_return_as_they_were_with_their_origin(job: Job) -> None:
 @with_job
 def test_a_job_goes_on_where_it_has_ended(job: Job) -> None:
     with pytest.raises(KeyboardInterrupt):
-        job.run(stop_after=2)
+        job.run(progress=dies_at(16))
     assert job.originals() == [*range(16)]
     assert job.run(rows_=1_000) == 24, "with chunks of another size"
     assert job.originals() == [*range(40)]
@@ -137,16 +146,25 @@ def test_a_lost_request_loses_and_repeats_nothing(tmp_path: Path, trouble: Troub
 # requirement: A8 D3
 @with_job
 def test_what_a_killed_run_has_prepared_is_aborted_by_the_next(job: Job) -> None:
-    job.run(Range("orders", 0, 0, 8))
-    job.broker.trouble("abort", *[Trouble.LOST] * 99)
-    job.broker.trouble("commit-batch", Trouble.UNANSWERED)
-    with Client(job.broker.url) as other:
-        dead = Job.__new__(Job)
-        dead.broker, dead.client, dead.storage = job.broker, other, job.storage
-        with pytest.raises(KeyboardInterrupt):
-            dead.run(stop_after=1)
-    job.broker.troubles.clear()
+    asked = {"transactional_id": f"{key_of('j', ALL, 'orders')}~0", "preset": "throughput"}
+    with Client(job.broker.url) as dead, dead.producer("orders", **asked) as producer:
+        transaction = producer.transaction().__enter__()
+        transaction.send("from the dead run", partition=0)
+        transaction.prepare()
     job.run()
+    assert job.originals() == [*range(40)]
+
+
+# requirement: A8 D3
+@with_job
+def test_an_earlier_run_that_goes_on_is_fenced(job: Job) -> None:
+    def the_next_run_is_faster(_at: int, _count: int) -> None:
+        with Client(job.broker.url) as other:
+            job.run(rows_=5, client=other)
+
+    with pytest.raises(RaftlogError) as error:
+        job.run(progress=the_next_run_is_faster)
+    assert error.value.is_definite
     assert job.originals() == [*range(40)]
 
 
