@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from raftlog.client import Client
+from raftlog.client.blocking_producer import Producer, Transaction
 from raftlog.errors import CommitUnknown, Conflict, RaftlogError
 from spark_io.errors import InvalidRows
 
@@ -19,6 +20,15 @@ HANDLES_MAX: Final = 999  # of one batch
 _PAUSE_S: Final = 0.2
 _OPEN: Final = ("ongoing", "prepared")
 _log = logging.getLogger("spark_io")
+
+
+def begun(client: Client, producer: Producer, name: str) -> Transaction:
+    """A transaction that has begun. What an earlier run has prepared under this id is aborted."""
+    try:
+        return producer.transaction().__enter__()
+    except Conflict:
+        client.transactions.abort(name)
+        return producer.transaction().__enter__()
 
 
 def commit(client: Client, key: str, sequence: int, handles: Sequence[str], *, timeout_s: float) -> int:

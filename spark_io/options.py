@@ -42,7 +42,7 @@ _READ: Final = (
     "maxPartitions",
     "maxRecordsPerPartition",
 )
-_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "archive")
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "groupId")
 _WRITE: Final = (
     *_COMMON,
@@ -87,6 +87,7 @@ class ReadOptions:
     isolation: Isolation
     limits: Limits
     group_id: str | None
+    archive: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +175,7 @@ class Given:
 
 def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     """The options of a source. Raises ``InvalidOption``."""
+    known: tuple[str, ...]
     if is_stream:
         known = (*_READ, *_STREAM_ONLY)
         others = _refused(_BATCH_ONLY, "{} is an option of spark.read; a stream has no end")
@@ -205,6 +207,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         isolation=isolation,
         limits=limits,
         group_id=given.text("groupId"),
+        archive=given.text("archive"),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.mutants.adapter import ADAPTER
 from tests.simulation.mutants.admins import CONTROLLER, GIVEN_UP
+from tests.simulation.mutants.archive import ARCHIVE
 from tests.simulation.mutants.assignors import ASSIGNORS
 from tests.simulation.mutants.backlogs import BACKLOGS
 from tests.simulation.mutants.broken import BROKEN
@@ -73,4 +74,5 @@ MUTANTS = (
     *ONE_SHOT,
     *TRANSACTION_SEEDS,
     *SPARK,
+    *ARCHIVE,
 )
