@@ -57,6 +57,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "Show a topic's partitions (leaders, replicas, offsets) and its settings.",
     ),
     "topic alter": ("api.cli.topics", "alter", "Change a topic's settings and show the result."),
+    "topic add-partitions": (
+        "api.cli.topics",
+        "add_partitions",
+        "Add partitions to a topic. Existing records stay where they are.",
+    ),
     "topic delete": (
         "api.cli.topics",
         "delete",

@@ -19,7 +19,7 @@ from partitions.metadata.healing import dead_brokers, plan_healing
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas
-from partitions.metadata.planner import NewTopic, PlannerLimits, plan
+from partitions.metadata.planner import NewPartitions, NewTopic, PlannerLimits, plan
 from partitions.metadata.requests import Answer, CurrentVersion, Request
 from partitions.metadata.silence import WatchedSilence
 from raftlog.errors import (
@@ -108,7 +108,7 @@ class ActiveController:
             raise NoLeader("the controller could not confirm in time that it still leads; retry") from None
         return Answer(self._machine.image.version)
 
-    async def _plan(self, request: NewTopic | MoveReplicas | Command) -> Command:
+    async def _plan(self, request: NewTopic | NewPartitions | MoveReplicas | Command) -> Command:
         limits = self._settings.limits
         try:
             return plan(request, self._machine.image, limits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.mutants.adapter import ADAPTER
+from tests.simulation.mutants.added_partitions import ADDED_PARTITIONS
 from tests.simulation.mutants.admins import CONTROLLER, GIVEN_UP
 from tests.simulation.mutants.archive import ARCHIVE
 from tests.simulation.mutants.assignors import ASSIGNORS
@@ -60,6 +61,7 @@ MUTANTS = (
     *METADATA,
     *CONTROLLER,
     *GIVEN_UP,
+    *ADDED_PARTITIONS,
     *HEALING,
     *CLIENTS,
     *HTTP,

@@ -31,7 +31,7 @@ CONTROLLER = (
     Mutant(
         "a request for a topic affects a later one",
         "partitions.metadata.machine:_find_topic",
-        "topic is None or command.topic_id not in (None, topic.topic_id)",
+        "topic is None or topic_id not in (None, topic.topic_id)",
         "topic is None",
         more=(
             Edit(
