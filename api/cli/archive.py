@@ -72,11 +72,15 @@ def verify(archive: ArchiveArgument, output: OutputOption = Format.TABLE) -> Non
     with errors_reported(), _opened(archive) as (storage, catalogue):
         from spark_io.archive.verifying import verify as problems
 
+        if not catalogue.files:
+            note(f"error: there is no archive at {archive}; correct the address")
+            raise click.exceptions.Exit(REFUSED)
         found: list[Row] = [{"where": one.where, "problem": one.what} for one in problems(storage, catalogue)]
         if found or output is Format.JSON:
             show(found, output)
         count = counted(len(catalogue.files), "file")
-        note(f"{count} of {counted(len(catalogue.partitions), 'partition')}: {len(found)} problems")
+        whole = f"{count} of {counted(len(catalogue.partitions), 'partition')}"
+        note(f"{whole}: {counted(len(found), 'problem')}")
         if found:
             raise click.exceptions.Exit(REFUSED)
 
