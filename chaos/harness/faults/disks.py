@@ -59,7 +59,7 @@ def failing_read(arena: Arena, draw: Draw) -> Steps:
 
 
 def no_descriptors(arena: Arena, draw: Draw) -> Steps:
-    """A broker may open neither a file nor a connection more than it has open (EMFILE)."""
+    """A broker may open hardly a file or a connection more than it has open (EMFILE)."""
     broker = draw.broker()
     shim = arena.shims[broker]
     with arena.hold(broker):
@@ -71,7 +71,10 @@ def no_descriptors(arena: Arena, draw: Draw) -> Steps:
         try:
             yield f"broker {broker}: {highest + 1} descriptors"
         finally:
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (own, hard))
+            if broker in arena.processes.running:
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, (own, hard))
+            else:
+                arena.processes.launch(broker)
     return shim.effects()["refused_descriptors"] - before
 
 
