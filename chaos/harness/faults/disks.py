@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import resource
+import contextlib
 from collections.abc import Callable
-from pathlib import Path
 
 from chaos.harness.arena import Arena, Draw
 from chaos.harness.faults.steps import Steps
 from chaos.harness.shim.shim import Shim
+from raftlog.wire import paths
 
 
 def slow_disk(arena: Arena, draw: Draw) -> Steps:
@@ -49,33 +49,32 @@ def failing_sync(arena: Arena, draw: Draw) -> Steps:
 
 
 def failing_read(arena: Arena, draw: Draw) -> Steps:
-    """Reads of a broker's replicas fail, which ends those that read; they are opened again later."""
-    pattern = f"/{arena.topic}-"
-    return (
-        yield from _shimmed(
-            arena, draw, "reads fail", "failed_reads", lambda shim: shim.failing_read(pattern)
-        )
-    )
-
-
-def no_descriptors(arena: Arena, draw: Draw) -> Steps:
-    """A broker may open hardly a file or a connection more than it has open (EMFILE)."""
-    broker = draw.broker()
+    """Reads of a leader's replicas fail, which ends those that read; they are opened again later."""
+    broker = draw.broker(lambda: sorted({leader for leader, _ in _led(arena)} & set(arena.free)))
     shim = arena.shims[broker]
     with arena.hold(broker):
-        pid = arena.processes.pid(broker)
-        before = shim.effects()["refused_descriptors"]
-        own, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        highest = max(int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir())
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 1, hard))
+        led = [partition for leader, partition in _led(arena) if leader == broker]
+        before = shim.effects()["failed_reads"]
+        shim.failing_read(f"/{arena.topic}-")
         try:
-            yield f"broker {broker}: {highest + 1} descriptors"
+            for partition in led:  # a fault that nobody meets would be none
+                with contextlib.suppress(OSError):
+                    path = paths.partition_records(arena.topic, partition)
+                    arena.cluster.get(f"{path}?offset=earliest&limit=1", broker=broker)
+                if shim.effects()["failed_reads"] > before:
+                    break
+            yield f"broker {broker}: reads fail"
         finally:
-            if broker in arena.processes.running:
-                resource.prlimit(pid, resource.RLIMIT_NOFILE, (own, hard))
-            else:
-                arena.processes.launch(broker)
-    return shim.effects()["refused_descriptors"] - before
+            shim.heal()
+        if broker not in arena.processes.running:
+            arena.processes.launch(broker)
+    return shim.effects()["failed_reads"] - before
+
+
+def _led(arena: Arena) -> list[tuple[int, int]]:
+    """The leader of each partition that has one, and the partition."""
+    rows = arena.partitions().values()
+    return [(row.leader, row.partition) for row in rows if row.leader is not None]
 
 
 def power_loss(arena: Arena, draw: Draw) -> Steps:
