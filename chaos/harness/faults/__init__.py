@@ -75,7 +75,7 @@ _ALL: Final = (
     _machine("slow-disk", disks.slow_disk, "slow calls"),
     _machine("full-disk", disks.full_disk, "writes refused"),
     _machine("failing-sync", disks.failing_sync, "syncs failed"),
-    _machine("failing-read", disks.failing_read, "reads failed"),
+    _machine("failing-read", disks.failing_read, "reads failed", weight=0.5),
     _machine("no-descriptors", resources.no_descriptors, "descriptors refused"),
     _machine("little-cpu", resources.little_cpu, "waits for the CPU", CGROUPS),
     _machine("clock-jump", disks.clock_jump, "clock reads changed"),

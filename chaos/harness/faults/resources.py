@@ -45,7 +45,7 @@ def _connect(url: str) -> None:
 
 def little_cpu(arena: Arena, draw: Draw) -> Steps:
     """A broker has a small part of one CPU."""
-    percent = draw.rng.choice((10, 20, 40))
+    percent = draw.rng.choice((5, 10, 20))
     broker = draw.broker()
     with arena.hold(broker), limited_cpu(arena.processes.pid(broker), percent) as waits:
         yield f"broker {broker}: {percent} % of a CPU"
