@@ -32,7 +32,7 @@ HEALING_SEEDS = (
     _seen(
         "replicas are restored on a dead broker",
         "partitions.metadata.healing:plan_healing",
-        "if broker.alive and not broker.draining and silent_ms.get(broker.broker_id) == 0.0",
+        "if broker.alive and not broker.draining and broker.broker_id in heard",
         "if not broker.draining",
     ),
     _seen(
