@@ -32,6 +32,7 @@ from partitions.metadata.commands import (
     RegisterBroker,
     ReplicasChanged,
 )
+from partitions.metadata.healing import HealingCounts
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas, find_topic
@@ -135,6 +136,11 @@ class Controller:
         return (
             self._was_registered and shown is not None and shown.incarnation != self._registration.incarnation
         )
+
+    @property
+    def healing(self) -> HealingCounts:
+        """Partitions that move or are to be restored; zeros unless this is the active controller."""
+        return HealingCounts() if self._active is None else self._active.healing
 
     def start(self, log: LogStorage) -> None:
         """Take part in the metadata group and register this broker.

@@ -18,6 +18,7 @@ from tests.simulation.mutants.dead_letters import DEAD_LETTERS
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.healing import HEALING
+from tests.simulation.mutants.healing_seeds import HEALING_SEEDS
 from tests.simulation.mutants.http import HTTP
 from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
@@ -63,6 +64,7 @@ MUTANTS = (
     *GIVEN_UP,
     *ADDED_PARTITIONS,
     *HEALING,
+    *HEALING_SEEDS,
     *CLIENTS,
     *HTTP,
     *GROUPS,
