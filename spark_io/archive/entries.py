@@ -100,12 +100,13 @@ class Catalogue:
         return self._files.get(target, [])
 
     def pieces(self, wanted: Range) -> list[tuple[Entry, Range]]:
-        """The files with offsets of a range, and the offsets to read of each."""
-        found = []
+        """The files with offsets of a range, and the offsets to read of each: no offset twice."""
+        found, at = [], wanted.start
         for one in self.of(TopicPartition(wanted.topic, wanted.partition)):
-            start, end = max(one.start, wanted.start), min(one.end, wanted.end)
+            start, end = max(one.start, at), min(one.end, wanted.end)
             if start < end:
                 found.append((one, wanted._replace(start=start, end=end)))
+                at = end
         return found
 
     def missing(self, wanted: Range) -> list[Range]:

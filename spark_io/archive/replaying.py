@@ -6,6 +6,10 @@ Each chunk is a transaction that is committed as a batch of the sink ``replay-JO
 sequence of that batch is the offset in the archive where the next chunk begins. So brokers know how far a job
 has come: a job that is started again asks them, and goes on there. Its first transaction fences an earlier
 run of the same job, so the answer does not change afterwards.
+
+The offset where a job begins is the sequence of another sink, which an empty transaction commits before the
+first chunk. A job that is started again with another first offset is refused: one number cannot say which of
+its offsets are done.
 """
 
 from __future__ import annotations
@@ -50,7 +54,8 @@ def replay(
     """Send the records of a range to the same partition of ``into``; how many this call has sent.
 
     Raises ``ArchiveDamaged`` for offsets that the archive does not have, before anything is sent, and
-    ``InvalidRequest`` for a wrong ``job``, and if ``into`` cannot take the records as they were.
+    ``InvalidRequest`` for a wrong ``job``, for one that began at another offset, and if ``into`` cannot take
+    the records as they were.
     """
     if _JOB.fullmatch(job) is None:
         raise InvalidRequest(f"job is {job[:100]!r}; use 1 to 100 of the characters A-Z a-z 0-9 . _ -")
@@ -63,9 +68,9 @@ def replay(
     _check_target(client, into, wanted.partition)
     key = key_of(job, wanted, into)
     with client.producer(
-        into, preset="throughput", acks="quorum", transactional_id=f"{key}~0", compression="zstd"
+        into, preset="throughput", acks="quorum", transactional_id=id_of(key), compression="zstd"
     ) as producer:
-        return _replay_chunks(client, producer, storage, catalogue, wanted, key, chunk_rows, progress)
+        return _replay_chunks(client, producer, storage, catalogue, wanted, job, key, chunk_rows, progress)
 
 
 def _check_target(client: Client, into: str, partition: int) -> None:
@@ -89,29 +94,26 @@ def _replay_chunks(
     storage: Storage,
     catalogue: Catalogue,
     wanted: Range,
+    job: str,
     key: str,
     chunk_rows: int,
     progress: Progress,
 ) -> int:
-    transaction = begun(client, producer, f"{key}~0")
+    transaction, sent = begun(client, producer, id_of(key)), 0
     try:
-        at = max(wanted.start, _done_through(client, key))
-    except BaseException:
-        transaction.abort()
-        raise
-    sent = 0
-    pieces = catalogue.pieces(wanted._replace(start=at)) if at < wanted.end else []
-    batches = read_batches(storage, pieces, rows_max=min(chunk_rows, 1_000))
-    try:
+        _check_start(client, transaction, wanted, key, job)
+        at = max(wanted.start, _newest(client, _chunks_of(key)) or 0)
+        pieces = catalogue.pieces(wanted._replace(start=at)) if at < wanted.end else []
+        batches = read_batches(storage, pieces, rows_max=min(chunk_rows, 1_000))
         for chunk in _chunks(batches, chunk_rows):
             if transaction.outcome is not None:
-                transaction = begun(client, producer, f"{key}~0")
+                transaction = begun(client, producer, id_of(key))
             with ExitStack() as stack:
                 stack.push(transaction)
                 count = sum(_send(transaction, batch) for batch in chunk)
                 handle = transaction.prepare()
             at = chunk[-1].column("offset")[-1].as_py() + 1
-            newest = commit(client, key, at, [handle], timeout_s=COMMIT_TIMEOUT_S)
+            newest = commit(client, _chunks_of(key), at, [handle], timeout_s=COMMIT_TIMEOUT_S)
             if newest != at:
                 raise Conflict(f"another run of this job has replayed up to offset {newest}; start it again")
             sent += count
@@ -122,15 +124,28 @@ def _replay_chunks(
     return sent
 
 
-def _done_through(client: Client, key: str) -> int:
-    """The offset where the next chunk of a job begins. A batch that cannot be committed is asked for."""
+def _check_start(client: Client, transaction: Transaction, wanted: Range, key: str, job: str) -> None:
+    """Let brokers remember where a job begins. Raise ``InvalidRequest`` if it began at another offset."""
+    start = _newest(client, key)
+    if start is None:
+        handle = transaction.prepare()
+        start = commit(client, key, wanted.start, [handle], timeout_s=COMMIT_TIMEOUT_S)
+    if start != wanted.start:
+        raise InvalidRequest(
+            f"job {job} begins at offset {start} of {wanted.topic}/{wanted.partition}, not at "
+            f"{wanted.start}; start it from there, or use another job for other offsets"
+        )
+
+
+def _newest(client: Client, key: str) -> int | None:
+    """The newest sequence of a sink. A batch that cannot be committed is asked for."""
     try:
         client.transactions.commit_batch(key, 0, [f"{key}~asks@0.0"])
     except Conflict as error:
         newest = error.details.get("newest_sequence")
-        return newest if isinstance(newest, int) else 0
+        return newest if isinstance(newest, int) else None
     except UnknownTransaction:
-        return 0
+        return None
     raise RaftlogError(f"a broker has committed a batch of {key} that does not exist")
 
 
@@ -168,7 +183,16 @@ def _original(row: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
         yield name, str(row[name.removeprefix("orig.")]).encode()
 
 
+def id_of(key: str) -> str:
+    """The id of a job's transactions. It begins with the keys of both sinks."""
+    return f"{_chunks_of(key)}~0"
+
+
+def _chunks_of(key: str) -> str:
+    return f"{key}~chunks"
+
+
 def key_of(job: str, wanted: Range, into: str) -> str:
-    """The key of a job's sink: short whatever the names are, and another for each partition and target."""
+    """The key of a job: short whatever the names are, and another for each partition and target."""
     names = "/".join((job, wanted.topic, str(wanted.partition), into))
     return f"replay-{job[:40]}-{wanted.partition}-{hashlib.sha256(names.encode()).hexdigest()[:16]}"

@@ -208,6 +208,19 @@ def test_overlapping_files_are_a_problem(directory: DirectoryStorage, tmp_path: 
     assert any("has offsets of" in one for one in problems(directory))
 
 
+# requirement: A8
+def test_offsets_that_two_files_have_are_read_once(storage: Storage) -> None:
+    inner, outer, last = (file_of(storage, range(*one)) for one in ((2, 5), (0, 10), (8, 12)))
+
+    def the_other_query_is_as_fast(_: Range) -> bool:
+        return catalogue.commit(storage, "other", 1, [inner, last], lambda _: False)
+
+    archived(storage, 0, (-4, -2))
+    assert catalogue.commit(storage, "q", 1, [outer], the_other_query_is_as_fast)
+    assert offsets(storage) == [*range(12)]
+    assert len([one for one in problems(storage) if "has offsets of" in one]) == 2
+
+
 def test_a_damaged_manifest_is_an_error_that_names_it(directory: DirectoryStorage, tmp_path: Path) -> None:
     archived(directory, 1, (0, 10))
     (tmp_path / manifest_path("q", 1)).write_text("{")

@@ -13,11 +13,11 @@ from raftlog.client.messages import Message
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.types import TopicPartition
 from spark_io.archive import catalogue
-from spark_io.archive.replaying import Progress, key_of, replay
+from spark_io.archive.replaying import Progress, id_of, key_of, replay
 from spark_io.archive.storage import DirectoryStorage
 from spark_io.errors import ArchiveDamaged
 from spark_io.planning import Range
-from tests.helpers.archives import archived, file_of, rows
+from tests.helpers.archives import ORDERS, archived, file_of, rows
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.whole_broker import Trouble, WholeBroker, whole_broker
 
@@ -30,6 +30,7 @@ class Job:
     def __init__(self, broker: WholeBroker, client: Client, folder: Path) -> None:
         self.broker = broker
         self.client = client
+        self.folder = folder
         self.storage = DirectoryStorage(folder)
         many = [file_of(self.storage, range(10), TopicPartition("many", 2))]
         catalogue.commit(self.storage, "other", 1, many, lambda _: False)
@@ -125,6 +126,29 @@ def test_a_job_goes_on_where_it_has_ended(job: Job) -> None:
     assert job.originals() == [*range(40), *range(10, 20)]
 
 
+# requirement: A8
+@with_job
+def test_a_job_keeps_its_first_offset(job: Job) -> None:
+    assert job.run(Range("orders", 0, 20, 30)) == 10
+    for start in (0, 25):
+        with pytest.raises(InvalidRequest, match="job j begins at offset 20 of orders/0"):
+            job.run(Range("orders", 0, start, 40))
+    assert job.run(Range("orders", 0, 20, 40)) == 10, "its end may move"
+    assert job.originals() == [*range(20, 40)]
+
+
+# requirement: A8 D3
+@with_job
+def test_a_job_that_is_killed_before_its_first_chunk_goes_on(job: Job) -> None:
+    file = job.folder / catalogue.load(job.storage).of(ORDERS)[0].path
+    file.rename(job.folder / "elsewhere")
+    with pytest.raises(ArchiveDamaged, match="is missing"):
+        job.run()
+    (job.folder / "elsewhere").rename(file)
+    assert job.run() == 40
+    assert job.originals() == [*range(40)]
+
+
 # requirement: A8 D3
 @pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.UNANSWERED])
 @pytest.mark.parametrize("request_", ["prepare", "commit-batch", "/records"])
@@ -146,7 +170,7 @@ def test_a_lost_request_loses_and_repeats_nothing(tmp_path: Path, trouble: Troub
 # requirement: A8 D3
 @with_job
 def test_what_a_killed_run_has_prepared_is_aborted_by_the_next(job: Job) -> None:
-    asked = {"transactional_id": f"{key_of('j', ALL, 'orders')}~0", "preset": "throughput"}
+    asked = {"transactional_id": id_of(key_of("j", ALL, "orders")), "preset": "throughput"}
     with Client(job.broker.url) as dead, dead.producer("orders", **asked) as producer:
         transaction = producer.transaction().__enter__()
         transaction.send("from the dead run", partition=0)

@@ -67,9 +67,23 @@ ARCHIVE = (
     _mutant(
         "a replay that is started again begins at the first record",
         "replaying:_replay_chunks",
-        "max(wanted.start, _done_through(client, key))",
+        "max(wanted.start, _newest(client, _chunks_of(key)) or 0)",
         "wanted.start",
         _REPLAY,
+    ),
+    _mutant(
+        "a job that began at another offset goes on and leaves records out",
+        "replaying:_check_start",
+        "if start != wanted.start:",
+        "if False:",
+        _REPLAY,
+    ),
+    _mutant(
+        "a record that two files have is read twice",
+        "entries:Catalogue.pieces",
+        "at = end",
+        "pass",
+        _ARCHIVE,
     ),
     _mutant(
         "a read of both takes files of the log's own offsets",
