@@ -20,7 +20,7 @@ from tests.helpers.real_cluster import create_topic, eventually
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(900)]
 
 DRIVER = Path(__file__).with_name("archiving_driver.py")
 RECORDS = 350
@@ -67,7 +67,6 @@ def numbers(frame: DataFrame) -> list[int]:
 
 
 # requirement: A8 D3
-@pytest.mark.timeout(900)
 def test_killed_drivers_leave_each_row_once(brokers: Cluster, spark: SparkSession, archive: Path) -> None:
     out, told = run(brokers, "archive", "verify", str(archive))
     assert out == b"", told
@@ -131,7 +130,6 @@ def test_a_compacted_archive_reads_the_same(brokers: Cluster, spark: SparkSessio
 
 
 # requirement: A8
-@pytest.mark.timeout(600)
 def test_one_view_has_the_archive_and_the_log(
     servers: str, client: Client, spark: SparkSession, archive: Path
 ) -> None:
