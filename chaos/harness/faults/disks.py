@@ -50,14 +50,14 @@ def failing_sync(arena: Arena, draw: Draw) -> Steps:
 
 def failing_read(arena: Arena, draw: Draw) -> Steps:
     """Reads of a leader's replicas fail, which ends those that read; they are opened again later."""
-    broker = draw.broker(lambda: sorted({leader for leader, _ in _led(arena)} & set(arena.free)))
+    broker = draw.broker(lambda: draw.leaders(arena.free))
     shim = arena.shims[broker]
     with arena.hold(broker):
-        led = [partition for leader, partition in _led(arena) if leader == broker]
+        led = [row.partition for row in arena.partitions().values() if row.leader == broker]
         before = shim.effects()["failed_reads"]
         shim.failing_read(f"/{arena.topic}-")
         try:
-            for partition in led:  # a fault that nobody meets would be none
+            for partition in led:  # so that a short fault has an effect, too
                 with contextlib.suppress(OSError, ValueError):  # an error, or an empty answer
                     path = paths.partition_records(arena.topic, partition)
                     arena.cluster.get(f"{path}?offset=earliest&limit=1", broker=broker)
@@ -69,12 +69,6 @@ def failing_read(arena: Arena, draw: Draw) -> Steps:
         if broker not in arena.processes.running:
             arena.processes.launch(broker)
     return shim.effects()["failed_reads"] - before
-
-
-def _led(arena: Arena) -> list[tuple[int, int]]:
-    """The leader of each partition that has one, and the partition."""
-    rows = arena.partitions().values()
-    return [(row.leader, row.partition) for row in rows if row.leader is not None]
 
 
 def power_loss(arena: Arena, draw: Draw) -> Steps:

@@ -26,7 +26,7 @@ def no_descriptors(arena: Arena, draw: Draw) -> Steps:
         limit = next(number for number in count() if number not in used)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, hard))
         try:
-            _connect(arena.cluster.urls[broker - 1])
+            _connect(arena.cluster.url(broker))
             yield f"broker {broker}: {limit} descriptors"
         finally:
             if broker in arena.processes.running:

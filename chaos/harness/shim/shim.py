@@ -28,6 +28,7 @@ from typing import Final
 
 SOURCE: Final = Path(__file__).with_name("shim.c")
 FLAGS: Final = ("-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror")
+FAULTS: Final = ("slow_ms", "full", "failing_sync", "lying_sync", "failing_read", "clock_offset_ms")
 EFFECTS: Final = (
     "slowed",
     "refused_writes",
@@ -37,10 +38,7 @@ EFFECTS: Final = (
     "refused_descriptors",
     "moved_clock_reads",
 )
-_FIELDS: Final = (
-    *("slow_ms", "full", "failing_sync", "lying_sync", "failing_read", "clock_offset_ms"),
-    *EFFECTS,
-)
+_FIELDS: Final = (*FAULTS, *EFFECTS)
 _WORD: Final = struct.Struct("=q")
 _PATTERN_AT: Final = len(_FIELDS) * _WORD.size
 _PATTERN_BYTES: Final = 512
@@ -139,9 +137,8 @@ class Shim:
 
     def heal(self) -> None:
         """End all faults; the effects remain counted."""
-        for field in _FIELDS:
-            if field not in EFFECTS:
-                self._set(field, 0)
+        for field in FAULTS:
+            self._set(field, 0)
 
     def effects(self) -> dict[str, int]:
         """How many calls each kind of fault has changed since this object was made."""

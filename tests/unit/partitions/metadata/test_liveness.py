@@ -1,4 +1,4 @@
-"""Who counts as alive, by how long each was silent."""
+"""The controller fences brokers that are silent, and takes them back when it hears them."""
 
 from __future__ import annotations
 
