@@ -1,4 +1,4 @@
-"""``metered.py SOCKET PROGRAM ARG …`` runs a program in this process and counts what it costs.
+"""``metered.py SOCKET python … -m MODULE ARG …`` runs a module in this process and counts what it costs.
 
 Decides: what counts. Each query on the socket is answered with the counts since the process began, as JSON:
 
@@ -21,8 +21,6 @@ import threading
 import tracemalloc
 from types import FrameType
 from typing import Final
-
-from raftlog.__main__ import COMMAND
 
 LARGE_BYTES: Final = 512
 MEMORY: Final = ".memory"  # a socket with this ending sees memory, too; the rest is slower then
@@ -62,7 +60,6 @@ class Meter:
 def main() -> None:
     """See the module."""
     path, *command = sys.argv[1:]
-    assert tuple(command[: len(COMMAND)]) == COMMAND, command
     is_memory_seen = path.endswith(MEMORY)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -72,9 +69,9 @@ def main() -> None:
     threading.setprofile(meter.note)
     if is_memory_seen:
         tracemalloc.start(1)
-    sys.argv = ["raftlog", *command[len(COMMAND) :]]
+    sys.argv = command[command.index("-m") + 1 :]
     sys.setprofile(meter.note)
-    runpy.run_module("raftlog", run_name="__main__", alter_sys=True)
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":
