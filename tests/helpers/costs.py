@@ -8,6 +8,7 @@ counts as a call or an allocation (``metered``).
 from __future__ import annotations
 
 import json
+import random
 import socket
 import sys
 import time
@@ -20,6 +21,7 @@ from tests.helpers import metered
 
 ATTEMPTS: Final = 100
 WARM_UPS: Final = 20
+PAUSE_S: Final = 0.05  # at most; a random one, so that no periodic timer fires in each attempt
 IDLE_S: Final = 0.02  # in which followers end what an answer did not wait for
 
 Counts = Mapping[str, int]
@@ -32,8 +34,9 @@ def least_costs(meters: Meters, act: Callable[[], object]) -> dict[int, Counts]:
     for _ in range(WARM_UPS):
         act()
     found: dict[int, list[Counts]] = {broker: [] for broker in meters}
+    rng = random.Random("pauses")
     for _ in range(ATTEMPTS):
-        time.sleep(IDLE_S)
+        time.sleep(PAUSE_S * rng.random())
         ends = {broker: begin() for broker, begin in meters.items()}
         act()
         time.sleep(IDLE_S)
