@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from groups.offsets import GroupOffsets
 from groups.service import GroupService
+from partitions.metadata.commands import DecommissionBroker, DrainBroker
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.producer_ids import ProducerIdCipher
@@ -73,6 +74,11 @@ class ControllerPort(Protocol):
         self, name: str, count: int, *, expected: int | None, expected_version: int | None, timeout_ms: int
     ) -> TopicInfo:
         """The topic with ``count`` more partitions than ``expected``."""
+
+    async def change_broker(
+        self, request: DrainBroker | DecommissionBroker, timeout_ms: int
+    ) -> MetadataImage:
+        """The metadata from then on. Raises ``Conflict``, ``NoLeader`` or ``CommitUnknown``."""
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
         """Numbers that were never allocated before."""

@@ -51,6 +51,10 @@ class Cluster(SyncProxy[AsyncCluster]):
 
     info = blocking(AsyncCluster.info)
     brokers = blocking(AsyncCluster.brokers)
+    broker = blocking(AsyncCluster.broker)
+    drain = blocking(AsyncCluster.drain)
+    decommission = blocking(AsyncCluster.decommission)
+    recommission = blocking(AsyncCluster.recommission)
 
 
 class Replicas(SyncProxy[AsyncReplicas]):

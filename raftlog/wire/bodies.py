@@ -354,6 +354,8 @@ class BrokerBody(Answer):
     rack: str | None
     alive: bool
     draining: bool
+    decommissioned: bool = False
+    replicas: int | None = None  # that it has or shall have; only where one broker is asked for
 
 
 class BrokerList(Answer):

@@ -46,6 +46,9 @@ COMMIT_BATCH = "/v1/transactions:commit-batch"
 ABORT_BATCH = "/v1/transactions:abort-batch"
 BROKERS = "/v1/brokers"
 BROKER = "/v1/brokers/{broker}"
+DRAIN_BROKER = "/v1/brokers/{broker}:drain"
+DECOMMISSION_BROKER = "/v1/brokers/{broker}:decommission"
+RECOMMISSION_BROKER = "/v1/brokers/{broker}:recommission"
 CLUSTER = "/v1/cluster"
 CLUSTER_CONTROLLER = "/v1/cluster/controller"
 LIVE = "/healthz/live"
@@ -138,3 +141,8 @@ def broker(number: int) -> str:
 def problem(code: str) -> str:
     """The page of one kind of error: the path of its ``type``."""
     return PROBLEM.format(code=code.replace("_", "-"))
+
+
+def of_broker(template: str, broker: int) -> str:
+    """The path of one broker, or of an operation on it, such as ``DRAIN_BROKER``."""
+    return template.format(broker=broker)

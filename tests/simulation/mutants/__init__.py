@@ -15,6 +15,7 @@ from tests.simulation.mutants.clocks import CLOCKS
 from tests.simulation.mutants.compaction import COMPACTION
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.dead_letters import DEAD_LETTERS
+from tests.simulation.mutants.decommission import DECOMMISSION
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.healing import HEALING
@@ -64,6 +65,7 @@ MUTANTS = (
     *GIVEN_UP,
     *ADDED_PARTITIONS,
     *HEALING,
+    *DECOMMISSION,
     *HEALING_SEEDS,
     *CLIENTS,
     *HTTP,
