@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
 from raftlog.records.batch import CODEC_MASK, Batch, check_batch, split_batches
+from raftlog.records.tags import TAG_RECORD_HEADER
 from raftlog.wire.bodies import SkippedRange
-from raftlog.wire.headers import TAG_RECORD_HEADER
 
 DECODED_BYTES_MAX = 64 << 20  # of one chunk, in memory; a chunk ends after the batch that exceeds it
 _HEADER_BYTES = 150  # approximate memory of a header beside its contents

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from raftlog.errors import InvalidRecord, RecordTooLarge
@@ -20,6 +21,7 @@ from raftlog.records.batch import (
     MAGIC,
     NO_TIMESTAMP,
     RECORD_COUNT_MAX,
+    TAGS_KNOWN_BIT,
     TRANSACTIONAL_BIT,
     Batch,
     BatchHeader,
@@ -30,6 +32,8 @@ from raftlog.records.batch import (
     split_batches,
 )
 from raftlog.records.compression import compress
+from raftlog.records.tag_directory import Run, tagged_body
+from raftlog.records.tags import tag_set
 
 TIMESTAMP_MAX = (1 << 63) - 2  # its distance from NO_TIMESTAMP fits into 64 bits
 _PRODUCER = struct.Struct(">qhi")
@@ -38,6 +42,7 @@ _ATTRIBUTES_AT = 22  # the lower byte
 _CHECKSUM = struct.Struct(">I")
 _CHECKSUM_AT = 17
 _KEPT_BYTES_MAX = 2
+_PARTS_PER_RECORD = 6
 
 
 class Record(NamedTuple):
@@ -74,10 +79,22 @@ _RECORD_ATTRIBUTES = b"\0"
 class BatchBuilder:
     """Collects records and encodes each at once, so that the current size is known.
 
-    ``timestamp_ms`` is for records without one.
+    ``timestamp_ms`` is for records without one. With ``lists_tags`` brokers see the tags of its records
+    (``tag_directory``); a batch with tags then has codec zstd, whose frames are stored for ``Codec.NONE``.
     """
 
-    __slots__ = ("_base", "_codec", "_count", "_default_ms", "_max_ms", "_parts", "_producer", "_size")
+    __slots__ = (
+        "_base",
+        "_codec",
+        "_count",
+        "_default_ms",
+        "_lists_tags",
+        "_max_ms",
+        "_parts",
+        "_producer",
+        "_size",
+        "_tags",
+    )
 
     def __init__(
         self,
@@ -87,13 +104,16 @@ class BatchBuilder:
         base_sequence: int = -1,
         *,
         timestamp_ms: int = NO_TIMESTAMP,
+        lists_tags: bool = False,
     ) -> None:
         self._codec = codec
+        self._lists_tags = lists_tags
         self._producer = (producer_id, producer_epoch, base_sequence)
         self._default_ms = timestamp_ms
         self._base: int | None = None
         self._max_ms = NO_TIMESTAMP
         self._parts: list[bytes] = []
+        self._tags: dict[int, bytes | None] = {}  # by record, of those with tags
         self._count = 0
         self._size = HEADER_BYTES
 
@@ -129,7 +149,12 @@ class BatchBuilder:
                 prefix, body = varint[len(value)], value
             else:
                 prefix, body = _NULL, b""
-            tail = _encode_headers(headers) if headers else _NO_HEADERS
+            if headers:
+                tail = _encode_headers(headers)
+                if self._lists_tags and (tags := tag_set(headers)) != b"":
+                    self._tags[count] = tags
+            else:
+                tail = _NO_HEADERS
             length = 1 + len(delta) + len(prefix) + len(body) + len(tail)
             encoded_length = varint[length]
             parts += (encoded_length, _RECORD_ATTRIBUTES, delta, prefix, body, tail)
@@ -151,19 +176,35 @@ class BatchBuilder:
             )
         assert self._base is not None  # there is a record
         last_delta, base_ms, max_ms = self._count - 1, self._base, self._max_ms
+        attributes, body = self._compressed()
         header = BatchHeader(
-            0, 0, -1, MAGIC, 0, self._codec, last_delta, base_ms, max_ms, *self._producer, self._count
+            0, 0, -1, MAGIC, 0, attributes, last_delta, base_ms, max_ms, *self._producer, self._count
         )
-        return encode_batch(header, compress(self._codec, self.body()))
+        return encode_batch(header, body)
 
     def body(self) -> bytes:
         """The records alone, not compressed."""
-        try:
-            return b"".join(self._parts)
-        except TypeError as error:
-            raise InvalidRecord(
-                f"records: key, value and header values are bytes or None: {error}"
-            ) from error
+        return _joined(self._parts)
+
+    def _compressed(self) -> tuple[int, bytes]:
+        """The attributes, and the body that they describe."""
+        if self._lists_tags and not self._tags:
+            return self._codec | TAGS_KNOWN_BIT, compress(self._codec, self.body())
+        if self._lists_tags and None not in self._tags.values():
+            body = tagged_body(self._runs(), is_compressed=self._codec is not Codec.NONE)
+            if body is not None:
+                return Codec.ZSTD | TAGS_KNOWN_BIT, body
+        return self._codec, compress(self._codec, self.body())
+
+    def _runs(self) -> list[Run]:
+        runs: list[Run] = []
+        at = 0
+        for tags, some in groupby(range(self._count), key=lambda number: self._tags.get(number) or b""):
+            count = sum(1 for _ in some)
+            end = at + count * _PARTS_PER_RECORD
+            runs.append(Run(tags, count, _joined(self._parts[at:end])))
+            at = end
+        return runs
 
 
 def build_batch(
@@ -174,9 +215,17 @@ def build_batch(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    lists_tags: bool = False,
 ) -> bytes:
     """A batch of these records; ``timestamp_ms`` is for those without one."""
-    builder = BatchBuilder(codec, producer_id, producer_epoch, base_sequence, timestamp_ms=timestamp_ms)
+    builder = BatchBuilder(
+        codec,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        timestamp_ms=timestamp_ms,
+        lists_tags=lists_tags,
+    )
     builder.extend(records)
     return builder.build()
 
@@ -197,6 +246,13 @@ def with_producer(
     _PRODUCER.pack_into(changed, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     _CHECKSUM.pack_into(changed, _CHECKSUM_AT, checksum(changed))
     return bytes(changed)
+
+
+def _joined(parts: Sequence[bytes]) -> bytes:
+    try:
+        return b"".join(parts)
+    except TypeError as error:
+        raise InvalidRecord(f"records: key, value and header values are bytes or None: {error}") from error
 
 
 def _encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes:

@@ -30,7 +30,7 @@ BODIES: dict[str, Schema] = {
     "CreateTopic": {"name": "new"},
     "ChangeTopic": {"config": {}},
     "AddPartitions": {"count": 1},
-    "Produce": {"records": [{"value": 1}]},
+    "Produce": {"records": [{"value": 1, "tags": ["a"]}]},
     "TransferLeadership": {},
     "OneReplica": {"broker_id": 1},
     "SetReplicas": {"replicas": [1]},
@@ -48,7 +48,7 @@ BODIES: dict[str, Schema] = {
     "PrepareTransaction": {},
     "Execute": {
         "transactional_id": "a",
-        "records": [{"topic": "orders", "value": 1}],
+        "records": [{"topic": "orders", "value": 1, "tags": ["a"]}],
         "group_offsets": {"group": "g", "offsets": [PLACE]},
     },
     "CommitBatch": {"key": "a", "sequence": 0, "transactions": ["a~1@1.0"]},
