@@ -158,6 +158,7 @@ BAD_TAGS = [
     "x" * (TAG_CHARACTERS_MAX + 1),
     "a%00b",
     "a%0Ab",
+    "a%0A",
     "%7F",
     ",".join(f"t{number}" for number in range(TAGS_MAX + 1)),
     ",".join(f"t{number}" for number in range(100)),
@@ -198,7 +199,15 @@ async def test_as_many_tags_as_allowed_are_taken() -> None:
 
 @pytest.mark.parametrize(
     "tags",
-    [[f"t{number}" for number in range(TAGS_MAX + 1)], ["a\nb"], ["a\u0000"], ["\u007f"], [""], ["a,b"]],
+    [
+        [f"t{number}" for number in range(TAGS_MAX + 1)],
+        ["a\nb"],
+        ["a\n"],
+        ["a\u0000"],
+        ["\u007f"],
+        [""],
+        ["a,b"],
+    ],
 )
 @in_real_time
 async def test_records_with_such_tags_are_refused(tags: list[str]) -> None:
