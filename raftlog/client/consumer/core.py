@@ -76,6 +76,7 @@ class ConsumerCore:
         self._committed: dict[TopicPartition, int] = {}
         self._began: dict[TopicPartition, int] = {}  # where reading began
         self._handed_out: dict[TopicPartition, int] = {}  # one past the newest since then
+        self._stopped_at: dict[TopicPartition, int] = {}  # the positions when reading stopped
         self._rewound: set[TopicPartition] = set()
         self._producer: AsyncProducer | None = None
         if options.is_exactly_once:
@@ -181,7 +182,7 @@ class ConsumerCore:
         found: dict[TopicPartition, int] = {}
         if not self.options.tags or self.options.is_exactly_once:
             return found  # nearly always
-        for target, position in self._fetching.positions.items():
+        for target, position in (self._fetching.positions or self._stopped_at).items():
             acknowledged = self._acknowledged.get(target, -1)
             reached = max(acknowledged, self._committed.get(target, -1), self._began.get(target, position))
             if acknowledged >= self._handed_out.get(target, -1) and position > reached:
@@ -289,7 +290,7 @@ class ConsumerCore:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._fetching.stop()
+        await self._stop_reading()
         with contextlib.suppress(RaftlogError):
             await self.commit()
         if not self.options.assigned:
@@ -365,7 +366,7 @@ class ConsumerCore:
         if begins and self.options.reset == "latest" and self.options.group:  # the end of now: it would move
             async with self._committing:
                 await self._commit(begins)
-        self._began, self._handed_out = {**positions, **begins}, {}
+        self._began, self._handed_out, self._stopped_at = {**positions, **begins}, {}, {}
         await self._fetching.start(self._began)
         self._is_assigned.set()
         _log.info(
@@ -401,7 +402,7 @@ class ConsumerCore:
     async def _revoke(self) -> None:
         """A rebalance: finish the record that is being handled, commit, hand out nothing more."""
         self._is_assigned.clear()
-        await self._fetching.stop()
+        await self._stop_reading()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.options.rebalance_timeout_ms / 2_000
         beat_s = self.options.session_timeout_ms / 4_000
@@ -414,6 +415,11 @@ class ConsumerCore:
                 beats_at = loop.time() + beat_s
         with contextlib.suppress(RaftlogError):
             await self.commit()
+
+    async def _stop_reading(self) -> None:
+        """What was skipped so far can still be committed."""
+        self._stopped_at = self._fetching.positions
+        await self._fetching.stop()
 
     async def _lose(self) -> None:
         """Fenced: others have the partitions already."""

@@ -138,6 +138,18 @@ async def test_offsets_are_committed_over_what_was_skipped() -> None:
 
 
 @in_real_time
+async def test_a_consumer_that_closes_commits_what_it_has_skipped() -> None:
+    async with whole_broker() as broker, Client(broker.url) as client:
+        await fill(client, 30)
+        options = {"tags": ["paid"], "commit_interval": "1h"}
+        async with await client.consumer("g", TOPIC, **options) as first:  # type: ignore[arg-type]  # of tests
+            for _ in range(3):
+                assert await first.poll("10s") is not None
+            assert await first.poll("100ms") is None
+        assert await committed(client) == 30
+
+
+@in_real_time
 async def test_nothing_is_committed_over_a_record_that_is_being_handled() -> None:
     async with whole_broker() as broker, Client(broker.url) as client:
         await fill(client, 30)
