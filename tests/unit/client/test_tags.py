@@ -203,5 +203,6 @@ async def test_a_poll_over_http_reads_and_commits_by_tags() -> None:
         await client.send(TOPIC, "p", partition=0, tags=["paid"])
         third = await waiting
         assert [record.offset for record in third.records] == [26]
+        await poll(wire.PollGroup(wait="0s"))  # it joins again, with what is known of it
         members = (await client._session.ask_any("GET", "/v1/groups/g")).read(wire.GroupBody).members
         assert members[0].tags == ["paid"]
