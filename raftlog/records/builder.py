@@ -33,7 +33,7 @@ from raftlog.records.batch import (
 )
 from raftlog.records.compression import compress
 from raftlog.records.tag_directory import Run, tagged_body
-from raftlog.records.tags import tag_set
+from raftlog.records.tags import TAG_RECORD_HEADER, tag_set
 
 TIMESTAMP_MAX = (1 << 63) - 2  # its distance from NO_TIMESTAMP fits into 64 bits
 _PRODUCER = struct.Struct(">qhi")
@@ -74,6 +74,7 @@ _VARINT = _Varints()
 _NULL = _VARINT[-1]
 _NO_HEADERS = _VARINT[0]
 _RECORD_ATTRIBUTES = b"\0"
+_TAG = TAG_RECORD_HEADER.encode()
 
 
 class BatchBuilder:
@@ -88,12 +89,12 @@ class BatchBuilder:
         "_codec",
         "_count",
         "_default_ms",
+        "_headers",
         "_lists_tags",
         "_max_ms",
         "_parts",
         "_producer",
         "_size",
-        "_tags",
     )
 
     def __init__(
@@ -113,7 +114,7 @@ class BatchBuilder:
         self._base: int | None = None
         self._max_ms = NO_TIMESTAMP
         self._parts: list[bytes] = []
-        self._tags: dict[int, bytes | None] = {}  # by record, of those with tags
+        self._headers: dict[int, tuple[tuple[str, bytes | None], ...]] = {}  # by record, of those with some
         self._count = 0
         self._size = HEADER_BYTES
 
@@ -129,7 +130,7 @@ class BatchBuilder:
 
     def extend(self, records: Iterable[Record], *, timestamp_ms: int | None = None) -> None:
         """Add records in order; ``timestamp_ms`` is for those without one."""
-        varint, parts = _VARINT, self._parts
+        varint, parts, with_headers = _VARINT, self._parts, self._headers
         default_ms = self._default_ms if timestamp_ms is None else timestamp_ms
         base_ms, max_ms, count, size = self._base, self._max_ms, self._count, self._size
         for value, key, headers, own_ms in records:
@@ -151,8 +152,7 @@ class BatchBuilder:
                 prefix, body = _NULL, b""
             if headers:
                 tail = _encode_headers(headers)
-                if self._lists_tags and (tags := tag_set(headers)) != b"":
-                    self._tags[count] = tags
+                with_headers[count] = headers
             else:
                 tail = _NO_HEADERS
             length = 1 + len(delta) + len(prefix) + len(body) + len(tail)
@@ -188,21 +188,25 @@ class BatchBuilder:
 
     def _compressed(self) -> tuple[int, bytes]:
         """The attributes, and the body that they describe."""
-        if self._lists_tags and not self._tags:
-            return self._codec | TAGS_KNOWN_BIT, compress(self._codec, self.body())
-        if self._lists_tags and None not in self._tags.values():
-            body = tagged_body(self._runs(), is_compressed=self._codec is not Codec.NONE)
-            if body is not None:
-                return Codec.ZSTD | TAGS_KNOWN_BIT, body
-        return self._codec, compress(self._codec, self.body())
+        body = self.body()
+        if not self._lists_tags:
+            return self._codec, compress(self._codec, body)
+        if not self._headers or _TAG not in body:
+            return self._codec | TAGS_KNOWN_BIT, compress(self._codec, body)  # nearly always
+        tags = {number: tag_set(headers) for number, headers in self._headers.items()}
+        if None not in tags.values():
+            listed = tagged_body(self._runs(tags), is_compressed=self._codec is not Codec.NONE)
+            if listed is not None:
+                return Codec.ZSTD | TAGS_KNOWN_BIT, listed
+        return self._codec, compress(self._codec, body)
 
-    def _runs(self) -> list[Run]:
+    def _runs(self, tags: dict[int, bytes | None]) -> list[Run]:
         runs: list[Run] = []
         at = 0
-        for tags, some in groupby(range(self._count), key=lambda number: self._tags.get(number) or b""):
+        for of_run, some in groupby(range(self._count), key=lambda number: tags.get(number) or b""):
             count = sum(1 for _ in some)
             end = at + count * _PARTS_PER_RECORD
-            runs.append(Run(tags, count, _joined(self._parts[at:end])))
+            runs.append(Run(of_run, count, _joined(self._parts[at:end])))
             at = end
         return runs
 

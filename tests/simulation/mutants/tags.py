@@ -56,7 +56,7 @@ TAGS = (
     Mutant(
         "a batch with a tag that cannot be listed claims to have no tags",
         "raftlog.records.builder:BatchBuilder._compressed",
-        "None not in self._tags.values()",
+        "None not in tags.values()",
         "True",
         script=DIRECTORY,
     ),
