@@ -26,7 +26,7 @@ TimestampType = Literal["create", "append"]
 
 
 class Message(Struct, frozen=True):
-    """One record of a partition. ``crc`` is the CRC-32C of its batch, verified before delivery.
+    """One record of a partition. ``crc`` is the CRC-32C of its batch as sent, verified before delivery.
 
     ``key`` and ``value`` are bytes or ``None``, or the results of the partition's decoders.
     ``timestamp_type`` is ``append`` if the leader set the time, ``create`` if the producer did. A worker
