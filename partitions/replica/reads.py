@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from partitions.replica.fetch_waiters import FetchWaiters
 from partitions.replica.positions import ONE_BATCH, find, needs_high_watermark, timestamp_at
+from partitions.replica.selection import STEP_BYTES, Selection
 from partitions.replica.serving import RETRY_AFTER_MS, Serving
 from partitions.replica.transaction_table import TransactionTable
 from partitions.values import AtTime, FetchRequest, FetchResult, Position
@@ -25,6 +26,7 @@ from raftlog.errors import NoLeader, OffsetOutOfRange, RaftlogError
 from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part
 from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.compaction import ending_at
+from raftlog.records.tags import TagFilter
 from raftlog.types import Index, Offset
 
 Found = TypeVar("Found")
@@ -81,6 +83,8 @@ class Reads:
                 offset = start  # retention deleted what another kind of position stood for
 
     async def _fetched(self, offset: Offset, request: FetchRequest, deadline: float) -> FetchResult:
+        if request.tags:
+            return await self._selected(offset, request, deadline)
         if request.wait_ms > 0:
             try:
                 async with asyncio.timeout_at(deadline):
@@ -95,15 +99,57 @@ class Reads:
         data = b"" if found is None else found.data
         if request.committed_only:
             data = self._transactions.without_aborted(data)
+        next_offset = offset if found is None else Offset(found.last + 1)
+        return self._result(offset, data, next_offset, high_watermark, stable, request.committed_only)
+
+    async def _selected(self, offset: Offset, request: FetchRequest, deadline: float) -> FetchResult:
+        """What has one of the tags. With ``wait_ms`` it waits for ``bytes_min`` of that, not of the log."""
+        wanted = TagFilter.of(request.tags)
+        assert wanted is not None
+        committed_only = request.committed_only
+        goal = min(request.bytes_min, request.bytes_max)
+        selection = Selection(offset, wanted, request.bytes_max)
+        while True:
+            stable = self.last_stable_offset
+            found, high_watermark = await self._read(selection.next_offset, STEP_BYTES, committed_only)
+            if found is not None:
+                data = self._transactions.without_aborted(found.data) if committed_only else found.data
+                selection.add(data, found.last)
+                if selection.is_complete:
+                    break
+                await asyncio.sleep(0)
+            elif selection.size_bytes >= goal or request.wait_ms <= 0 or self._is_beyond_all(offset):
+                break
+            else:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await self._newer(selection.next_offset, committed_only)
+                except TimeoutError:
+                    break
+        if offset > high_watermark:
+            raise await self._above(offset)
+        return self._result(
+            offset, selection.data, selection.next_offset, high_watermark, stable, committed_only
+        )
+
+    def _result(
+        self,
+        offset: Offset,
+        data: bytes,
+        next_offset: Offset,
+        high_watermark: Offset,
+        stable: Offset,
+        committed_only: bool,
+    ) -> FetchResult:
         return FetchResult(
             offset=offset,
             data=data,
-            next_offset=offset if found is None else Offset(found.last + 1),
+            next_offset=next_offset,
             log_start_offset=Offset(self._serving.group.log.first_index),
             high_watermark=high_watermark,
             leader_epoch=self._serving.group.term,
             last_stable_offset=stable,
-            end=stable if request.committed_only else high_watermark,
+            end=stable if committed_only else high_watermark,
         )
 
     async def offset_at(
@@ -192,14 +238,24 @@ class Reads:
             if found is not None:
                 counted += len(found.data)
                 following = Offset(found.last + 1)
-            elif self._serving.is_ready and following > group.last_index + 1:
-                return  # beyond everything that was ever appended
-            elif committed_only:
-                await self.waiters.wait(Index(group.applied_index + 1))  # perhaps the end of a transaction
-            elif following <= self.high_watermark:
-                await self.waiters.wait(Index(following))
+            elif self._is_beyond_all(following):
+                return
             else:
-                await self.waiters.wait(Index(group.commit_index + 1))
+                await self._newer(following, committed_only)
+
+    def _is_beyond_all(self, offset: Offset) -> bool:
+        """True if the offset is above everything that was ever appended, so that waiting is of no use."""
+        return self._serving.is_ready and offset > self._serving.group.last_index + 1
+
+    async def _newer(self, following: Offset, committed_only: bool) -> None:
+        """Return once there may be something to read at an offset at which there was nothing."""
+        group = self._serving.group
+        if committed_only:
+            await self.waiters.wait(Index(group.applied_index + 1))  # perhaps the end of a transaction
+        elif following <= self.high_watermark:
+            await self.waiters.wait(Index(following))
+        else:
+            await self.waiters.wait(Index(group.commit_index + 1))
 
     async def _above(self, offset: Offset) -> RaftlogError:
         """The error for a reader above the high watermark."""

@@ -16,8 +16,12 @@ from raftlog.wire import limits
 Encoding = Literal["utf8", "json", "base64"]
 """The form of a value in JSON: a string with its text, JSON, or base64."""
 
-Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=limits.TAG_CHARACTERS_MAX, pattern="^[^,]*$")]
+Tag = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=limits.TAG_CHARACTERS_MAX, pattern=limits.TAG_PATTERN)
+]
 """One tag. Raw bodies send tags in a header, separated by commas."""
+Tags = Annotated[list[Tag], msgspec.Meta(max_length=limits.TAGS_MAX)]
+"""The tags of one record."""
 
 BrokerId = Annotated[int, msgspec.Meta(ge=1, le=limits.BROKER_ID_MAX)]
 
@@ -222,7 +226,7 @@ class NewRecord(Request):
     key_encoding: Literal["utf8", "base64"] = "utf8"
     headers: dict[str, str | None] = {}
     headers_raw: list[tuple[str, str | None]] = []
-    tags: list[Tag] = []
+    tags: Tags = []
     partition: Annotated[int, msgspec.Meta(ge=0)] | None = None
     timestamp: int | str | None = None
 

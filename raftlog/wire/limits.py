@@ -17,5 +17,7 @@ TRANSACTION_BYTES_MAX: Final = 1 << 30  # of one transaction in one partition, w
 KEYED_RECORDS_MAX: Final = 1_000  # of one request with an idempotency key, whose answer is kept
 KEY_CHARACTERS_MAX: Final = 255  # of an idempotency key
 TAG_CHARACTERS_MAX: Final = 255
+TAG_PATTERN: Final = r"^[^,\x00-\x1f\x7f]*$"  # commas separate tags; no control characters
+TAGS_MAX: Final = 32  # of one record, and of one reader
 CONFIRM_CHARACTERS_MAX: Final = 1_000
 DEAD_LETTERS_MAX: Final = 1_000  # of one request or response

@@ -33,6 +33,7 @@ from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.room import ROOM
 from tests.simulation.mutants.spark import SPARK
 from tests.simulation.mutants.storage import STORAGE
+from tests.simulation.mutants.tags import TAGS
 from tests.simulation.mutants.transaction_client import TRANSACTION_CLIENT
 from tests.simulation.mutants.transaction_compaction import TRANSACTION_COMPACTION
 from tests.simulation.mutants.transaction_offsets import TRANSACTION_OFFSETS
@@ -71,6 +72,7 @@ MUTANTS = (
     *HTTP,
     *GROUPS,
     *DEAD_LETTERS,
+    *TAGS,
     *ASSIGNORS,
     *WORKERS,
     *TRANSACTIONS,
