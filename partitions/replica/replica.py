@@ -80,7 +80,7 @@ class PartitionReplica:
         self._held_back = HeldBack(clock)
         self._serving = Serving(target)
         self._checking = asyncio.Lock()  # first come, first served
-        self._reads = Reads(self._serving, self.machine.transactions)
+        self._reads = Reads(self._serving, self.machine)
 
     def attach(self, group: RaftGroup[None]) -> None:
         """Serve from this group from now on."""
@@ -102,6 +102,11 @@ class PartitionReplica:
     def high_watermark(self) -> Offset:
         """One past the newest record that can be read here. Raises ``NoLeader`` like ``group``."""
         return self._reads.high_watermark
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """The oldest offset that may be read here. Raises ``NoLeader`` like ``group``."""
+        return self._reads.log_start_offset
 
     @property
     def last_stable_offset(self) -> Offset:
@@ -288,7 +293,7 @@ class PartitionReplica:
             replicas=self._in_order(group.membership.all_voters) or self.replicas,
             in_sync=tuple(sorted(self.in_sync())),
             commit_index=group.commit_index,
-            log_start_offset=Offset(group.log.first_index),
+            log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             end_offset=Offset(group.last_index + 1),
             size_bytes=group.log.size_bytes,

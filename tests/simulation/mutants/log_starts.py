@@ -1,0 +1,60 @@
+"""Bugs in the replicated log start of partitions."""
+
+from __future__ import annotations
+
+from tests.helpers.planted_bugs import Edit, Mutant
+
+_SCENARIO = "tests/scenarios/partitions/test_log_start.py"
+_UNIT = "tests/unit/partitions/test_log_start.py"
+_READS = "partitions.replica.reads:Reads."
+_LOOK_AT = "raftlog.hosting.retention:RetentionManager._look_at"
+_ADVANCE = "raftlog.hosting.retention:RetentionManager._advance"
+
+LOG_STARTS = (
+    Mutant(
+        "readers see where the leader's log begins",
+        _READS + "log_start_offset",
+        "max(self._serving.group.log.first_index, self._replicated_start.offset)",
+        "self._serving.group.log.first_index",
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "retention deletes before the log start is committed",
+        _LOOK_AT,
+        "isinstance(limits, RetentionLimits) and limits.log_start and group.is_ready",
+        "isinstance(limits, RetentionLimits)",
+        more=(
+            Edit(_LOOK_AT, "_segment_start(kept.log, limits.log_start)", "first_kept"),
+            Edit(_ADVANCE, "return False", "return True"),
+        ),
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "the log start is missing in the state of a partition",
+        "partitions.replica.machine:PartitionMachine.restore",
+        "self.log_start.restore(log_start)",
+        "self.log_start.restore(b'')",
+        script=_UNIT,
+    ),
+    Mutant(
+        "a later entry sets the log start back",
+        "partitions.replica.log_start:LogStart.apply",
+        "max(self.offset, found)",
+        "found",
+        script=_UNIT,
+    ),
+    Mutant(
+        "each log start of an idle partition makes room for the next",
+        "partitions.hosting.hosted_partition:HostedPartition.retention",
+        "newest if oldest is None else min(newest, Index(oldest.first_offset))",
+        "None if oldest is None else Index(oldest.first_offset)",
+        script=_SCENARIO,
+    ),
+    Mutant(
+        "retention needs more room than a full disk has",
+        _ADVANCE,
+        "frees_room=True",
+        "frees_room=False",
+        script=_SCENARIO,
+    ),
+)
