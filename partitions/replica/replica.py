@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Sequence
 
 from partitions.replica.acks import Placed, acknowledged, check_acks
+from partitions.replica.deletion import Deletion
 from partitions.replica.derived import DerivedState
 from partitions.replica.machine import PartitionMachine
 from partitions.replica.participant import HeldBack, JoinTransaction, Participant, TransactionName
@@ -81,6 +82,7 @@ class PartitionReplica:
         self._serving = Serving(target)
         self._checking = asyncio.Lock()  # first come, first served
         self._reads = Reads(self._serving, self.machine)
+        self._deletion = Deletion(self._serving, self._reads, self.machine.transactions)
 
     def attach(self, group: RaftGroup[None]) -> None:
         """Serve from this group from now on."""
@@ -253,6 +255,15 @@ class PartitionReplica:
                 await asyncio.shield(proposal.outcome)
         except TimeoutError:
             raise CommitUnknown(f"the marker in {self.target} is not committed yet; repeat") from None
+
+    async def delete_before(self, offset: Offset, *, timeout_ms: int) -> Offset:
+        """Delete all records below an offset; see ``Deletion.delete_before``."""
+        if self._derived is not None:
+            raise InvalidRequest(
+                f"topic {self.target.topic} is the system's own; its records cannot be deleted", field="topic"
+            )
+        now_ms = self._clock.wall_ms()
+        return await self._deletion.delete_before(offset, self._config, now_ms=now_ms, timeout_ms=timeout_ms)
 
     async def fetch(self, request: FetchRequest) -> FetchResult:
         """Whole committed batches from a position on; see ``Reads.fetch``."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.helpers.planted_bugs import Edit, Mutant
 
 _SCENARIO = "tests/scenarios/partitions/test_log_start.py"
+_DELETIONS = "tests/scenarios/partitions/test_delete_before.py"
+_DELETE = "partitions.replica.deletion:Deletion.delete_before"
 _UNIT = "tests/unit/partitions/test_log_start.py"
 _READS = "partitions.replica.reads:Reads."
 _LOOK_AT = "raftlog.hosting.retention:RetentionManager._look_at"
@@ -56,5 +58,69 @@ LOG_STARTS = (
         "frees_room=True",
         "frees_room=False",
         script=_SCENARIO,
+    ),
+    Mutant(
+        "a new leader reads before it has applied its log",
+        _READS + "_from_log",
+        "await serving.ready(asyncio.get_running_loop().time() + CONFIRM_S)",
+        "pass",
+        more=(Edit(_READS + "_from_log", "if serving.is_ready:", "if True:"),),
+        script=_DELETIONS,
+    ),
+    Mutant(
+        "a deletion is acknowledged before it is committed",
+        _DELETE,
+        "await asyncio.shield(proposal.outcome)",
+        "pass",
+        script=_DELETIONS,
+    ),
+    Mutant(
+        "a deposed leader answers a deletion with its old log start",
+        _DELETE,
+        "await serving.confirm()",
+        "pass",
+        script=_DELETIONS,
+    ),
+    Mutant(
+        "a log may begin above its end",
+        "partitions.replica.deletion:Deletion._check_end",
+        "if offset > end:",
+        "if offset > end + 1:",
+        script=_DELETIONS,
+    ),
+    Mutant(
+        "the records of an open transaction are deleted",
+        "partitions.replica.deletion:Deletion._check_end",
+        "if offset > stable:",
+        "if False:",
+        script=_DELETIONS,
+    ),
+    Mutant(
+        "the newest records of keys are deleted",
+        _DELETE,
+        "if not topic_config.deletes(config):",
+        "if False:",
+        script=_DELETIONS,
+    ),
+    Mutant(
+        "the state of an internal topic is deleted",
+        "partitions.replica.replica:PartitionReplica.delete_before",
+        "if self._derived is not None:",
+        "if False:",
+        script=_DELETIONS,
+    ),
+    Mutant(
+        "a lower offset writes another log start",
+        _DELETE,
+        "if offset > self._reads.log_start_offset:",
+        "if True:",
+        script=_DELETIONS,
+    ),
+    Mutant(
+        "records cannot be deleted from a full disk",
+        _DELETE,
+        "frees_room=True",
+        "frees_room=False",
+        script=_DELETIONS,
     ),
 )
