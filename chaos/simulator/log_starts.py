@@ -32,6 +32,8 @@ class LogStarts:
         self._machines = machines
         self._checker = checker
         self._replicated: dict[GroupId, int] = {}  # the highest that a replica has applied
+        self._asked: dict[GroupId, int] = {}  # the highest offset that a client wants deleted up to
+        self._deleted: dict[GroupId, int] = {}  # and that was acknowledged
         self._shown: dict[GroupId, dict[int, int]] = {}  # by leaders that know it, by term
 
     def changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
@@ -59,6 +61,23 @@ class LogStarts:
             detail = f"epoch {result.leader_epoch} shows {result.log_start_offset}, an earlier one {highest}"
             self._run.violated(_RISES, f"{target}: {detail}")
 
+    def asked(self, target: TopicPartition, offset: int) -> None:
+        """A client asks for the deletion of all records below: they are covered from now on."""
+        record = self._record_of(target)
+        if record is not None:
+            self._asked[record.group_id] = max(offset, self._asked.get(record.group_id, 0))
+
+    def deleted(self, target: TopicPartition, offset: int, start: int) -> None:
+        """That was acknowledged with this log start: no record below is shown in the end (I35)."""
+        record = self._record_of(target)
+        if record is None:
+            return
+        if start < offset:
+            self._run.violated(_RISES, f"{target} is deleted up to {offset}, and begins at {start}")
+        if start > (latest := self.latest(record)):
+            self._run.violated(_INVARIANT, f"{target} is deleted up to {start}, not {latest} at most")
+        self._deleted[record.group_id] = max(start, self._deleted.get(record.group_id, 0))
+
     def _show(self, record: GroupRecord, term: int, start: int, name: str) -> None:
         shown = self._shown.setdefault(record.group_id, {})
         highest = max((known for epoch, known in shown.items() if epoch <= term), default=0)
@@ -84,7 +103,9 @@ class LogStarts:
         if start > end:
             self._run.violated(_INVARIANT, f"{where}, and is committed up to {end}")
             return
-        if self._is_old(record, start, int(topic.config.get("retention.ms", -1))):
+        if start <= self._asked.get(record.group_id, 0) or self._is_old(
+            record, start, int(topic.config.get("retention.ms", -1))
+        ):
             return
         wanted = int(topic.config.get("retention.bytes", -1))
         segment = max(int(topic.config["segment.bytes"]), self._largest_batch)
@@ -132,6 +153,17 @@ class LogStarts:
                 replica.look(record, durable=False)
                 replica.log_start = replica.seen.start
                 self.moved(record, replica)
+                self._check_kept(record, replica)
+
+    def _check_kept(self, record: GroupRecord, replica: ReplicaRecord) -> None:
+        """A leader of a healed cluster shows no record whose deletion was acknowledged."""
+        group, wanted = replica.opened(record.group_id), self._deleted.get(record.group_id, 0)
+        if group is not None and group.is_ready and wanted:
+            machine = group._applier._machine
+            assert isinstance(machine, PartitionMachine)
+            if (start := max(machine.log_start.offset, group.log.first_index)) < wanted:
+                where = f"group {record.group_id} on {replica.machine.name}"
+                self._run.violated(_RISES, f"{where} begins at {start}, and is deleted up to {wanted}")
 
     @property
     def _largest_batch(self) -> int:

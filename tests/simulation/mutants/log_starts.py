@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chaos.simulator.levels import BROKERS_DELETING
 from tests.helpers.planted_bugs import Edit, Mutant
 
 _SCENARIO = "tests/scenarios/partitions/test_log_start.py"
@@ -122,5 +123,26 @@ LOG_STARTS = (
         "frees_room=True",
         "frees_room=False",
         script=_DELETIONS,
+    ),
+    Mutant(
+        "the log start falls with its leader",
+        _READS + "log_start_offset",
+        "max(self._serving.group.log.first_index, self._replicated_start.offset)",
+        "self._serving.group.log.first_index",
+        level=BROKERS_DELETING,
+    ),
+    Mutant(
+        "a replica that restarts has forgotten its log start",
+        "partitions.replica.machine:PartitionMachine.restore",
+        "self.log_start.restore(log_start)",
+        "self.log_start.restore(b'')",
+        level=BROKERS_DELETING,
+    ),
+    Mutant(
+        "a deletion that is not committed is acknowledged",
+        _DELETE,
+        "await asyncio.shield(proposal.outcome)",
+        "return offset",
+        level=BROKERS_DELETING,
     ),
 )
