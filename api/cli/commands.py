@@ -77,6 +77,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "add_partitions",
         "Add partitions to a topic. Existing records stay where they are.",
     ),
+    "topic delete-before": (
+        "api.cli.topics",
+        "delete_before",
+        "Delete the records of a partition below an offset.",
+    ),
     "topic delete": (
         "api.cli.topics",
         "delete",

@@ -188,8 +188,8 @@ TABLE: dict[type[RaftlogError], Kind] = {
     errors.OffsetOutOfRange: Kind(
         416,
         "The offset is outside the log",
-        "The offset is above the high watermark (416), or below the log start (410), where retention has "
-        "deleted the records. `start` and `end` are the range.",
+        "The offset is above the high watermark (416), or below the log start (410), where retention or "
+        "a request has deleted the records. `start` and `end` are the range.",
         "Read from `start`, or from an offset up to `end`.",
     ),
     errors.UndecodableBatch: Kind(

@@ -110,6 +110,9 @@ class GatewayPort(Protocol):
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
         """Read committed batches; waits on request."""
 
+    async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
+        """Delete the records below an offset; the log start then."""
+
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:

@@ -148,6 +148,7 @@ class Odds:
     uses_create_times: bool = False
     retention_check_ms: int = 60_000
     administrators: int = 0  # that use the same names
+    deletes_on_request: bool = False  # a client deletes the oldest records of the others
     recovers: bool = False  # and recover unsafely
     trash_delay_ms: int = 3_600_000
     lies_about_syncs: bool = False
@@ -213,6 +214,12 @@ class Odds:
         if rng.random() < 0.33:
             drawn = replace(drawn, timed=(*drawn.timed, *(FORGET,) * rng.choice((1, 1, 3))))
         return drawn._with_administrators(rng) if rng.random() < 0.33 else drawn
+
+    @classmethod
+    def drawn_deleting(cls, rng: random.Random) -> Odds:
+        """Like any other run without administrators, with a client that deletes records."""
+        drawn = replace(cls.drawn(rng), administrators=0, recovers=False, deletes_on_request=True)
+        return replace(drawn, retention_check_ms=rng.choice((100, 500)))
 
     @classmethod
     def drawn_http(cls, rng: random.Random) -> Odds:
@@ -315,8 +322,8 @@ class Odds:
 
     @property
     def deletes_records(self) -> bool:
-        """True if retention deletes records."""
-        return max(self.retention_bytes, self.retention_ms) >= 0
+        """True if retention or a client deletes records."""
+        return self.deletes_on_request or max(self.retention_bytes, self.retention_ms) >= 0
 
     @property
     def topic_config(self) -> dict[str, int | str]:

@@ -6,7 +6,8 @@ reads go to a thread (``raftlog.node.reading``).
 
 Only whole batches below the high watermark are shown, and those never change. A deposed leader that
 has not noticed yet therefore shows an old end, never other records; and since a reader may have
-been further at a newer leader, "out of range" above the end is said only after proof of leadership.
+been further at a newer leader, "out of range" above the end is said only after proof of leadership. A new
+leader serves once it has applied the log of earlier ones: it refuses what they refused below the log start.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from partitions.replica.fetch_waiters import FetchWaiters
+from partitions.replica.machine import PartitionMachine
 from partitions.replica.positions import ONE_BATCH, find, needs_high_watermark, timestamp_at
 from partitions.replica.selection import STEP_BYTES, Selection
-from partitions.replica.serving import RETRY_AFTER_MS, Serving
-from partitions.replica.transaction_table import TransactionTable
+from partitions.replica.serving import CONFIRM_S, RETRY_AFTER_MS, Serving
 from partitions.values import AtTime, FetchRequest, FetchResult, Position
 from raftlog.errors import NoLeader, OffsetOutOfRange, RaftlogError
 from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part
@@ -35,10 +36,11 @@ Found = TypeVar("Found")
 class Reads:
     """The reads of one replica."""
 
-    def __init__(self, serving: Serving, transactions: TransactionTable) -> None:
+    def __init__(self, serving: Serving, machine: PartitionMachine) -> None:
         self.waiters = FetchWaiters()
         self._serving = serving
-        self._transactions = transactions
+        self._transactions = machine.transactions
+        self._replicated_start = machine.log_start
 
     @property
     def high_watermark(self) -> Offset:
@@ -56,6 +58,15 @@ class Reads:
         """Below it each transaction has ended, as far as this replica has applied its log."""
         applied = Index(min(self._visible_index, self._serving.group.applied_index))
         return Offset(self._transactions.last_stable_offset(applied + 1))
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """The oldest offset that may be read here: it never falls, from one ready leader to the next.
+
+        The log itself may begin earlier, where a segment does. It begins later than the replicated start only
+        where an earlier version, which did not replicate it, has deleted records.
+        """
+        return Offset(max(self._serving.group.log.first_index, self._replicated_start.offset))
 
     def _visible(self, committed_only: bool) -> Index:
         return Index(self.last_stable_offset - 1) if committed_only else self._visible_index
@@ -145,7 +156,7 @@ class Reads:
             offset=offset,
             data=data,
             next_offset=next_offset,
-            log_start_offset=Offset(self._serving.group.log.first_index),
+            log_start_offset=self.log_start_offset,
             high_watermark=high_watermark,
             leader_epoch=self._serving.group.term,
             last_stable_offset=stable,
@@ -165,12 +176,10 @@ class Reads:
         serving.check_leads()
         await serving.confirm()
         offset, visible = await self._find(position, committed_only)
-        if not isinstance(position, int):
-            offset = max(offset, self._start(committed_only))
 
         async def look() -> int | None:
             log = serving.group.log
-            if not log.first_index <= offset <= visible:
+            if not self._start(committed_only) <= offset <= visible:
                 return None
             part = log.part(Index(offset), ONE_BATCH)
             return await read_part(log, part, lambda part: timestamp_at(part, visible, offset))
@@ -178,19 +187,22 @@ class Reads:
         return offset, await self._from_log(look)
 
     async def _find(self, position: Position, committed_only: bool) -> tuple[Offset, Index]:
-        """The offset that a position stands for among the records up to an index, and that index."""
-        if not isinstance(position, AtTime):
-            visible = self._visible(committed_only)
-            return find(self._serving.group.log, visible, position), visible
+        """The offset that a position stands for among the records up to an index, and that index.
+
+        Unless the position is an offset, it lies at the log start or above.
+        """
 
         async def look() -> tuple[Offset, Index]:
             log, visible = self._serving.group.log, self._visible(committed_only)
+            if not isinstance(position, AtTime):
+                return find(log, visible, position), visible
             part = log.part_at_time(position.timestamp_ms)
             if part is None:
                 return Offset(visible + 1), visible
             return await read_part(log, part, lambda part: find(part, visible, position)), visible
 
-        return await self._from_log(look)
+        offset, visible = await self._from_log(look)
+        return (offset if isinstance(position, int) else max(offset, self._start(committed_only))), visible
 
     async def _read(
         self, offset: Offset, bytes_max: int, committed_only: bool
@@ -213,26 +225,30 @@ class Reads:
         return found
 
     async def _from_log(self, look: Callable[[], Awaitable[Found]]) -> Found:
-        """Search the log while this replica leads; search again where retention has moved the start."""
+        """Search the log while this replica leads; search again where retention has moved the start.
+
+        The log start of a leader that is not ready could be lower than that of the leader before.
+        """
         serving = self._serving
         while True:
             serving.check_leads()
+            await serving.ready(asyncio.get_running_loop().time() + CONFIRM_S)
             with serving.healthy_log(), contextlib.suppress(LogChanged):
                 found = await look()
                 serving.check_leads()  # a thread may have taken its time
-                return found
+                if serving.is_ready:
+                    return found
 
     async def _gathered(self, offset: Offset, goal: int, committed_only: bool) -> None:
         """Return once ``goal`` bytes from ``offset`` on are committed, or when waiting is of no use.
 
         Each wake counts only what is new, so that waiting for much costs no more than reading it twice.
         """
-        group = self._serving.group
         counted, following = 0, offset
         while counted < goal:
             self._serving.check_leads()
             visible = self._visible(committed_only)
-            if goal - counted <= HEADER_BYTES and group.log.first_index <= following <= visible:
+            if goal - counted <= HEADER_BYTES and self.log_start_offset <= following <= visible:
                 return  # no batch is smaller
             found, _ = await self._read(following, goal - counted, committed_only)
             if found is not None:
@@ -263,7 +279,7 @@ class Reads:
         if self._serving.is_ready and offset > group.last_index + 1:
             await self._serving.confirm()
             if offset > group.last_index + 1:
-                return self._out_of_range(offset, Offset(group.log.first_index))
+                return self._out_of_range(offset, self.log_start_offset)
         return NoLeader(
             f"offset {offset} of {self._serving.target} is not known to be committed yet; retry",
             retry_after_ms=RETRY_AFTER_MS,
@@ -275,8 +291,8 @@ class Reads:
             raise self._out_of_range(offset, start)
 
     def _start(self, committed_only: bool) -> Offset:
-        first = self._serving.group.log.first_index
-        return Offset(max(first, self._transactions.known_from) if committed_only else first)
+        first = self.log_start_offset
+        return Offset(max(first, self._transactions.known_from)) if committed_only else first
 
     def _out_of_range(self, offset: Offset, start: Offset) -> OffsetOutOfRange:
         end = self.high_watermark

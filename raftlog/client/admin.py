@@ -79,6 +79,17 @@ class AsyncTopics:
             await self._metadata.refresh(name)
         return added
 
+    async def delete_before(self, name: str, *, partition: int, offset: int) -> bodies.RecordsDeleted:
+        """Delete the records of a partition below ``offset``: none of them is read any more after the return.
+
+        Safe to repeat: a log that begins at ``offset`` or above stays as it is. Raises ``InvalidRequest``
+        above the high watermark, and for compacted and internal topics, ``Conflict`` inside an open
+        transaction.
+        """
+        body = bodies.DeleteBefore(partition, offset)
+        reply = await self._session.ask_any("POST", paths.delete_before(name), body=body)
+        return reply.read(bodies.RecordsDeleted)
+
     async def delete(self, name: str) -> None:
         """Delete a topic and all its records. Raises ``UnknownTopic``."""
         await self._session.ask_any("DELETE", paths.topic(name), may_repeat=False)

@@ -43,6 +43,7 @@ class Topics(SyncProxy[AsyncTopics]):
     partitions = blocking(AsyncTopics.partitions)
     alter = blocking(AsyncTopics.alter)
     add_partitions = blocking(AsyncTopics.add_partitions)
+    delete_before = blocking(AsyncTopics.delete_before)
     delete = blocking(AsyncTopics.delete)
 
 

@@ -64,6 +64,20 @@ class AddPartitions(Request):
     expected: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] | None = None
 
 
+class DeleteBefore(Request):
+    """Body of ``:delete-before``: all records of the partition below ``offset``."""
+
+    partition: Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]
+    offset: Annotated[int, msgspec.Meta(ge=0, le=limits.OFFSET_MAX)]
+
+
+class RecordsDeleted(Answer):
+    """Where the log of the partition begins now."""
+
+    partition: int
+    log_start_offset: int
+
+
 class TopicBody(Answer):
     """One topic. ``config`` is complete, defaults included."""
 

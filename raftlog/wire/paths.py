@@ -8,6 +8,7 @@ TOPICS = "/v1/topics"
 TOPIC = "/v1/topics/{topic}"
 TOPIC_CONFIG = "/v1/topics/{topic}/config"
 TOPIC_RECORDS = "/v1/topics/{topic}/records"
+DELETE_BEFORE = "/v1/topics/{topic}/records:delete-before"
 PARTITIONS = "/v1/topics/{topic}/partitions"
 ADD_PARTITIONS = "/v1/topics/{topic}/partitions:add"
 PARTITION = "/v1/topics/{topic}/partitions/{partition}"
@@ -76,6 +77,11 @@ def topic_config(name: str) -> str:
 def topic_records(name: str) -> str:
     """The path to produce to a topic; the broker chooses the partitions."""
     return TOPIC_RECORDS.format(topic=quote(name, safe=""))
+
+
+def delete_before(name: str) -> str:
+    """The path to delete the oldest records of a partition."""
+    return DELETE_BEFORE.format(topic=quote(name, safe=""))
 
 
 def partitions(name: str) -> str:

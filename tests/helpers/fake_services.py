@@ -165,6 +165,14 @@ class FakeGateway:
             leader_epoch=TERM,
         )
 
+    async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
+        """Nobody reads what lies below any more."""
+        if target in self.faults:
+            raise self.faults[target]
+        log = self.log(target)
+        log.start = max(log.start, offset)
+        return Offset(log.start)
+
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:

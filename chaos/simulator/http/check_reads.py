@@ -311,11 +311,7 @@ def _tags_in(headers: tuple[tuple[str, bytes | None], ...]) -> frozenset[bytes]:
 
 def _start(answered: Answered) -> int:
     """The latest log start of any replica: retention may have moved it just now."""
-    group, starts = answered.group, [0]
-    for replica in group.replicas.values():
-        opened = replica.opened(group.group_id)
-        starts.append(replica.seen.start if opened is None else opened.log.first_index)
-    return max(starts)
+    return answered.known.cluster.log_starts.latest(answered.group)
 
 
 def _seconds(text: str) -> float:

@@ -21,6 +21,7 @@ from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.healing import HEALING
 from tests.simulation.mutants.healing_seeds import HEALING_SEEDS
 from tests.simulation.mutants.http import HTTP
+from tests.simulation.mutants.log_starts import LOG_STARTS
 from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
 from tests.simulation.mutants.moves import MOVES, STALE
@@ -51,6 +52,7 @@ MUTANTS = (
     *COMPACTION,
     *ADAPTER,
     *LOGS,
+    *LOG_STARTS,
     *REPAIR,
     *DRIVER,
     *BACKLOGS,

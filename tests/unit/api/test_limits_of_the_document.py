@@ -41,6 +41,7 @@ BODIES: dict[str, Schema] = {
     "HeartbeatGroup": {"generation": 1},
     "PollGroup": {"topics": ["orders"], "tags": ["a"], "wait": "0ms", "ack": [PLACE], "positions": [PLACE]},
     "CommitOffsets": {"offsets": [PLACE]},
+    "DeleteBefore": {"partition": 0, "offset": 0},
     "AddOffsets": {"group": "g", "offsets": [PLACE]},
     "ResetOffsets": {"to": "earliest", "topics": ["orders"], "partitions": [SOME]},
     "DeleteGroupOffsets": {"partitions": [SOME]},
