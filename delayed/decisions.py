@@ -45,6 +45,7 @@ from delayed.requests import (
     Reply,
     Request,
     Reschedule,
+    StateName,
     When,
 )
 from delayed.state import DelayedState
@@ -64,9 +65,6 @@ MOVE_BYTES_MAX: Final = 512 << 10
 LOOK_MS: Final = 1_000  # a wall clock that jumps is noticed after this time
 IDLE_MS: Final = 600_000
 DUE_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
-PENDING: Final = "pending"
-DELIVERING: Final = "delivering"
-FAILED: Final = "failed"
 
 BytesMax = Callable[[str], int]
 """The size of a batch that a topic takes now."""
@@ -217,7 +215,7 @@ class Decisions:
             rows.append(Row(MessageKey(message.id), _message(request, message, due[-1], self._wall_ms)))
         if len(state.waiting) + len(rows) > self._pending_max:
             raise Overloaded(
-                f"this partition of __delayed has {len(state.waiting)} pending messages of {self._pending_max}; "
+                f"this partition of __delayed has {len(state.waiting)} messages of {self._pending_max}; "
                 "retry when some are delivered, or raise delayed.pending_max",
                 retry_after_ms=1_000,
             )
@@ -257,7 +255,11 @@ class Decisions:
 
     def _described(self, id_: bytes) -> Described:
         reason = self.state.failed.get(id_, "")
-        state = FAILED if reason else DELIVERING if id_ in self._moving else PENDING
+        state: StateName = "pending"
+        if reason:
+            state = "failed"
+        elif id_ in self._moving:
+            state = "delivering"
         return Described(id_, self.state.waiting[id_], state, reason)
 
     def _due_ms(self, when: When, delay_ms_max: int) -> int:

@@ -1,8 +1,8 @@
 """The records of the topic ``__delayed``: the contract with its readers.
 
 Keys and values are msgpack as in all internal topics (``raftlog.hosting.keyed_records``). The newest record
-of each key is the whole state. A message keeps its record, and so its offset, until it leaves: a change of its
-time is a record of its own. The tombstone of a message says in a header how it left.
+of each key is the whole state. A message keeps its record, and so its offset, until it leaves: a change of
+its time is a record of its own. The tombstone of a message says in a header how it left.
 """
 
 from __future__ import annotations

@@ -5,9 +5,13 @@ Every request may be repeated: messages have ids that the broker of the request 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from delayed.state import Waiting
+
+StateName = Literal["pending", "delivering", "failed"]
 
 
 class When(msgspec.Struct, frozen=True, array_like=True):
@@ -88,11 +92,11 @@ class Done(msgspec.Struct, tag="done", frozen=True):
 
 
 class Described(msgspec.Struct, frozen=True):
-    """One message that waits; ``state`` is ``pending``, ``delivering`` or ``failed``."""
+    """One message that waits."""
 
     id: bytes
     waiting: Waiting
-    state: str
+    state: StateName
     reason: str = ""
 
 

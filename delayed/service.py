@@ -1,6 +1,6 @@
 """Any delayed message from any broker: its coordinator here, or one hop to the broker that coordinates it.
 
-Decides: the ids of messages, which partition of ``__delayed`` takes them, when the topic is created, and when
+Decides: the texts of ids, which partition of ``__delayed`` takes them, when the topic is created, and when
 a producer id is allocated. Leaves to others: the replies (``coordinator``), finding the coordinator
 (``raftlog.hosting.coordinator_service``).
 """
@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from delayed.coordinator import DelayedCoordinator
-from delayed.records import ID_BYTES
+from delayed.coordinator import DelayedCoordinator, Delivery
+from delayed.records import ID_BYTES, Message
 from delayed.requests import (
     Add,
     Added,
@@ -76,8 +76,10 @@ class DelayedService:
         coordinators: Mapping[int, DelayedCoordinator],
         calls: Calls,
         new_producer_id: NewProducerId,
+        delivery: Delivery,
     ) -> None:
         """``coordinators`` has those of this broker's replicas, by partition."""
+        self._delivery = delivery
         self._topic = topic
         self._new_producer_id = new_producer_id
         self._coordinators: CoordinatorService[DelayedCoordinator, Request, Reply] = CoordinatorService(
@@ -132,6 +134,12 @@ class DelayedService:
             if len(found) >= count_max:
                 break
         return found
+
+    async def message(self, which: MessageId, found: Described, timeout_ms: int) -> Message:
+        """A message that was described. Raises ``UnknownDelayed`` if it has left since."""
+        offset = found.waiting.offset
+        (message,) = await self._delivery.read(which.partition, [offset], timeout_ms)
+        return message
 
     async def _ask_about(self, which: MessageId, request: Request, timeout_ms: int) -> Reply:
         count = await self._confirmed_count(timeout_ms)

@@ -2,8 +2,8 @@
 
 It is in this package because nobody else uses its name. Other projects have packages that are called ``api``,
 ``groups``, ``partitions``, ``transactions``, ``delayed`` or ``chaos``, too. A wheel therefore has ours in a
-folder of this package that is on no path, where they hide no other. Whatever ``PYTHONPATH`` and the current directory hold,
-the programs of this package import the ones that were installed with it.
+folder of this package that is on no path, where they hide no other. Whatever ``PYTHONPATH`` and the current
+directory hold, the programs of this package import the ones that were installed with it.
 """
 
 from __future__ import annotations
