@@ -16,6 +16,7 @@ from raftlog.errors import (
     Conflict,
     ConnectionLost,
     CorruptBatch,
+    DelayedAlreadyDelivered,
     Draining,
     InvalidRecord,
     InvalidRequest,
@@ -43,6 +44,7 @@ from raftlog.errors import (
     TransactionEnding,
     UndecodableBatch,
     Unknown,
+    UnknownDelayed,
     UnknownGroup,
     UnknownMember,
     UnknownPartition,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
         Client,
         Cluster,
         DeadLetters,
+        Delayed,
         Groups,
         Partition,
         Replicas,
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from raftlog.client.consumer.faces import Consumer
     from raftlog.client.consumer.options import Delivery
     from raftlog.client.dead_letters import DeadLetter
+    from raftlog.client.delayed import DelayedReceipt
     from raftlog.client.messages import Chunk, Message
     from raftlog.client.receipts import BlockingPendingReceipt as PendingReceipt
     from raftlog.client.receipts import Durability, Receipt
@@ -84,6 +88,9 @@ __all__ = [
     "CorruptBatch",
     "DeadLetter",
     "DeadLetters",
+    "Delayed",
+    "DelayedAlreadyDelivered",
+    "DelayedReceipt",
     "Delivery",
     "Draining",
     "Durability",
@@ -124,6 +131,7 @@ __all__ = [
     "Transactions",
     "UndecodableBatch",
     "Unknown",
+    "UnknownDelayed",
     "UnknownGroup",
     "UnknownMember",
     "UnknownPartition",
@@ -140,6 +148,8 @@ _OF_THE_CLIENT = {
     "Consumer": ("consumer.faces", "Consumer"),
     "DeadLetter": ("dead_letters", "DeadLetter"),
     "DeadLetters": ("blocking", "DeadLetters"),
+    "Delayed": ("blocking", "Delayed"),
+    "DelayedReceipt": ("delayed", "DelayedReceipt"),
     "Delivery": ("consumer.options", "Delivery"),
     "Durability": ("receipts", "Durability"),
     "Groups": ("blocking", "Groups"),

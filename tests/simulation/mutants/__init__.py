@@ -15,6 +15,7 @@ from tests.simulation.mutants.clocks import CLOCKS
 from tests.simulation.mutants.compaction import COMPACTION
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.dead_letters import DEAD_LETTERS
+from tests.simulation.mutants.delayed import DELAYED
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.healing import HEALING
@@ -69,6 +70,7 @@ MUTANTS = (
     *HTTP,
     *GROUPS,
     *DEAD_LETTERS,
+    *DELAYED,
     *ASSIGNORS,
     *WORKERS,
     *TRANSACTIONS,
