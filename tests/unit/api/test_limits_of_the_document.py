@@ -54,6 +54,7 @@ BODIES: dict[str, Schema] = {
     },
     "CommitBatch": {"key": "a", "sequence": 0, "transactions": ["a~1@1.0"]},
     "AbortBatch": {"key": "a", "transactions": ["a~1@1.0"]},
+    "RescheduleMessage": {"delay": "1s"},
     "SettleDeadLetters": {"ids": ["orders/0/1"], "reason": "late"},
 }
 
