@@ -145,6 +145,7 @@ class BrokerDelivery:
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=sequence,
+            lists_tags=True,
         )
         target = TopicPartition(lane.topic, lane.partition)
         try:
