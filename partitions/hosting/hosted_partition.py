@@ -90,15 +90,18 @@ class HostedPartition:
     def retention(self) -> RetentionLimits:
         """As the topic is configured; the newest record and those of open transactions stay."""
         config = settings_of(self.topic)
-        if not topic_config.deletes(config) or self.replica is None:
+        if self.replica is None:
             return RetentionLimits(retention_ms=NO_LIMIT, retention_bytes=NO_LIMIT)
         machine = self.replica.machine
+        log_start = Index(machine.log_start.offset)
+        if not topic_config.deletes(config):
+            return RetentionLimits(retention_ms=NO_LIMIT, retention_bytes=NO_LIMIT, log_start=log_start)
         oldest, newest = machine.transactions.oldest, machine.log_start.newest_record
         return RetentionLimits(
             kept_from=newest if oldest is None else min(newest, Index(oldest.first_offset)),
             retention_ms=topic_config.number(config, "retention.ms"),
             retention_bytes=topic_config.number(config, "retention.bytes"),
-            log_start=Index(machine.log_start.offset),
+            log_start=log_start,
         )
 
     @property

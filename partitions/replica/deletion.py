@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 
 from partitions.metadata import topic_config
+from partitions.replica.machine import PartitionMachine
 from partitions.replica.reads import Reads
 from partitions.replica.serving import Serving
-from partitions.replica.transaction_table import TransactionTable
 from partitions.values import TopicConfig
 from raftlog.errors import CommitUnknown, Conflict, InvalidRequest
 from raftlog.records.control import log_start_batch
@@ -24,10 +24,10 @@ from raftlog.types import Offset
 class Deletion:
     """The deletions of one replica, while it leads."""
 
-    def __init__(self, serving: Serving, reads: Reads, transactions: TransactionTable) -> None:
+    def __init__(self, serving: Serving, reads: Reads, machine: PartitionMachine) -> None:
         self._serving = serving
         self._reads = reads
-        self._transactions = transactions
+        self._machine = machine
 
     async def delete_before(
         self, offset: Offset, config: TopicConfig, *, now_ms: int, timeout_ms: int
@@ -49,9 +49,10 @@ class Deletion:
             )
         await serving.ready(deadline)
         await serving.confirm()  # a deposed leader may know an older start, and an older end
-        if offset > self._reads.log_start_offset:
+        start = max(offset, self._reads.log_start_offset)  # of an earlier version only this log begins there
+        if start > self._machine.log_start.offset:
             self._check_end(offset)
-            batch = log_start_batch(offset, timestamp_ms=now_ms)
+            batch = log_start_batch(start, timestamp_ms=now_ms)
             proposal = serving.group.propose([batch], frees_room=True)
             try:
                 async with asyncio.timeout_at(deadline):
@@ -69,7 +70,7 @@ class Deletion:
                 field="offset",
             )
         if offset > stable:
-            oldest = self._transactions.oldest
+            oldest = self._machine.transactions.oldest
             writer = "a transaction" if oldest is None else f"a transaction of producer {oldest.producer_id}"
             raise Conflict(
                 f"offset is {offset}, and {writer} is open in {self._serving.target} from {stable} on; send "

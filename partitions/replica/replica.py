@@ -82,7 +82,7 @@ class PartitionReplica:
         self._serving = Serving(target)
         self._checking = asyncio.Lock()  # first come, first served
         self._reads = Reads(self._serving, self.machine)
-        self._deletion = Deletion(self._serving, self._reads, self.machine.transactions)
+        self._deletion = Deletion(self._serving, self._reads, self.machine)
 
     def attach(self, group: RaftGroup[None]) -> None:
         """Serve from this group from now on."""

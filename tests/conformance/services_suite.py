@@ -149,6 +149,22 @@ class ServicesSuite:
             assert caught.value.details == {"start": 0, "end": end}
 
     @in_virtual_time
+    async def test_records_are_deleted_from_the_log_start_on(self, open_broker: Open) -> None:
+        # requirement: RT5
+        async with open_broker() as broker:
+            await create(broker)
+            await append(broker, b"a", b"b", b"c")
+            delete = broker.gateway.delete_before
+            assert [await delete(ORDERS, Offset(at), timeout_ms=5000) for at in (2, 1)] == [2, 2]
+            with pytest.raises(OffsetOutOfRange) as caught:
+                await broker.gateway.fetch(ORDERS, fetch_from(1))
+            assert caught.value.details["start"] == 2
+            with pytest.raises(InvalidRequest):
+                await delete(ORDERS, Offset(100), timeout_ms=5000)
+            (status,) = await broker.gateway.describe("orders")
+            assert status.log_start_offset == 2
+
+    @in_virtual_time
     async def test_a_partition_that_is_not_there_is_unknown(self, open_broker: Open) -> None:
         async with open_broker() as broker:
             await create(broker)

@@ -32,7 +32,7 @@ from partitions.values import (
     Start,
 )
 from raftlog.clock import Clock, SystemClock
-from raftlog.errors import CommitUnknown, OffsetOutOfRange, UnknownPartition, UnknownTopic
+from raftlog.errors import CommitUnknown, InvalidRequest, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from raftlog.records.batch import Batch, stamp
 from raftlog.records.control import leader_change_batch
 from raftlog.records.reader import read_records
@@ -171,6 +171,8 @@ class FakeGateway:
         if target in self.faults:
             raise self.faults[target]
         log = self.log(target)
+        if offset > log.end:
+            raise InvalidRequest(f"offset is {offset}; send at most {log.end}", field="offset")
         log.start = max(log.start, offset)
         return Offset(log.start)
 

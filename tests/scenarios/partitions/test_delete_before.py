@@ -21,7 +21,7 @@ from raftlog.errors import (
 )
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.state_files import CHECKPOINT_NAME
-from raftlog.types import NodeId, Offset, TopicPartition
+from raftlog.types import Index, NodeId, Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
 from tests.helpers.orders import batch_of, fetch_from
@@ -306,3 +306,37 @@ async def test_records_can_be_deleted_when_the_disk_has_no_room() -> None:
         with pytest.raises(RaftlogError):
             await produce(cluster.any, b"c")
         assert await delete(cluster.any, 1) == 1
+
+
+# requirement: RT4 RT5
+@in_virtual_time
+async def test_a_start_that_only_the_leaders_log_has_is_replicated_by_a_deletion() -> None:
+    """Earlier versions cut logs without an entry: another replica may begin earlier."""
+    async with ControlledCluster() as cluster:
+        leader = await in_segments(cluster, 5)
+        assert await held(leader).group.truncate_prefix(Index(3)) == 3
+        assert await delete(leader, 2) == 3
+        await cluster.stop(leader.node_id)
+        heir = await cluster.leader()
+        assert held(heir).group.log.first_index == 0
+        assert (await refused(heir, 2))[0] == 3
+
+
+# requirement: RT5 K6
+@in_virtual_time
+async def test_segments_are_freed_also_if_the_topic_is_only_compacted_after_the_deletion() -> None:
+    config: dict[str, int | str] = {"segment.ms": 50, "retention.ms": -1, "cleanup.policy": "compact,delete"}
+    async with PartitionCluster(config=config) as cluster:
+        for number in range(3):
+            body = batch_of(b"%d" % number, key=b"%d" % number)
+            await cluster.any.gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=TIMEOUT_MS)
+            await asyncio.sleep(0.06)  # an age
+        assert await delete(cluster.any, 2) == 2
+        changed = await cluster.any.controller.alter_config(
+            "orders", {"cleanup.policy": "compact"}, expected_version=None, timeout_ms=TIMEOUT_MS
+        )
+        await cluster.settled(changed.version)
+        await look(cluster)
+        await look(cluster)
+        assert [held(broker).group.log.first_index for broker in cluster] == [2, 2, 2]
+        assert await values_from_start(cluster.any) == [b"2"]

@@ -113,8 +113,22 @@ LOG_STARTS = (
     Mutant(
         "a lower offset writes another log start",
         _DELETE,
-        "if offset > self._reads.log_start_offset:",
+        "if start > self._machine.log_start.offset:",
         "if True:",
+        script=_DELETIONS,
+    ),
+    Mutant(
+        "a start that is not replicated is acknowledged",
+        _DELETE,
+        "start = max(offset, self._reads.log_start_offset)",
+        "start = offset",
+        script=_DELETIONS,
+    ),
+    Mutant(
+        "a topic that is only compacted keeps deleted segments",
+        "partitions.hosting.hosted_partition:HostedPartition.retention",
+        "retention_ms=NO_LIMIT, retention_bytes=NO_LIMIT, log_start=log_start",
+        "retention_ms=NO_LIMIT, retention_bytes=NO_LIMIT",
         script=_DELETIONS,
     ),
     Mutant(
