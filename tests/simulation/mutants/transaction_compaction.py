@@ -119,9 +119,9 @@ TRANSACTION_COMPACTION = (
     ),
     Mutant(
         "the earliest offset lies below what committed readers may read",
-        "partitions.replica.reads:Reads.offset_at",
-        "offset = max(offset, self._start(committed_only))",
-        "pass",
+        "partitions.replica.reads:Reads._find",
+        "max(offset, self._start(committed_only))",
+        "offset",
         script=_PARTITION,
     ),
     Mutant(

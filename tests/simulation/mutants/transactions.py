@@ -401,8 +401,8 @@ TRANSACTIONS = (
     _mutant(
         "records are read whose aborted ranges are forgotten",
         _READS + "_start",
-        "Offset(max(first, self._transactions.known_from) if committed_only else first)",
-        "Offset(first)",
+        "Offset(max(first, self._transactions.known_from)) if committed_only else first",
+        "first",
         _PARTITION,
     ),
     _mutant(
