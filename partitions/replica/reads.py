@@ -7,7 +7,7 @@ reads go to a thread (``raftlog.node.reading``).
 Only whole batches below the high watermark are shown, and those never change. A deposed leader that
 has not noticed yet therefore shows an old end, never other records; and since a reader may have
 been further at a newer leader, "out of range" above the end is said only after proof of leadership. A new
-leader serves once it has applied the log of earlier ones: it refuses what they refused below the log start.
+leader serves once it knows the log start of the leaders before: it refuses what they refused.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from raftlog.errors import NoLeader, OffsetOutOfRange, RaftlogError
 from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part
 from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.compaction import ending_at
+from raftlog.records.control import log_start_in
 from raftlog.records.tags import TagFilter
 from raftlog.types import Index, Offset
 
@@ -225,19 +226,29 @@ class Reads:
         return found
 
     async def _from_log(self, look: Callable[[], Awaitable[Found]]) -> Found:
-        """Search the log while this replica leads; search again where retention has moved the start.
-
-        The log start of a leader that is not ready could be lower than that of the leader before.
-        """
+        """Search the log while this replica leads; search again where retention has moved the start."""
         serving = self._serving
         while True:
             serving.check_leads()
-            await serving.ready(asyncio.get_running_loop().time() + CONFIRM_S)
+            if not self._knows_start:
+                await serving.ready(asyncio.get_running_loop().time() + CONFIRM_S)
             with serving.healthy_log(), contextlib.suppress(LogChanged):
                 found = await look()
                 serving.check_leads()  # a thread may have taken its time
-                if serving.is_ready:
+                if self._knows_start:
                     return found
+
+    @property
+    def _knows_start(self) -> bool:
+        """Whether the log start here is at least that of all earlier leaders.
+
+        A leader that cannot commit, as all disks are full, is never ready. It serves what it knows, unless an
+        entry that it has not applied could be a later start.
+        """
+        if self._serving.is_ready:
+            return True
+        rest = self._serving.group.unapplied
+        return rest is not None and all(log_start_in(batch) is None for batch in rest)
 
     async def _gathered(self, offset: Offset, goal: int, committed_only: bool) -> None:
         """Return once ``goal`` bytes from ``offset`` on are committed, or when waiting is of no use.

@@ -107,6 +107,11 @@ class RaftGroup(LeaderRequests[Reply]):
         """Newest index that the machine has taken in."""
         return self._recent.applied_index
 
+    @property
+    def unapplied(self) -> list[Batch] | None:
+        """The batches that the machine has not taken in; None where some of them are not in memory."""
+        return self._recent.unapplied
+
     # What one may do.
 
     def propose(

@@ -171,6 +171,13 @@ class RecentEntries(Generic[Reply]):
         """The oldest index in memory, or the one behind the log's end."""
         return self._entries[0].first if self._entries else self._log.last_index + 1
 
+    @property
+    def unapplied(self) -> list[Batch] | None:
+        """All batches behind ``applied_index``; None where some of them are in the log only."""
+        if self.first_index != self.applied_index + 1:
+            return None
+        return [entry.batch for entry in self._entries]
+
     def applied(self, entry: Entry[Reply], reply: Reply) -> None:
         """The machine has taken this entry in: its proposal ends."""
         self.applied_index = Index(entry.last)

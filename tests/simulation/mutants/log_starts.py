@@ -65,8 +65,22 @@ LOG_STARTS = (
         _READS + "_from_log",
         "await serving.ready(asyncio.get_running_loop().time() + CONFIRM_S)",
         "pass",
-        more=(Edit(_READS + "_from_log", "if serving.is_ready:", "if True:"),),
+        more=(Edit(_READS + "_from_log", "if self._knows_start:", "if True:"),),
         script=_DELETIONS,
+    ),
+    Mutant(
+        "a new leader serves although a later log start may stand in its log",
+        _READS + "_knows_start",
+        "rest is not None and all(log_start_in(batch) is None for batch in rest)",
+        "True",
+        script=_DELETIONS,
+    ),
+    Mutant(
+        "a leader that cannot commit serves nothing",
+        _READS + "_knows_start",
+        "rest is not None and all(log_start_in(batch) is None for batch in rest)",
+        "False",
+        script="tests/scenarios/node/test_full_disks.py",
     ),
     Mutant(
         "a deletion is acknowledged before it is committed",
