@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from raftlog.client.messages import Message
+from spark_io.errors import InvalidOption
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _TIMESTAMP_TYPES: Final = {"create": 0, "append": 1}  # Kafka's numbers
@@ -37,9 +38,15 @@ _COLUMNS: Final = (
 )
 
 
-def schema_of(*, includes_headers: bool) -> StructType:
-    """The columns of a source."""
-    return StructType([*_COLUMNS, *([StructField("headers", HEADERS)] if includes_headers else [])])
+def schema_of(*, includes_headers: bool, columns: str | None = None) -> StructType:
+    """The columns of a source: all, or those that ``columns`` names. Raises ``InvalidOption``."""
+    known = {field.name: field for field in (*_COLUMNS, StructField("headers", HEADERS))}
+    if columns is None:
+        return StructType([field for name, field in known.items() if includes_headers or name != "headers"])
+    names = [name.strip() for name in columns.split(",")]
+    if not set(names) <= set(known) or len(set(names)) < len(names):
+        raise InvalidOption(f"columns is {columns[:200]!r}; name some of {', '.join(known)}, each once")
+    return StructType([known[name] for name in names])
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -50,23 +57,26 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def record_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
-    """The messages of one partition, in the columns of ``schema``."""
-    count = len(messages)
-    first = messages[0]
-    types = map(_TIMESTAMP_TYPES.__getitem__, map(attrgetter("timestamp_type"), messages))
-    times = pa.array(_each("timestamp_ms", messages), pa.timestamp("ms", "UTC"))
-    columns = [
-        pa.array(_each("key", messages), pa.binary()),
-        pa.array(_each("value", messages), pa.binary()),
-        pa.repeat(pa.scalar(first.topic, pa.string()), count),
-        pa.repeat(pa.scalar(first.partition, pa.int32()), count),
-        pa.array(_each("offset", messages), pa.int64()),
-        times.cast(pa.timestamp("us", "UTC")),
-        pa.array([*types], pa.int32()),
-    ]
-    if "headers" in schema.names:
-        columns.append(_headers(messages, schema.field("headers").type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    """The messages of one partition, in the columns of ``schema``; no other is built."""
+    return pa.RecordBatch.from_arrays([_column(messages, field) for field in schema], schema=schema)
+
+
+def _column(messages: Sequence[Message], field: pa.Field) -> pa.Array:
+    match field.name:
+        case "key" | "value":
+            return pa.array(_each(field.name, messages), pa.binary())
+        case "topic" | "partition":
+            return pa.repeat(pa.scalar(getattr(messages[0], field.name), field.type), len(messages))
+        case "offset":
+            return pa.array(_each("offset", messages), pa.int64())
+        case "timestamp":
+            times = pa.array(_each("timestamp_ms", messages), pa.timestamp("ms", "UTC"))
+            return times.cast(pa.timestamp("us", "UTC"))
+        case "timestampType":
+            types = map(_TIMESTAMP_TYPES.__getitem__, map(attrgetter("timestamp_type"), messages))
+            return pa.array([*types], pa.int32())
+        case _:
+            return _headers(messages, field.type)
 
 
 def _each(name: str, messages: Sequence[Message]) -> list[object]:

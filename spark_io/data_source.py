@@ -27,7 +27,8 @@ class RaftlogDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a source."""
-        return schema_of(includes_headers=self.options.get("includeHeaders", "").lower() == "true")
+        includes_headers = self.options.get("includeHeaders", "").lower() == "true"
+        return schema_of(includes_headers=includes_headers, columns=self.options.get("columns"))
 
     def reader(self, schema: StructType) -> BatchReader:
         """Of ``spark.read``."""

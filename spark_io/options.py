@@ -37,13 +37,24 @@ _READ: Final = (
     "startingOffsetsByTimestampStrategy",
     "failOnDataLoss",
     "includeHeaders",
+    "columns",
     "isolation",
     "minPartitions",
     "maxPartitions",
     "maxRecordsPerPartition",
 )
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "groupId")
+_STREAM_ONLY: Final = (
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "groupId",
+)
+_NO_GROUPS: Final = {
+    name.lower(): f"{name}: a read joins no consumer group; groupId shows the progress of a stream to tools"
+    for name in ("groupIdPrefix", "kafka.group.id", "group.id")
+}
 _WRITE: Final = (
     *_COMMON,
     "topic",
@@ -71,6 +82,8 @@ class Limits:
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
     max_bytes_per_trigger: int | None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,22 +187,26 @@ class Given:
 
 def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
     """The options of a source. Raises ``InvalidOption``."""
+    known: tuple[str, ...]
     if is_stream:
         known = (*_READ, *_STREAM_ONLY)
         others = _refused(_BATCH_ONLY, "{} is an option of spark.read; a stream has no end")
     else:
         known = (*_READ, *_BATCH_ONLY)
         others = _refused(_STREAM_ONLY, "{} is an option of spark.readStream; a batch read has no triggers")
-    given = Given(options, known, {**others, "path": "path: name topics with the option subscribe"})
+    given = Given(
+        options, known, {**others, **_NO_GROUPS, "path": "path: name topics with the option subscribe"}
+    )
     limits = Limits(
         min_partitions=given.count("minPartitions"),
         max_partitions=given.count("maxPartitions"),
         max_records_per_partition=given.count("maxRecordsPerPartition"),
         max_offsets_per_trigger=given.count("maxOffsetsPerTrigger"),
         max_bytes_per_trigger=given.count("maxBytesPerTrigger"),
+        min_offsets_per_trigger=given.count("minOffsetsPerTrigger"),
+        max_trigger_delay_s=given.seconds("maxTriggerDelay", "15m"),
     )
-    if (limits.min_partitions or 0) > (limits.max_partitions or limits.min_partitions or 0):
-        raise InvalidOption("minPartitions is above maxPartitions; give a smaller one")
+    _check_limits(limits, given)
     isolation: Isolation = "committed"
     if given.choice("isolation", "committed", "uncommitted") == "uncommitted":
         isolation = "uncommitted"
@@ -263,6 +280,16 @@ def checked(name: str, check: Callable[[], Value]) -> Value:
         return check()
     except ValueError as error:
         raise InvalidOption(f"{name}: {error}") from error
+
+
+def _check_limits(limits: Limits, given: Given) -> None:
+    if (limits.min_partitions or 0) > (limits.max_partitions or limits.min_partitions or 0):
+        raise InvalidOption("minPartitions is above maxPartitions; give a smaller one")
+    rows_min, rows_max = limits.min_offsets_per_trigger, limits.max_offsets_per_trigger
+    if rows_min is not None and rows_max is not None and rows_min > rows_max:
+        raise InvalidOption("minOffsetsPerTrigger is above maxOffsetsPerTrigger; give a smaller one")
+    if rows_min is None and given.given("maxTriggerDelay"):
+        raise InvalidOption("maxTriggerDelay belongs to minOffsetsPerTrigger; give both, or neither")
 
 
 def _unknown(given: str, names: Mapping[str, str]) -> InvalidOption:

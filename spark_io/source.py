@@ -7,6 +7,7 @@ is pickled, so it has no connection; ``connections`` has those of its process.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -29,7 +31,7 @@ from spark_io.discovery import Bounds, batch_ranges, discover, offset_asked, res
 from spark_io.options import ReadOptions
 from spark_io.planning import Range, tasks
 from spark_io.reading import read_ranges
-from spark_io.stream_progress import Offsets, check_starts, next_end, stream_ranges
+from spark_io.stream_progress import Offsets, check_starts, next_end, stream_ranges, waits_for_more
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,6 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._target: Offsets | None = None  # of Trigger.AvailableNow
+        self._last_s: float | None = None  # when this run has last seen a batch with records
 
     def initialOffset(self) -> dict[str, object]:
         """Before the first batch: where the stream begins is the end of that batch."""
@@ -81,6 +84,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(limits.max_offsets_per_trigger)
         if limits.max_bytes_per_trigger is not None:
             return ReadMaxBytes(limits.max_bytes_per_trigger)
+        if limits.min_offsets_per_trigger is not None:
+            return ReadMinRows(limits.min_offsets_per_trigger)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -97,13 +102,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return stream_offsets.written(first)
         begin = stream_offsets.parsed(start)
         check_starts(begin, bounds, self._options.fail_on_data_loss)
-        end = next_end(
-            begin,
-            bounds,
-            limits=None if isinstance(limit, ReadAllAvailable) else self._options.limits,
-            target=self._target,
-            fails=self._options.fail_on_data_loss,
-        )
+        limits = None if isinstance(limit, ReadAllAvailable) else self._options.limits
+        if limits is not None and self._target is None:
+            since_last_s = None if self._last_s is None else time.monotonic() - self._last_s
+            if waits_for_more(begin, bounds, limits, since_last_s):
+                return start
+        fails = self._options.fail_on_data_loss
+        end = next_end(begin, bounds, limits=limits, target=self._target, fails=fails)
+        if stream_ranges(begin, end):
+            self._last_s = time.monotonic()
         return stream_offsets.written(end)
 
     def reportLatestOffset(self) -> dict[str, object] | None:

@@ -43,6 +43,20 @@ def next_end(
     return {**end, **{one: at for one, at in entering.items() if bounds[one].end > at}}
 
 
+def waits_for_more(
+    start: Offsets, bounds: Mapping[TopicPartition, Bounds], limits: Limits, since_last_s: float | None
+) -> bool:
+    """Whether to delay the next batch, because it would have fewer than ``minOffsetsPerTrigger`` records.
+
+    ``since_last_s`` is the time since the last batch that had records; None before the first one, which never
+    waits, nor does any for longer than ``maxTriggerDelay``.
+    """
+    rows_min = limits.min_offsets_per_trigger
+    if rows_min is None or since_last_s is None or since_last_s >= limits.max_trigger_delay_s:
+        return False
+    return sum(max(0, bounds[one].end - at) for one, at in start.items() if one in bounds) < rows_min
+
+
 def stream_ranges(start: Offsets, end: Offsets) -> list[Range]:
     """What a batch reads. A partition that is not in ``start`` enters here, without records."""
     return [

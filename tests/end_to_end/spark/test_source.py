@@ -151,6 +151,47 @@ def test_a_stream_goes_on_where_it_was_and_reads_every_record_once(
 
 
 # requirement: A8
+def test_a_stream_waits_for_records_and_has_the_columns_that_were_asked_for(
+    spark: SparkSession, brokers: Cluster, servers: str, client: Client, tmp_path: Path
+) -> None:
+    create_topic(brokers.urls[0], "waits", 1)
+    fill(client, "waits", range(5), partitions=1)
+    source = spark.readStream.format("raftlog").option("bootstrap.servers", servers)
+    limits = {"minOffsetsPerTrigger": "4", "maxTriggerDelay": "1h"}
+    frame = source.options(subscribe="waits", startingOffsets="earliest", columns="offset", **limits).load()
+    assert frame.columns == ["offset"]
+    spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "100")
+    query = (
+        frame.writeStream.format("memory")
+        .queryName("waits")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
+
+    def read() -> int:
+        assert query.exception() is None
+        return spark.sql("select * from waits").count()
+
+    def looks_at_eight() -> int:
+        seen = [one for one in query.recentProgress if '"0": 8' in str(one.sources[0].latestOffset)]
+        return sum(one.numInputRows == 0 for one in seen)
+
+    try:
+        eventually(lambda: read() == 5, within_s=60, what="the first batch does not wait")
+        fill(client, "waits", range(3), partitions=1)
+        eventually(lambda: looks_at_eight() >= 2, within_s=60, what="two triggers that see three records")
+        assert read() == 5
+        fill(client, "waits", range(1), partitions=1)
+        eventually(lambda: read() == 9, within_s=60, what="four records are enough")
+        sizes = [one.numInputRows for one in query.recentProgress if one.numInputRows]
+        assert sizes == [5, 4]
+    finally:
+        spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
+        query.stop()
+
+
+# requirement: A8
 def test_a_crash_in_the_first_batch_does_not_move_latest(
     spark: SparkSession, brokers: Cluster, servers: str, client: Client, tmp_path: Path
 ) -> None:

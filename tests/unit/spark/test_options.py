@@ -47,6 +47,8 @@ def test_names_are_known_in_any_case_and_with_the_prefix_of_kafka() -> None:
         ({"failOnDataLoss": "no"}, "failOnDataLoss is 'no'; write true or false"),
         ({"minPartitions": "0"}, "minPartitions is '0'; give a whole number of 1 or more"),
         ({"minPartitions": "3", "maxPartitions": "2"}, "minPartitions is above maxPartitions"),
+        ({"groupIdPrefix": "p"}, "groupIdPrefix: a read joins no consumer group; groupId shows"),
+        ({"kafka.group.id": "g"}, "kafka.group.id: a read joins no consumer group; groupId shows"),
         ({"isolation": "dirty"}, "choose committed or uncommitted"),
         ({"fetchTimeout": "5"}, "write a duration with its unit"),
         ({"assign": '{"orders":[0]}'}, "exactly one of subscribe, subscribePattern and assign"),
@@ -67,6 +69,16 @@ def test_a_wrong_value_is_refused_with_the_remedy(options: dict[str, str], expec
 
 def test_a_stream_has_no_end() -> None:
     assert "a stream has no end" in refused(is_stream=True, endingOffsets="latest")
+
+
+# requirement: A8
+def test_a_stream_may_wait_for_records_but_not_for_more_than_it_may_read() -> None:
+    limits = read_options({**BASE, "minOffsetsPerTrigger": "7"}, is_stream=True).limits
+    assert (limits.min_offsets_per_trigger, limits.max_trigger_delay_s) == (7, 900.0)
+    bounds = {"minOffsetsPerTrigger": "7", "maxOffsetsPerTrigger": "6"}
+    assert "minOffsetsPerTrigger is above maxOffsetsPerTrigger" in refused(True, **bounds)
+    assert "belongs to minOffsetsPerTrigger" in refused(True, maxTriggerDelay="1m")
+    assert "is an option of spark.readStream" in refused(minOffsetsPerTrigger="7")
 
 
 def test_the_password_of_an_address_is_not_shown() -> None:

@@ -9,7 +9,7 @@ from spark_io.discovery import Bounds
 from spark_io.errors import DataLoss, InvalidOption
 from spark_io.options import Limits
 from spark_io.stream_offsets import BEFORE_FIRST, is_before_first, parsed, written
-from spark_io.stream_progress import Offsets, check_starts, next_end, stream_ranges
+from spark_io.stream_progress import Offsets, check_starts, next_end, stream_ranges, waits_for_more
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -18,13 +18,15 @@ def bounds(**ends: tuple[int, int]) -> dict[TopicPartition, Bounds]:
     return {TopicPartition("t", int(name[1:])): Bounds(*one, 100.0) for name, one in ends.items()}
 
 
-def limits(rows: int) -> Limits:
+def limits(rows: int, **others: float) -> Limits:
     return Limits(
         min_partitions=None,
         max_partitions=None,
         max_records_per_partition=None,
         max_offsets_per_trigger=rows,
         max_bytes_per_trigger=None,
+        min_offsets_per_trigger=int(others["rows_min"]) if others else None,
+        max_trigger_delay_s=others.get("delay_s", 0.0),
     )
 
 
@@ -78,3 +80,15 @@ def test_what_is_gone_is_an_error_or_is_left_out() -> None:
     with pytest.raises(DataLoss, match=r"offsets 1 to 3 of t/0 are deleted.*failOnDataLoss=false"):
         check_starts({A: 1}, bounds(p0=(4, 5)), True)
     check_starts({A: 1}, bounds(p0=(4, 5)), False)
+
+
+# requirement: A8
+def test_a_batch_waits_for_records_but_not_for_ever_and_the_first_one_not_at_all() -> None:
+    found = bounds(p0=(0, 5), p1=(0, 6))
+    wanted = limits(100, rows_min=4, delay_s=60)
+    assert waits_for_more({A: 3, B: 5}, found, wanted, 59.9)
+    assert not waits_for_more({A: 3, B: 4}, found, wanted, 59.9), "all partitions count together"
+    assert waits_for_more({A: 3, B: 9}, found, wanted, 0.0), "a leader that knows less takes nothing away"
+    assert not waits_for_more({A: 3, B: 5}, found, wanted, 60.0)
+    assert not waits_for_more({A: 3, B: 5}, found, wanted, None)
+    assert not waits_for_more({A: 5}, found, limits(100), 0.0)
