@@ -7,6 +7,7 @@ one knows of the other is in the messages. Every streaming batch makes another w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -17,7 +18,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from spark_io.commits import abandon, commit
+from spark_io.commits import Driver, abandon, commit
 from spark_io.connections import client_of
 from spark_io.errors import SinkAhead
 from spark_io.options import WriteOptions
@@ -63,18 +64,23 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task. The sink is that of the query, whose id is in its checkpoint."""
-        query = _context().getLocalProperty("sql.streaming.queryId")
+        context = _context()
+        query = context.getLocalProperty("sql.streaming.queryId")
+        run = context.getLocalProperty("spark.jobGroup.id")
         assert query, "Spark has not said which query this is"
-        return _write(self._options, f"spark-{query}", iterator)
+        assert run, "Spark has not said which run of the query this is"
+        key = f"spark-{query}" if self._options.sink_id is None else f"spark-sink-{self._options.sink_id}"
+        return replace(_write(self._options, key, iterator, tasks=f"{query}."), owner=query, run=run)
 
     def commit(self, messages: Messages, batchId: int) -> None:
         """On the driver, once all tasks have ended, and again if it ended before Spark had noted it."""
         staged = _staged(messages)
-        handles = _handles(staged)
-        if not handles:
+        if not staged or not staged[0].key:
             return
         client, key = client_of(self._options.servers), staged[0].key
-        newest = commit(client, key, batchId, handles, timeout_s=self._options.commit_timeout_s)
+        driver = Driver(staged[0].owner, staged[0].run, self._options.takes_over)
+        timeout_s = self._options.commit_timeout_s
+        newest = commit(client, key, batchId, _handles(staged), timeout_s=timeout_s, driver=driver)
         if newest > batchId:
             raise SinkAhead(
                 f"batch {batchId} of {key} is over, the sink has committed batch {newest}: another driver "
@@ -86,15 +92,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """On the driver, after a failure; also after a commit whose outcome Spark did not see."""
         staged = _staged(messages)
         if staged and staged[0].key:
-            abandon(client_of(self._options.servers), staged[0].key, _handles(staged))
+            client, tasks = client_of(self._options.servers), f"{staged[0].owner}."
+            abandon(client, staged[0].key, _handles(staged), tasks=tasks)
 
 
-def _write(options: WriteOptions, key: str, batches: Iterator[pa.RecordBatch]) -> Staged:
+def _write(options: WriteOptions, key: str, batches: Iterator[pa.RecordBatch], *, tasks: str = "") -> Staged:
     client = client_of(options.servers)
     if options.delivery == "at_least_once":
         return send_at_once(client, options, batches)
     context = _context()
-    return stage(client, options, key, f"{context.partitionId()}.{context.attemptNumber()}", batches)
+    return stage(client, options, key, f"{tasks}{context.partitionId()}.{context.attemptNumber()}", batches)
 
 
 def _context() -> TaskContext:

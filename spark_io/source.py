@@ -120,7 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """The tasks of a batch, the same offsets whenever it is repeated."""
         ranges = stream_ranges(stream_offsets.parsed(start), stream_offsets.parsed(end))
-        return _tasks(self._options, ranges)
+        return _tasks(self._options, ranges) or [Task([])]  # a sink learns of each batch from its tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of a task."""

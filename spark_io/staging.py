@@ -29,11 +29,13 @@ Send = Callable[..., BlockingPendingReceipt]
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task tells the driver. Without rows there is no handle."""
+    """What a task tells the driver. Without rows there is no handle. A stream has a query and its run."""
 
     key: str
     handle: str | None
     count: int
+    owner: str = ""
+    run: str = ""
 
 
 def stage(
@@ -70,6 +72,8 @@ def _producer(client: Client, options: WriteOptions, *, transactional_id: str | 
         compression=options.compression,
         transactional_id=transactional_id,
         transaction_timeout=options.transaction_timeout,
+        linger=options.linger,
+        batch_bytes=options.batch_bytes,
     )
 
 

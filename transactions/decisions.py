@@ -29,7 +29,7 @@ from raftlog.errors import (
     UnknownTransaction,
 )
 from raftlog.hosting.decisions import RequestId
-from transactions import batches, keyed_requests
+from transactions import batches, keyed_requests, sinks
 from transactions.fencing import ENDING, IDLE, is_newest, outcome_of, why_closed
 from transactions.outcomes import known
 from transactions.outputs import Output, Outputs, Row
@@ -39,7 +39,6 @@ from transactions.records import (
     KeyedRequest,
     Outcome,
     Participant,
-    Sink,
     SinkKey,
     State,
     Transaction,
@@ -323,11 +322,15 @@ class Decisions:
 
     def _commit_batch(self, request_id: RequestId, ask: CommitBatch) -> None:
         before = self.state.sinks.get(ask.key)
-        if before is None or before.sequence < ask.sequence:
+        sinks.check_driver(ask, before)
+        if before is None or sinks.is_new_batch(ask, before):
             chosen = batches.chosen(ask.key, ask.handles, self._existing)
-            sink = Sink(sequence=ask.sequence, handles=tuple(sorted(ask.handles)), changed_ms=self._wall_ms)
+            sink = sinks.after(ask, before, self._wall_ms)
             self._decide(chosen, abort=None, beside=((SinkKey(ask.key), sink),))
         else:
+            successor = sinks.with_run(ask, before)
+            if successor is not None:
+                self._outputs.write((SinkKey(ask.key), successor))
             batches.check_repeated(ask.key, ask.sequence, ask.handles, before)
         self._when_complete(request_id, ask)
 

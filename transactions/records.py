@@ -101,11 +101,14 @@ class Transaction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class Sink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The newest batch of a sink."""
+    """The newest batch of a sink, and which run of which owner may commit the next one."""
 
     sequence: int
     handles: tuple[Handle, ...]  # in order
     changed_ms: int = 0
+    owner: str = ""  # with "" anybody may commit
+    run: str = ""
+    retired: tuple[str, ...] = ()  # the runs before, the newest last
 
 
 class KeyedRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

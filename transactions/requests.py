@@ -80,11 +80,18 @@ class Prepare(msgspec.Struct, tag="prepare", frozen=True, kw_only=True):
 
 
 class CommitBatch(msgspec.Struct, tag="commit-batch", frozen=True, kw_only=True):
-    """Commit prepared transactions, all or none, and at most once for each sequence of the sink."""
+    """Commit prepared transactions, all or none, and at most once for each sequence of the sink.
+
+    With an ``owner`` and its ``run`` the sequences have no gap, and a new run fences those before;
+    ``is_takeover`` allows another owner, and a gap.
+    """
 
     key: str
     sequence: int
     handles: tuple[Handle, ...]
+    owner: str = ""
+    run: str = ""
+    is_takeover: bool = False
 
     @property
     def transactional_id(self) -> str:

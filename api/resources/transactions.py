@@ -36,6 +36,7 @@ from transactions.requests import (
     ReadTransaction,
     Reply,
 )
+from transactions.sinks import check_request
 
 TIMEOUT_MS = (100, TRANSACTION_MS_MAX)  # the shortest, the longest
 PREPARED_MS = (1_000, 86_400_000)
@@ -119,7 +120,15 @@ async def commit_batch(call: Call) -> web.StreamResponse:
     """Commit prepared transactions together, once for each sequence."""
     wanted = await read_json(call, wire.CommitBatch)
     handles = _handles(wanted.transactions)
-    request = CommitBatch(key=wanted.key, sequence=wanted.sequence, handles=handles)
+    request = CommitBatch(
+        key=wanted.key,
+        sequence=wanted.sequence,
+        handles=handles,
+        owner=wanted.owner or "",
+        run=wanted.run or "",
+        is_takeover=wanted.takeover,
+    )
+    check_request(request)
     await call.services.transactions.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
     return json_response(wire.BatchEndedBody(wanted.key, "committed", wanted.transactions))
 
@@ -292,7 +301,7 @@ ROUTES = (
         commit_batch,
         "Commit prepared transactions together",
         "All or none, and once for each `sequence` of a `key`: a repetition gets the same answer, a lower "
-        "sequence is refused.",
+        "sequence is refused. With an `owner` and a `run`, so are a gap, another owner, and a former run.",
         (),
         {media_types.JSON: wire.CommitBatch},
         {200: json_answer("they are committed", wire.BatchEndedBody)},

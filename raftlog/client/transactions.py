@@ -43,14 +43,28 @@ class AsyncTransactions:
         path = paths.of_transaction(paths.TRANSACTION_ABORT, transactional_id)
         return (await self._session.ask_any("POST", path)).read(wire.TransactionBody)
 
-    async def commit_batch(self, key: str, sequence: int, handles: Sequence[str]) -> None:
+    async def commit_batch(
+        self,
+        key: str,
+        sequence: int,
+        handles: Sequence[str],
+        *,
+        owner: str | None = None,
+        run: str | None = None,
+        takeover: bool = False,
+    ) -> None:
         """Commit prepared transactions of a sink together, once for each ``sequence``: all of them, or none.
 
         ``handles`` are those of ``prepare``, whose ids begin with ``key`` and ``~``. After ``CommitUnknown``
         call it again with the same arguments. Raises ``Conflict`` for an earlier sequence, and for one that
         was committed with other handles: ``error.details["newest_sequence"]`` is the newest of the sink.
+
+        With an ``owner`` and its ``run``, which is one start of it, the sequence rises by one, ``handles``
+        may be empty, and a new run fences those before: they get ``ProducerFenced``. Without ``takeover``
+        another owner gets ``Conflict`` with ``error.details["owner"]``, a gap one with ``expected_sequence``.
         """
-        await self._end_batch(paths.COMMIT_BATCH, wire.CommitBatch(key, sequence, [*handles]))
+        body = wire.CommitBatch(key, sequence, [*handles], owner, run, takeover)
+        await self._end_batch(paths.COMMIT_BATCH, body)
 
     async def abort_batch(self, key: str, handles: Sequence[str]) -> None:
         """Abort prepared transactions of a sink. Raises ``Conflict`` if one of them is committed.

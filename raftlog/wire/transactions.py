@@ -19,6 +19,7 @@ ID_CHARACTERS_MAX = 280
 
 TransactionId = Annotated[str, msgspec.Meta(max_length=ID_CHARACTERS_MAX)]
 TransactionalId = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9._~-]{1,249}$")]
+DriverName = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9._-]{1,64}$")]
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 TransactionIds = Annotated[list[TransactionId], msgspec.Meta(min_length=1, max_length=HANDLES_MAX)]
 
@@ -42,11 +43,18 @@ class PrepareTransaction(Request):
 
 
 class CommitBatch(Request):
-    """Body of ``:commit-batch``. ``sequence`` rises with each batch of a ``key``."""
+    """Body of ``:commit-batch``. ``sequence`` rises with each batch of a ``key``.
+
+    With an ``owner`` and its ``run`` it rises by one, ``transactions`` may be empty, and a new run fences the
+    runs before. ``takeover`` allows another owner, and a gap.
+    """
 
     key: TransactionalId
     sequence: Sequence
-    transactions: TransactionIds
+    transactions: Annotated[list[TransactionId], msgspec.Meta(max_length=HANDLES_MAX)]
+    owner: DriverName | None = None
+    run: DriverName | None = None
+    takeover: bool = False
 
 
 class AbortBatch(Request):

@@ -11,8 +11,8 @@ import pytest
 
 from raftlog import Client
 from raftlog.errors import RaftlogError
-from spark_io.commits import HANDLES_MAX, abandon, commit
-from spark_io.errors import InvalidRows
+from spark_io.commits import HANDLES_MAX, Driver, abandon, commit
+from spark_io.errors import InvalidRows, SinkGap, SinkInUse
 from spark_io.options import WriteOptions, write_options
 from spark_io.staging import Staged, send_at_once, stage
 from tests.helpers.async_tests import in_real_time
@@ -42,6 +42,10 @@ class Sink:
     def commit(self, sequence: int, *handles: str) -> int:
         """What the driver does."""
         return commit(self.client, KEY, sequence, handles, timeout_s=30)
+
+    def commit_as(self, driver: Driver, sequence: int, *handles: str) -> int:
+        """What the driver of a stream does."""
+        return commit(self.client, KEY, sequence, handles, timeout_s=30, driver=driver)
 
     def visible(self) -> list[str]:
         """To readers of committed records, sorted."""
@@ -117,6 +121,33 @@ def test_what_a_dead_run_has_staged_is_never_visible_and_holds_nobody_back(sink:
     with fails():
         sink.commit(2, *dead)  # a zombie
     assert sink.visible() == ["a", "b"]
+
+
+# requirement: D3
+@with_sink
+def test_a_run_that_is_over_another_query_and_a_gap_are_told_the_way_out(sink: Sink) -> None:
+    first, second, other = Driver("q", "r1"), Driver("q", "r2"), Driver("other", "r3")
+    assert sink.commit_as(first, 0) == 0
+    assert sink.commit_as(second, 1, sink.stage("q.0.0", "a")) == 1, "behind a batch without rows"
+    late = sink.stage("q.1.0", "late")
+    with pytest.raises(SinkInUse, match="run r1 of query q is over"):
+        sink.commit_as(first, 2, late)
+    with pytest.raises(SinkInUse, match=r"belongs to the query q, .* set sinkTakeover=true"):
+        sink.commit_as(other, 0, late)
+    with pytest.raises(SinkGap, match=r"expects batch 2.*sinkTakeover=true"):
+        sink.commit_as(second, 3, late)
+    assert sink.commit_as(other._replace(takes_over=True), 0, sink.stage("other.0.0", "b")) == 0
+    assert sink.visible() == ["a", "b"]
+    assert sink.open() == []
+
+
+# requirement: D3
+@with_sink
+def test_an_abort_leaves_alone_what_another_query_has_staged(sink: Sink) -> None:
+    kept = sink.stage("q.0.0", "a")
+    abandon(sink.client, KEY, [sink.stage("other.0.0", "b")], tasks="other.")
+    assert sink.commit_as(Driver("q", "r1"), 0, kept) == 0
+    assert sink.visible() == ["a"]
 
 
 # requirement: D3
