@@ -14,6 +14,7 @@ from raftlog.errors import RaftlogError
 from spark_io.commits import HANDLES_MAX, Driver, abandon, commit
 from spark_io.errors import InvalidRows, SinkGap, SinkInUse
 from spark_io.options import WriteOptions, write_options
+from spark_io.sink import StreamWriter
 from spark_io.staging import Staged, send_at_once, stage
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.whole_broker import Trouble, WholeBroker, whole_broker
@@ -33,9 +34,9 @@ class Sink:
         given = {"bootstrap.servers": self.broker.url, "topic": "orders"}
         return write_options(given, is_stream=True)
 
-    def stage(self, task: str, *values: str) -> str:
+    def stage(self, task: str, *values: str, key: str = KEY) -> str:
         """Run a task; its handle."""
-        found = stage(self.client, self.options, KEY, task, batches(*values))
+        found = stage(self.client, self.options, key, task, batches(*values))
         assert found.handle is not None
         return found.handle
 
@@ -148,6 +149,36 @@ def test_an_abort_leaves_alone_what_another_query_has_staged(sink: Sink) -> None
     abandon(sink.client, KEY, [sink.stage("other.0.0", "b")], tasks="other.")
     assert sink.commit_as(Driver("q", "r1"), 0, kept) == 0
     assert sink.visible() == ["a"]
+
+
+# requirement: D3
+@with_sink
+def test_a_task_of_a_repeated_stage_has_the_name_of_the_lost_one_and_replaces_it(sink: Sink) -> None:
+    lost = sink.stage("1.0", "a")
+    again = sink.stage("1.0", "a")  # the attempts of a repeated stage count from 0 again
+    with fails():
+        sink.commit(1, lost)
+    assert sink.commit(1, again) == 1
+    assert sink.visible() == ["a"]
+    assert sink.open() == []
+
+
+# requirement: D3
+@with_sink
+def test_a_query_that_is_stopped_while_its_tasks_end_writes_their_rows_once_later(sink: Sink) -> None:
+    key, stopped, next_run = f"{KEY}-stopped", Driver("q", "r1"), Driver("q", "r2")
+    writer = StreamWriter(sink.options)
+    done = sink.stage("q.0.0", "a", key=key)
+    writer.abort([None, Staged(key, done, 1, "q", "r1"), None], 1)
+    assert sink.open() == [], "what has ended by then is aborted"
+    late = sink.stage("q.1.0", "b", key=key)
+    writer.abort([None, None], 1)  # Spark passes nothing of tasks that it has not heard of
+    again = [sink.stage("q.0.0", "a", key=key), sink.stage("q.1.0", "b", key=key)]
+    assert commit(sink.client, key, 1, again, timeout_s=30, driver=next_run) == 1
+    with pytest.raises(RaftlogError):
+        commit(sink.client, key, 2, [late], timeout_s=30, driver=stopped)
+    assert sink.visible() == ["a", "b"]
+    assert sink.open() == []
 
 
 # requirement: D3
