@@ -156,8 +156,7 @@ class RequestPipeline:
                 supported=list(route.media_types),
             )
         call.media_type = wanted or route.media_types[0]
-        if (topic := call.match_info.get("topic")) is not None:
-            await call.hear_of(topic)
+        await call.hear_of_path()
         return await route.handler(call)
 
     async def _ask_for_body(self, request: web.BaseRequest) -> None:

@@ -74,6 +74,7 @@ class BrokerMetrics(Collector):
         yield from _partition_metrics(broker)
         yield from _clock_metrics(broker)
         yield from _repair_metrics(broker)
+        yield from _healing_metrics(broker)
         yield GaugeMetricFamily(
             "raftlog_metadata_version", "Version of the broker's metadata.", broker.controller.image.version
         )
@@ -154,6 +155,21 @@ def _clock_metrics(broker: Broker) -> Iterator[Metric]:
         "raftlog_clock_offset_seconds",
         "Wall clock minus the time that this broker uses.",
         clock.offset_ms / 1000,
+    )
+
+
+def _healing_metrics(broker: Broker) -> Iterator[Metric]:
+    """Moves of replicas, reported by the active controller."""
+    counts = broker.controller.healing
+    yield GaugeMetricFamily(
+        "raftlog_partitions_moving",
+        "Partitions whose replicas move, from the active controller.",
+        counts.moving,
+    )
+    yield GaugeMetricFamily(
+        "raftlog_partitions_to_restore",
+        "Partitions with a replica on a dead broker, from the active controller.",
+        counts.to_restore,
     )
 
 

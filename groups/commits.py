@@ -84,6 +84,32 @@ def ended_rows(state: GroupsState, ask: EndOffsets, wall_ms: int) -> list[Row]:
     return [*rows, (TransactionKey(ask.group, ask.producer_id), fence)]
 
 
+def starts_of_added(
+    group: str,
+    before: Mapping[str, int],
+    now: Mapping[str, int],
+    known: Mapping[Target, CommittedOffset],
+    wall_ms: int,
+) -> list[Row]:
+    """Partitions that were added to a consumed topic are read from their start, wherever the group began.
+
+    A group without a committed offset of the topic has not begun to read it.
+    """
+    rows: list[Row] = []
+    for topic in sorted(before.keys() & now.keys()):
+        others = [committed for (name, _), committed in known.items() if name == topic]
+        topic_id = max(others, key=lambda each: each.committed_ms).topic_id if others else ""
+        rows += [
+            (
+                OffsetKey(group, topic, partition),
+                CommittedOffset(offset=0, topic_id=topic_id, committed_ms=wall_ms),
+            )
+            for partition in range(before[topic], now[topic] if others else 0)
+            if (topic, partition) not in known or known[topic, partition].topic_id != topic_id
+        ]
+    return rows
+
+
 def check_free(
     state: GroupsState, group: str, targets: Iterable[Target], *, producer_id: int | None = None
 ) -> None:

@@ -63,7 +63,7 @@ def next_generation(before: Group, joined: dict[str, Join], counts: dict[str, in
         leader=order[generation % len(order)] if order else "",
         strategy=_voted(members.values()),
         members=members,
-        partition_counts=counts,
+        partition_counts=counts if members else before.partition_counts,
         changed_ms=wall_ms,
         rebalances=before.rebalances,
     )

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from groups import generations
+from groups import commits, generations
 from groups.outputs import Outputs
 from groups.records import Group, GroupKey, Member, Rebalance
 from groups.requests import Beat, Done, Heartbeat, Join, Leave, Plan, Reply, Sync
@@ -243,8 +243,11 @@ class Membership:
         """Write the next generation, of those that have joined."""
         self._phase = None
         topics = (topic for ask in joining.joined.values() for topic in ask.topics)
-        group = generations.next_generation(self.group, joining.joined, self._counts_of(topics), wall_ms)
-        self._outputs.write((GroupKey(self.name), group))
+        counts = self._counts_of(topics)
+        group = generations.next_generation(self.group, joining.joined, counts, wall_ms)
+        known = self._outputs.state.offsets.get(self.name, {})
+        starts = commits.starts_of_added(self.name, self.group.partition_counts, counts, known, wall_ms)
+        self._outputs.write((GroupKey(self.name), group), *starts)
         self._sessions.clear()
         for member_id, member in group.members.items():
             self._touch(member_id, member, now_ms)

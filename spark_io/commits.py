@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from raftlog.client import Client
+from raftlog.client.blocking_producer import Producer, Transaction
 from raftlog.errors import CommitUnknown, Conflict, ProducerFenced, RaftlogError
 from spark_io.errors import InvalidRows, SinkGap, SinkInUse
 
@@ -28,6 +29,15 @@ class Driver(NamedTuple):
     owner: str
     run: str
     takes_over: bool = False
+
+
+def begun(client: Client, producer: Producer, name: str) -> Transaction:
+    """A transaction that has begun. What an earlier run has prepared under this id is aborted."""
+    try:
+        return producer.transaction().__enter__()
+    except Conflict:
+        client.transactions.abort(name)
+        return producer.transaction().__enter__()
 
 
 def commit(

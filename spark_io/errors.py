@@ -28,3 +28,15 @@ class SinkGap(RuntimeError):
 
 class SinkAhead(RuntimeError):
     """The sink has committed a later batch than the one that Spark repeats."""
+
+
+class ArchiveOverlap(RuntimeError):
+    """Offsets that are to be archived are in the archive already, or twice in one batch."""
+
+
+class ArchiveDamaged(RuntimeError):
+    """A file of an archive is missing, or is not what its manifest says."""
+
+
+class ArchiveUnreachable(RuntimeError):
+    """The address of an archive needs a package that is not installed, or is not an address."""

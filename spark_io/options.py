@@ -43,7 +43,7 @@ _READ: Final = (
     "maxPartitions",
     "maxRecordsPerPartition",
 )
-_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "archive")
 _STREAM_ONLY: Final = (
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
@@ -103,6 +103,7 @@ class ReadOptions:
     isolation: Isolation
     limits: Limits
     group_id: str | None
+    archive: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +233,7 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         isolation=isolation,
         limits=limits,
         group_id=given.text("groupId"),
+        archive=given.text("archive"),
     )
 
 

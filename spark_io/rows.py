@@ -54,7 +54,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     known = ", ".join([*_TYPES, "headers"])
     for field in schema.fields:
         if field.name == "headers":
-            if _nullable(field.dataType) != HEADERS:
+            if nullable(field.dataType) != HEADERS:
                 raise _wrong_type(field.name, field.dataType, HEADERS.simpleString())
         elif field.name not in _TYPES:
             raise InvalidRows(f"column {field.name} cannot be written; select some of {known}")
@@ -109,13 +109,13 @@ def _times(batch: pa.RecordBatch) -> list[int | None]:
     return found
 
 
-def _nullable(kind: DataType) -> DataType:
+def nullable(kind: DataType) -> DataType:
     """The same type, whatever Spark knows about nulls in it."""
     match kind:
         case ArrayType(elementType=element):
-            return ArrayType(_nullable(element))
+            return ArrayType(nullable(element))
         case StructType(fields=fields):
-            return StructType([StructField(one.name, _nullable(one.dataType)) for one in fields])
+            return StructType([StructField(one.name, nullable(one.dataType)) for one in fields])
     return kind
 
 

@@ -25,9 +25,13 @@ from pyspark.sql.types import StructType
 from raftlog.errors import RaftlogError
 from raftlog.types import TopicPartition
 from spark_io import stream_offsets
+from spark_io.archive import catalogue
+from spark_io.archive.source import ArchiveTask, archive_tasks, spark_batches
+from spark_io.archive.storage import open_storage
+from spark_io.archive.view import divided, extended, offset_in_both
 from spark_io.columns import arrow_schema
 from spark_io.connections import client_of
-from spark_io.discovery import Bounds, batch_ranges, discover, offset_asked, resolved
+from spark_io.discovery import Bounds, OffsetOf, batch_ranges, discover, offset_asked, resolved
 from spark_io.options import ReadOptions
 from spark_io.planning import Range, tasks
 from spark_io.reading import read_ranges
@@ -57,11 +61,28 @@ class BatchReader(DataSourceReader):
         """The tasks of the read."""
         client = client_of(self._options.servers)
         bounds = discover(client, self._options)
-        return _tasks(self._options, batch_ranges(self._options, bounds, offset_asked(client)))
+        if self._options.archive is None:
+            return _tasks(self._options, batch_ranges(self._options, bounds, offset_asked(client)))
+        return self._with_archive(self._options.archive, bounds, offset_asked(client))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of a task. Spark calls it with nothing for a read without tasks."""
+        if isinstance(partition, ArchiveTask) and self._options.archive is not None:
+            return spark_batches(self._options.archive, partition.value, arrow_schema(self._schema))
         return _read(self._options, self._schema, partition)
+
+    def _with_archive(
+        self, address: str, bounds: Mapping[TopicPartition, Bounds], offset_of: OffsetOf
+    ) -> list[InputPartition]:
+        storage = open_storage(address)
+        archived = catalogue.load(storage)
+        both = offset_in_both(offset_of, bounds, archived, storage)
+        ranges = batch_ranges(self._options, extended(bounds, archived), both)
+        pieces, live = divided(ranges, bounds, archived)
+        return [
+            *archive_tasks(pieces, self._options.limits.max_records_per_partition),
+            *_tasks(self._options, live),
+        ]
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

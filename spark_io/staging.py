@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from raftlog.client import Client
-from raftlog.client.blocking_producer import Producer, Transaction
+from raftlog.client.blocking_producer import Producer
 from raftlog.client.receipts import BlockingPendingReceipt
-from raftlog.errors import Conflict
+from spark_io.commits import begun
 from spark_io.options import WriteOptions
 from spark_io.rows import Row, rows_of
 
@@ -49,7 +49,7 @@ def stage(
     name = f"{key}~{task}"
     with ExitStack() as stack:
         producer = stack.enter_context(_producer(client, options, transactional_id=name))
-        transaction = stack.push(_begun(client, producer, name))
+        transaction = stack.push(begun(client, producer, name))
         count = _send_all(transaction.send, first)
         for rows in some_rows:
             count += _send_all(transaction.send, rows)
@@ -75,15 +75,6 @@ def _producer(client: Client, options: WriteOptions, *, transactional_id: str | 
         linger=options.linger,
         batch_bytes=options.batch_bytes,
     )
-
-
-def _begun(client: Client, producer: Producer, name: str) -> Transaction:
-    """A transaction that has begun. What an earlier run has prepared under this id is aborted."""
-    try:
-        return producer.transaction().__enter__()
-    except Conflict:
-        client.transactions.abort(name)
-        return producer.transaction().__enter__()
 
 
 def _send_all(send: Send, rows: Iterable[Row]) -> int:

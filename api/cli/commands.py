@@ -57,6 +57,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "Show a topic's partitions (leaders, replicas, offsets) and its settings.",
     ),
     "topic alter": ("api.cli.topics", "alter", "Change a topic's settings and show the result."),
+    "topic add-partitions": (
+        "api.cli.topics",
+        "add_partitions",
+        "Add partitions to a topic. Existing records stay where they are.",
+    ),
     "topic delete": (
         "api.cli.topics",
         "delete",
@@ -140,6 +145,26 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "Try dead letters again: the workers of the group get them from its retry topic.",
     ),
     "dlq discard": ("api.cli.dead_letters", "discard", "Discard dead letters: nothing tries them again."),
+    "archive list": (
+        "api.cli.archive",
+        "list_all",
+        "List the partitions of an archive, and which offsets it has of each.",
+    ),
+    "archive verify": (
+        "api.cli.archive",
+        "verify",
+        "Verify every file of an archive and its offsets; ends with 1 if anything is wrong.",
+    ),
+    "archive replay": (
+        "api.cli.archive",
+        "replay",
+        "Send archived records of a topic to a topic, each once. Goes on where the job has ended.",
+    ),
+    "archive compact": (
+        "api.cli.archive",
+        "compact",
+        "Join small files of an archive; readers see the same records.",
+    ),
     "inspect segment": (
         "api.cli.inspect",
         "segment",
@@ -193,6 +218,7 @@ _GROUPS = {
     "group": "Consumer groups: members, committed offsets, lag.",
     "transaction": "Transactions over several partitions.",
     "dlq": "Dead letters: records that a consumer group has given up.",
+    "archive": "Archives of topics in directories and object stores.",
     "bench": "Load a running cluster and measure it.",
     "inspect": "Show files of a broker, without a broker.",
     "chaos": "Inject faults, and check what clients saw.",

@@ -1,4 +1,4 @@
-"""Commands about topics: ``topic create``, ``list``, ``describe``, ``alter`` and ``delete``."""
+"""Commands about topics: create, list, describe and delete them, change settings, add partitions."""
 
 from __future__ import annotations
 
@@ -136,6 +136,33 @@ def alter(
             _show_topics([topic], output, single=True)
         else:
             _show_settings(topic)
+
+
+def add_partitions(
+    name: NameArgument,
+    count: Annotated[int, Argument(min=1, help="The number of partitions to add.")],
+    expected: Annotated[
+        int | None,
+        Option(min=1, help="The number of partitions before.  [default: as many as there are now]"),
+    ] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Add partitions to a topic. Existing records stay where they are.
+
+    New records use all partitions, so most keys belong to another partition from then on. Consumer groups
+    rebalance, and read the new partitions from their start. With --expected the command is safe to repeat: it
+    changes nothing if another administrator has added them already.
+
+    \b
+    Example:
+      raftlog topic add-partitions orders 2 --expected 3
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        added = client.topics.add_partitions(name, count, expected=expected)
+        for warning in added.warnings:
+            note(f"warning: {warning}")
+        _show_topics([added], output, single=True)
 
 
 def delete(

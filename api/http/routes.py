@@ -6,7 +6,7 @@ and ``documentation`` describes them, so that the served document cannot disagre
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal
@@ -40,7 +40,7 @@ from raftlog.errors import (
 )
 from raftlog.types import TopicPartition
 from raftlog.wire import headers, media_types
-from raftlog.wire.limits import NAME_CHARACTERS_MAX
+from raftlog.wire.limits import NAME_CHARACTERS_MAX, PARTITIONS_MAX
 
 CONFIRM_MS: Final = 2000  # at least as long as an election
 
@@ -121,9 +121,22 @@ class Call:
 
         Raises ``NoLeader`` when it does not answer.
         """
+        await self.hear_of_partitions((topic, 0) for topic in topics)
+
+    async def hear_of_partitions(self, targets: Iterable[tuple[str, int]]) -> None:
+        """The same for partitions of topics: they may have been added."""
         controller = self.services.controller
-        if not all(topic in controller.image.topics for topic in topics):
-            await controller.current_image(CONFIRM_MS)
+        for topic, partition in targets:
+            found = controller.image.topics.get(topic)
+            if found is None or len(found.partitions) <= partition < PARTITIONS_MAX:
+                await controller.current_image(CONFIRM_MS)
+                return
+
+    async def hear_of_path(self) -> None:
+        """The same for what the path names."""
+        topic, text = self.match_info.get("topic"), self.match_info.get("partition", "")
+        if topic is not None:
+            await self.hear_of_partitions([(topic, _partition_number(text) or 0)])
 
     def topic(self) -> TopicInfo:
         """The topic of the path, which exists."""
@@ -140,8 +153,8 @@ class Call:
         topic = self.topic()
         text = self.match_info["partition"]
         count = len(topic.partitions)
-        number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else count
-        if number >= count:
+        number = _partition_number(text)
+        if number is None or number >= count:
             raise UnknownPartition(
                 f"{topic.name} has the partitions 0 to {count - 1}, not {text[:32]!r}",
                 topic=topic.name,
@@ -238,6 +251,10 @@ def duration(name: str, description: str, default_of: Callable[[Limits], int]) -
         f"{description}; a longer one than the broker allows is reduced: `{CAPPED[name]}`",
         schema,
     )
+
+
+def _partition_number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def json_response(

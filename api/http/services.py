@@ -69,6 +69,11 @@ class ControllerPort(Protocol):
     ) -> TopicInfo:
         """``None`` resets a key to its default."""
 
+    async def add_partitions(
+        self, name: str, count: int, *, expected: int | None, expected_version: int | None, timeout_ms: int
+    ) -> TopicInfo:
+        """The topic with ``count`` more partitions than ``expected``."""
+
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
         """Numbers that were never allocated before."""
 

@@ -64,7 +64,7 @@ async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commi
     """
     if wanted.generation >= 0 and wanted.member_id is None:
         raise InvalidRequest("member_id: a commit with a generation needs it, too", field="member_id")
-    await call.hear_of(*(each.topic for each in wanted.offsets))
+    await call.hear_of_partitions((each.topic, each.partition) for each in wanted.offsets)
     placed = call.services.group_offsets.placed
     return Commit(
         group=group,

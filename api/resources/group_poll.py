@@ -85,7 +85,9 @@ async def poll(call: Call) -> web.StreamResponse:
     records: list[bodies.Message] = []
     is_member = await _synced(state) or await _joined(state)
     while is_member:
-        await call.hear_of(*state.assignment)
+        await call.hear_of_partitions(
+            (topic, max(some, default=0)) for topic, some in state.assignment.items()
+        )
         await _place(state)
         records = await _records(state)
         if records or not state.left_ms():
@@ -114,7 +116,7 @@ async def _acknowledge(state: _Poll) -> str:
     if not state.wanted.ack:
         return ""
     offsets = state.call.services.group_offsets
-    await state.call.hear_of(*(each.topic for each in state.wanted.ack))
+    await state.call.hear_of_partitions((each.topic, each.partition) for each in state.wanted.ack)
     request = Commit(
         group=state.group,
         offsets=tuple(

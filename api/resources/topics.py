@@ -25,12 +25,17 @@ from api.http.routes import (
 )
 from api.resources import partition_bodies
 from partitions.metadata.image import TopicInfo
+from partitions.metadata.topic_config import compacts
 from raftlog import errors
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.wire import bodies, media_types, paths
 from raftlog.wire.limits import NAME_CHARACTERS_MAX, NAME_PATTERN
 
 _NAME = re.compile(NAME_PATTERN)
+_COMPACTED = (
+    "topic {topic} is compacted, and most keys belong to another partition from now on: the newest record of "
+    "such a key in its former partition stays there until a tombstone for it is written to that partition"
+)
 
 
 async def list_topics(call: Call) -> web.StreamResponse:
@@ -76,6 +81,25 @@ async def change_topic(call: Call) -> web.StreamResponse:
     """Change the configuration; returns the topic."""
     topic = await _change(call)
     return json_response(_body(call, topic), headers={"ETag": parameters.etag(topic.version)})
+
+
+async def add_partitions(call: Call) -> web.StreamResponse:
+    """More partitions; those that exist keep their records."""
+    wanted = await read_json(call, bodies.AddPartitions)
+    topic = await call.services.controller.add_partitions(
+        call.topic().name,
+        wanted.count,
+        expected=wanted.expected,
+        expected_version=parameters.if_match(call.request),
+        timeout_ms=call.services.limits.control_timeout_ms,
+    )
+    await _until_known_here(call, topic.version)
+    shown = _body(call, topic)
+    fields = {name: getattr(shown, name) for name in shown.__struct_fields__}
+    warnings = [_COMPACTED.format(topic=topic.name)] if compacts(shown.config) else []
+    return json_response(
+        bodies.PartitionsAdded(**fields, warnings=warnings), headers={"ETag": parameters.etag(topic.version)}
+    )
 
 
 async def delete_topic(call: Call) -> web.StreamResponse:
@@ -254,6 +278,19 @@ ROUTES = (
         {},
         {200: json_answer("a page", bodies.PartitionList)},
         (errors.InvalidRequest, errors.UnknownTopic),
+    ),
+    Route(
+        "POST",
+        paths.ADD_PARTITIONS,
+        add_partitions,
+        "Add partitions to a topic",
+        "Records stay where they are; new records use all partitions, so most keys belong to another "
+        "partition from now on. Groups rebalance and read the new partitions from their start. Send "
+        "`expected`, the number of partitions before, so that a repeated request adds none a second time.",
+        (TOPIC, IF_MATCH),
+        {media_types.JSON: bodies.AddPartitions},
+        {200: json_answer("the topic with its new partitions", bodies.PartitionsAdded, "ETag")},
+        (*_OF_TOPIC, *_CHANGE_ERRORS),
     ),
     Route(
         "GET",

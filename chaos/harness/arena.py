@@ -166,12 +166,13 @@ class Draw:
             case ["broker", number]:
                 return int(number)
             case ["leader"]:
-                return self.rng.choice(self._leaders(free) or list(free))
-        if self.rng.random() < 0.5 and (leading := self._leaders(free)):
+                return self.rng.choice(self.leaders(free) or list(free))
+        if self.rng.random() < 0.5 and (leading := self.leaders(free)):
             return self.rng.choice(leading)
         return self.rng.choice(list(free))
 
-    def _leaders(self, free: Sequence[int]) -> list[int]:
+    def leaders(self, free: Sequence[int]) -> list[int]:
+        """Those of these brokers that lead a partition."""
         found = {row.leader for row in self.arena.partitions().values()}
         return sorted(broker for broker in found if broker is not None and broker in free)
 

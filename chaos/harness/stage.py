@@ -16,9 +16,9 @@ from api.addresses import RPC_PORT_STEP, Machine
 from api.cluster_files import create_machines, settings_path
 from api.settings import load_settings
 from chaos.cluster import Cluster, free_ports
-from chaos.harness import links, namespaces, power
+from chaos.harness import cgroups, links, namespaces, power
 from chaos.harness.arena import Arena
-from chaos.harness.faults import FAULTS, NAMESPACES, POWER, PROCESSES, PROXIES, SHIM
+from chaos.harness.faults import CGROUPS, FAULTS, NAMESPACES, POWER, PROCESSES, PROXIES, SHIM
 from chaos.harness.faults.steps import Fault
 from chaos.harness.links import Link, Links
 from chaos.harness.namespaces import Namespaces, is_hub
@@ -54,6 +54,7 @@ class Stage:
             NAMESPACES: theirs or namespaces.missing(),
             SHIM: theirs or shims.missing(),
             POWER: theirs or power.missing(),
+            CGROUPS: theirs or cgroups.missing(),
             PROXIES: links.missing()
             if not self.urls
             else None

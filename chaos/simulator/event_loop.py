@@ -163,7 +163,16 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: *Arguments,
     ) -> None:
         """Run in a process after a number of true seconds."""
-        when = self.now + delay
+        self.at_in(process, self.now + delay, callback, *args)
+
+    def at_in(
+        self,
+        process: Process,
+        when: float,
+        callback: Callable[[Unpack[Arguments]], object],
+        *args: *Arguments,
+    ) -> None:
+        """Run in a process at a true time; callbacks of the same time run in the order of these calls."""
         self._push(when, _Callback(callback, args, process.context, when))
 
     def later(self, delay: float, callback: Callable[[Unpack[Arguments]], object], *args: *Arguments) -> None:

@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from api.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
 from chaos.simulator.compacted_topic import LATEST
+from chaos.simulator.deaths import BrokerDeaths
+from chaos.simulator.healing_odds import DIE
 from chaos.simulator.link_faults import LinkFaults
 from chaos.simulator.lost_files import LostFiles
 from chaos.simulator.machine import Machine
@@ -50,6 +52,7 @@ class Faults:
         self._restart_rng = cluster.rng("restarts")
         self._odds = cluster.odds
         self.lost_files = LostFiles(cluster)
+        self.deaths = BrokerDeaths(cluster, self.counts)
         wishes = cluster.rng("wishes")
         self._favourites = [self._wish(wishes), self._wish(wishes)]
         self._links = LinkFaults(cluster, self._later)
@@ -76,6 +79,7 @@ class Faults:
             "forget": self._forget,
             "reassign": self._reassign,
             "transfer by hand": self._transfer_by_hand,
+            DIE: self.deaths.die,
         }
         self._aimed: dict[str, Aimed] = {
             "after a vote": self._dies,
@@ -110,6 +114,8 @@ class Faults:
         machine = self._cluster.machines[fault.node - 1] if fault.node else None
         if self._cluster.is_healed or (machine is not None and not machine.is_up):
             return
+        if fault.kind == DIE and not self.deaths.candidates:
+            return
         self.happened.append(fault)
         self.counts[fault.kind] += 1
         self._cluster.trace.note(None, f"fault {fault.number}: {fault.kind}")
@@ -133,7 +139,7 @@ class Faults:
             machine.resume()
             if machine.is_restart_needed:
                 machine.kill()
-            if not machine.is_up:
+            if not machine.is_up and not machine.is_gone:
                 machine.start()
 
     # The worst moments.

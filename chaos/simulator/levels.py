@@ -3,14 +3,14 @@
 ``brokers-long:17`` runs brokers with quiet phases of minutes, only in long runs, not in sweeps.
 ``http:17`` runs brokers with the production clients and HTTP server, ``brokers-group:17`` brokers with the
 members of a consumer group, ``brokers-compacted:17`` brokers with a compacted topic,
-``brokers-transactions:17`` brokers with transactions. ``groups:17`` runs the coordinator of a consumer group
-alone.
+``brokers-transactions:17`` brokers with transactions, ``brokers-healing:17`` brokers that die for good.
+``groups:17`` runs the coordinator of a consumer group alone.
 
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
 cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
 log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
-Of ten runs of whole brokers one has a consumer group, one a compacted topic and two have transactions; an
-eleventh, in place of a bare core, has the HTTP server and the clients, too.
+Of ten runs of whole brokers one has a consumer group, one a compacted topic and two have transactions, and in
+one brokers die for good; an eleventh, in place of a bare core, has the HTTP server and the clients, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from chaos.simulator.storage_level.odds import LogOdds
 CORE, LOG, BROKERS, BROKERS_LONG, HTTP = "core", "log", "brokers", "brokers-long", "http"
 GROUPS = "groups"
 BROKERS_GROUP, BROKERS_COMPACTED = "brokers-group", "brokers-compacted"
-BROKERS_TRANSACTIONS = "brokers-transactions"
+BROKERS_TRANSACTIONS, BROKERS_HEALING = "brokers-transactions", "brokers-healing"
 THIRTY = (BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8)
 MIX = (
     *THIRTY * 2,
@@ -43,7 +43,7 @@ MIX = (
     *(BROKERS_COMPACTED, *THIRTY[1:]),
     *THIRTY,
     *(BROKERS_TRANSACTIONS, *THIRTY[1:]),
-    *THIRTY,
+    *(BROKERS_HEALING, *THIRTY[1:]),
     *(BROKERS, HTTP, *THIRTY[2:]),
 )
 """The levels of 300 consecutive seeds."""
@@ -55,6 +55,7 @@ _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS_GROUP: Odds.drawn_with_group,
     BROKERS_COMPACTED: Odds.drawn_compacted,
     BROKERS_TRANSACTIONS: Odds.drawn_with_transactions,
+    BROKERS_HEALING: Odds.drawn_healing,
     HTTP: Odds.drawn_http,
     CORE: CoreOdds.drawn,
     LOG: LogOdds.drawn,
@@ -77,7 +78,7 @@ class Seed:
         """Raises ``ValueError`` with the remedy."""
         level, _, number = name.rpartition(":")
         if level not in ("", *_DRAWN) or not number.isdigit():
-            levels = (CORE, LOG, GROUPS, HTTP, BROKERS_GROUP, BROKERS_COMPACTED, BROKERS_TRANSACTIONS)
+            levels = [level for level in _DRAWN if level not in (BROKERS, BROKERS_LONG)]
             known = f"{', '.join(f'{each}:number' for each in levels)} or {BROKERS}:number"
             raise ValueError(f"{name!r} is not a seed: give a number, {known}")
         return cls(level or BROKERS, int(number))

@@ -12,13 +12,14 @@ import errno
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from api.broker import Broker, BrokerEnvironment
 from api.connections.listener import HttpListener
 from api.settings import BrokerSettings, Groups, Limits, Peer, Timing, TransactionSettings
 from chaos.simulator.disk import SimulatedDisk, SyncQueue
 from chaos.simulator.event_loop import Process, SimulatedLoop
+from chaos.simulator.healing_odds import HealingOdds
 from chaos.simulator.network import SimulatedTransport
 from chaos.simulator.run import Run
 from raftlog.errors import ConnectionLost
@@ -100,6 +101,7 @@ class Machine:
         self.is_killed_in_a_change = False  # or loses power
         self.is_restart_needed = False  # a sync has failed in this incarnation, and a replica is stopped
         self.is_kept_off = False  # permanently, for administrators
+        self.is_gone = False  # dead for good, until its replicas are restored on other machines
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.listener: HttpListener | None = None
@@ -265,6 +267,9 @@ class Machine:
             self._run.loop.later(0.0, self.kill)
 
 
+_NOBODY_DIES: Final = HealingOdds(
+    broker_dead_ms=300_000, moves_max=10, dead_for_good=0, has_racks=False
+)  # no run takes that long
 _settings_made: dict[tuple[object, ...], BrokerSettings] = {}
 
 
@@ -281,7 +286,9 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
         odds.trash_delay_ms,
         odds.offsets_partitions,
         coordinators,
+        odds.healing,
     )
+    healing = odds.healing or _NOBODY_DIES
     if key not in _settings_made:
         _settings_made[key] = BrokerSettings(
             broker_id=node,
@@ -289,7 +296,8 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
             secret_file=Path("secret"),
             data_directory=Path(DATA_DIRECTORY),
             peers={number: Peer(port=9000 + number) for number in range(1, odds.brokers + 1)},
-            limits=Limits(disk_reserve_bytes=0),
+            rack=healing.rack(node),
+            limits=Limits(disk_reserve_bytes=0, healing_moves_max=healing.moves_max),
             groups=Groups(offsets_partitions=odds.offsets_partitions),
             transactions=TransactionSettings(partitions=coordinators),
             timing=Timing(
@@ -298,6 +306,7 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
                 election_ticks=odds.election_ticks,
                 quiet_ticks=odds.quiet_ticks,
                 dead_timeout_ms=3000,
+                broker_dead_ms=healing.broker_dead_ms,
                 retention_check_ms=odds.retention_check_ms,
                 trash_delay_ms=odds.trash_delay_ms,
             ),

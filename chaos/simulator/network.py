@@ -271,7 +271,7 @@ class SimulatedNetwork:
             due += min(delay_s, now - since)
         if due > connection.free_at:
             connection.free_at = due
-        self.loop.later_in(receiver.process, connection.free_at - now, self._deliver, connection, frame)
+        self.loop.at_in(receiver.process, connection.free_at, self._deliver, connection, frame)
 
     def _deliver(self, connection: _Connection, frame: bytes) -> None:
         if connection.ended or connection.is_silent:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from chaos.simulator.group_level.odds import GroupOdds
+from chaos.simulator.healing_odds import DIE, HEARD, UNHEARD, HealingOdds
 from chaos.simulator.http.odds import HttpOdds
 from chaos.simulator.network import NetworkOdds
 from chaos.simulator.transactions.odds import TransactionOdds
@@ -157,6 +158,7 @@ class Odds:
     offsets_are_compacted: bool = False  # in the run, with small segments
     compacted: CompactedOdds | None = None  # one more topic
     transactions: TransactionOdds | None = None  # over two more topics
+    healing: HealingOdds | None = None  # brokers die
 
     @classmethod
     def drawn_long(cls, rng: random.Random) -> Odds:
@@ -219,6 +221,30 @@ class Odds:
         while (http := HttpOdds.drawn(rng)) is None:
             pass
         return drawn._with_http(http)
+
+    @classmethod
+    def drawn_healing(cls, rng: random.Random) -> Odds:
+        """Brokers die one after the other, in a long run with few other faults and with brokers to spare.
+
+        Messages are not delayed by an election timeout: no controller would lead for ``broker_dead_ms``.
+        """
+        drawn, healing = cls.drawn(rng)._with_few_clients(rng), HealingOdds.drawn(rng)
+        brokers = 6 if healing.has_racks else rng.choice((4, 5, 5, 6))
+        others = HEARD if healing.has_racks else (*HEARD, *UNHEARD)
+        rates = (1.0,) if drawn.retention_ms >= 0 else (1.0, 1.0, 0.9, 1.1)
+        return replace(
+            drawn,
+            brokers=brokers,
+            rates=tuple(rng.choice(rates) for _ in range(brokers)),
+            network=replace(drawn.network, jitter_s=min(drawn.network.jitter_s, 0.02)),
+            timed=(*(DIE,) * 4, *rng.sample(others, rng.choice((0, 1, 1, 2)))),
+            aimed=dict.fromkeys(AIMED_FAULTS, 0.0),
+            pause_s=rng.choice((0.5, 1.0, 2.0)),
+            faults_s=rng.choice((20.0, 30.0, 40.0)),
+            partitions=rng.choice((2, 4, 6)),
+            think_s=0.2,
+            healing=healing,
+        )
 
     @classmethod
     def drawn_with_group(cls, rng: random.Random) -> Odds:

@@ -163,6 +163,7 @@ class Simulation(SimulatedCluster):
         await asyncio.sleep(odds.faults_s)
         self.heal()
         breaking.cancel()
+        await self.faults.deaths.restored()
         convergence = Convergence(self)
         await convergence.reached()
         if self._http_clients is not None:
@@ -213,6 +214,7 @@ class Simulation(SimulatedCluster):
     async def _make_topics(self, config: dict[str, int | str]) -> None:
         """Those of the run. ``__offsets`` may be created by its first users instead, as in production."""
         odds = self.odds
+        await self.faults.deaths.registered()
         await self.make_topic(TOPIC, odds.partitions, odds.replicas, **config)
         if odds.compacted is not None:
             await self.make_topic(LATEST, odds.compacted.partitions, 3, **odds.compacted.topic_config)

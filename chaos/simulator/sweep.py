@@ -16,6 +16,7 @@ from chaos.simulator.levels import (
     BROKERS,
     BROKERS_COMPACTED,
     BROKERS_GROUP,
+    BROKERS_HEALING,
     BROKERS_LONG,
     BROKERS_TRANSACTIONS,
     HTTP,
@@ -28,6 +29,7 @@ WORK: Final = {
     BROKERS_GROUP: 8,
     BROKERS_COMPACTED: 8,
     BROKERS_TRANSACTIONS: 16,
+    BROKERS_HEALING: 16,
     BROKERS_LONG: 40,
     HTTP: 16,
 }

@@ -15,11 +15,11 @@ from typing import Final, assert_never
 
 from partitions.metadata import liveness
 from partitions.metadata.commands import Command, SetClusterId, command_batch
-from partitions.metadata.healing import dead_brokers, plan_healing
+from partitions.metadata.healing import HealingCounts, dead_brokers, healing_counts, plan_healing
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas
-from partitions.metadata.planner import NewTopic, PlannerLimits, plan
+from partitions.metadata.planner import NewPartitions, NewTopic, PlannerLimits, plan
 from partitions.metadata.requests import Answer, CurrentVersion, Request
 from partitions.metadata.silence import WatchedSilence
 from raftlog.errors import (
@@ -73,11 +73,16 @@ class ActiveController:
         self._settings = settings
         self._bootstrap_id = bootstrap_id
         self._planning = asyncio.Lock()
-        self._heard_at_ms: dict[NodeId, float] = {}
-        self._leading_since_ms: float | None = None
         self._silence = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)
         self._dead: frozenset[NodeId] = frozenset()
         self._nothing_due_in: object = None  # the state for which a plan was empty
+
+    @property
+    def healing(self) -> HealingCounts:
+        """For metrics; zeros where this broker does not lead."""
+        if not self._group.is_ready:
+            return HealingCounts()
+        return healing_counts(self._machine.image, self._dead_now())
 
     async def handle(self, request: Request | SetClusterId | Command, timeout_ms: float) -> Answer:
         """Carry out a request. Raises what ``plan`` and the machine refuse, ``NotLeader``, ``NoLeader``
@@ -108,7 +113,7 @@ class ActiveController:
             raise NoLeader("the controller could not confirm in time that it still leads; retry") from None
         return Answer(self._machine.image.version)
 
-    async def _plan(self, request: NewTopic | MoveReplicas | Command) -> Command:
+    async def _plan(self, request: NewTopic | NewPartitions | MoveReplicas | Command) -> Command:
         limits = self._settings.limits
         try:
             return plan(request, self._machine.image, limits)
@@ -133,17 +138,13 @@ class ActiveController:
     def _note_who_is_heard(self) -> None:
         now_ms = self._host.clock.monotonic() * 1000
         is_heard = {broker: self._host.is_reachable(broker) for broker in self._machine.image.brokers}
-        if not self._group.is_leader:
-            self._leading_since_ms = None
-            self._silence.begin_again()
-        else:
-            if self._leading_since_ms is None:
-                self._leading_since_ms = now_ms
+        if self._group.is_leader:
             self._silence.look(now_ms, is_heard)
-        self._heard_at_ms |= {broker: now_ms for broker, heard in is_heard.items() if heard}
+        else:
+            self._silence.begin_again()
 
     def _due(self) -> list[Command]:
-        if self._leading_since_ms is None or not self._group.is_ready:
+        if not self._group.is_ready:
             return []
         image = self._machine.image
         if not image.bootstrap_id:
@@ -151,9 +152,8 @@ class ActiveController:
         return [
             *liveness.decide(
                 image,
-                self._heard_at_ms,
-                now_ms=self._host.clock.monotonic() * 1000,
-                leading_since_ms=self._leading_since_ms,
+                self._silence.silent_ms,
+                self._silence.heard,
                 dead_timeout_ms=self._settings.dead_timeout_ms,
             )
         ]
@@ -181,8 +181,8 @@ class ActiveController:
                 )
 
     def _healing_due(self) -> list[MoveReplicas]:
-        settings, image, silent_ms = self._settings, self._machine.image, self._silence.silent_ms
-        if self._leading_since_ms is None or not self._group.is_ready or not settings.healing_moves_max:
+        settings, image, heard = self._settings, self._machine.image, self._silence.heard
+        if not self._group.is_ready or not settings.healing_moves_max:
             self._dead = frozenset()
             return []
         before, self._dead = self._dead, self._dead_now()
@@ -192,13 +192,13 @@ class ActiveController:
                 broker,
                 settings.broker_dead_ms,
             )
-        heard = frozenset(broker for broker, since_ms in silent_ms.items() if since_ms == 0.0)
         state = (image.version, self._dead, heard)
         if state == self._nothing_due_in:
             return []
         moves = plan_healing(
             image,
-            silent_ms,
+            self._silence.silent_ms,
+            heard,
             broker_dead_ms=settings.broker_dead_ms,
             moves_max=settings.healing_moves_max,
             replicas_per_broker_max=settings.limits.replicas_per_broker_max,

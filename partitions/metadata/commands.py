@@ -83,6 +83,16 @@ class AlterTopicConfig(msgspec.Struct, frozen=True, array_like=True, tag="alter_
     topic_id: TopicId | None = None  # None: whichever has the name
 
 
+class AddPartitions(msgspec.Struct, frozen=True, array_like=True, tag="add_partitions"):
+    """More partitions for a topic that has ``expected`` of them: a row of brokers for each, leader first."""
+
+    name: str
+    topic_id: TopicId
+    expected: int
+    placement: tuple[tuple[NodeId, ...], ...]
+    expected_version: int | None = None
+
+
 class AllocateProducerIds(msgspec.Struct, frozen=True, array_like=True, tag="allocate_producer_ids"):
     """A block of producer ids that were never given out."""
 
@@ -141,6 +151,7 @@ Command = (
     | CreateTopic
     | DeleteTopic
     | AlterTopicConfig
+    | AddPartitions
     | AllocateProducerIds
     | SetClusterId
     | SetReplicas

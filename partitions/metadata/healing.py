@@ -19,7 +19,8 @@ Nothing is remembered: when a broker comes back, what has not begun is not begun
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas, alive_of, has_majority
@@ -40,6 +41,7 @@ def dead_brokers(
 def plan_healing(
     image: MetadataImage,
     silent_ms: Mapping[NodeId, float],
+    heard: Collection[NodeId],
     *,
     broker_dead_ms: float,
     moves_max: int,
@@ -54,7 +56,7 @@ def plan_healing(
     spare = [
         broker.broker_id
         for broker in image.brokers.values()
-        if broker.alive and not broker.draining and silent_ms.get(broker.broker_id) == 0.0
+        if broker.alive and not broker.draining and broker.broker_id in heard
     ]
     room = moves_max - sum(_is_moving(image, partition) for _, partition in _partitions(image))
     moves: list[MoveReplicas] = []
@@ -77,6 +79,23 @@ def plan_healing(
             )
         )
     return moves
+
+
+@dataclass(frozen=True, slots=True)
+class HealingCounts:
+    """Partitions that move, for whatever reason, and those that shall have a replica on a dead broker."""
+
+    moving: int = 0
+    to_restore: int = 0
+
+
+def healing_counts(image: MetadataImage, dead: Collection[NodeId]) -> HealingCounts:
+    """What is under way and what is left to do, also where it cannot be done now."""
+    partitions = [partition for _, partition in _partitions(image)]
+    return HealingCounts(
+        sum(bool(partition.target) for partition in partitions),
+        sum(not set(partition.target_replicas).isdisjoint(dead) for partition in partitions),
+    )
 
 
 def _endangered(image: MetadataImage, dead: frozenset[NodeId]) -> list[tuple[TopicInfo, PartitionInfo]]:

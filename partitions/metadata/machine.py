@@ -20,6 +20,7 @@ import msgspec
 
 from partitions.metadata import replica_commands
 from partitions.metadata.commands import (
+    AddPartitions,
     AllocateProducerIds,
     AlterTopicConfig,
     Command,
@@ -118,6 +119,8 @@ def apply_command(
             return _delete_topic(image, command, version)
         case AlterTopicConfig():
             return _alter_topic(image, command, version)
+        case AddPartitions():
+            return _add_partitions(image, command, version)
         case AllocateProducerIds(count):
             return _allocate_producer_ids(image, count, version)
         case SetClusterId(cluster_id, bootstrap_id):
@@ -196,24 +199,55 @@ def _create_topic(image: MetadataImage, command: CreateTopic, version: int) -> t
             f"topic {command.name!r} was created by this request and has been deleted since",
             topic=command.name,
         )
-    refused = _refused(image, command)
+    refused = _refused(command) or _refused_rows(image, command.placement)
     if refused is not None:
         return image, refused
-    first = image.next_group_id
     topic = TopicInfo(
         name=command.name,
         topic_id=_new_topic_id(image, version, command.creation_id),
         replication_factor=len(command.placement[0]),
-        partitions=tuple(
-            PartitionInfo(partition=number, group_id=GroupId(first + number), replicas=row)
-            for number, row in enumerate(command.placement)
-        ),
+        partitions=_new_partitions(image, 0, command.placement),
         config=command.config,
         version=version,
         creation_id=command.creation_id,
     )
-    following = GroupId(first + len(command.placement))
+    following = GroupId(image.next_group_id + len(command.placement))
     return replace(_with_topic(image, topic), next_group_id=following), topic
+
+
+def _add_partitions(
+    image: MetadataImage, command: AddPartitions, version: int
+) -> tuple[MetadataImage, Reply]:
+    """A request that was carried out already, or whose goal another one has reached, changes nothing."""
+    found = _find_topic(image, command.name, command.topic_id)
+    if isinstance(found, RaftlogError):
+        return image, found
+    count = len(found.partitions)
+    if command.placement and count == command.expected + len(command.placement):
+        return image, found
+    if count != command.expected:
+        return image, PreconditionFailed(
+            f"topic {command.name!r} has {count} partitions, not {command.expected}; read it again",
+            topic=command.name,
+            partitions=count,
+        )
+    objection = _other_version(found, command.expected_version) or _refused_rows(image, command.placement)
+    if objection is not None:
+        return image, objection
+    partitions = (*found.partitions, *_new_partitions(image, count, command.placement))
+    topic = replace(found, partitions=partitions, version=version)
+    following = GroupId(image.next_group_id + len(command.placement))
+    return replace(_with_topic(image, topic), next_group_id=following), topic
+
+
+def _new_partitions(
+    image: MetadataImage, first: int, placement: tuple[tuple[NodeId, ...], ...]
+) -> tuple[PartitionInfo, ...]:
+    """Partitions from number ``first`` on, each with the next group id."""
+    return tuple(
+        PartitionInfo(partition=first + number, group_id=GroupId(image.next_group_id + number), replicas=row)
+        for number, row in enumerate(placement)
+    )
 
 
 def _new_topic_id(image: MetadataImage, version: int, creation_id: str) -> TopicId:
@@ -222,7 +256,7 @@ def _new_topic_id(image: MetadataImage, version: int, creation_id: str) -> Topic
     return TopicId(hashlib.blake2b(source.encode(), digest_size=16).hexdigest())
 
 
-def _refused(image: MetadataImage, command: CreateTopic) -> InvalidRequest | None:
+def _refused(command: CreateTopic) -> InvalidRequest | None:
     """Refuse names that a planner never writes and an image must never hold: they become paths."""
     try:
         check_name(command.name, internal=True)
@@ -230,10 +264,15 @@ def _refused(image: MetadataImage, command: CreateTopic) -> InvalidRequest | Non
         return error
     if not is_id(command.creation_id):
         return InvalidRequest("creation_id is not 32 hexadecimal digits", field="creation_id")
-    if not command.placement or not command.placement[0]:
-        return InvalidRequest("a topic has at least one partition and one replica", field="placement")
-    factor = len(command.placement[0])
-    for row in command.placement:
+    return None
+
+
+def _refused_rows(image: MetadataImage, placement: tuple[tuple[NodeId, ...], ...]) -> InvalidRequest | None:
+    """Refuse rows that are no replicas of different registered brokers."""
+    if not placement or not placement[0]:
+        return InvalidRequest("placement has no partition, or one without replicas", field="placement")
+    factor = len(placement[0])
+    for row in placement:
         if len(row) != factor or len(set(row)) != factor:
             return InvalidRequest(f"{list(row)} are not {factor} different brokers", field="placement")
         for broker in row:
@@ -243,7 +282,7 @@ def _refused(image: MetadataImage, command: CreateTopic) -> InvalidRequest | Non
 
 
 def _delete_topic(image: MetadataImage, command: DeleteTopic, version: int) -> tuple[MetadataImage, Reply]:
-    found = _find_topic(image, command)
+    found = _expected_topic(image, command)
     if isinstance(found, RaftlogError):
         return image, found
     topics = dict(image.topics)
@@ -255,7 +294,7 @@ def _delete_topic(image: MetadataImage, command: DeleteTopic, version: int) -> t
 def _alter_topic(
     image: MetadataImage, command: AlterTopicConfig, version: int
 ) -> tuple[MetadataImage, Reply]:
-    found = _find_topic(image, command)
+    found = _expected_topic(image, command)
     if isinstance(found, RaftlogError):
         return image, found
     merged = {**found.config, **command.changes}
@@ -266,20 +305,30 @@ def _alter_topic(
     return _with_topic(image, topic), topic
 
 
-def _find_topic(
+def _expected_topic(
     image: MetadataImage, command: DeleteTopic | AlterTopicConfig
 ) -> TopicInfo | UnknownTopic | PreconditionFailed:
-    name, expected_version = command.name, command.expected_version
+    found = _find_topic(image, command.name, command.topic_id)
+    if isinstance(found, RaftlogError):
+        return found
+    return _other_version(found, command.expected_version) or found
+
+
+def _find_topic(image: MetadataImage, name: str, topic_id: TopicId | None) -> TopicInfo | UnknownTopic:
     topic = image.topics.get(name)
-    if topic is None or command.topic_id not in (None, topic.topic_id):
+    if topic is None or topic_id not in (None, topic.topic_id):
         return UnknownTopic(f"there is no topic {name!r}, or it is another one now", topic=name)
-    if expected_version is not None and expected_version != topic.version:
-        return PreconditionFailed(
-            f"topic {name!r} is at version {topic.version}, not {expected_version}; read it again",
-            topic=name,
-            version=topic.version,
-        )
     return topic
+
+
+def _other_version(topic: TopicInfo, expected_version: int | None) -> PreconditionFailed | None:
+    if expected_version in (None, topic.version):
+        return None
+    return PreconditionFailed(
+        f"topic {topic.name!r} is at version {topic.version}, not {expected_version}; read it again",
+        topic=topic.name,
+        version=topic.version,
+    )
 
 
 def _with_topic(image: MetadataImage, topic: TopicInfo) -> MetadataImage:

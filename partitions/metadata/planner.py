@@ -7,12 +7,14 @@ the same request on the same image gives the same command, or the same error.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from partitions.metadata import topic_config
 from partitions.metadata.commands import (
+    AddPartitions,
     AlterTopicConfig,
     Command,
     CreateTopic,
@@ -24,7 +26,8 @@ from partitions.metadata.move_planner import MoveReplicas, check_recovery, find_
 from partitions.metadata.names import check_name
 from partitions.metadata.placement import Placement, place
 from raftlog.errors import InvalidRequest, TopicExists
-from raftlog.types import NodeId
+from raftlog.types import NodeId, TopicId
+from raftlog.units import counted
 from raftlog.wire.limits import PARTITIONS_MAX, REPLICATION_FACTORS
 
 
@@ -39,6 +42,16 @@ class NewTopic(msgspec.Struct, frozen=True, array_like=True, tag="new_topic"):
     internal: bool = False
 
 
+class NewPartitions(msgspec.Struct, frozen=True, array_like=True, tag="new_partitions"):
+    """A request for ``count`` more partitions of a topic with ``expected``: repeated, it adds none."""
+
+    name: str
+    topic_id: TopicId
+    expected: int
+    count: int
+    expected_version: int | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerLimits:
     """Limits of a cluster's size."""
@@ -46,11 +59,15 @@ class PlannerLimits:
     replicas_per_broker_max: int = 4_000
 
 
-def plan(request: NewTopic | MoveReplicas | Command, image: MetadataImage, limits: PlannerLimits) -> Command:
+def plan(
+    request: NewTopic | NewPartitions | MoveReplicas | Command, image: MetadataImage, limits: PlannerLimits
+) -> Command:
     """The command for a request. Raises ``InvalidRequest``, ``Conflict``, ``TopicExists`` and the like."""
     match request:
         case NewTopic():
             return _plan_topic(request, image, limits)
+        case NewPartitions():
+            return _plan_partitions(request, image, limits)
         case MoveReplicas():
             return plan_move(request, image)
         case RecoveredUnsafely():
@@ -90,14 +107,45 @@ def _plan_topic(request: NewTopic, image: MetadataImage, limits: PlannerLimits) 
     brokers = _usable_brokers(image)
     _check_factor(request.replication_factor, len(brokers))
     config = topic_config.check(request.config, replication_factor=request.replication_factor)
-    existing = [partition.replicas for topic in image.topics.values() for partition in topic.partitions]
-    _check_room(request, sum(map(len, existing)), len(brokers), limits)
+    existing = _rows(image)
+    wanted = request.partitions * request.replication_factor
+    _check_room("the topic needs", wanted, existing, len(brokers), limits, field="partitions")
     return CreateTopic(
         request.name,
         request.creation_id,
         place(brokers, existing, request.partitions, request.replication_factor),
         {key: value for key, value in config.items() if value is not None},
     )
+
+
+def _plan_partitions(request: NewPartitions, image: MetadataImage, limits: PlannerLimits) -> AddPartitions:
+    """The rows that were added, where the request was carried out already."""
+    topic = find_topic(image, request.name, request.topic_id)
+    if topic.is_internal:
+        raise InvalidRequest(
+            f"topic {topic.name!r} is the system's own: its partitions are chosen when it is created",
+            field="name",
+        )
+    count, before, factor = request.count, request.expected, topic.replication_factor
+    if count < 1 or before + count > PARTITIONS_MAX:
+        raise InvalidRequest(
+            f"count is {count}, and topic {topic.name!r} has {counted(before, 'partition')} of at most "
+            f"{PARTITIONS_MAX}; add 1 to {max(PARTITIONS_MAX - before, 0)}, or create another topic",
+            field="count",
+        )
+    known = len(topic.partitions)
+    added = placement_of(topic)[before:] if known == before + count else ()
+    if known == before:
+        topic_config.check(topic.config, replication_factor=factor)
+        brokers, existing = _usable_brokers(image), _rows(image)
+        _check_usable(f"topic {topic.name!r} has replication_factor {factor}", factor, len(brokers), "count")
+        _check_room("the partitions need", count * factor, existing, len(brokers), limits, field="count")
+        added = place(brokers, existing, count, factor)
+    return AddPartitions(topic.name, topic.topic_id, before, added, request.expected_version)
+
+
+def _rows(image: MetadataImage) -> list[tuple[NodeId, ...]]:
+    return [partition.replicas for topic in image.topics.values() for partition in topic.partitions]
 
 
 def placement_of(topic: TopicInfo) -> Placement:
@@ -124,21 +172,35 @@ def _check_factor(factor: int, usable: int) -> None:
         raise InvalidRequest(
             f"replication_factor is {factor}; {why}choose 1, 3, 5 or 7", field="replication_factor"
         )
+    remedy = "replication_factor", "choose a smaller factor, or start more brokers"
+    _check_usable(f"replication_factor is {factor}", factor, usable, *remedy)
+
+
+def _check_usable(
+    what: str,
+    factor: int,
+    usable: int,
+    field: str,
+    remedy: str = "start more brokers, or end the draining of some",
+) -> None:
     if factor > usable:
-        raise InvalidRequest(
-            f"replication_factor is {factor}, brokers that take new replicas: {usable}; "
-            "choose a smaller factor, or start more brokers",
-            field="replication_factor",
-        )
+        raise InvalidRequest(f"{what}, brokers that take new replicas: {usable}; {remedy}", field=field)
 
 
-def _check_room(request: NewTopic, replicas: int, brokers: int, limits: PlannerLimits) -> None:
-    room = limits.replicas_per_broker_max * brokers - replicas
-    wanted = request.partitions * request.replication_factor
+def _check_room(
+    who: str,
+    wanted: int,
+    existing: Sequence[Sequence[NodeId]],
+    brokers: int,
+    limits: PlannerLimits,
+    *,
+    field: str,
+) -> None:
+    room = limits.replicas_per_broker_max * brokers - sum(map(len, existing))
     if wanted > room:
         raise InvalidRequest(
-            f"the topic needs {wanted} replicas and the cluster has room for {max(room, 0)} more "
+            f"{who} {wanted} replicas and the cluster has room for {max(room, 0)} more "
             f"({limits.replicas_per_broker_max} a broker); choose fewer partitions, delete topics, "
             "or add brokers",
-            field="partitions",
+            field=field,
         )

@@ -17,7 +17,7 @@ from partitions.metadata.commands import (
 )
 from partitions.metadata.image import TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
-from partitions.metadata.planner import NewTopic
+from partitions.metadata.planner import NewPartitions, NewTopic
 from raftlog.errors import InvalidRequest
 from raftlog.node.rpc_classes import CallClass, Service
 
@@ -30,6 +30,7 @@ class CurrentVersion(msgspec.Struct, frozen=True, array_like=True, tag="current_
 
 Request = (
     NewTopic
+    | NewPartitions
     | DeleteTopic
     | AlterTopicConfig
     | AllocateProducerIds

@@ -32,11 +32,12 @@ from partitions.metadata.commands import (
     RegisterBroker,
     ReplicasChanged,
 )
+from partitions.metadata.healing import HealingCounts
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas, find_topic
 from partitions.metadata.names import check_name
-from partitions.metadata.planner import NewTopic
+from partitions.metadata.planner import NewPartitions, NewTopic
 from partitions.metadata.requests import (
     SERVICE,
     Answer,
@@ -65,7 +66,14 @@ from raftlog.types import METADATA_GROUP, Index, NodeId, Term
 from raftlog.wire.limits import REPLICAS_MAX
 
 _log = logging.getLogger("raftlog.controller")
-_REPEATABLE: Final = (NewTopic, AllocateProducerIds, RegisterBroker, ReplicasChanged, CurrentVersion)
+_REPEATABLE: Final = (
+    NewTopic,
+    NewPartitions,
+    AllocateProducerIds,
+    RegisterBroker,
+    ReplicasChanged,
+    CurrentVersion,
+)
 
 AboutTopic = DeleteTopic | AlterTopicConfig | MoveReplicas
 
@@ -128,6 +136,11 @@ class Controller:
         return (
             self._was_registered and shown is not None and shown.incarnation != self._registration.incarnation
         )
+
+    @property
+    def healing(self) -> HealingCounts:
+        """Partitions that move or are to be restored; zeros unless this is the active controller."""
+        return HealingCounts() if self._active is None else self._active.healing
 
     def start(self, log: LogStorage) -> None:
         """Take part in the metadata group and register this broker.
@@ -203,6 +216,19 @@ class Controller:
         checked = topic_config.check(changes, replication_factor=REPLICAS_MAX)
         request = AlterTopicConfig(name, checked, expected_version)
         return _topic(await self._ask_about(request, timeout_ms), name)
+
+    async def add_partitions(
+        self, name: str, count: int, *, expected: int | None, expected_version: int | None, timeout_ms: int
+    ) -> TopicInfo:
+        """The topic with ``count`` more partitions than ``expected``, by default than it has now.
+
+        A repeated request adds none. Raises as ``create_topic``, ``UnknownTopic``, and ``PreconditionFailed``
+        for a topic that has neither ``expected`` partitions nor these and ``count`` more.
+        """
+        topic, left_ms = await self._topic_now(name, timeout_ms)
+        before = len(topic.partitions) if expected is None else expected
+        request = NewPartitions(name, topic.topic_id, before, count, expected_version)
+        return _topic(await self._ask(request, left_ms), name)
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
         """Numbers that were never given out; ``ProducerIdCipher`` makes ids of them."""
@@ -287,10 +313,14 @@ class Controller:
 
     async def _ask_about(self, request: AboutTopic, timeout_ms: int) -> Answer:
         """Ask about the topic that has the name now, and no later one."""
-        began = self._host.clock.monotonic()
-        topic = find_topic(await self.current_image(timeout_ms), request.name)
-        left_ms = timeout_ms - (self._host.clock.monotonic() - began) * 1000
+        topic, left_ms = await self._topic_now(request.name, timeout_ms)
         return await self._ask(structs.replace(request, topic_id=topic.topic_id), left_ms)
+
+    async def _topic_now(self, name: str, timeout_ms: int) -> tuple[TopicInfo, float]:
+        """The topic in confirmed metadata, and the time that is left."""
+        began = self._host.clock.monotonic()
+        topic = find_topic(await self.current_image(timeout_ms), name)
+        return topic, timeout_ms - (self._host.clock.monotonic() - began) * 1000
 
     async def _ask(self, request: Request, timeout_ms: float) -> Answer:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000

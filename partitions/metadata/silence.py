@@ -21,10 +21,16 @@ class WatchedSilence:
         self._step_ms_max = step_ms_max
         self._looked_at_ms: float | None = None
         self._silent_ms: dict[NodeId, float] = {}
+        self._heard: frozenset[NodeId] = frozenset()
+
+    @property
+    def heard(self) -> frozenset[NodeId]:
+        """The brokers that were heard at the last look."""
+        return self._heard
 
     @property
     def silent_ms(self) -> Mapping[NodeId, float]:
-        """The silence of every broker of the last look; 0 for those that were heard then."""
+        """The silence of every broker of the last look; 0 for those that were heard, and at the first."""
         return self._silent_ms
 
     def look(self, now_ms: float, is_heard: Mapping[NodeId, bool]) -> None:
@@ -32,6 +38,7 @@ class WatchedSilence:
         since_ms = now_ms if self._looked_at_ms is None else self._looked_at_ms
         step_ms = min(max(now_ms - since_ms, 0.0), self._step_ms_max)
         self._looked_at_ms = now_ms
+        self._heard = frozenset(broker for broker, heard in is_heard.items() if heard)
         self._silent_ms = {
             broker: 0.0 if heard else self._silent_ms.get(broker, 0.0) + step_ms
             for broker, heard in is_heard.items()
@@ -41,3 +48,4 @@ class WatchedSilence:
         """Nothing has been watched yet: this controller does not lead."""
         self._looked_at_ms = None
         self._silent_ms = {}
+        self._heard = frozenset()

@@ -59,6 +59,23 @@ class AsyncTopics:
         body = bodies.ChangeTopic(dict(config))
         return (await self._session.ask_any("PATCH", paths.topic(name), body=body)).read(bodies.TopicBody)
 
+    async def add_partitions(
+        self, name: str, count: int, *, expected: int | None = None
+    ) -> bodies.PartitionsAdded:
+        """Add ``count`` partitions to a topic that has ``expected`` of them, by default as many as now.
+
+        Safe to repeat: a topic that has ``expected + count`` partitions stays as it is. Raises
+        ``PreconditionFailed`` for any other number. ``warnings`` of the result concern compacted topics.
+        """
+        if expected is None:
+            expected = (await self.describe(name)).partitions
+        body = bodies.AddPartitions(count, expected)
+        reply = await self._session.ask_any("POST", paths.add_partitions(name), body=body)
+        added = reply.read(bodies.PartitionsAdded)
+        if self._metadata.cached(name) is not None:
+            await self._metadata.refresh(name)
+        return added
+
     async def delete(self, name: str) -> None:
         """Delete a topic and all its records. Raises ``UnknownTopic``."""
         await self._session.ask_any("DELETE", paths.topic(name), may_repeat=False)

@@ -42,6 +42,7 @@ class Topics(SyncProxy[AsyncTopics]):
     describe = blocking(AsyncTopics.describe)
     partitions = blocking(AsyncTopics.partitions)
     alter = blocking(AsyncTopics.alter)
+    add_partitions = blocking(AsyncTopics.add_partitions)
     delete = blocking(AsyncTopics.delete)
 
 

@@ -10,6 +10,7 @@ Decides: which copy counts. Leaves to others: what the values mean, and what fol
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -78,8 +79,12 @@ def damaged(filesystem: Filesystem, root: str, name: str) -> list[str]:
 def _copies(
     filesystem: Filesystem, root: str, name: str, kind: type[Value]
 ) -> dict[str, _Copy[Value] | None]:
-    """By path. None for one that is missing or not whole."""
+    """By path. None for one that is missing or not whole, or that the disk cannot read (EIO).
+
+    Raises ``OSError`` when neither can be read.
+    """
     found: dict[str, _Copy[Value] | None] = {}
+    unreadable: list[OSError] = []
     for ending in ENDINGS:
         path = f"{root}/{name}{ending}"
         found[path] = None
@@ -87,10 +92,17 @@ def _copies(
             *lines, checksum, rest = filesystem.read_file(path).split(b"\n")
         except (FileNotFoundError, ValueError):
             continue
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            unreadable.append(error)
+            continue
         line = b"\n".join(lines)
         if not rest and checksum == _checksum(name, line):
             number, value = msgspec.json.decode(line, type=tuple[int, msgspec.Raw])
             found[path] = _Copy(number, msgspec.json.decode(value, type=kind))
+    if unreadable and _newest(found.values()) is None:
+        raise unreadable[0]
     return found
 
 

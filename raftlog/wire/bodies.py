@@ -50,6 +50,16 @@ class ChangeTopic(Request):
     config: dict[str, int | str | bool | None]
 
 
+class AddPartitions(Request):
+    """Body of ``:add``. ``expected`` is the number of partitions before, by default that of now.
+
+    With ``expected`` the request is safe to repeat: a topic with ``expected + count`` stays as it is.
+    """
+
+    count: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)]
+    expected: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] | None = None
+
+
 class TopicBody(Answer):
     """One topic. ``config`` is complete, defaults included."""
 
@@ -60,6 +70,12 @@ class TopicBody(Answer):
     internal: bool
     config: dict[str, int | str]
     metadata_version: int
+
+
+class PartitionsAdded(TopicBody):
+    """The topic with its new partitions, and what to know about their keys."""
+
+    warnings: list[str] = []
 
 
 class TopicList(Answer):

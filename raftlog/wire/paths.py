@@ -9,6 +9,7 @@ TOPIC = "/v1/topics/{topic}"
 TOPIC_CONFIG = "/v1/topics/{topic}/config"
 TOPIC_RECORDS = "/v1/topics/{topic}/records"
 PARTITIONS = "/v1/topics/{topic}/partitions"
+ADD_PARTITIONS = "/v1/topics/{topic}/partitions:add"
 PARTITION = "/v1/topics/{topic}/partitions/{partition}"
 PARTITION_RECORDS = "/v1/topics/{topic}/partitions/{partition}/records"
 PARTITION_OFFSETS = "/v1/topics/{topic}/partitions/{partition}/offsets"
@@ -77,6 +78,11 @@ def topic_records(name: str) -> str:
 def partitions(name: str) -> str:
     """The path of all partitions of a topic."""
     return PARTITIONS.format(topic=quote(name, safe=""))
+
+
+def add_partitions(name: str) -> str:
+    """The path to add partitions to a topic."""
+    return ADD_PARTITIONS.format(topic=quote(name, safe=""))
 
 
 def partition(name: str, number: int) -> str:

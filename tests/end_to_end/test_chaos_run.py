@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,28 @@ def test_a_short_fault_of_a_link_lasts_until_there_is_traffic(directory: Path) -
     effects = {fault["fault"]: fault["effects"] for fault in record["injected"]}
     assert set(effects) == set(kinds), (effects, done.stdout[-2000:])
     assert min(effects.values()) > 0, effects
+
+
+# requirement: N4
+def test_a_leader_with_a_full_disk_hands_its_leaderships_over(directory: Path) -> None:
+    scenario = directory / "full.toml"
+    fault = 'fault = "full-disk"\ntarget = "broker 2"\nat_s = 3\nseconds = 12\n'
+    scenario.write_text(f"seconds = 18\nbrokers = 3\n\n[[faults]]\n{fault}")
+    done = chaos("run", "--scenario", scenario, "--report", directory / "report", within_s=150)
+    assert told(done)["verdict"] == "valid", done.stdout[-2000:]
+    record = json.loads((directory / "report" / "report.json").read_text())
+    (full,) = record["injected"]
+    rows = [row for row in record["leaderships"] if row["leader"] is not None]
+    before = leaders(rows, full["begun_s"])
+    assert 2 in before.values()
+    at_its_end = leaders(rows, full["ended_s"] - 1)
+    assert set(at_its_end.values()) == {1, 3}
+    assert at_its_end.keys() == before.keys(), "every partition has a leader with room"
+
+
+def leaders(rows: list[dict[str, Any]], at_s: float) -> dict[tuple[str, int], int]:
+    """The leader of each partition at this time of a report."""
+    return {(row["topic"], row["partition"]): row["leader"] for row in rows if row["at_s"] <= at_s}
 
 
 def test_a_run_is_replayed(directory: Path) -> None:

@@ -110,6 +110,43 @@ def test_a_broker_whose_metadata_log_fails_a_sync_goes_on_and_comes_back_to_it(d
 
 
 # requirement: N4
+def test_a_leader_whose_reads_fail_leaves_the_partition_to_others(directory: Path) -> None:
+    cluster = Cluster(directory / "cluster")
+    shims = preloaded(cluster)
+    values = [f"{number} {'x' * 2000}" for number in range(200)]
+    with cluster:
+        create_topic(cluster.urls[0], "orders", 1, segment_bytes=65_536)
+        for first in range(0, len(values), 20):
+            produce_surely(cluster.urls, "orders", values[first : first + 20])
+        failed = cluster.leader("orders", 0)
+        shims[failed].failing_read("/orders-")
+        # Until its first commit, the next leader may not know all that is committed.
+        seen = [value for _, value in read_all(cluster.url(failed), "orders")]
+        assert seen == values[: len(seen)]
+        assert shims[failed].effects()["failed_reads"] > 0
+        eventually(
+            lambda: [value for _, value in read_all(cluster.url(failed), "orders")] == values,
+            within_s=20,
+            what="all records are read from the next leader",
+        )
+        assert cluster.leader("orders", 0) != failed
+        assert cluster.metric("raftlog_failed_replicas", broker=failed) == 1
+        produce_surely(cluster.urls, "orders", ["b"])
+
+        shims[failed].heal()
+        assert cluster.stop(failed) == 0
+        cluster.start(failed)
+        eventually(
+            lambda: produce(cluster.url(failed), "orders", ["c"], query="?acks=3&timeout=1s").status == 200,
+            within_s=20,
+            what="all three replicas take part again",
+        )
+        found = [value for _, value in read_all(cluster.url(failed), "orders")]
+        assert found[: len(values) + 1] == [*values, "b"]
+        assert cluster.broken() == []
+
+
+# requirement: N4
 def test_a_leader_whose_disk_is_full_hands_over_and_records_go_on(directory: Path) -> None:
     cluster = Cluster(directory / "cluster")
     shims = preloaded(cluster)

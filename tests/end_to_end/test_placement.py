@@ -20,6 +20,13 @@ def spread(counts: Counter[object], brokers: Sequence[int]) -> int:
     return max(counts[broker] for broker in brokers) - min(counts[broker] for broker in brokers)
 
 
+def first_of(item: dict[str, object]) -> object:
+    """The replica that shall lead."""
+    replicas = item["replicas"]
+    assert isinstance(replicas, list)
+    return replicas[0]
+
+
 def test_replicas_and_leaders_are_spread_evenly_and_survive_a_kill_of_all(
     raftlog_cluster: RaftlogCluster,
 ) -> None:
@@ -35,7 +42,7 @@ def test_replicas_and_leaders_are_spread_evenly_and_survive_a_kill_of_all(
         assert isinstance(all_replicas, list)
         assert len(set(all_replicas)) == len(all_replicas)
         replicas.update(all_replicas)
-        preferred[all_replicas[0]] += 1
+        preferred[first_of(item)] += 1
     assert spread(replicas, brokers) <= 1, replicas
     # Each preferred replica calls for votes first; on a busy machine another one may overtake a few.
     assert spread(preferred, brokers) <= 1, preferred
@@ -56,7 +63,11 @@ def test_three_hundred_partitions_get_leaders_and_then_sleep(cluster: Cluster) -
     created_s = time.monotonic() - began
     eventually(lambda: has_leaders(url, "many", 300), within_s=60, what="300 leaders")
     print(f"300 partitions: created in {created_s:.2f} s, all led after {time.monotonic() - began:.2f} s")
-    assert spread(Counter(item["leader"] for item in partitions_of(url, "many")), cluster.brokers) <= 60
+    items = partitions_of(url, "many")
+    assert spread(Counter(first_of(item) for item in items), cluster.brokers) <= 1
+    # A broker that opens its replicas late, on a busy machine, loses some that it should lead.
+    leaders = Counter(item["leader"] for item in items)
+    assert min(leaders[broker] for broker in cluster.brokers) >= 20, leaders
 
     def all_asleep() -> bool:
         return all(cluster.metric("raftlog_raft_groups_quiescent", broker=b) >= 300 for b in cluster.brokers)

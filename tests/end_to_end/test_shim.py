@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,6 +43,11 @@ class Process:
             text=True,
             env={**os.environ, **environment},
         )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     def call(self, function: str, *arguments: object) -> tuple[int, float, float]:
         """The error number, the result, and the duration in seconds."""
@@ -125,6 +131,37 @@ def test_syncs_fail_where_the_path_matches(shim: Shim, process: Process, data: P
     assert shim.effects()["failed_syncs"] == 1
     shim.failing_sync("")
     assert process.code(sync, bad) == 0
+
+
+READS = (
+    "lambda file: os.pread(file, 1, 0)",
+    "lambda file: os.preadv(file, [bytearray(1)], 0)",
+    "lambda file: os.read(file, 1)",
+    "lambda file: os.readv(file, [bytearray(1)])",
+    "lambda file: open(file, 'rb', closefd=False).read()",
+)
+
+
+@pytest.mark.parametrize("read", READS)
+def test_reads_fail_where_the_path_matches(shim: Shim, process: Process, data: Path, read: str) -> None:
+    bad, good = process.open(data / "orders-0.log"), process.open(data / "other-0.log")
+    assert process.code(read, bad) == 0
+    shim.failing_read("data/orders-")
+    assert (process.code(read, bad), process.code(read, good)) == (errno.EIO, 0)
+    assert shim.effects()["failed_reads"] >= 1
+    shim.heal()
+    assert process.code(read, bad) == 0
+
+
+@pytest.mark.parametrize("opens", ["lambda: open('/dev/null')", "socket.socket"])
+def test_descriptors_that_the_kernel_refuses_are_counted(shim: Shim, process: Process, opens: str) -> None:
+    assert process.code("lambda: exec('import socket', globals())") == 0
+    assert process.code(opens) == 0
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (3, 1024))
+    assert process.code(opens) == errno.EMFILE
+    assert shim.effects()["refused_descriptors"] == 1
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
+    assert process.code(opens) == 0
 
 
 def test_a_lying_sync_succeeds(shim: Shim, process: Process, data: Path) -> None:

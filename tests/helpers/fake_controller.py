@@ -94,6 +94,27 @@ class FakeController:
         self._put(topic, version)
         return topic
 
+    async def add_partitions(
+        self, name: str, count: int, *, expected: int | None, expected_version: int | None, timeout_ms: int
+    ) -> TopicInfo:
+        topic = self._expect(name, None)
+        before = len(topic.partitions) if expected is None else expected
+        if len(topic.partitions) == before + count:
+            return topic
+        if len(topic.partitions) != before:
+            raise PreconditionFailed(f"{name} has {len(topic.partitions)} partitions, not {before}")
+        self._expect(name, expected_version)
+        replicas, first = topic.partitions[0].replicas, self.image.next_group_id
+        new = [
+            PartitionInfo(partition=before + number, group_id=GroupId(first + number), replicas=replicas)
+            for number in range(count)
+        ]
+        version = self.image.version + 1
+        topic = replace(topic, partitions=(*topic.partitions, *new), version=version)
+        self._put(topic, version)
+        self.image = replace(self.image, next_group_id=GroupId(first + count))
+        return topic
+
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
         first = self.image.next_producer_id
         self.image = replace(self.image, next_producer_id=ProducerId(first + count))

@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import structs
 
 from partitions.metadata.commands import (
+    AddPartitions,
     Command,
     CreateTopic,
     RecoveredUnsafely,
@@ -61,6 +62,14 @@ def create(name: str, *rows: Sequence[int], number: int = 1, **config: int | str
     )
 
 
+def add_partitions(
+    name: str, expected: int, *rows: Sequence[int], version: int | None = None, topic_id: TopicId = THIS_TOPIC
+) -> AddPartitions:
+    """More partitions for a topic."""
+    placement = tuple(nodes(*row) for row in rows)
+    return AddPartitions(name, topic_id, expected, placement, version)
+
+
 def nodes(*numbers: int) -> tuple[NodeId, ...]:
     """Brokers' ids."""
     return tuple(NodeId(number) for number in numbers)
@@ -95,7 +104,7 @@ def meant(command: Command | UnknownCommand, image: MetadataImage) -> Command | 
         known = image.brokers.get(command.broker_id)
         return structs.replace(command, replaces="" if known is None else known.incarnation)
     if (
-        isinstance(command, SetReplicas | ReplicasChanged | RecoveredUnsafely)
+        isinstance(command, AddPartitions | SetReplicas | ReplicasChanged | RecoveredUnsafely)
         and command.name in image.topics
     ):
         topic = image.topics[command.name]

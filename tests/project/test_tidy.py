@@ -20,6 +20,7 @@ PACKAGES = (
     "chaos",
     "spark_io",
     "pyspark_raftlog",
+    "pyspark_raftlog_archive",
     "bench",
 )
 FILE_LINES_MAX = 600

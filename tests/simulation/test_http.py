@@ -186,3 +186,22 @@ def test_clients_over_http_are_told_the_truth_and_equal_seeds_are_equal(seed: st
     once, again = Seed.named(seed).run(), Seed.named(seed).run()
     assert once.violations == ()
     assert once.trace == again.trace
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pieces_that_are_due_at_the_same_time_arrive_in_their_order(seed: int) -> None:
+    """Rounding of ``now + (due - now)`` must not decide which of the pieces behind a late one is first."""
+    pair = Pair(CALM_STREAMS)
+    rng = random.Random(seed)
+    sent = rng.randbytes(200)
+
+    async def story() -> None:
+        near, _ = await pair.dial()
+        pair.network.silence("b1", 1.0 + rng.random())
+        for at in range(len(sent)):
+            near.write(sent[at : at + 1])
+            await asyncio.sleep(0.002 * rng.random())
+        await asyncio.sleep(5)
+
+    pair.run(story())
+    assert pair.server.got == sent

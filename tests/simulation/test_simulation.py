@@ -16,6 +16,7 @@ from chaos.simulator.levels import (
     BROKERS,
     BROKERS_COMPACTED,
     BROKERS_GROUP,
+    BROKERS_HEALING,
     BROKERS_TRANSACTIONS,
     CORE,
     GROUPS,
@@ -55,6 +56,14 @@ def test_no_schedule_of_faults_breaks_a_group_a_compacted_topic_or_a_transaction
         assert Seed(level, number).run().violations == ()
 
 
+# requirement: F1 RP1 RP11
+def test_the_replicas_of_brokers_that_die_are_restored() -> None:
+    results = [Seed(BROKERS_HEALING, number).run() for number in range(4)]
+    assert [result.violations for result in results] == [()] * 4
+    assert sum(result.faults["die for good"] for result in results) >= 2
+    assert sum(result.faults["die"] for result in results) >= 6
+
+
 @pytest.mark.parametrize(
     "seed",
     [
@@ -66,6 +75,7 @@ def test_no_schedule_of_faults_breaks_a_group_a_compacted_topic_or_a_transaction
         "brokers-group:1",
         "brokers-compacted:1",
         "brokers-transactions:1",
+        "brokers-healing:1",
     ],
 )
 def test_equal_seeds_give_equal_traces_whatever_the_order_of_sets(seed: str) -> None:
@@ -81,14 +91,15 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
     assert some[:7] == ["brokers:0", "core:0", "log:0", "groups:0", "core:1", "log:1", "core:2"]
     assert some[28:] == ["core:17", "log:9", "brokers:1", "core:18"]
     assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 26))] == some
-    assert [str(seed) for seed in seeds(269, 4)] == ["log:89", "brokers:5", "http:0", "log:90"]
+    assert [str(seed) for seed in seeds(269, 4)] == ["log:89", "brokers:4", "http:0", "log:90"]
     assert str(next(seeds(571, 1))) == "http:1"
     many = list(seeds(0, 3000))
     assert len(set(many)) == 3000
     assert Counter(seed.level for seed in many) == {
         CORE: 1790,
         GROUPS: 100,
-        BROKERS: 60,
+        BROKERS: 50,
+        BROKERS_HEALING: 10,
         BROKERS_GROUP: 10,
         BROKERS_COMPACTED: 10,
         BROKERS_TRANSACTIONS: 20,
@@ -97,14 +108,20 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
     }
     assert Seed.named("7") == Seed(BROKERS, 7)
     assert Seed.named("core:7") == Seed(CORE, 7)
-    kinds = ("core", "log", "groups", "http", "brokers-group", "brokers-compacted", "brokers-transactions")
-    known = f"{', '.join(f'{kind}:number' for kind in kinds)} or brokers:number"
-    with pytest.raises(ValueError, match=f"give a number, {known}"):
+    with pytest.raises(ValueError, match=r"give a number, .*brokers-healing:number.* or brokers:number"):
         Seed.named("cores:7")
 
 
 @pytest.mark.parametrize(
-    "seed", [Seed(CORE, 7), Seed(BROKERS, 8), Seed(BROKERS_GROUP, 0), Seed(BROKERS_TRANSACTIONS, 0)], ids=str
+    "seed",
+    [
+        Seed(CORE, 7),
+        Seed(BROKERS, 8),
+        Seed(BROKERS_GROUP, 0),
+        Seed(BROKERS_TRANSACTIONS, 0),
+        Seed(BROKERS_HEALING, 1),
+    ],
+    ids=str,
 )
 def test_the_faults_of_a_run_are_a_schedule_that_brings_them_all_back(seed: Seed) -> None:
     happened = seed.run().happened

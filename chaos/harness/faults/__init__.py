@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from chaos.harness.faults import connections, disks, files, membership, packets, processes
+from chaos.harness.faults import connections, disks, files, membership, packets, processes, resources
 from chaos.harness.faults.steps import Fault, Inject
 
 PROCESSES: Final = "processes"
@@ -15,6 +15,7 @@ PROXIES: Final = "proxies"
 NAMESPACES: Final = "namespaces"
 SHIM: Final = "changed system calls"
 POWER: Final = "power loss"
+CGROUPS: Final = "control groups"
 
 
 def _process(name: str, inject: Inject, *, longest_s: float = 8, weight: float = 1) -> Fault:
@@ -34,7 +35,7 @@ def _drop(name: str, inject: Inject, effect: str = "packets dropped") -> Fault:
     return Fault(name, inject, effect, needs=(PROXIES, NAMESPACES), brokers_min=3)
 
 
-def _disk(name: str, inject: Inject, effect: str, need: str = SHIM, weight: float = 1) -> Fault:
+def _machine(name: str, inject: Inject, effect: str, need: str = SHIM, weight: float = 1) -> Fault:
     return Fault(name, inject, effect, needs=(PROCESSES, need), weight=weight)
 
 
@@ -71,12 +72,15 @@ _ALL: Final = (
     _drop("drop-link", packets.drop_link),
     _drop("lose-packets", packets.lose_packets),
     _drop("unplug", packets.unplug, "cables unplugged"),
-    _disk("slow-disk", disks.slow_disk, "slow calls"),
-    _disk("full-disk", disks.full_disk, "writes refused"),
-    _disk("failing-sync", disks.failing_sync, "syncs failed"),
-    _disk("clock-jump", disks.clock_jump, "clock reads changed"),
-    _disk("power-loss", disks.power_loss, "power losses", POWER, weight=2),
-    _disk("power-loss-of-all", disks.power_loss_of_all, "power losses", POWER, weight=0.5),
+    _machine("slow-disk", disks.slow_disk, "slow calls"),
+    _machine("full-disk", disks.full_disk, "writes refused"),
+    _machine("failing-sync", disks.failing_sync, "syncs failed"),
+    _machine("failing-read", disks.failing_read, "reads failed", weight=0.5),
+    _machine("no-descriptors", resources.no_descriptors, "descriptors refused"),
+    _machine("little-cpu", resources.little_cpu, "waits for the CPU", CGROUPS),
+    _machine("clock-jump", disks.clock_jump, "clock reads changed"),
+    _machine("power-loss", disks.power_loss, "power losses", POWER, weight=2),
+    _machine("power-loss-of-all", disks.power_loss_of_all, "power losses", POWER, weight=0.5),
     Fault("transfer-leaders", membership.transfer_leaders, "leaderships transferred", brokers_min=2),
     Fault("move-replicas", membership.move_replicas, "replicas moved", brokers_min=2),
     _damage("flip-bits", files.flip_bits, "bits flipped"),

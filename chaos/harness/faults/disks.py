@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from chaos.harness.arena import Arena, Draw
 from chaos.harness.faults.steps import Steps
 from chaos.harness.shim.shim import Shim
+from raftlog.wire import paths
 
 
 def slow_disk(arena: Arena, draw: Draw) -> Steps:
@@ -44,6 +46,29 @@ def failing_sync(arena: Arena, draw: Draw) -> Steps:
             arena.processes.kill(broker)
         arena.processes.launch(broker)
     return shim.effects()["failed_syncs"] - before
+
+
+def failing_read(arena: Arena, draw: Draw) -> Steps:
+    """Reads of a leader's replicas fail, which ends those that read; they are opened again later."""
+    broker = draw.broker(lambda: draw.leaders(arena.free))
+    shim = arena.shims[broker]
+    with arena.hold(broker):
+        led = [row.partition for row in arena.partitions().values() if row.leader == broker]
+        before = shim.effects()["failed_reads"]
+        shim.failing_read(f"/{arena.topic}-")
+        try:
+            for partition in led:  # so that a short fault has an effect, too
+                with contextlib.suppress(OSError, ValueError):  # an error, or an empty answer
+                    path = paths.partition_records(arena.topic, partition)
+                    arena.cluster.get(f"{path}?offset=earliest&limit=1", broker=broker)
+                if shim.effects()["failed_reads"] > before:
+                    break
+            yield f"broker {broker}: reads fail"
+        finally:
+            shim.heal()
+        if broker not in arena.processes.running:
+            arena.processes.launch(broker)
+    return shim.effects()["failed_reads"] - before
 
 
 def power_loss(arena: Arena, draw: Draw) -> Steps:

@@ -11,11 +11,13 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/time.h>
@@ -31,11 +33,14 @@ struct control {
     volatile int64_t full;
     volatile int64_t failing_sync; /* set after the pattern, cleared before it changes */
     volatile int64_t lying_sync;
+    volatile int64_t failing_read; /* as failing_sync, with the same pattern */
     volatile int64_t clock_offset_ms;
     uint64_t slowed;
     uint64_t refused_writes;
     uint64_t failed_syncs;
     uint64_t lied_syncs;
+    uint64_t failed_reads;
+    uint64_t refused_descriptors;
     uint64_t moved_clock_reads;
     char pattern[512];
 };
@@ -198,6 +203,92 @@ POSITIONED_WRITEV(pwritev64)
     }
 POSITIONED_WRITEV2(pwritev2)
 POSITIONED_WRITEV2(pwritev64v2) /* what os.pwritev of CPython calls */
+
+/* Called before bytes are read; -1 = failure with errno. What is mapped into memory is not read by a call. */
+static int before_read(int file)
+{
+    char path[4096];
+    struct stat found;
+    if (!faults->failing_read || !is_affected(file, path, sizeof path) || strstr(path, faults->pattern) == NULL)
+        return 0;
+    if (fstat(file, &found) != 0 || !S_ISREG(found.st_mode))
+        return 0;
+    COUNT(failed_reads);
+    errno = EIO;
+    return -1;
+}
+
+ssize_t read(int file, void *data, size_t length)
+{
+    NEXT(read);
+    return before_read(file) ? -1 : next(file, data, length);
+}
+
+ssize_t readv(int file, const struct iovec *parts, int how_many)
+{
+    NEXT(readv);
+    return before_read(file) ? -1 : next(file, parts, how_many);
+}
+
+#define POSITIONED_READ(name)                                                                                          \
+    ssize_t name(int file, void *data, size_t length, off_t at)                                                        \
+    {                                                                                                                  \
+        NEXT(name);                                                                                                    \
+        return before_read(file) ? -1 : next(file, data, length, at);                                                  \
+    }
+POSITIONED_READ(pread)
+POSITIONED_READ(pread64)
+
+#define POSITIONED_READV(name)                                                                                         \
+    ssize_t name(int file, const struct iovec *parts, int how_many, off_t at)                                          \
+    {                                                                                                                  \
+        NEXT(name);                                                                                                    \
+        return before_read(file) ? -1 : next(file, parts, how_many, at);                                               \
+    }
+POSITIONED_READV(preadv)
+POSITIONED_READV(preadv64)
+
+#define POSITIONED_READV2(name)                                                                                        \
+    ssize_t name(int file, const struct iovec *parts, int how_many, off_t at, int flags)                               \
+    {                                                                                                                  \
+        NEXT(name);                                                                                                    \
+        return before_read(file) ? -1 : next(file, parts, how_many, at, flags);                                        \
+    }
+POSITIONED_READV2(preadv2)
+POSITIONED_READV2(preadv64v2) /* what os.preadv of CPython calls */
+
+/* The limit of open descriptors is that of the kernel; the calls that it refuses are counted. */
+static int counted(int outcome)
+{
+    if (outcome < 0 && errno == EMFILE)
+        COUNT(refused_descriptors);
+    return outcome;
+}
+
+#define OPEN(name)                                                                                                     \
+    int name(const char *path, int flags, ...)                                                                         \
+    {                                                                                                                  \
+        NEXT(name);                                                                                                    \
+        va_list rest;                                                                                                  \
+        va_start(rest, flags);                                                                                         \
+        mode_t mode = va_arg(rest, mode_t); /* meant only where a file may be made */                                  \
+        va_end(rest);                                                                                                  \
+        return counted(next(path, flags, mode));                                                                       \
+    }
+OPEN(open)
+OPEN(open64)
+
+int accept4(int file, struct sockaddr *restrict address, socklen_t *restrict length, int flags)
+{
+    NEXT(accept4);
+    return counted(next(file, address, length, flags));
+}
+
+int socket(int domain, int type, int protocol)
+{
+    NEXT(socket);
+    return counted(next(domain, type, protocol));
+}
 
 /* A full disk says so when it is asked, too. */
 #define STATVFS(name)                                                                                                  \

@@ -28,8 +28,17 @@ from typing import Final
 
 SOURCE: Final = Path(__file__).with_name("shim.c")
 FLAGS: Final = ("-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror")
-EFFECTS: Final = ("slowed", "refused_writes", "failed_syncs", "lied_syncs", "moved_clock_reads")
-_FIELDS: Final = ("slow_ms", "full", "failing_sync", "lying_sync", "clock_offset_ms", *EFFECTS)
+FAULTS: Final = ("slow_ms", "full", "failing_sync", "lying_sync", "failing_read", "clock_offset_ms")
+EFFECTS: Final = (
+    "slowed",
+    "refused_writes",
+    "failed_syncs",
+    "lied_syncs",
+    "failed_reads",
+    "refused_descriptors",
+    "moved_clock_reads",
+)
+_FIELDS: Final = (*FAULTS, *EFFECTS)
 _WORD: Final = struct.Struct("=q")
 _PATTERN_AT: Final = len(_FIELDS) * _WORD.size
 _PATTERN_BYTES: Final = 512
@@ -112,12 +121,11 @@ class Shim:
 
     def failing_sync(self, pattern: str) -> None:
         """Syncs of files whose path contains this pattern fail with EIO; an empty pattern ends it."""
-        encoded = pattern.encode()
-        if len(encoded) >= _PATTERN_BYTES:
-            raise ValueError(f"a pattern has at most {_PATTERN_BYTES - 1} bytes")
-        self._set("failing_sync", False)
-        self._mapped[_PATTERN_AT:] = encoded.ljust(_PATTERN_BYTES, b"\0")
-        self._set("failing_sync", bool(encoded))
+        self._failing("failing_sync", pattern)
+
+    def failing_read(self, pattern: str) -> None:
+        """Reads of files whose path contains this pattern fail with EIO; not together with failing syncs."""
+        self._failing("failing_read", pattern)
 
     def lying_sync(self, lies: bool) -> None:
         """Syncs succeed without effect: a power loss takes what they should have kept."""
@@ -129,13 +137,20 @@ class Shim:
 
     def heal(self) -> None:
         """End all faults; the effects remain counted."""
-        for field in _FIELDS:
-            if field not in EFFECTS:
-                self._set(field, 0)
+        for field in FAULTS:
+            self._set(field, 0)
 
     def effects(self) -> dict[str, int]:
         """How many calls each kind of fault has changed since this object was made."""
         return {name: self._get(name) for name in EFFECTS}
+
+    def _failing(self, field: str, pattern: str) -> None:
+        encoded = pattern.encode()
+        if len(encoded) >= _PATTERN_BYTES:
+            raise ValueError(f"a pattern has at most {_PATTERN_BYTES - 1} bytes")
+        self._set(field, False)
+        self._mapped[_PATTERN_AT:] = encoded.ljust(_PATTERN_BYTES, b"\0")
+        self._set(field, bool(encoded))
 
     def _set(self, field: str, value: int) -> None:
         _WORD.pack_into(self._mapped, _FIELDS.index(field) * _WORD.size, value)

@@ -27,6 +27,7 @@ class GroupChecker:
         self._told: dict[int, dict[str, dict[Target, None]]] = {}  # by generation and member
         self._members: dict[int, set[str]] = {}  # of each generation that was committed
         self._plans: dict[tuple[int, str], dict[str, tuple[int, ...]]] = {}
+        self._added: set[Target] = set()  # partitions that are new in the newest generation
 
     @property
     def group(self) -> Group:
@@ -71,6 +72,12 @@ class GroupChecker:
             if any(old.instance_id == member.instance_id != "" for old in before.members.values())
         }:
             raise Broken(RISES, f"generation {after.generation} has new members: {sorted(after.members)}")
+        if after.generation != before.generation:
+            self._added = {
+                (topic, number)
+                for topic, count in after.partition_counts.items()
+                for number in range(before.partition_counts.get(topic, count), count)
+            }
         self._members.setdefault(after.generation, set()).update(after.members)
         if not after.has_plan:
             return
@@ -96,9 +103,11 @@ class GroupChecker:
         target = key.topic, key.partition
         member = group.members.get(value.member_id)
         is_owner = member is not None and key.partition in member.assignment.get(key.topic, ())
+        known = self.state.offsets.get(self._group, {}).get(target)
+        if not value.member_id and value.offset == 0 and known is None and target in self._added:
+            return  # the start of a partition that is new in this generation
         if value.generation != group.generation or not group.has_plan or not is_owner:
             raise Broken(FENCED, f"{target} is committed by {value.member_id} in {value.generation}: {group}")
-        known = self.state.offsets.get(self._group, {}).get(target)
         if known is not None and known.generation == value.generation and known.offset > value.offset:
             raise Broken(NEVER_FALLS, f"{target}: {known.offset}, then {value.offset}")
 

@@ -252,7 +252,7 @@ class StreamTransport(asyncio.Transport):
         if not network.is_calm and network.rng.random() < network.odds.stall_odds:
             self._free_at += network.rng.uniform(*STALL_S)
         if peer.process.is_alive:
-            network.loop.later_in(peer.process, self._free_at - network.loop.now, peer._arrive, piece)
+            network.loop.at_in(peer.process, self._free_at, peer._arrive, piece)
         elif network.has_power(self.host):
             self.reset_soon(self._free_at - network.loop.now + self.delay())
 

@@ -24,9 +24,7 @@ SLICE_BYTES: Final = 4 << 20  # applied in one call, and the rest of what was re
 BATCH_BYTES: Final = 16 << 10  # what a batch counts beyond its size, in a slice
 CHECKPOINT_BYTES: Final = 256 << 20  # at most about this much is applied again after a crash: under a second
 CHECKPOINT_BATCHES: Final = 20_000  # the same for small batches, 10 to 30 µs each, unless the state is large
-STATE_BYTES_PER_BATCH: Final = (
-    100  # a large state is written so much more rarely: not more than the log itself
-)
+STATE_BYTES_PER_BATCH: Final = 100  # a larger state is kept more seldom: about as many bytes as the log
 
 
 class Applier(Generic[Reply]):

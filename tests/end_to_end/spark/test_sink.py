@@ -169,12 +169,12 @@ def test_the_documented_pipelines_run(
     for topic in ("orders", "clean", "each"):
         create_topic(brokers.urls[0], topic, 2)
     blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    pipeline, each = (block for block in blocks if "writeStream" in block)
+    pipeline, each, history = (block for block in blocks if "writeStream" in block)
     names: dict[str, object] = {}
 
     def run(text: str) -> None:
         text = text.replace("localhost:7070", servers).replace('"checkpoints/', f'"{tmp_path}/')
-        exec(text, names)
+        exec(text.replace("/mnt/archive", f"{tmp_path}/archive"), names)
 
     for number in range(2):
         client.send("orders", f"v{number}", key=f"k{number}")
@@ -190,3 +190,8 @@ def test_the_documented_pipelines_run(
     finally:
         query.stop()
     assert sorted(one.value for one in visible(client, "each")) == [b"V0", b"V1"]
+    for number in range(2, 4):
+        run(history)
+        archived = spark.read.format("raftlog-archive").load(f"{tmp_path}/archive").collect()
+        assert sorted(bytes(one.value) for one in archived) == [b"v%d" % one for one in range(number)]
+        client.send("orders", f"v{number}", key="k")

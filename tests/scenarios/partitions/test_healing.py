@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
+from partitions.metadata.healing import HealingCounts
 from partitions.metadata.image import MetadataImage, PartitionInfo
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog.types import METADATA_GROUP, NodeId
@@ -66,6 +67,11 @@ async def test_replicas_of_a_dead_broker_are_restored_and_nothing_is_lost() -> N
         await cluster.stop(dead)
         await eventually(lambda: moving(cluster) > 0)
         assert now() - began >= DEAD_S - LOOK_S
+        leader = await cluster.controller_broker()
+        counted = [broker.controller.healing for broker in cluster if broker is not leader]
+        assert counted == [HealingCounts()] * len(counted), "the active controller alone counts"
+        assert leader.controller.healing.moving == moving(cluster)
+        assert leader.controller.healing.to_restore > 0
         most = 0
 
         def done() -> bool:
@@ -74,6 +80,7 @@ async def test_replicas_of_a_dead_broker_are_restored_and_nothing_is_lost() -> N
             return is_restored(cluster, dead)
 
         await eventually(done)
+        assert leader.controller.healing == HealingCounts()
         assert most == HEALS.healing_moves_max
         assert all(len(set(one.replicas)) == 3 for one in partitions(cluster.any.controller.image))
         await produce(cluster, b"b")

@@ -10,6 +10,7 @@ import pytest
 
 from partitions.metadata.commands import command_batch
 from partitions.metadata.image import TopicInfo
+from partitions.values import QUORUM
 from raftlog.errors import (
     CommitUnknown,
     InvalidRequest,
@@ -19,10 +20,11 @@ from raftlog.errors import (
     TopicExists,
     UnknownTopic,
 )
-from raftlog.types import METADATA_GROUP, NodeId
+from raftlog.types import METADATA_GROUP, NodeId, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.metadata_images import register
+from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import eventually
 
 
@@ -206,6 +208,28 @@ async def test_configuration_and_deletion_keep_to_the_version_that_was_seen() ->
             assert "orders" not in controller.image.topics
             with pytest.raises(UnknownTopic):
                 await controller.delete_topic("orders", expected_version=None, timeout_ms=2000)
+
+
+# requirement: F4
+@in_virtual_time
+async def test_partitions_that_two_brokers_add_at_once_are_added_once_and_serve() -> None:
+    async with ControlledCluster() as cluster:
+        first, second, third = cluster.brokers.values()
+        await create(first, "orders")
+        add = {"count": 2, "expected": 1, "expected_version": None, "timeout_ms": 2000}
+        one, other = await asyncio.gather(
+            first.controller.add_partitions("orders", **add),
+            second.controller.add_partitions("orders", **add),
+        )
+        assert one == other
+        assert await third.controller.add_partitions("orders", **add) == one
+        assert [len({*partition.replicas}) for partition in one.partitions] == [3, 3, 3]
+        with pytest.raises(PreconditionFailed, match="has 3 partitions, not 1"):
+            await third.controller.add_partitions("orders", **(add | {"count": 1}))
+        for number in (1, 2):
+            target = TopicPartition("orders", number)
+            receipt = await third.gateway.append(target, batch_of(b"new"), acks=QUORUM, timeout_ms=5000)
+            assert receipt.base_offset == 0
 
 
 @in_virtual_time

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from tests.simulation.mutants.adapter import ADAPTER
+from tests.simulation.mutants.added_partitions import ADDED_PARTITIONS
 from tests.simulation.mutants.admins import CONTROLLER, GIVEN_UP
+from tests.simulation.mutants.archive import ARCHIVE
 from tests.simulation.mutants.assignors import ASSIGNORS
 from tests.simulation.mutants.backlogs import BACKLOGS
 from tests.simulation.mutants.broken import BROKEN
@@ -16,6 +18,7 @@ from tests.simulation.mutants.dead_letters import DEAD_LETTERS
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.healing import HEALING
+from tests.simulation.mutants.healing_seeds import HEALING_SEEDS
 from tests.simulation.mutants.http import HTTP
 from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
@@ -60,7 +63,9 @@ MUTANTS = (
     *METADATA,
     *CONTROLLER,
     *GIVEN_UP,
+    *ADDED_PARTITIONS,
     *HEALING,
+    *HEALING_SEEDS,
     *CLIENTS,
     *HTTP,
     *GROUPS,
@@ -75,4 +80,5 @@ MUTANTS = (
     *ONE_SHOT,
     *TRANSACTION_SEEDS,
     *SPARK,
+    *ARCHIVE,
 )

@@ -31,7 +31,7 @@ CONTROLLER = (
     Mutant(
         "a request for a topic affects a later one",
         "partitions.metadata.machine:_find_topic",
-        "topic is None or command.topic_id not in (None, topic.topic_id)",
+        "topic is None or topic_id not in (None, topic.topic_id)",
         "topic is None",
         more=(
             Edit(
@@ -169,8 +169,8 @@ CONTROLLER = (
     Mutant(
         "a silent broker is unfenced repeatedly",
         "partitions.metadata.liveness:decide",
-        " and now_ms - heard_ms < dead_timeout_ms:",
-        ":",
+        "elif not broker.alive and broker_id in heard:",
+        "elif not broker.alive:",
         script="tests/unit/partitions/metadata/test_liveness.py",
     ),
     Mutant(

@@ -208,8 +208,8 @@ CORE = (
     Mutant(
         "a follower that has lost its leader does not campaign",
         "raftlog.core.follower:Follower.peer_unreachable",
-        "self._timeout_ticks = 1 + rank",
-        "self._timeout_ticks = (1 << 20) + rank",
+        "self._campaign_within(self._ticks_by_rank())",
+        "self._campaign_within(1 << 20)",
     ),
     Mutant(
         "votes for the target of a leadership transfer without comparing logs",
@@ -277,7 +277,7 @@ CORE = (
     ),
     Mutant(
         "a candidate names entries that are not durable",
-        "raftlog.core.election:Candidate.start",
+        "raftlog.core.election:Candidate.write_finished",
         "VoteRequest(term=member.term, last=member.newest_durable",
         "VoteRequest(term=member.term, last=member.terms.last",
         script="tests/paper/test_raft_disks.py",

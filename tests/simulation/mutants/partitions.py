@@ -219,8 +219,8 @@ METADATA = (
     Mutant(
         "group ids are used twice",
         "partitions.metadata.machine:_create_topic",
-        "first + len(command.placement)",
-        "first",
+        "image.next_group_id + len(command.placement)",
+        "image.next_group_id",
     ),
     Mutant(
         "producer ids are given twice",

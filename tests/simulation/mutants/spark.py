@@ -54,7 +54,7 @@ SPARK = (
     ),
     _mutant(
         "a task waits for what a dead run has prepared under its id",
-        "staging:_begun",
+        "commits:begun",
         "client.transactions.abort(name)",
         "pass",
         _STAGING,

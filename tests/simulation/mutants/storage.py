@@ -230,4 +230,18 @@ STORAGE = (
         "sync.covers = Index(min(sync.covers, last))",
         "pass",
     ),
+    Mutant(
+        "one copy that the disk cannot read stops a start",
+        "raftlog.storage.twin_file:_copies",
+        "if error.errno != errno.EIO:",
+        "if True:",
+        script="tests/unit/storage/test_twin_file.py",
+    ),
+    Mutant(
+        "two copies that the disk cannot read pass for none",
+        "raftlog.storage.twin_file:_copies",
+        "if unreadable and _newest(found.values()) is None:",
+        "if False:",
+        script="tests/unit/storage/test_twin_file.py",
+    ),
 )

@@ -29,6 +29,7 @@ NOT_THERE = ("partition", "broker")  # a path with a number beyond is 404, as wi
 BODIES: dict[str, Schema] = {
     "CreateTopic": {"name": "new"},
     "ChangeTopic": {"config": {}},
+    "AddPartitions": {"count": 1},
     "Produce": {"records": [{"value": 1}]},
     "TransferLeadership": {},
     "OneReplica": {"broker_id": 1},

@@ -23,6 +23,23 @@ async def test_a_topic_that_was_acknowledged_elsewhere_is_never_denied() -> None
 
 
 @in_real_time
+async def test_a_partition_that_was_added_elsewhere_is_never_denied() -> None:
+    # requirement: F4
+    async with serve() as server:
+        await server.topic("orders")
+        controller = server.cluster.controller
+        before = controller.image
+        await server.post("/v1/topics/orders/partitions:add", {"count": 1})
+        controller.image, controller.unheard = before, controller.image
+        stored = await server.post("/v1/topics/orders/partitions/3/records", {"records": [{"value": "a"}]})
+        assert stored.status == 200
+        controller.image, controller.unheard = before, controller.image
+        commit = {"offsets": [{"topic": "orders", "partition": 3, "offset": 1}]}
+        assert (await server.call("PUT", "/v1/groups/mail/offsets", commit)).status == 204
+        assert (await server.get("/v1/topics/orders/partitions/4")).code == "partition_not_found"
+
+
+@in_real_time
 async def test_a_broker_that_cannot_ask_says_that_it_does_not_know() -> None:
     async with serve() as server:
         server.cluster.controller.leader = None

@@ -168,3 +168,52 @@ async def test_a_wrong_field_is_named(body: object, pointer: str) -> None:
         refused = await server.post("/v1/topics", body)
         assert (refused.status, refused.code) == (422, "invalid_request")
         assert refused.json["field"] == pointer
+
+
+# requirement: F4
+@in_real_time
+async def test_partitions_are_added_once_also_by_two_administrators() -> None:
+    async with serve() as server:
+        made = await server.topic("orders")
+        path = "/v1/topics/orders/partitions:add"
+        added = await server.post(path, {"count": 2, "expected": 3})
+        assert (added.status, added.json["partitions"], added.json["warnings"]) == (200, 5, [])
+        assert added.headers["etag"] == f'"{added.json["metadata_version"]}"' != made.headers["etag"]
+        again = await server.post(path, {"count": 2, "expected": 3})
+        assert (again.status, again.json) == (200, added.json)
+        other = await server.post(path, {"count": 1, "expected": 3})
+        assert (other.status, other.code) == (412, "precondition_failed")
+        late = await server.post(path, {"count": 1}, If_Match=made.headers["etag"])
+        assert (late.status, late.code) == (412, "precondition_failed")
+        assert (await server.get("/v1/topics/orders")).json["partitions"] == 5
+        plain = await server.post(path, {"count": 1}, If_Match=added.headers["etag"])
+        assert plain.json["partitions"] == 6
+        assert (await server.post("/v1/topics/none/partitions:add", {"count": 1})).code == "topic_not_found"
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/count"),
+        ({"count": 0}, "/count"),
+        ({"count": 1, "expected": 0}, "/expected"),
+        ({"cuont": 1}, "/cuont"),
+    ],
+)
+@in_real_time
+async def test_a_wrong_count_of_partitions_is_named(body: object, pointer: str) -> None:
+    async with serve() as server:
+        await server.topic("orders")
+        refused = await server.post("/v1/topics/orders/partitions:add", body)
+        assert (refused.status, refused.json["field"]) == (422, pointer)
+
+
+# requirement: F4 K6
+@in_real_time
+async def test_adding_partitions_to_a_compacted_topic_warns_of_its_keys() -> None:
+    async with serve() as server:
+        await server.topic("prices", cleanup_policy="compact")
+        added = await server.post("/v1/topics/prices/partitions:add", {"count": 1})
+        assert added.status == 200
+        (warning,) = added.json["warnings"]  # type: ignore[misc]
+        assert "compacted" in warning

@@ -40,6 +40,7 @@ COMMANDS = [
     "topic list",
     "topic describe",
     "topic alter",
+    "topic add-partitions",
     "topic delete",
     "partition list",
     "partition transfer-leadership",

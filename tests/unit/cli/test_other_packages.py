@@ -41,7 +41,7 @@ def test_the_first_folder_of_the_path_hides_nothing(tmp_path: Path) -> None:
 
 def test_an_installed_wheel_hides_no_package_of_another_project(tmp_path: Path) -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel["packages"] == ["raftlog", "spark_io", "pyspark_raftlog"]
+    assert wheel["packages"] == ["raftlog", "spark_io", "pyspark_raftlog", "pyspark_raftlog_archive"]
     assert sorted(wheel["force-include"]) == sorted(OURS)
     for source, target in {"raftlog": "raftlog", **wheel["force-include"]}.items():
         shutil.copytree(

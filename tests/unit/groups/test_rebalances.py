@@ -364,6 +364,37 @@ def test_partitions_that_change_during_a_fail_over_cause_a_rebalance(groups: Coo
     assert groups.must_rejoin("a", generation)
 
 
+# requirement: F4 G11
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_partitions_that_are_added_are_read_from_their_start(
+    groups: CoordinatedGroups, is_empty: bool
+) -> None:
+    """Also by a group that began at the end, and by one that had no members when they came."""
+    generation = groups.stable("a")
+    for partition in range(4):
+        groups.commit(Done, 7, partition=partition, member="a", generation=generation)
+    if is_empty:
+        groups.leave("a")
+    groups.set_partitions("orders", 6)
+    if not is_empty:
+        assert groups.must_rejoin("a", generation)
+    joined = groups.answered(groups.join("a", generation=-1 if is_empty else generation), Joined)
+    assigned = groups.answered(groups.sync("a", joined.generation, is_auto=True), Synced)
+    assert assigned.assignment == {"orders": (0, 1, 2, 3, 4, 5)}
+    assert [groups.offset(partition) for partition in range(6)] == [7, 7, 7, 7, 0, 0]
+    groups.commit(Done, 9, partition=4, member="a", generation=joined.generation)
+    groups.set_partitions("orders", 7)
+    groups.join("a", generation=joined.generation)
+    assert [groups.offset(partition) for partition in range(4, 7)] == [9, 0, 0]
+
+
+def test_a_group_that_has_read_nothing_of_a_topic_chooses_where_it_begins(groups: CoordinatedGroups) -> None:
+    generation = groups.stable("a")
+    groups.set_partitions("orders", 6)
+    groups.join("a", generation=generation)
+    assert [groups.offset(partition) for partition in range(6)] == [None] * 6
+
+
 def test_a_join_that_a_fail_over_lost_is_repeated(groups: CoordinatedGroups) -> None:
     generation = groups.stable("a")
     lost = groups.join("b")

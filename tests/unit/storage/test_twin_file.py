@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 from collections.abc import Callable
 
@@ -86,6 +87,29 @@ def test_the_loss_of_both_is_told() -> None:
     assert damaged(filesystem) == list(FILES)
     with pytest.raises(LogCorrupt, match="/data/name and its twin are damaged"):
         load(filesystem)
+
+
+# requirement: F6
+@pytest.mark.parametrize("path", FILES)
+def test_a_file_that_the_disk_cannot_read_is_written_again(path: str) -> None:
+    filesystem = kept("first", "second")
+    filesystem.fails_read = lambda read: read == path
+    assert damaged(filesystem) == [path]
+    assert load(filesystem) == "second"
+    filesystem.fails_read = lambda read: False
+    assert damaged(filesystem) == []
+
+
+def test_two_files_that_the_disk_cannot_read_are_no_loss_of_both() -> None:
+    filesystem = kept("first")
+    filesystem.fails_read = lambda read: True
+    with pytest.raises(OSError, match="fails on purpose") as raised:
+        load(filesystem)
+    assert raised.value.errno == errno.EIO
+    with pytest.raises(OSError, match="fails on purpose"):
+        twin_file.keep(filesystem, "/data", "name", "second")
+    filesystem.fails_read = lambda read: False
+    assert load(filesystem) == "first"
 
 
 def test_a_full_disk_leaves_the_damage_and_gives_the_value() -> None:

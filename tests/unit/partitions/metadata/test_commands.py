@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from partitions.metadata.commands import (
     COMMANDS,
+    AddPartitions,
     AllocateProducerIds,
     AlterTopicConfig,
     Command,
@@ -37,6 +38,7 @@ EVERY_COMMAND: list[Command] = [
     create("orders", (1, 2, 3), (2, 3, 1), retention_ms=5),
     DeleteTopic("orders", 7),
     AlterTopicConfig("orders", {"retention.ms": None, "segment.bytes": 4096}, None),
+    AddPartitions("orders", THIS_TOPIC, 2, ((NodeId(3), NodeId(1)),), 7),
     AllocateProducerIds(1000),
     SetClusterId("c", "b"),
     set_replicas("orders", (2, 3, 4), (1, 2, 3)),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partitions.metadata.commands import DrainBroker, FenceBroker
-from partitions.metadata.healing import plan_healing
+from partitions.metadata.healing import HealingCounts, healing_counts, plan_healing
 from partitions.metadata.image import MetadataImage
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import PlannerLimits, plan
@@ -34,10 +34,11 @@ def planned(
     replicas_max: int = 1000,
 ) -> list[MoveReplicas]:
     """The moves when these brokers are silent and all others are heard."""
-    heard = dict.fromkeys(image.brokers, 0.0)
+    gone = {NodeId(broker) for broker in silent}
     return plan_healing(
         image,
-        {**heard, **{NodeId(broker): silent_ms for broker in silent}},
+        {broker: silent_ms if broker in gone else 0.0 for broker in image.brokers},
+        image.brokers.keys() - gone,
         broker_dead_ms=DEAD_MS,
         moves_max=moves_max,
         replicas_per_broker_max=replicas_max,
@@ -252,3 +253,17 @@ def settled(image: MetadataImage) -> MetadataImage:
         for name, topic in image.topics.items()
     }
     return replace(image, topics=topics)
+
+
+# requirement: F1
+def test_partitions_that_move_and_that_are_to_be_restored_are_counted() -> None:
+    image, _ = applied(create("orders", (1, 2, 3), (2, 3, 4), (1, 2, 4)), to=cluster(brokers=5))
+    image = fenced(image, 3)
+    dead = {NodeId(3)}
+    assert healing_counts(image, ()) == HealingCounts(moving=0, to_restore=0)
+    assert healing_counts(image, dead) == HealingCounts(moving=0, to_restore=2)
+    begun = carried_out(image, planned(image, [3], moves_max=1))
+    assert healing_counts(begun, dead) == HealingCounts(moving=1, to_restore=1)
+    assert healing_counts(carried_out(begun, planned(begun, [3])), dead) == HealingCounts(
+        moving=2, to_restore=0
+    )

@@ -1,50 +1,55 @@
-"""Who counts as alive, by when each was last heard."""
+"""The controller fences brokers that are silent, and takes them back when it hears them."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from partitions.metadata.commands import FenceBroker, UnfenceBroker
 from partitions.metadata.image import MetadataImage
 from partitions.metadata.liveness import decide
+from partitions.metadata.silence import WatchedSilence
 from raftlog.types import NodeId
 from tests.helpers.metadata_images import applied, cluster
 
+TIMEOUT_MS = 1_000
+STEP_MS = 400
+
 
 def decided(
-    heard: Mapping[int, float], *, now: float, since: float = 0.0, image: MetadataImage | None = None
+    *looks: tuple[float, set[int]], image: MetadataImage | None = None
 ) -> list[FenceBroker | UnfenceBroker]:
-    return decide(
-        image or cluster(),
-        {NodeId(broker): at for broker, at in heard.items()},
-        now_ms=now,
-        leading_since_ms=since,
-        dead_timeout_ms=100,
-    )
+    """After looks at these times, at which these brokers were heard. The controller led from the first on."""
+    image, silence = image or cluster(), WatchedSilence(STEP_MS)
+    for now_ms, heard in looks:
+        silence.look(now_ms, {broker: broker in heard for broker in image.brokers})
+    return decide(image, silence.silent_ms, silence.heard, dead_timeout_ms=TIMEOUT_MS)
 
 
 # requirement: ST4
 def test_a_broker_is_fenced_once_it_was_silent_for_the_whole_time() -> None:
-    heard = {1: 1000.0, 2: 900.0, 3: 901.0}
-    assert decided(heard, now=999) == []
-    assert decided(heard, now=1000) == [FenceBroker(NodeId(2), "first")]
-    assert decided(heard, now=1001) == [FenceBroker(NodeId(2), "first"), FenceBroker(NodeId(3), "first")]
+    before = [(0.0, {1, 2, 3}), (400, {1, 3}), (800, {1, 3})]
+    assert decided(*before, (999, {1})) == []
+    assert decided(*before, (1_000, {1})) == [FenceBroker(NodeId(2), "first")]
 
 
 def test_a_new_controller_gives_everybody_the_whole_time() -> None:
-    assert decided({}, now=1099, since=1000) == []
-    assert decided({1: 10.0}, now=1099, since=1000) == []
-    assert len(decided({1: 10.0}, now=1100, since=1000)) == 3
+    looks = [(10_000.0 + 250 * number, set[int]()) for number in range(5)]
+    assert decided(*looks[:4]) == []
+    assert len(decided(*looks)) == 3
 
 
 def test_a_fenced_broker_is_taken_back_when_it_is_heard_again() -> None:
     image, _ = applied(FenceBroker(NodeId(2), "first"), to=cluster())
-    heard = {1: 1000.0, 2: 850.0, 3: 1000.0}
-    assert decided(heard, now=1000, image=image) == []
-    assert decided({**heard, 2: 990.0}, now=1000, image=image) == [UnfenceBroker(NodeId(2), "first")]
+    assert decided((0, {1, 3}), (250, {1, 3}), image=image) == []
+    assert decided((0, {1, 3}), (250, {1, 2, 3}), image=image) == [UnfenceBroker(NodeId(2), "first")]
 
 
-def test_what_was_heard_before_this_controller_led_takes_nobody_back() -> None:
+def test_a_new_controller_takes_nobody_back_whom_it_has_not_heard() -> None:
+    """At its first look the silence of each broker is 0."""
     image, _ = applied(FenceBroker(NodeId(2), "first"), to=cluster())
-    heard = {1: 1000.0, 2: 990.0, 3: 1000.0}
-    assert decided(heard, now=1000, since=995, image=image) == []
+    assert decided((1_000, {1, 3}), image=image) == []
+
+
+def test_a_pause_of_the_controller_fences_nobody() -> None:
+    assert decided((0, {1, 2, 3}), (1_000_000, {1})) == []
+    assert decided((0, {1, 2, 3}), (1_000_000, {1}), (1_000_600, {1}), (1_001_200, {1, 2})) == [
+        FenceBroker(NodeId(3), "first")
+    ]

@@ -38,8 +38,9 @@ from raftlog.errors import (
 )
 from raftlog.records.batch import stamp
 from raftlog.records.control import leader_change_batch
-from raftlog.types import Index, NodeId, Term
+from raftlog.types import Index, NodeId, Term, TopicId
 from tests.helpers.metadata_images import (
+    add_partitions,
     applied,
     cluster,
     create,
@@ -174,6 +175,51 @@ def test_a_configuration_is_changed_key_by_key_and_only_at_the_version_that_was_
     assert isinstance(applied(change, to=after)[1], PreconditionFailed)
 
 
+# requirement: F4
+def test_added_partitions_are_new_groups_and_the_others_stay_as_they_are() -> None:
+    before, _ = applied(create("orders", *ROWS), create("bills", (1,), number=2), to=cluster())
+    after, topic = applied(add_partitions("orders", 2, (3, 1, 2), (1, 2, 3)), to=before)
+    assert after.topics["orders"] is topic
+    assert [(p.partition, p.group_id, p.replicas) for p in after.topics["orders"].partitions[2:]] == [
+        (2, 4, (3, 1, 2)),
+        (3, 5, (1, 2, 3)),
+    ]
+    assert after.topics["orders"].partitions[:2] == before.topics["orders"].partitions
+    assert after.topics["bills"] is before.topics["bills"]
+    assert after.topics["orders"].version == after.version
+    assert after.next_group_id == 6
+
+
+# requirement: F4
+def test_of_two_administrators_who_add_partitions_at_once_one_adds_them() -> None:
+    first, second = add_partitions("orders", 2, (3, 1, 2)), add_partitions("orders", 2, (2, 1, 3))
+    once, _ = applied(create("orders", *ROWS), first, to=cluster())
+    twice, reply = applied(second, to=once)
+    assert twice is once
+    assert reply is once.topics["orders"]
+    more, reply = applied(add_partitions("orders", 2, (1, 2, 3), (1, 2, 3)), to=once)
+    assert more is once
+    assert isinstance(reply, PreconditionFailed)
+    assert "has 3 partitions, not 2" in str(reply)
+
+
+def test_partitions_are_added_to_the_topic_and_the_version_that_were_meant() -> None:
+    before, _ = applied(create("orders", *ROWS), to=cluster())
+    for refused, error in (
+        (add_partitions("orders", 2, (1, 2, 3), version=3), PreconditionFailed),
+        (add_partitions("orders", 2, (1, 2, 3), topic_id=TopicId("0" * 32)), UnknownTopic),
+        (add_partitions("bills", 2, (1, 2, 3)), UnknownTopic),
+        (add_partitions("orders", 2, (1, 2, 9)), InvalidRequest),
+        (add_partitions("orders", 2, (1, 1, 2)), InvalidRequest),
+        (add_partitions("orders", 2), InvalidRequest),
+    ):
+        after, reply = applied(refused, to=before)
+        assert after is before
+        assert isinstance(reply, error), reply
+    after, _ = applied(add_partitions("orders", 2, (1, 2, 3), version=4), to=before)
+    assert len(after.topics["orders"].partitions) == 3
+
+
 # requirement: ST4
 def test_a_broker_that_starts_again_is_alive_with_its_new_incarnation() -> None:
     image, _ = applied(FenceBroker(NodeId(1), "first"), to=cluster())
@@ -291,6 +337,13 @@ COMMANDS = st.one_of(
     ),
     st.builds(
         recovered, st.sampled_from(["a", "b"]), st.integers(1, 4), st.integers(1, 4), group=st.integers(1, 4)
+    ),
+    st.builds(
+        add_partitions,
+        st.sampled_from(["a", "b"]),
+        st.integers(0, 4),
+        st.lists(st.integers(1, 4), max_size=3),
+        version=st.none() | st.integers(0, 20),
     ),
     st.builds(SetClusterId, st.text(max_size=2), st.text(max_size=2)),
 )

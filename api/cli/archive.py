@@ -1,0 +1,218 @@
+"""Commands about archives: ``archive list``, ``verify``, ``replay`` and ``compact``.
+
+Without Spark: they need pyarrow only, and fsspec for object stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import click
+
+from api.cli.connection import connected
+from api.cli.output import (
+    DEFAULT_SERVER,
+    REFUSED,
+    Format,
+    OutputOption,
+    Row,
+    ServerOption,
+    errors_reported,
+    note,
+    show,
+    time_text,
+    wrong_usage,
+)
+from api.cli.parameters import Argument, Option
+from raftlog.units import counted
+
+if TYPE_CHECKING:
+    from spark_io.archive.entries import Catalogue
+    from spark_io.archive.storage import Storage
+    from spark_io.planning import Range
+
+ArchiveArgument = Annotated[
+    str, Argument(help="A directory, or an address such as s3://bucket/prefix.", metavar="ARCHIVE")
+]
+_BYTES_MAX = 128 << 20
+
+
+def list_all(
+    archive: ArchiveArgument,
+    files: Annotated[bool, Option("--files", help="Every file instead of every partition.")] = False,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """List the partitions of an archive, and which offsets it has of each.
+
+    \b
+    Examples:
+      raftlog archive list /mnt/archive
+      raftlog archive list s3://history/orders --files -o json
+    """
+    with errors_reported(), _opened(archive) as (_, catalogue):
+        rows = _files(catalogue) if files else _partitions(catalogue)
+        if rows or output is Format.JSON:
+            show(rows, output)
+        else:
+            note(f"there is no archive at {archive}")
+
+
+def verify(archive: ArchiveArgument, output: OutputOption = Format.TABLE) -> None:
+    """Verify every file of an archive and its offsets; ends with 1 if anything is wrong.
+
+    Reads all files. Each file must be there with its checksum and its rows, and the offsets of a partition
+    must have neither gaps nor overlaps.
+
+    \b
+    Example:
+      raftlog archive verify /mnt/archive
+    """
+    with errors_reported(), _opened(archive) as (storage, catalogue):
+        from spark_io.archive.verifying import verify as problems
+
+        if not catalogue.files:
+            note(f"error: there is no archive at {archive}; correct the address")
+            raise click.exceptions.Exit(REFUSED)
+        found: list[Row] = [{"where": one.where, "problem": one.what} for one in problems(storage, catalogue)]
+        if found or output is Format.JSON:
+            show(found, output)
+        count = counted(len(catalogue.files), "file")
+        whole = f"{count} of {counted(len(catalogue.partitions), 'partition')}"
+        note(f"{whole}: {counted(len(found), 'problem')}")
+        if found:
+            raise click.exceptions.Exit(REFUSED)
+
+
+def replay(
+    archive: ArchiveArgument,
+    topic: Annotated[str, Argument(help="The archived topic.")],
+    into: Annotated[str, Option("--into", help="The topic that gets the records.")],
+    job: Annotated[str, Option("--job", help="A name; the same name goes on where the job has ended.")],
+    partition: Annotated[
+        int | None, Option("--partition", "-p", min=0, help="Only this partition.  [default: all]")
+    ] = None,
+    start: Annotated[
+        int | None, Option("--from", min=0, help="The first offset.  [default: where the archive begins]")
+    ] = None,
+    end: Annotated[
+        int | None, Option("--to", min=0, help="The offset to end before.  [default: the archive's end]")
+    ] = None,
+    chunk: Annotated[int, Option("--chunk", min=1, help="Records of one transaction.")] = 10_000,
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """Send archived records of a topic to a topic, each once. Goes on where the job has ended.
+
+    Records keep their partition, key, value, headers and time, and get the headers orig.topic, orig.partition
+    and orig.offset. The target has at least as many partitions as the archived topic. Run it again with the
+    same job after an error or a crash.
+
+    \b
+    Example:
+      raftlog archive replay /mnt/archive orders --into orders-2024 --job restore-1
+    """
+    with errors_reported(changing=True), _opened(archive) as (storage, catalogue):
+        from spark_io.archive.replaying import replay as replayed
+
+        ranges = _ranges(catalogue, topic, partition, start, end)
+        with connected(server) as client:
+            for one in ranges:
+                count = replayed(
+                    client, storage, catalogue, one, into=into, job=job, chunk_rows=chunk, progress=_progress
+                )
+                where = f"{topic}/{one.partition}, offsets {one.start} to {one.end - 1}"
+                note(f"{where}: {counted(count, 'record')} sent to {into}; job {job} has all of them")
+
+
+def compact(
+    archive: ArchiveArgument,
+    target_bytes: Annotated[
+        int, Option("--target-bytes", min=1, help="Files are joined up to this size.")
+    ] = _BYTES_MAX,
+) -> None:
+    """Join small files of an archive; readers see the same records.
+
+    The files that were joined stay, as readers that have begun still need them.
+
+    \b
+    Example:
+      raftlog archive compact /mnt/archive
+    """
+    with errors_reported(changing=True), _opened(archive) as (storage, _):
+        from spark_io.archive.compacting import compact as joined
+
+        found = joined(storage, target_bytes=target_bytes)
+        if found is None:
+            note("another compaction was faster; nothing has changed")
+            raise click.exceptions.Exit(REFUSED)
+        note(f"{counted(found[0], 'file')} became {found[1]}")
+
+
+@contextmanager
+def _opened(archive: str) -> Iterator[tuple[Storage, Catalogue]]:
+    """An archive and its files. Its errors are reported as those of brokers are."""
+    try:
+        import pyarrow as pa
+
+        from spark_io.archive import catalogue
+        from spark_io.archive.storage import open_storage
+        from spark_io.errors import ArchiveDamaged, ArchiveOverlap, ArchiveUnreachable
+    except ModuleNotFoundError as error:
+        note(f"error: archives need more packages ({error.name}): pip install 'raftlog[archive]'")
+        raise click.exceptions.Exit(REFUSED) from None
+    try:
+        storage = open_storage(archive)
+        yield storage, catalogue.load(storage)
+    except (ArchiveDamaged, ArchiveOverlap, ArchiveUnreachable, pa.ArrowException) as error:
+        note(f"error: {error}")
+        raise click.exceptions.Exit(REFUSED) from None
+
+
+def _ranges(
+    catalogue: Catalogue, topic: str, partition: int | None, start: int | None, end: int | None
+) -> list[Range]:
+    from spark_io.planning import Range
+
+    found = []
+    for one in catalogue.partitions:
+        if one.topic == topic and partition in (None, one.partition):
+            files = catalogue.of(one)
+            first = files[0].start if start is None else start
+            found.append(Range(topic, one.partition, first, files[-1].end if end is None else end))
+    if not found:
+        wrong_usage(f"the archive has no records of {topic}; `raftlog archive list` shows what it has")
+    if any(one.start >= one.end for one in found):
+        wrong_usage("--from is not below --to; choose offsets that `raftlog archive list` shows")
+    return found
+
+
+def _progress(at: int, count: int) -> None:
+    note(f"up to offset {at}: {counted(count, 'record')}")
+
+
+def _partitions(catalogue: Catalogue) -> list[Row]:
+    rows: list[Row] = []
+    for target in catalogue.partitions:
+        files = catalogue.of(target)
+        rows.append(
+            {
+                "topic": target.topic,
+                "partition": target.partition,
+                "start": files[0].start,
+                "end": files[-1].end,
+                "rows": sum(one.rows for one in files),
+                "files": len(files),
+                "bytes": sum(one.bytes for one in files),
+                "first_time": time_text(min(one.min_timestamp for one in files)),
+                "last_time": time_text(max(one.max_timestamp for one in files)),
+            }
+        )
+    return rows
+
+
+def _files(catalogue: Catalogue) -> list[Row]:
+    return [
+        {"path": one.path, "start": one.start, "end": one.end, "rows": one.rows, "bytes": one.bytes}
+        for one in catalogue.files
+    ]

@@ -1,0 +1,52 @@
+"""Brokers whose machine gives them too little: descriptors, CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import socket
+from itertools import count
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from chaos.harness.arena import Arena, Draw
+from chaos.harness.cgroups import limited_cpu
+from chaos.harness.faults.steps import Steps
+
+
+def no_descriptors(arena: Arena, draw: Draw) -> Steps:
+    """A broker may open neither a file nor a connection more than it has open (EMFILE)."""
+    broker = draw.broker()
+    shim = arena.shims[broker]
+    with arena.hold(broker):
+        pid = arena.processes.pid(broker)
+        before = shim.effects()["refused_descriptors"]
+        own, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        used = {int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+        limit = next(number for number in count() if number not in used)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, hard))
+        try:
+            _connect(arena.cluster.url(broker))
+            yield f"broker {broker}: {limit} descriptors"
+        finally:
+            if broker in arena.processes.running:
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, (own, hard))
+        if broker not in arena.processes.running:
+            arena.processes.launch(broker)
+    return shim.effects()["refused_descriptors"] - before
+
+
+def _connect(url: str) -> None:
+    """One connection, so that the fault has an effect: the kernel makes it, the broker cannot accept it."""
+    address = urlsplit(url)
+    with contextlib.suppress(OSError):
+        socket.create_connection((str(address.hostname), address.port or 0), timeout=1).close()
+
+
+def little_cpu(arena: Arena, draw: Draw) -> Steps:
+    """A broker has a small part of one CPU."""
+    percent = draw.rng.choice((5, 10, 20))
+    broker = draw.broker()
+    with arena.hold(broker), limited_cpu(arena.processes.pid(broker), percent) as waits:
+        yield f"broker {broker}: {percent} % of a CPU"
+        return waits()

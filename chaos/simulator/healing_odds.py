@@ -1,0 +1,50 @@
+"""The random parameters of brokers that die, and of the cluster that restores their replicas."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final, Self
+
+DIE: Final = "die"
+"""A broker dies for good, or is off for a while."""
+
+UNHEARD: Final = (
+    "kill",
+    "lose power",
+    "pause",
+    "isolate leader",
+    "isolate",
+    "one way",
+    "break connections",
+    "silent links",
+    "slow links",
+)
+"""Other faults, in which brokers may be silent: in runs without racks, where any broker may be chosen."""
+
+HEARD: Final = ("transfer", "lead again", "slow disk", "full disk")
+"""Faults in which all brokers that are up are heard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealingOdds:
+    """One run's deaths. With racks each broker has one, and each rack has two brokers."""
+
+    broker_dead_ms: int
+    moves_max: int
+    dead_for_good: int  # brokers, at most
+    has_racks: bool
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        """Few moves at a time in half of the runs."""
+        return cls(
+            broker_dead_ms=rng.choice((3_500, 4_000, 5_000)),
+            moves_max=rng.choice((1, 2, 10, 10)),
+            dead_for_good=rng.choice((1, 1, 2)),
+            has_racks=rng.random() < 0.3,
+        )
+
+    def rack(self, node: int) -> str | None:
+        """The rack of a broker."""
+        return "abc"[(node - 1) % 3] if self.has_racks else None

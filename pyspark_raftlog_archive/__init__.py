@@ -1,0 +1,12 @@
+"""Makes the format ``raftlog-archive`` known to every Spark session, as ``pyspark_raftlog`` does."""
+
+import logging
+
+try:
+    from spark_io.archive.data_source import ArchiveDataSource as DefaultSource
+except ImportError as error:
+    logging.getLogger("spark_io").warning(
+        "the format raftlog-archive is not available: %s; install it with pip install 'raftlog[spark]'", error
+    )
+
+__all__ = ["DefaultSource"]

@@ -1,0 +1,106 @@
+"""Reads and writes manifests.
+
+Decides: the order of steps that makes a batch count once. Leaves to others: what a manifest says
+(``entries``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from urllib.parse import unquote
+
+from spark_io.archive.entries import (
+    GENERATIONS,
+    MANIFESTS,
+    Catalogue,
+    Entry,
+    Generation,
+    Manifest,
+    catalogue_of,
+    encoded,
+    gap_before,
+    generation_in,
+    generation_path,
+    joined,
+    manifest_in,
+    manifest_path,
+    number_of,
+)
+from spark_io.archive.storage import Storage
+from spark_io.errors import ArchiveOverlap
+from spark_io.planning import Range
+
+IsEmpty = Callable[[Range], bool]
+
+
+def load(storage: Storage) -> Catalogue:
+    """The files that count now. Raises ``ArchiveDamaged`` for a manifest that cannot be read."""
+    generation = _newest_generation(storage)
+    through = {} if generation is None else generation[1].through
+    manifests: dict[tuple[str, int], Manifest] = {}
+    for folder in storage.names(MANIFESTS):
+        if folder == GENERATIONS.rpartition("/")[2]:
+            continue
+        query = unquote(folder)
+        for batch in _numbers(storage, f"{MANIFESTS}/{folder}"):
+            if batch > through.get(query, -1):
+                path = manifest_path(query, batch)
+                manifests[query, batch] = manifest_in(path, storage.read(path))
+    return catalogue_of(generation, manifests)
+
+
+def is_committed(storage: Storage, query: str, batch: int) -> bool:
+    """True if a batch has its manifest."""
+    try:
+        storage.read(manifest_path(query, batch))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def commit(storage: Storage, query: str, batch: int, added: Sequence[Entry], is_empty: IsEmpty) -> bool:
+    """Let the files of a batch count. False: the batch was committed before, and these files never count.
+
+    ``is_empty`` says of offsets before a new file whether they have no records; only such gaps are closed.
+    Raises ``ArchiveOverlap``, and the batch does not count.
+    """
+    if is_committed(storage, query, batch):
+        return False
+    archived = load(storage)
+    newest = archived.through.get(query, -1)
+    if batch < newest:
+        raise ArchiveOverlap(
+            f"batch {batch} of query {query} is over, the archive has batch {newest}: another driver runs "
+            "this query, or the checkpoint was restored from a copy; stop this query, or use a new "
+            "checkpointLocation and startingOffsets where the archive ends"
+        )
+    archived.check_added(added)
+    gaps = {gap for one in added if (gap := gap_before(one, added, archived)) is not None}
+    files = joined(added, archived, {gap: is_empty(gap) for gap in gaps})
+    try:
+        storage.create(manifest_path(query, batch), encoded(Manifest(files=tuple(files))))
+    except FileExistsError:
+        return False
+    return True
+
+
+def commit_generation(storage: Storage, before: Catalogue, files: Sequence[Entry]) -> bool:
+    """Let these files count in place of those of ``before``. False: another compaction was faster."""
+    made = Generation(files=tuple(files), through=before.through)
+    try:
+        storage.create(generation_path(before.generation + 1), encoded(made))
+    except FileExistsError:
+        return False
+    return True
+
+
+def _newest_generation(storage: Storage) -> tuple[int, Generation] | None:
+    numbers = _numbers(storage, GENERATIONS)
+    if not numbers:
+        return None
+    path = generation_path(numbers[-1])
+    return numbers[-1], generation_in(path, storage.read(path))
+
+
+def _numbers(storage: Storage, folder: str) -> list[int]:
+    return [number for name in storage.names(folder) if (number := number_of(name)) is not None]

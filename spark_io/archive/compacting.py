@@ -1,0 +1,56 @@
+"""Joins small files of an archive, and replaces all manifests by a new generation.
+
+Decides: which files are joined. Leaves to others: how a generation counts (``catalogue``). Files and
+manifests that a generation replaces stay where they are: readers that began before it still need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from spark_io.archive import catalogue
+from spark_io.archive.entries import Catalogue, Entry
+from spark_io.archive.files import read_batches, write_file
+from spark_io.archive.storage import Storage
+from spark_io.planning import Range
+
+TARGET_BYTES: Final = 128 << 20
+
+
+def compact(storage: Storage, *, target_bytes: int = TARGET_BYTES) -> tuple[int, int] | None:
+    """Files before and after. None: another compaction was faster, and nothing has changed.
+
+    Raises ``ArchiveDamaged``, and nothing has changed.
+    """
+    before = catalogue.load(storage)
+    files = [_joined(storage, run) for run in runs(before, target_bytes)]
+    if len(files) == len(before.files) and not before.through:
+        return len(files), len(files)
+    is_done = catalogue.commit_generation(storage, before, files)
+    return (len(before.files), len(files)) if is_done else None
+
+
+def runs(before: Catalogue, target_bytes: int) -> Iterator[list[Entry]]:
+    """All files in runs that become one file each: consecutive offsets, up to ``target_bytes``."""
+    for target in before.partitions:
+        run: list[Entry] = []
+        for one in before.of(target):
+            fits = sum(each.bytes for each in run) + one.bytes <= target_bytes
+            if run and not (fits and one.start == run[-1].end):
+                yield run
+                run = []
+            run.append(one)
+        yield run
+
+
+def _joined(storage: Storage, run: Sequence[Entry]) -> Entry:
+    if len(run) == 1:
+        return run[0]
+    first, last = run[0], run[-1]
+    pieces = [(one, Range(one.topic, one.partition, one.start, one.end)) for one in run]
+    made = write_file(storage, first.target, pa.Table.from_batches(read_batches(storage, pieces)))
+    return msgspec.structs.replace(made, start=first.start, end=last.end)

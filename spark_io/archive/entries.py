@@ -1,0 +1,237 @@
+"""What manifests say, and which files count. No IO.
+
+Decides: the JSON of a manifest, the files of a catalogue, and what an overlap and a gap is. Leaves to others:
+where manifests are (``catalogue``) and what files contain (``files``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from raftlog.types import TopicPartition
+from spark_io.errors import ArchiveDamaged, ArchiveOverlap
+from spark_io.planning import Range
+
+VERSION: Final = 1
+MANIFESTS: Final = "_manifest"
+GENERATIONS: Final = f"{MANIFESTS}/_generation"
+_NUMBERED: Final = re.compile(r"([0-9]{20})\.json")
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A file. ``end`` is excluded; ``rows`` may be fewer than offsets, as compaction and transactions leave
+    offsets without records. ``crc`` is the CRC-32C of its bytes. ``term`` is the highest one of its records,
+    None where the writer did not know it.
+    """
+
+    path: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    rows: int
+    bytes: int
+    crc: int
+    min_timestamp: int
+    max_timestamp: int
+    term: int | None = None
+
+    @property
+    def target(self) -> TopicPartition:
+        """The partition that the records are from."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What one batch has written."""
+
+    v: int = VERSION
+    files: tuple[Entry, ...] = ()
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """All files at the time of a compaction. ``through``: the last batch of each query that it includes."""
+
+    v: int = VERSION
+    files: tuple[Entry, ...] = ()
+    through: dict[str, int] = {}
+
+
+Kind = TypeVar("Kind", Manifest, Generation)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets of a partition between two files that no file covers."""
+
+    target: TopicPartition
+    start: int
+    end: int
+
+
+class Catalogue:
+    """The files that count, by partition and offset."""
+
+    def __init__(self, files: Iterable[Entry], through: Mapping[str, int], generation: int) -> None:
+        ordered = sorted(files, key=lambda one: (one.topic, one.partition, one.start, one.end))
+        self._files = {target: [*some] for target, some in groupby(ordered, key=lambda one: one.target)}
+        self.through = dict(through)
+        self.generation = generation
+
+    @property
+    def files(self) -> list[Entry]:
+        """All, in order."""
+        return [one for some in self._files.values() for one in some]
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """All that have files."""
+        return list(self._files)
+
+    def of(self, target: TopicPartition) -> list[Entry]:
+        """The files of a partition, in order."""
+        return self._files.get(target, [])
+
+    def pieces(self, wanted: Range) -> list[tuple[Entry, Range]]:
+        """The files with offsets of a range, and the offsets to read of each: no offset twice."""
+        found, at = [], wanted.start
+        for one in self.of(TopicPartition(wanted.topic, wanted.partition)):
+            start, end = max(one.start, at), min(one.end, wanted.end)
+            if start < end:
+                found.append((one, wanted._replace(start=start, end=end)))
+                at = end
+        return found
+
+    def missing(self, wanted: Range) -> list[Range]:
+        """The offsets of a range that no file covers."""
+        found, at = [], wanted.start
+        for _, piece in self.pieces(wanted):
+            if piece.start > at:
+                found.append(wanted._replace(start=at, end=piece.start))
+            at = max(at, piece.end)
+        if at < wanted.end:
+            found.append(wanted._replace(start=at))
+        return found
+
+    def gaps(self) -> list[Gap]:
+        """What is missing between the files of each partition."""
+        found = []
+        for target, files in self._files.items():
+            whole = Range(target.topic, target.partition, files[0].start, max(one.end for one in files))
+            found += [Gap(target, one.start, one.end) for one in self.missing(whole)]
+        return found
+
+    def overlaps(self) -> list[tuple[Entry, Entry]]:
+        """Pairs of files with the same offsets: a file, and the one before it that reaches furthest."""
+        return [pair for files in self._files.values() for pair in _overlapping(files)]
+
+    def check_added(self, added: Sequence[Entry]) -> None:
+        """Raise ``ArchiveOverlap`` if new files have offsets of one another, or of files that count."""
+        for before, after in Catalogue(added, {}, 0).overlaps():
+            raise ArchiveOverlap(
+                f"two tasks have written offsets of {before.target} that overlap, {before.start} to "
+                f"{before.end - 1} and {after.start} to {after.end - 1}: rows of a partition must reach the "
+                'archive in order; leave out repartition(), or use repartition("topic", "partition")'
+            )
+        for one in added:
+            for before, _ in self.pieces(Range(one.topic, one.partition, one.start, one.end)):
+                raise ArchiveOverlap(
+                    f"offsets {one.start} to {one.end - 1} of {one.target} are archived in {before.path}: "
+                    "another query writes to this archive, or the checkpoint is new; begin with "
+                    "startingOffsets where the archive ends (`raftlog archive list`), or use another path"
+                )
+
+
+def catalogue_of(
+    generation: tuple[int, Generation] | None, manifests: Mapping[tuple[str, int], Manifest]
+) -> Catalogue:
+    """The catalogue of the newest generation and of the manifests, by query and batch, behind it."""
+    number, base = generation or (0, Generation())
+    files, through = [*base.files], dict(base.through)
+    for (query, batch), manifest in sorted(manifests.items()):
+        if batch > base.through.get(query, -1):
+            files += manifest.files
+            through[query] = max(batch, through.get(query, -1))
+    return Catalogue(files, through, number)
+
+
+def joined(added: Sequence[Entry], archived: Catalogue, is_empty: Mapping[Range, bool]) -> list[Entry]:
+    """The new files, with those gaps before them that are known to have no records."""
+    found = []
+    for one in added:
+        gap = gap_before(one, added, archived)
+        is_joined = gap is not None and is_empty.get(gap, False)
+        found.append(msgspec.structs.replace(one, start=gap.start) if gap and is_joined else one)
+    return found
+
+
+def gap_before(one: Entry, added: Sequence[Entry], archived: Catalogue) -> Range | None:
+    """The offsets between a new file and the file before it; None without a gap or a file before it."""
+    others = (*archived.of(one.target), *(each for each in added if each.target == one.target))
+    ends = [each.end for each in others if each.end <= one.start]
+    if not ends or max(ends) == one.start:
+        return None
+    return Range(one.topic, one.partition, max(ends), one.start)
+
+
+def data_path(topic: str, partition: int, start: int, end: int, token: str) -> str:
+    """Where a file is, below the archive."""
+    return f"topic={quote(topic, safe='')}/partition={partition}/{start:020}-{end:020}-{token}.parquet"
+
+
+def manifest_path(query: str, batch: int) -> str:
+    """Where the manifest of a batch is."""
+    return f"{MANIFESTS}/{quote(query, safe='')}/{batch:020}.json"
+
+
+def generation_path(number: int) -> str:
+    """Where a generation is."""
+    return f"{GENERATIONS}/{number:020}.json"
+
+
+def number_of(name: str) -> int | None:
+    """The number in the name of a manifest, None for another file."""
+    found = _NUMBERED.fullmatch(name)
+    return None if found is None else int(found[1])
+
+
+def encoded(value: Manifest | Generation) -> bytes:
+    """As JSON with line breaks, for people."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+
+
+def manifest_in(path: str, data: bytes) -> Manifest:
+    """The reverse. Raises ``ArchiveDamaged``."""
+    return _decoded(path, data, Manifest)
+
+
+def generation_in(path: str, data: bytes) -> Generation:
+    """The reverse. Raises ``ArchiveDamaged``."""
+    return _decoded(path, data, Generation)
+
+
+def _decoded(path: str, data: bytes, kind: type[Kind]) -> Kind:
+    try:
+        found = msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ArchiveDamaged(f"{path} is no manifest: {error}; restore it from a copy") from error
+    if found.v != VERSION:
+        raise ArchiveDamaged(f"{path} has version {found.v}, this program reads {VERSION}; use a newer one")
+    return found
+
+
+def _overlapping(files: Sequence[Entry]) -> list[tuple[Entry, Entry]]:
+    found, furthest = [], files[0]
+    for one in files[1:]:
+        if one.start < furthest.end:
+            found.append((furthest, one))
+        if one.end > furthest.end:
+            furthest = one
+    return found

@@ -1,0 +1,178 @@
+"""The Parquet files of an archive.
+
+Decides: their columns, which restore each record as it was, and how large they become. Leaves to others:
+where they are (``storage``) and which of them count (``entries``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from raftlog.types import TopicPartition
+from spark_io.archive.entries import Entry, data_path
+from spark_io.archive.storage import Storage
+from spark_io.errors import ArchiveDamaged, InvalidRows
+from spark_io.planning import Range
+
+ROW_GROUP_ROWS: Final = 65_536
+BUFFERED_BYTES: Final = 128 << 20  # of all partitions of a task; the largest becomes a file then
+HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("timestampType", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS),
+        ("term", pa.int32()),
+    ]
+)
+
+
+class FileWriter:
+    """Takes rows of any partitions and writes files, each of one partition and in the order of offsets."""
+
+    def __init__(self, storage: Storage, *, buffered_bytes: int = BUFFERED_BYTES) -> None:
+        self._storage = storage
+        self._buffered_bytes = buffered_bytes
+        self._buffers: dict[TopicPartition, list[pa.RecordBatch]] = {}
+        self._entries: list[Entry] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Rows with the columns of ``SCHEMA``; ``term`` may be missing. Raises ``InvalidRows``."""
+        for target, rows in _by_partition(_as_archived(batch)):
+            self._buffers.setdefault(target, []).append(rows)
+        while sum(map(_size, self._buffers.values())) > self._buffered_bytes:
+            largest = max(self._buffers, key=lambda one: _size(self._buffers[one]))
+            self._flush(largest)
+
+    def close(self) -> list[Entry]:
+        """Write what is left; the entries of all files."""
+        for target in sorted(self._buffers):
+            self._flush(target)
+        return self._entries
+
+    def _flush(self, target: TopicPartition) -> None:
+        table = pa.Table.from_batches(self._buffers.pop(target), SCHEMA)
+        self._entries.append(write_file(self._storage, target, table))
+
+
+def write_file(storage: Storage, target: TopicPartition, table: pa.Table) -> Entry:
+    """Write rows of one partition as a file with a name of its own."""
+    table = table.sort_by("offset")
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", row_group_size=ROW_GROUP_ROWS)
+    data = sink.getvalue().to_pybytes()
+    offsets, times = table.column("offset"), pc.min_max(table.column("timestamp").cast(pa.int64()))
+    start, end = offsets[0].as_py(), offsets[-1].as_py() + 1
+    if pc.count_distinct(offsets).as_py() != table.num_rows:
+        raise InvalidRows(
+            f"rows of {target} between {start} and {end - 1} have the same offset; archive each record once"
+        )
+    path = data_path(target.topic, target.partition, start, end, uuid4().hex[:8])
+    storage.create(path, data)
+    return Entry(
+        path=path,
+        topic=target.topic,
+        partition=target.partition,
+        start=start,
+        end=end,
+        rows=table.num_rows,
+        bytes=len(data),
+        crc=crc32c(data),
+        min_timestamp=times["min"].as_py(),
+        max_timestamp=times["max"].as_py(),
+        term=pc.max(table.column("term")).as_py(),
+    )
+
+
+def read_file(storage: Storage, entry: Entry) -> pq.ParquetFile:
+    """A file that is what its entry says. Raises ``ArchiveDamaged``."""
+    try:
+        data = storage.read(entry.path)
+    except FileNotFoundError as error:
+        raise ArchiveDamaged(f"{entry.path} is missing; restore it from a copy of the archive") from error
+    if len(data) != entry.bytes or crc32c(data) != entry.crc:
+        raise ArchiveDamaged(
+            f"{entry.path} has {len(data)} bytes with CRC-32C {crc32c(data)}, its manifest says "
+            f"{entry.bytes} and {entry.crc}; restore it from a copy of the archive"
+        )
+    return pq.ParquetFile(pa.BufferReader(data))
+
+
+def read_batches(
+    storage: Storage, pieces: Iterable[tuple[Entry, Range]], *, rows_max: int = 10_000
+) -> Iterator[pa.RecordBatch]:
+    """The records of these offsets, in order, with the columns of ``SCHEMA``. Raises ``ArchiveDamaged``."""
+    for entry, wanted in pieces:
+        file = read_file(storage, entry)
+        groups = [at for at in range(file.num_row_groups) if _may_have(file.metadata.row_group(at), wanted)]
+        for batch in file.iter_batches(batch_size=rows_max, row_groups=groups):
+            offsets = batch.column(batch.schema.get_field_index("offset"))
+            kept = pc.and_(pc.greater_equal(offsets, wanted.start), pc.less(offsets, wanted.end))
+            found = batch.filter(kept)
+            if found.num_rows:
+                yield found.cast(SCHEMA)
+
+
+def first_offset_since(
+    storage: Storage, pieces: Iterable[tuple[Entry, Range]], timestamp_ms: int
+) -> int | None:
+    """The offset of the first record that is not older. Opens only files that have one."""
+    for entry, wanted in pieces:
+        if entry.max_timestamp < timestamp_ms:
+            continue
+        for batch in read_batches(storage, [(entry, wanted)]):
+            times = batch.column(SCHEMA.get_field_index("timestamp")).cast(pa.int64())
+            found = batch.filter(pc.greater_equal(times, timestamp_ms))
+            if found.num_rows:
+                return int(found.column(SCHEMA.get_field_index("offset"))[0].as_py())
+    return None
+
+
+def _may_have(group: pq.RowGroupMetaData, wanted: Range) -> bool:
+    statistics = group.column(SCHEMA.get_field_index("offset")).statistics
+    if statistics is None or not statistics.has_min_max:
+        return True
+    return bool(statistics.min < wanted.end and statistics.max >= wanted.start)
+
+
+def _as_archived(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = []
+    for field in SCHEMA:
+        at = batch.schema.get_field_index(field.name)
+        if at >= 0:
+            columns.append(batch.column(at).cast(field.type))
+        elif field.name == "term":
+            columns.append(pa.nulls(batch.num_rows, field.type))
+        else:
+            raise InvalidRows(f"there is no column {field.name}; the archive keeps whole records")
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    table = pa.Table.from_batches([batch])
+    for pair in (
+        table.select(["topic", "partition"]).group_by(["topic", "partition"]).aggregate([]).to_pylist()
+    ):
+        if pair["topic"] is None or pair["partition"] is None:
+            raise InvalidRows("topic or partition is null in a row; archive records as they were read")
+        is_its = pc.and_(
+            pc.equal(batch.column("topic"), pair["topic"]),
+            pc.equal(batch.column("partition"), pair["partition"]),
+        )
+        yield TopicPartition(pair["topic"], pair["partition"]), batch.filter(is_its)
+
+
+def _size(batches: list[pa.RecordBatch]) -> int:
+    return sum(int(one.nbytes) for one in batches)

@@ -1,0 +1,76 @@
+"""The options of the format ``raftlog-archive``, checked as those of ``raftlog``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_io.errors import InvalidOption
+from spark_io.options import SERVERS, Given
+
+_PLACE = "write the address of the archive in it, such as /mnt/archive or s3://bucket/prefix"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveWriteOptions:
+    """``servers``: brokers that say whether offsets between files have records; None asks nobody."""
+
+    address: str
+    servers: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveReadOptions:
+    """What a read selects. None: all of them."""
+
+    address: str
+    topics: frozenset[str] | None
+    partitions: frozenset[int] | None
+    start: int | None
+    end: int | None
+    max_records_per_partition: int | None
+
+
+def archive_write_options(options: Mapping[str, str]) -> ArchiveWriteOptions:
+    """Of a stream. Raises ``InvalidOption``."""
+    given = Given(options, ("path", SERVERS), {})
+    return ArchiveWriteOptions(_address(given), given.servers() if given.text(SERVERS) else None)
+
+
+def archive_read_options(options: Mapping[str, str]) -> ArchiveReadOptions:
+    """Of a batch read. Raises ``InvalidOption``."""
+    known = ("path", "topics", "partitions", "startingOffset", "endingOffset", "maxRecordsPerPartition")
+    given = Given(options, known, {})
+    number = "give a whole number from 0 on"
+    return ArchiveReadOptions(
+        address=_address(given),
+        topics=given.parsed("topics", None, _names, "write topics with commas between them"),
+        partitions=given.parsed("partitions", None, _numbers, "write numbers with commas between them"),
+        start=given.parsed("startingOffset", None, _offset, number),
+        end=given.parsed("endingOffset", None, _offset, number),
+        max_records_per_partition=given.count("maxRecordsPerPartition"),
+    )
+
+
+def _address(given: Given) -> str:
+    address = given.text("path")
+    if not address:
+        raise InvalidOption(f"path is missing; {_PLACE}")
+    return address
+
+
+def _names(text: str) -> frozenset[str]:
+    names = frozenset(part.strip() for part in text.split(","))
+    if not all(names):
+        raise ValueError(text)
+    return names
+
+
+def _numbers(text: str) -> frozenset[int]:
+    return frozenset(_offset(part) for part in text.split(","))
+
+
+def _offset(text: str) -> int:
+    if int(text) < 0:
+        raise ValueError(text)
+    return int(text)

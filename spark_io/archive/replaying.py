@@ -1,0 +1,198 @@
+"""Returns records of an archive to a topic, each once.
+
+Decides: what a job remembers. Leaves to others: transactions (``raftlog.client``).
+
+Each chunk is a transaction that is committed as a batch of the sink ``replay-JOB-TOPIC-PARTITION``, and the
+sequence of that batch is the offset in the archive where the next chunk begins. So brokers know how far a job
+has come: a job that is started again asks them, and goes on there. Its first transaction fences an earlier
+run of the same job, so the answer does not change afterwards.
+
+The offset where a job begins is the sequence of another sink, which an empty transaction commits before the
+first chunk. A job that is started again with another first offset is refused: one number cannot say which of
+its offsets are done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, Final
+
+import pyarrow as pa
+
+from raftlog.client import Client
+from raftlog.client.blocking_producer import Producer, Transaction
+from raftlog.errors import Conflict, InvalidRequest, RaftlogError, UnknownTransaction
+from spark_io.archive.entries import Catalogue
+from spark_io.archive.files import read_batches
+from spark_io.archive.storage import Storage
+from spark_io.commits import begun, commit
+from spark_io.errors import ArchiveDamaged
+from spark_io.planning import Range
+
+CHUNK_ROWS: Final = 10_000
+CHUNK_BYTES: Final = 32 << 20
+COMMIT_TIMEOUT_S: Final = 120.0
+ORIGINAL: Final = ("orig.topic", "orig.partition", "orig.offset")
+_JOB: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
+Progress = Callable[[int, int], None]  # the offset where the next chunk begins, and the records sent so far
+
+
+def replay(
+    client: Client,
+    storage: Storage,
+    catalogue: Catalogue,
+    wanted: Range,
+    *,
+    into: str,
+    job: str,
+    chunk_rows: int = CHUNK_ROWS,
+    progress: Progress = lambda _at, _count: None,
+) -> int:
+    """Send the records of a range to the same partition of ``into``; how many this call has sent.
+
+    Raises ``ArchiveDamaged`` for offsets that the archive does not have, before anything is sent, and
+    ``InvalidRequest`` for a wrong ``job``, for one that began at another offset, and if ``into`` cannot take
+    the records as they were.
+    """
+    if _JOB.fullmatch(job) is None:
+        raise InvalidRequest(f"job is {job[:100]!r}; use 1 to 100 of the characters A-Z a-z 0-9 . _ -")
+    missing = catalogue.missing(wanted)
+    if missing:
+        raise ArchiveDamaged(
+            f"offsets {missing[0].start} to {missing[0].end - 1} of {wanted.topic}/{wanted.partition} are "
+            "not in the archive; choose offsets that `raftlog archive list` shows"
+        )
+    _check_target(client, into, wanted.partition)
+    key = key_of(job, wanted, into)
+    with client.producer(
+        into, preset="throughput", acks="quorum", transactional_id=id_of(key), compression="zstd"
+    ) as producer:
+        return _replay_chunks(client, producer, storage, catalogue, wanted, job, key, chunk_rows, progress)
+
+
+def _check_target(client: Client, into: str, partition: int) -> None:
+    """Raise ``InvalidRequest`` unless records can keep their partition and their time."""
+    topic = client.topics.describe(into)
+    if partition >= topic.partitions:
+        raise InvalidRequest(
+            f"into: topic {into} has {topic.partitions} partitions, and records of partition {partition} "
+            "keep their partition; create a topic with as many as the archived one"
+        )
+    if topic.config["message.timestamp.type"] != "CreateTime":
+        raise InvalidRequest(
+            f"into: brokers set the time of records of {into}, and replayed ones keep theirs; run "
+            f"`raftlog topic alter {into} --config message.timestamp.type=CreateTime`"
+        )
+
+
+def _replay_chunks(
+    client: Client,
+    producer: Producer,
+    storage: Storage,
+    catalogue: Catalogue,
+    wanted: Range,
+    job: str,
+    key: str,
+    chunk_rows: int,
+    progress: Progress,
+) -> int:
+    transaction, sent = begun(client, producer, id_of(key)), 0
+    try:
+        _check_start(client, transaction, wanted, key, job)
+        at = max(wanted.start, _newest(client, _chunks_of(key)) or 0)
+        pieces = catalogue.pieces(wanted._replace(start=at)) if at < wanted.end else []
+        batches = read_batches(storage, pieces, rows_max=min(chunk_rows, 1_000))
+        for chunk in _chunks(batches, chunk_rows):
+            if transaction.outcome is not None:
+                transaction = begun(client, producer, id_of(key))
+            with ExitStack() as stack:
+                stack.push(transaction)
+                count = sum(_send(transaction, batch) for batch in chunk)
+                handle = transaction.prepare()
+            at = chunk[-1].column("offset")[-1].as_py() + 1
+            newest = commit(client, _chunks_of(key), at, [handle], timeout_s=COMMIT_TIMEOUT_S)
+            if newest != at:
+                raise Conflict(f"another run of this job has replayed up to offset {newest}; start it again")
+            sent += count
+            progress(at, sent)
+    finally:
+        if transaction.outcome is None:
+            transaction.abort()
+    return sent
+
+
+def _check_start(client: Client, transaction: Transaction, wanted: Range, key: str, job: str) -> None:
+    """Let brokers remember where a job begins. Raise ``InvalidRequest`` if it began at another offset."""
+    start = _newest(client, key)
+    if start is None:
+        handle = transaction.prepare()
+        start = commit(client, key, wanted.start, [handle], timeout_s=COMMIT_TIMEOUT_S)
+    if start != wanted.start:
+        raise InvalidRequest(
+            f"job {job} begins at offset {start} of {wanted.topic}/{wanted.partition}, not at "
+            f"{wanted.start}; start it from there, or use another job for other offsets"
+        )
+
+
+def _newest(client: Client, key: str) -> int | None:
+    """The newest sequence of a sink. A batch that cannot be committed is asked for."""
+    try:
+        client.transactions.commit_batch(key, 0, [f"{key}~asks@0.0"])
+    except Conflict as error:
+        newest = error.details.get("newest_sequence")
+        return newest if isinstance(newest, int) else None
+    except UnknownTransaction:
+        return None
+    raise RaftlogError(f"a broker has committed a batch of {key} that does not exist")
+
+
+def _chunks(batches: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[list[pa.RecordBatch]]:
+    chunk: list[pa.RecordBatch] = []
+    for batch in batches:
+        chunk.append(batch)
+        if sum(one.num_rows for one in chunk) >= rows_max or sum(one.nbytes for one in chunk) >= CHUNK_BYTES:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _send(transaction: Transaction, batch: pa.RecordBatch) -> int:
+    times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    for row, timestamp_ms in zip(batch.to_pylist(), times, strict=True):
+        transaction.send(
+            row["value"],
+            key=row["key"],
+            partition=row["partition"],
+            headers=[*_headers(row), *_original(row)],
+            timestamp=timestamp_ms,
+        )
+    return int(batch.num_rows)
+
+
+def _headers(row: dict[str, Any]) -> Iterator[tuple[str, bytes | None]]:
+    for header in row["headers"] or ():
+        yield header["key"], header["value"]
+
+
+def _original(row: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    for name in ORIGINAL:
+        yield name, str(row[name.removeprefix("orig.")]).encode()
+
+
+def id_of(key: str) -> str:
+    """The id of a job's transactions. It begins with the keys of both sinks."""
+    return f"{_chunks_of(key)}~0"
+
+
+def _chunks_of(key: str) -> str:
+    return f"{key}~chunks"
+
+
+def key_of(job: str, wanted: Range, into: str) -> str:
+    """The key of a job: short whatever the names are, and another for each partition and target."""
+    names = "/".join((job, wanted.topic, str(wanted.partition), into))
+    return f"replay-{job[:40]}-{wanted.partition}-{hashlib.sha256(names.encode()).hexdigest()[:16]}"

@@ -1,0 +1,135 @@
+"""The stream writer of ``format("raftlog-archive")``, as Spark calls it.
+
+Decides: that a batch is archived once. Leaves to others: files (``files``) and what counts (``catalogue``).
+A repeated batch finds its manifest, drops its rows and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from raftlog.client import Client
+from raftlog.errors import OffsetOutOfRange
+from spark_io.archive import catalogue
+from spark_io.archive.entries import Entry
+from spark_io.archive.files import FileWriter
+from spark_io.archive.options import ArchiveWriteOptions
+from spark_io.archive.storage import open_storage
+from spark_io.columns import HEADERS
+from spark_io.connections import client_of
+from spark_io.errors import InvalidRows
+from spark_io.planning import Range
+from spark_io.rows import nullable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TYPES: Final[dict[str, tuple[DataType, ...]]] = {
+    "topic": (StringType(),),
+    "partition": (IntegerType(),),
+    "offset": (LongType(),),
+    "timestamp": (TimestampType(),),
+    "timestampType": (IntegerType(),),
+    "key": (BinaryType(),),
+    "value": (BinaryType(),),
+    "headers": (HEADERS,),
+    "term": (IntegerType(), LongType()),
+}
+_OPTIONAL: Final = "term"
+
+
+@dataclass(frozen=True)
+class Archived(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    query: str
+    entries: tuple[Entry, ...]
+
+
+class ArchiveWriter(DataSourceStreamArrowWriter):
+    """``df.writeStream.format("raftlog-archive")``: the rows of each batch are archived once."""
+
+    def __init__(self, options: ArchiveWriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task. Files count with the manifest of the batch, and not before."""
+        context = TaskContext.get()
+        assert context is not None, "write runs in a task"
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        assert query, "Spark has not said which query this is"
+        assert batch is not None, "Spark has not said which batch this is"
+        storage = open_storage(self._options.address)
+        if catalogue.is_committed(storage, query, int(batch)):
+            for _ in iterator:
+                pass
+            return Archived(query, ())
+        writer = FileWriter(storage)
+        for rows in iterator:
+            writer.add(rows)
+        return Archived(query, tuple(writer.close()))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """On the driver, once all tasks have ended, and again if it ended before Spark had noted it."""
+        done = [one for one in messages if isinstance(one, Archived)]
+        entries = [entry for one in done for entry in one.entries]
+        if entries:
+            storage = open_storage(self._options.address)
+            catalogue.commit(storage, done[0].query, batchId, entries, self._is_empty)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """On the driver, after a failure. Files without a manifest do not count."""
+
+    def _is_empty(self, gap: Range) -> bool:
+        """True if the log says that these offsets have no records, such as the ends of transactions."""
+        servers = self._options.servers
+        return servers is not None and first_record(client_of(servers), gap) >= gap.end
+
+
+def first_record(client: Client, gap: Range) -> int:
+    """The offset of the first record of a range that readers may get, ``end`` without any."""
+    partition, at = client.partition(gap.topic, gap.partition), gap.start
+    while at < gap.end:
+        try:
+            chunk = partition.read(at, limit=1)
+        except OffsetOutOfRange:
+            return at  # it is deleted
+        if chunk.messages:
+            return chunk.messages[0].offset
+        if chunk.next_offset <= at:
+            return at  # it is not known
+        at = chunk.next_offset
+    return gap.end
+
+
+def check_columns(schema: StructType) -> None:
+    """Raise ``InvalidRows`` unless these are whole records."""
+    fields = {field.name: nullable(field.dataType) for field in schema.fields}
+    for name, types in _TYPES.items():
+        if name not in fields:
+            if name != _OPTIONAL:
+                raise InvalidRows(
+                    f"there is no column {name}; archive all columns of the source as they are, read with "
+                    "includeHeaders=true"
+                )
+        elif fields[name] not in types:
+            expected = " or ".join(one.simpleString() for one in types)
+            raise InvalidRows(f"column {name} has the type {fields[name].simpleString()}, not {expected}")
+    extra = [name for name in fields if name not in _TYPES]
+    if extra:
+        raise InvalidRows(f"column {extra[0]} cannot be archived; the columns are {', '.join(_TYPES)}")

@@ -1,0 +1,127 @@
+"""Where an archive is: a directory, or whatever fsspec reaches (S3, Google Cloud, Azure, HDFS).
+
+Decides: how a file is created once. Leaves to others: the requests (fsspec), and what files mean.
+
+A file is whole as soon as it is there, and creating it again fails. A directory has it by a hard link from a
+temporary file that is on the disk; S3 by ``If-None-Match``, Google Cloud and Azure by conditions like
+it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+from uuid import uuid4
+
+from spark_io.errors import ArchiveUnreachable
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_TEMPORARY = ".tmp-"
+
+
+class Storage(Protocol):
+    """The files of one archive, by paths below its address."""
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write a file that is durable on return. Raises ``FileExistsError`` and leaves that file alone."""
+
+    def read(self, path: str) -> bytes:
+        """All of a file. Raises ``FileNotFoundError``."""
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder in order, none if it does not exist."""
+
+
+def open_storage(address: str) -> Storage:
+    """The storage of an address: a path, or a URI such as ``s3://bucket/prefix``.
+
+    Raises ``ArchiveUnreachable`` if fsspec or its package for this kind of address is missing.
+    """
+    scheme, found, rest = address.partition("://")
+    if not found:
+        return DirectoryStorage(Path(address))
+    if scheme == "file":
+        return DirectoryStorage(Path(rest))
+    try:
+        import fsspec
+
+        filesystem, root = fsspec.core.url_to_fs(address)
+    except (ImportError, ValueError) as error:
+        raise ArchiveUnreachable(
+            f"archives at {scheme}:// need more packages ({error}): pip install fsspec and its package for "
+            f"{scheme}, such as s3fs"
+        ) from error
+    return ObjectStorage(filesystem, root)
+
+
+class DirectoryStorage:
+    """A directory of this machine, or one that is mounted."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def create(self, path: str, data: bytes) -> None:
+        """See ``Storage``."""
+        target = self._root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f"{_TEMPORARY}{uuid4().hex}")
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        for folder in (target.parent, *target.parent.parents):
+            _sync(folder)
+            if folder == self._root:
+                break
+
+    def read(self, path: str) -> bytes:
+        """See ``Storage``."""
+        return (self._root / path).read_bytes()
+
+    def names(self, folder: str) -> list[str]:
+        """See ``Storage``."""
+        try:
+            found = os.listdir(self._root / folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(name for name in found if not name.startswith(_TEMPORARY))
+
+
+class ObjectStorage:
+    """A prefix of an object store."""
+
+    def __init__(self, filesystem: AbstractFileSystem, root: str) -> None:
+        self._filesystem = filesystem
+        self._root = root.rstrip("/")
+
+    def create(self, path: str, data: bytes) -> None:
+        """See ``Storage``."""
+        self._filesystem.pipe_file(f"{self._root}/{path}", data, mode="create")
+
+    def read(self, path: str) -> bytes:
+        """See ``Storage``."""
+        return bytes(self._filesystem.cat_file(f"{self._root}/{path}"))
+
+    def names(self, folder: str) -> list[str]:
+        """See ``Storage``."""
+        self._filesystem.invalidate_cache()
+        try:
+            found = self._filesystem.ls(f"{self._root}/{folder}", detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in found)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,68 @@
+"""One view over the archive and the log: option ``archive`` of ``spark.read.format("raftlog")``.
+
+Decides: where the log takes over. That is the log start when the read is planned: above it records come from
+brokers, even where the archive has them too, and below it from files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from raftlog.types import TopicPartition
+from spark_io.archive.entries import Catalogue, Entry
+from spark_io.archive.files import first_offset_since
+from spark_io.archive.storage import Storage
+from spark_io.discovery import Bounds, OffsetOf
+from spark_io.planning import Range
+from spark_io.positions import AtTime
+
+
+def extended(bounds: Mapping[TopicPartition, Bounds], archived: Catalogue) -> dict[TopicPartition, Bounds]:
+    """Partitions that begin where the archive begins, as far as it reaches the log without a gap."""
+    return {target: _extended(target, found, archived) for target, found in bounds.items()}
+
+
+def offset_in_both(
+    offset_of: OffsetOf, bounds: Mapping[TopicPartition, Bounds], archived: Catalogue, storage: Storage
+) -> OffsetOf:
+    """Looks for a time in archived files first. ``bounds``: of the log alone."""
+
+    def ask(target: TopicPartition, position: AtTime | Literal["earliest"]) -> int:
+        log_start = bounds[target].start
+        start = _extended(target, bounds[target], archived).start
+        if start < log_start:
+            if position == "earliest":
+                return start
+            below = Range(target.topic, target.partition, start, log_start)
+            found = first_offset_since(storage, archived.pieces(below), position.ms)
+            if found is not None:
+                return found
+        return offset_of(target, position)
+
+    return ask
+
+
+def divided(
+    ranges: list[Range], bounds: Mapping[TopicPartition, Bounds], archived: Catalogue
+) -> tuple[list[tuple[Entry, Range]], list[Range]]:
+    """What comes from files, and what from brokers. ``bounds``: of the log alone."""
+    pieces: list[tuple[Entry, Range]] = []
+    live: list[Range] = []
+    for one in ranges:
+        log_start = bounds[TopicPartition(one.topic, one.partition)].start
+        if one.start < log_start:
+            pieces += archived.pieces(one._replace(end=min(one.end, log_start)))
+        if one.end > log_start:
+            live.append(one._replace(start=max(one.start, log_start)))
+    return pieces, live
+
+
+def _extended(target: TopicPartition, found: Bounds, archived: Catalogue) -> Bounds:
+    start = found.start
+    for one in reversed(archived.of(target)):
+        if one.end < start:
+            break
+        start = min(start, one.start)
+    return replace(found, start=start)

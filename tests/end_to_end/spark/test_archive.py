@@ -1,0 +1,152 @@
+"""An archive made by Spark: each row once while drivers are killed, read, replayed without it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chaos.cluster import Cluster
+from raftlog import Client
+from tests.end_to_end.spark.vocabulary import ENVIRONMENT, visible, why_no_spark
+from tests.helpers.command_line import command, run
+from tests.helpers.real_cluster import create_topic, eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(900)]
+
+DRIVER = Path(__file__).with_name("archiving_driver.py")
+RECORDS = 350
+
+
+def drive(servers: str, folder: Path, when: str) -> int:
+    """Run a driver to its end or to its death; its status."""
+    arguments = [sys.executable, str(DRIVER), servers, str(folder), when]
+    with (folder / f"{when}.log").open("wb") as log:
+        process = subprocess.Popen(
+            arguments, env={**os.environ, **ENVIRONMENT}, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            return process.wait(240)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def archive(brokers: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of the topic ``history``, whose drivers were killed before and after a manifest."""
+    reason = why_no_spark()
+    if reason is not None:
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("archiving")
+    servers = ",".join(brokers.urls)
+    create_topic(brokers.urls[0], "history", 2, message_timestamp_type="CreateTime")
+    with Client(servers) as client, client.producer("history", transactional_id="writer") as producer:
+        for first in range(0, RECORDS, 70):
+            with producer.transaction() as transaction:  # its end takes an offset of each partition
+                for number in range(first, first + 70):
+                    headers = {"number": str(number)} if number % 2 else None
+                    transaction.send(str(number), key=f"k{number}", headers=headers, timestamp=1_000 + number)
+    for when, status in (("before", -signal.SIGKILL), ("after", -signal.SIGKILL), ("never", 0)):
+        log = folder / f"{when}.log"
+        assert drive(servers, folder, when) == status, log.read_text()[-3_000:]
+    return folder / "archive"
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    """The records of a DataFrame."""
+    return sorted(int(bytes(row.value)) for row in frame.select("value").collect())
+
+
+# requirement: A8 D3
+def test_killed_drivers_leave_each_row_once(brokers: Cluster, spark: SparkSession, archive: Path) -> None:
+    out, told = run(brokers, "archive", "verify", str(archive))
+    assert out == b"", told
+    found = spark.read.format("raftlog-archive").load(str(archive))
+    assert numbers(found) == [*range(RECORDS)]
+    live = spark.read.format("raftlog").option("bootstrap.servers", ",".join(brokers.urls))
+    expected = live.option("subscribe", "history").option("includeHeaders", "true").load()
+    assert sorted(map(str, found.drop("term").collect())) == sorted(map(str, expected.collect()))
+
+
+# requirement: A8
+def test_a_read_takes_the_selected_partitions_and_offsets(spark: SparkSession, archive: Path) -> None:
+    reader = spark.read.format("raftlog-archive").option("topics", "history").option("partitions", "1")
+    found = reader.option("startingOffset", "20").option("endingOffset", "130").load(str(archive)).collect()
+    assert {row.partition for row in found} == {1}
+    assert 20 <= min(row.offset for row in found) <= 22
+    assert 126 <= max(row.offset for row in found) < 130
+    other = spark.read.format("raftlog-archive").option("topics", "another")
+    assert other.load(str(archive)).collect() == []
+
+
+# requirement: A8 D3
+def test_a_killed_replay_goes_on(brokers: Cluster, client: Client, archive: Path) -> None:
+    create_topic(brokers.urls[0], "again", 2, message_timestamp_type="CreateTime")
+    arguments = (
+        "archive",
+        "replay",
+        str(archive),
+        "history",
+        "--into",
+        "again",
+        "--job",
+        "j",
+        "--chunk",
+        "10",
+    )
+    with command(brokers, *arguments) as process:
+        assert process.stderr is not None
+        for _ in range(7):
+            process.stderr.readline()
+        process.kill()
+    seen = len(visible(client, "again"))
+    assert 0 < seen < RECORDS
+    run(brokers, *arguments)
+    found = visible(client, "again")
+    assert sorted(int(one.value) for one in found) == [*range(RECORDS)]
+    assert [one.timestamp_ms - 1_000 for one in found] == [int(one.value) for one in found]
+    origins = {(one.partition, dict(one.headers)["orig.offset"]) for one in found}
+    assert len(origins) == RECORDS
+    run(brokers, *arguments)
+    assert len(visible(client, "again")) == RECORDS
+
+
+# requirement: A8
+def test_a_compacted_archive_reads_the_same(brokers: Cluster, spark: SparkSession, archive: Path) -> None:
+    files = len(run(brokers, "archive", "list", str(archive), "--files")[0].splitlines())
+    run(brokers, "archive", "compact", str(archive))
+    assert len(run(brokers, "archive", "list", str(archive), "--files")[0].splitlines()) < files
+    run(brokers, "archive", "verify", str(archive))
+    assert numbers(spark.read.format("raftlog-archive").load(str(archive))) == [*range(RECORDS)]
+
+
+# requirement: A8
+def test_one_view_has_the_archive_and_the_log(
+    servers: str, client: Client, spark: SparkSession, archive: Path
+) -> None:
+    client.topics.alter("history", config={"segment.bytes": 1_024})
+    with client.producer("history") as producer:
+        for number in range(RECORDS, RECORDS + 8):
+            value = f"{number:0900}"
+            producer.send(value, partition=number % 2, timestamp=1_000 + number).result()
+    assert drive(servers, archive.parent, "never") == 0
+    with client.producer("history") as producer:
+        producer.send(str(RECORDS + 8), partition=0)
+    client.topics.alter("history", config={"retention.bytes": 1_024})
+
+    def log_starts() -> list[int]:
+        return [one.log_start_offset for one in client.topics.partitions("history")]
+
+    eventually(lambda: min(log_starts()) > 0, within_s=60, what="retention")
+    reader = spark.read.format("raftlog").option("bootstrap.servers", servers).option("subscribe", "history")
+    assert len(numbers(reader.load())) < RECORDS
+    assert numbers(reader.option("archive", str(archive)).load()) == [*range(RECORDS + 9)]

@@ -1,0 +1,134 @@
+"""Partitions that are added to a topic in use: its records stay, producers and groups use the new ones."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from chaos.cluster import Cluster
+from raftlog import Client, Consumer, Message
+from raftlog.client.messages import Chunk
+from tests.helpers.command_line import run
+from tests.helpers.real_cluster import call, create_topic, eventually
+
+BEFORE, AFTER = 2, 3
+CHI_SQUARE_MAX = 13.8  # two degrees of freedom: one run of a thousand is above it
+
+
+@pytest.fixture
+def client(unbroken: Cluster) -> Iterator[Client]:
+    with Client(",".join(unbroken.urls)) as made:
+        yield made
+
+
+class Reading:
+    """A member of a group on a thread of its own, which handles one record after the other."""
+
+    def __init__(self, client: Client, group: str, topic: str, reset: str) -> None:
+        self.seen: list[Message] = []
+        self._stopping = threading.Event()
+        self._consumer: Consumer = client.consumer(
+            group, topic, reset=reset, session_timeout="3s", commit_interval="200ms"
+        )
+        self._thread = threading.Thread(target=self._read)
+
+    def __enter__(self) -> Reading:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    @property
+    def values(self) -> set[str]:
+        """What it has seen; a rebalance may show a record to two members."""
+        return {message.value.decode() for message in list(self.seen)}
+
+    @property
+    def partitions(self) -> set[int]:
+        """The partitions of this member."""
+        return {target.partition for target in self._consumer.assignment}
+
+    def _read(self) -> None:
+        with self._consumer as consumer:
+            while not self._stopping.is_set():
+                message = consumer.poll("100ms")
+                if message is not None:
+                    self.seen.append(message)
+
+
+def stored(client: Client, topic: str, partition: int) -> list[tuple[int, object]]:
+    """The offsets and values of a partition."""
+    chunk: Chunk = client.partition(topic, partition).read("earliest", max_bytes=8 << 20)
+    return [(message.offset, message.value) for message in chunk.messages]
+
+
+# requirement: F4 K6 G11 G4
+@pytest.mark.e2e
+def test_a_topic_in_use_gets_more_partitions(unbroken: Cluster, client: Client) -> None:
+    create_topic(unbroken.urls[0], "A", BEFORE)
+    with client.producer("A", linger="1ms") as producer:
+        sent = [producer.send(f"old {number}", key=f"k{number}") for number in range(100)]
+        assert {receipt.result().partition for receipt in sent} == {0, 1}
+        old = [stored(client, "A", partition) for partition in range(BEFORE)]
+        with (
+            Reading(client, "first", "A", "earliest") as a,
+            Reading(client, "first", "A", "earliest") as b,
+            Reading(client, "newest", "A", "latest") as late,
+        ):
+            first = {f"old {number}" for number in range(100)}
+            eventually(lambda: a.values | b.values == first, within_s=30, what="the old records")
+            eventually(
+                lambda: late.partitions == {0, 1}, within_s=30, what="the partitions of the late group"
+            )
+            time.sleep(0.5)  # its first offsets are committed; nothing is promised before
+            _, errors = run(unbroken, "topic", "add-partitions", "A", "1", "--expected", "2")
+            assert errors == ""
+            assert [stored(client, "A", partition) for partition in range(BEFORE)] == old, "no data migration"
+            assert stored(client, "A", 2) == []
+            client.send("A", "first", partition=2)  # perhaps before the groups know of it
+            new: set[str] = set()
+            began = time.monotonic()
+            while not new or time.monotonic() - began < 3:
+                value = f"new {len(new)}"
+                producer.send(value, key=value).result()
+                new.add(value)
+            more = [producer.send(f"even {number}", key=f"e{number}") for number in range(3_000)]
+            counts = Counter(receipt.result().partition for receipt in more)
+            expected = len(more) / AFTER
+            assert set(counts) == {0, 1, 2}
+            assert sum((counts[n] - expected) ** 2 / expected for n in counts) < CHI_SQUARE_MAX, counts
+            new |= {"first", *(f"even {number}" for number in range(3_000))}
+            eventually(
+                lambda: a.values | b.values == first | new and late.values == new,
+                within_s=60,
+                what="all records in one group, and the new ones in the other, from the start of partition 2",
+            )
+            assert a.partitions | b.partitions == late.partitions == {0, 1, 2}
+            assert a.partitions.isdisjoint(b.partitions)
+
+
+# requirement: F4
+@pytest.mark.e2e
+def test_partitions_are_added_by_name_count_and_expectation(unbroken: Cluster, client: Client) -> None:
+    create_topic(unbroken.urls[0], "B", 1, cleanup_policy="compact")
+    output, errors = run(unbroken, "topic", "add-partitions", "B", "2", "--expected", "1", "-o", "json")
+    assert json.loads(output)["partitions"] == 3
+    assert "warning: topic B is compacted" in errors
+    output, _ = run(unbroken, "topic", "add-partitions", "B", "2", "--expected", "1", "-o", "json")
+    assert json.loads(output)["partitions"] == 3, "a repetition adds nothing"
+    _, errors = run(unbroken, "topic", "add-partitions", "B", "1", "--expected", "1", code=1)
+    assert "has 3 partitions, not 1" in errors
+    assert client.topics.add_partitions("B", 1).partitions == 4
+    _, errors = run(unbroken, "topic", "add-partitions", "B", "9999", code=1)
+    assert "add 1 to 9996" in errors
+    _, errors = run(unbroken, "topic", "add-partitions", "none", "1", code=1)
+    assert "there is no topic 'none'" in errors
+    for url in unbroken.urls:
+        assert call(url, "GET", "/v1/topics/B").number("partitions") == 4

@@ -1,0 +1,77 @@
+"""An archive in an object store: S3 as moto serves it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from chaos.cluster import free_ports
+from spark_io.archive import catalogue
+from spark_io.archive.storage import open_storage
+from spark_io.archive.verifying import verify
+from spark_io.errors import ArchiveOverlap
+from tests.helpers.archives import archived, offsets
+from tests.helpers.command_line import RAFTLOG
+from tests.helpers.real_cluster import eventually
+
+pytestmark = pytest.mark.e2e
+
+ADDRESS = "s3://history/topics"
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a store with an empty bucket; credentials come from the environment."""
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto.server")
+    port = free_ports(1)
+    url = f"http://127.0.0.1:{port}"
+    given = {
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_ENDPOINT_URL": url,
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            eventually(lambda: is_there(url), within_s=60, what="moto")
+            made = urllib.request.Request(f"{url}/history", method="PUT")
+            urllib.request.urlopen(made, timeout=10).close()
+            yield ADDRESS
+        finally:
+            server.kill()
+
+
+def is_there(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+# requirement: A8
+def test_a_batch_counts_once_in_an_object_store(s3: str) -> None:
+    storage = open_storage(s3)
+    assert storage.names("_manifest") == []
+    assert archived(storage, 1, (0, 10), (10, 20))
+    assert not archived(storage, 1, (0, 20))
+    with pytest.raises(ArchiveOverlap):
+        archived(storage, 2, (15, 30))
+    assert offsets(storage) == [*range(20)]
+    assert [*verify(storage, catalogue.load(storage))] == []
+    with pytest.raises(FileExistsError):
+        storage.create("_manifest/q/00000000000000000001.json", b"another driver")
+    shown = subprocess.run(
+        [*RAFTLOG, "archive", "list", s3, "-o", "json"], env=os.environ, capture_output=True, check=True
+    )
+    assert json.loads(shown.stdout)[0]["end"] == 20

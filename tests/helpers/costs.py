@@ -1,0 +1,89 @@
+"""What one act costs each broker of a real cluster: Python calls, allocations, or system calls.
+
+Decides: the cost of an act is the least of ``ATTEMPTS``, each begun and ended while the cluster is idle.
+Timers that fire meanwhile, and threads that wake in another order, only add to it. Leaves to others: what
+counts as a call or an allocation (``metered``).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.helpers import metered
+
+ATTEMPTS: Final = 100
+WARM_UPS: Final = 20
+PAUSE_S: Final = 0.05  # at most; a random one, so that no periodic timer fires in each attempt
+IDLE_S: Final = 0.02  # in which followers end what an answer did not wait for
+
+Counts = Mapping[str, int]
+Meters = Mapping[int, Callable[[], Callable[[], Counts]]]
+"""For each broker: begin to count; what is returned tells the counts since."""
+
+
+def least_costs(meters: Meters, act: Callable[[], object]) -> dict[int, Counts]:
+    """The least counts of each broker, each count for itself."""
+    for _ in range(WARM_UPS):
+        act()
+    found: dict[int, list[Counts]] = {broker: [] for broker in meters}
+    rng = random.Random("pauses")
+    for _ in range(ATTEMPTS):
+        time.sleep(PAUSE_S * rng.random())
+        ends = {broker: begin() for broker, begin in meters.items()}
+        act()
+        time.sleep(IDLE_S)
+        for broker, end in ends.items():
+            found[broker].append(end())
+    return {broker: _least(counts) for broker, counts in found.items()}
+
+
+def _least(attempts: Sequence[Counts]) -> Counts:
+    names = set().union(*attempts)
+    return {name: min(counts.get(name, 0) for counts in attempts) for name in names}
+
+
+class MeteredProcess:
+    """A broker below ``metered``: its command, and its meter."""
+
+    def __init__(self, directory: Path, broker: int, *, is_memory_seen: bool = False) -> None:
+        self._path = str(directory / f"meter-{broker}{metered.MEMORY if is_memory_seen else ''}")
+        self.command = (sys.executable, "-P", str(metered.__file__), self._path)
+
+    def begin(self) -> Callable[[], Counts]:
+        """The counts since now, when they are asked for."""
+        before = self._counts()
+        return lambda: {name: count - before[name] for name, count in self._counts().items()}
+
+    def _counts(self) -> dict[str, int]:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(self._path)
+            connection.sendall(b"?")
+            return json.loads(connection.makefile().read())  # type: ignore[no-any-return]
+
+
+class TracedProcess:
+    """A broker below ``strace``: its command, and its system calls by name."""
+
+    def __init__(self, directory: Path, broker: int) -> None:
+        self._path = directory / f"trace-{broker}"
+        self.command = ("strace", "-D", "-f", "-qq", "-o", str(self._path))
+
+    def begin(self) -> Callable[[], Counts]:
+        """The system calls that began after now, when they are asked for."""
+        before = self._path.stat().st_size
+        return lambda: self._counts(before)
+
+    def _counts(self, before: int) -> Counts:
+        with self._path.open("rb") as trace:
+            trace.seek(before)
+            lines = trace.read().decode(errors="replace").splitlines()
+        calls = [line.partition(" ")[2].strip() for line in lines]
+        return Counter(call.partition("(")[0] for call in calls if "(" in call and "resumed>" not in call)

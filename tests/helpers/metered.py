@@ -1,0 +1,78 @@
+"""``metered.py SOCKET python … -m MODULE ARG …`` runs a module in this process and counts what it costs.
+
+Decides: what counts. Each query on the socket is answered with the counts since the process began, as JSON:
+
+- ``calls``: Python functions that were called or resumed, in all threads;
+- ``large``: allocations of more than 512 bytes, which the small-object allocator passes on to malloc;
+- ``large_bytes``: their sizes, added up.
+
+Allocations are seen between two events of the profiler (calls of Python and C functions, and their returns);
+the ones that are freed again before the next event count by the highest sum in between. ``calls`` does not
+depend on time. Leaves to others: when to ask (``costs``).
+"""
+
+from __future__ import annotations
+
+import json
+import runpy
+import socket
+import sys
+import threading
+import tracemalloc
+from types import FrameType
+from typing import Final
+
+LARGE_BYTES: Final = 512
+MEMORY: Final = ".memory"  # a socket with this ending sees memory, too; the rest is slower then
+
+
+class Meter:
+    """Counts of this process."""
+
+    def __init__(self, *, is_memory_seen: bool) -> None:
+        self.calls = self.large = self.large_bytes = 0
+        self._size = 0
+        self.note = self._note_memory if is_memory_seen else self._note_call
+
+    def _note_call(self, frame: FrameType, event: str, arg: object) -> None:
+        if event == "call":
+            self.calls += 1
+
+    def _note_memory(self, frame: FrameType, event: str, arg: object) -> None:
+        size, peak = tracemalloc.get_traced_memory()
+        grown = peak - self._size
+        if grown > LARGE_BYTES:
+            self.large += 1
+            self.large_bytes += grown
+        tracemalloc.reset_peak()
+        self._size = size
+
+    def answer(self, listener: socket.socket) -> None:
+        """Answer queries until the process ends."""
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1)
+                counts = {"calls": self.calls, "large": self.large, "large_bytes": self.large_bytes}
+                connection.sendall(json.dumps(counts).encode())
+
+
+def main() -> None:
+    """See the module."""
+    path, *command = sys.argv[1:]
+    is_memory_seen = path.endswith(MEMORY)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen()
+    meter = Meter(is_memory_seen=is_memory_seen)
+    threading.Thread(target=meter.answer, args=(listener,), daemon=True).start()
+    threading.setprofile(meter.note)
+    if is_memory_seen:
+        tracemalloc.start(1)
+    sys.argv = command[command.index("-m") + 1 :]
+    sys.setprofile(meter.note)
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Archives in directories and object stores, and their return to a broker."""

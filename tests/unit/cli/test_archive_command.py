@@ -1,0 +1,45 @@
+"""What the commands about archives say where there is nothing to work with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+RUN = "import sys; {0}sys.argv[0] = 'raftlog'; from api.cli import main; main()"
+
+
+def ended(*arguments: str, without: str | None = None) -> tuple[int, str]:
+    """The exit code and standard error of ``raftlog archive``."""
+    hidden = f"sys.modules[{without!r}] = None; " if without else ""
+    command = [sys.executable, "-c", RUN.format(hidden), "archive", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+# requirement: A8
+def test_an_address_without_an_archive_is_not_verified() -> None:
+    code, told = ended("verify", "/nowhere/archive")
+    assert (code, told) == (1, "error: there is no archive at /nowhere/archive; correct the address\n")
+    code, told = ended("replay", "/nowhere/archive", "orders", "--into", "again", "--job", "j")
+    assert code == 2
+    assert "the archive has no records of orders" in told
+
+
+@pytest.mark.parametrize(
+    ("missing", "address", "remedy"),
+    [
+        ("pyarrow", "/archive", "pip install 'raftlog[archive]'"),
+        ("fsspec", "s3://bucket/archive", "pip install fsspec"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_remedy(missing: str, address: str, remedy: str) -> None:
+    code, told = ended("list", address, without=missing)
+    assert code == 1
+    assert remedy in told
+    assert "Traceback" not in told
+
+
+def test_archives_are_listed_without_spark() -> None:
+    assert ended("list", "/nowhere/archive", without="pyspark")[0] == 0
