@@ -22,7 +22,7 @@ from transactions.batches import partition_of
 from transactions.coordinator import TransactionCoordinator
 from transactions.records import Transaction
 from transactions.requests import (
-    CommitBatch,
+    BeginRun,
     End,
     Known,
     Listed,
@@ -120,8 +120,7 @@ class TransactionService:
 
     async def _ask(self, request: OfOneId, deadline: float) -> Reply:
         name = request.transactional_id
-        is_empty = isinstance(request, CommitBatch) and not request.handles  # a sink may begin with one
-        creates = is_empty or isinstance(request, Open)
+        creates = isinstance(request, Open | BeginRun)
         count = await (self.partition_count if creates else self.confirmed_count)(_ms_until(deadline))
         if count is None and isinstance(request, End):
             raise OutcomeForgotten(f"transactional id {name!r} is not known, perhaps not any more")

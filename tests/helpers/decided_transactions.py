@@ -76,16 +76,18 @@ class Coordinator:
                     self.marks.append(wanted)
 
 
-def opened(coordinator: Coordinator, name: str, producer_id: int = 7) -> Handle:
+def opened(coordinator: Coordinator, name: str, producer_id: int = 7, *, run_epoch: int = 0) -> Handle:
     """A new transaction."""
-    reply = coordinator.ask(Open(transactional_id=name, timeout_ms=60_000, new_producer_id=producer_id))
+    reply = coordinator.ask(
+        Open(transactional_id=name, timeout_ms=60_000, new_producer_id=producer_id, run_epoch=run_epoch)
+    )
     assert isinstance(reply, Opened), reply
     return Handle(name, reply.producer_id, reply.epoch)
 
 
-def prepared(coordinator: Coordinator, name: str, producer_id: int) -> Handle:
+def prepared(coordinator: Coordinator, name: str, producer_id: int, *, run_epoch: int = 0) -> Handle:
     """A transaction with records, prepared for an hour."""
-    handle = opened(coordinator, name, producer_id)
+    handle = opened(coordinator, name, producer_id, run_epoch=run_epoch)
     assert coordinator.ask(Join(transaction=handle, partitions=(("orders", 0),))) == Done()
     assert coordinator.ask(Prepare(transaction=handle, prepared_ms_max=HOUR_MS)) == Done()
     return handle

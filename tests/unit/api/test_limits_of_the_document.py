@@ -51,6 +51,7 @@ BODIES: dict[str, Schema] = {
         "records": [{"topic": "orders", "value": 1}],
         "group_offsets": {"group": "g", "offsets": [PLACE]},
     },
+    "BeginRun": {"key": "a", "owner": "query", "run": "run", "sequence": 0},
     "CommitBatch": {"key": "a", "sequence": 0, "transactions": ["a~1@1.0"]},
     "AbortBatch": {"key": "a", "transactions": ["a~1@1.0"]},
     "SettleDeadLetters": {"ids": ["orders/0/1"], "reason": "late"},

@@ -11,8 +11,8 @@ import pytest
 
 from raftlog import Client
 from raftlog.errors import RaftlogError
-from spark_io.commits import HANDLES_MAX, Driver, abandon, commit
-from spark_io.errors import InvalidRows, SinkGap, SinkInUse
+from spark_io.commits import HANDLES_MAX, Run, abandon, begin_run, commit
+from spark_io.errors import InvalidRows, SinkAhead, SinkGap, SinkInUse
 from spark_io.options import WriteOptions, write_options
 from spark_io.sink import StreamWriter
 from spark_io.staging import Staged, send_at_once, stage
@@ -34,9 +34,9 @@ class Sink:
         given = {"bootstrap.servers": self.broker.url, "topic": "orders"}
         return write_options(given, is_stream=True)
 
-    def stage(self, task: str, *values: str, key: str = KEY) -> str:
+    def stage(self, task: str, *values: str, run: Run | None = None) -> str:
         """Run a task; its handle."""
-        found = stage(self.client, self.options, key, task, batches(*values))
+        found = stage(self.client, self.options, KEY, task, batches(*values), run=run)
         assert found.handle is not None
         return found.handle
 
@@ -44,9 +44,17 @@ class Sink:
         """What the driver does."""
         return commit(self.client, KEY, sequence, handles, timeout_s=30)
 
-    def commit_as(self, driver: Driver, sequence: int, *handles: str) -> int:
+    def begin(self, sequence: int, run: str, *, owner: str = "q", takes_over: bool = False) -> Run:
+        """What each task of a stream does first."""
+        begun, is_committed = begin_run(
+            self.client, KEY, sequence, owner=owner, run=run, takes_over=takes_over
+        )
+        assert not is_committed
+        return begun
+
+    def commit_as(self, run: Run, sequence: int, *handles: str) -> int:
         """What the driver of a stream does."""
-        return commit(self.client, KEY, sequence, handles, timeout_s=30, driver=driver)
+        return commit(self.client, KEY, sequence, handles, timeout_s=30, run=run)
 
     def visible(self) -> list[str]:
         """To readers of committed records, sorted."""
@@ -127,28 +135,42 @@ def test_what_a_dead_run_has_staged_is_never_visible_and_holds_nobody_back(sink:
 # requirement: D3
 @with_sink
 def test_a_run_that_is_over_another_query_and_a_gap_are_told_the_way_out(sink: Sink) -> None:
-    first, second, other = Driver("q", "r1"), Driver("q", "r2"), Driver("other", "r3")
+    first = sink.begin(0, "r1")
     assert sink.commit_as(first, 0) == 0
-    assert sink.commit_as(second, 1, sink.stage("q.0.0", "a")) == 1, "behind a batch without rows"
-    late = sink.stage("q.1.0", "late")
+    late = sink.stage("q.1.0", "late", run=first)
+    second = sink.begin(1, "r2")
+    assert sink.commit_as(second, 1, sink.stage("q.0.0", "a", run=second)) == 1, "behind an empty batch"
     with pytest.raises(SinkInUse, match="run r1 of query q is over"):
-        sink.commit_as(first, 2, late)
+        sink.commit_as(first, 1, late)
+    with pytest.raises(SinkInUse, match="run r1 of query q is over"):
+        sink.begin(2, "r1")
     with pytest.raises(SinkInUse, match=r"belongs to the query q, .* set sinkTakeover=true"):
-        sink.commit_as(other, 0, late)
+        sink.begin(0, "r3", owner="other")
     with pytest.raises(SinkGap, match=r"expects batch 2.*sinkTakeover=true"):
-        sink.commit_as(second, 3, late)
-    assert sink.commit_as(other._replace(takes_over=True), 0, sink.stage("other.0.0", "b")) == 0
+        sink.begin(3, "r2")
+    with pytest.raises(SinkAhead, match=r"batch 0 of spark-q is over.*has committed batch 1"):
+        sink.begin(0, "r4")
+    other = sink.begin(0, "r3", owner="other", takes_over=True)
+    assert sink.commit_as(other, 0, sink.stage("other.0.0", "b", run=other)) == 0
     assert sink.visible() == ["a", "b"]
     assert sink.open() == []
 
 
 # requirement: D3
 @with_sink
-def test_an_abort_leaves_alone_what_another_query_has_staged(sink: Sink) -> None:
-    kept = sink.stage("q.0.0", "a")
-    abandon(sink.client, KEY, [sink.stage("other.0.0", "b")], tasks="other.")
-    assert sink.commit_as(Driver("q", "r1"), 0, kept) == 0
+def test_an_old_run_that_is_late_disturbs_nothing_of_the_newest(sink: Sink) -> None:
+    first = sink.begin(0, "r1")
+    old = sink.stage("q.0.0", "old", run=first)
+    second = sink.begin(0, "r2")
+    kept = sink.stage("q.0.0", "a", run=second)  # the same task of another run
+    with pytest.raises(SinkInUse):
+        sink.commit_as(first, 0, old)
+    abandon(sink.client, KEY, [old], run=first)  # as Spark does after a commit that was refused
+    with fails():
+        sink.stage("q.0.0", "old", run=first)
+    assert sink.commit_as(second, 0, kept) == 0
     assert sink.visible() == ["a"]
+    assert sink.open() == []
 
 
 # requirement: D3
@@ -166,19 +188,35 @@ def test_a_task_of_a_repeated_stage_has_the_name_of_the_lost_one_and_replaces_it
 # requirement: D3
 @with_sink
 def test_a_query_that_is_stopped_while_its_tasks_end_writes_their_rows_once_later(sink: Sink) -> None:
-    key, stopped, next_run = f"{KEY}-stopped", Driver("q", "r1"), Driver("q", "r2")
+    stopped = sink.begin(1, "r1")
     writer = StreamWriter(sink.options)
-    done = sink.stage("q.0.0", "a", key=key)
-    writer.abort([None, Staged(key, done, 1, "q", "r1"), None], 1)
+    done = sink.stage("q.0.0", "a", run=stopped)
+    sink.stage("q.2.0", "its message is lost", run=stopped)
+    writer.abort([None, Staged(KEY, done, 1, stopped), None], 1)
     assert sink.open() == [], "what has ended by then is aborted"
-    late = sink.stage("q.1.0", "b", key=key)
+    late = sink.stage("q.1.0", "b", run=stopped)
     writer.abort([None, None], 1)  # Spark passes nothing of tasks that it has not heard of
-    again = [sink.stage("q.0.0", "a", key=key), sink.stage("q.1.0", "b", key=key)]
-    assert commit(sink.client, key, 1, again, timeout_s=30, driver=next_run) == 1
-    with pytest.raises(RaftlogError):
-        commit(sink.client, key, 2, [late], timeout_s=30, driver=stopped)
+    next_run = sink.begin(1, "r2")
+    assert sink.open() == [], "the next run ends the rest"
+    again = [sink.stage("q.0.0", "a", run=next_run), sink.stage("q.1.0", "b", run=next_run)]
+    assert sink.commit_as(next_run, 1, *again) == 1
+    with pytest.raises(SinkInUse):
+        sink.commit_as(stopped, 1, late)
     assert sink.visible() == ["a", "b"]
     assert sink.open() == []
+
+
+# requirement: D3
+@with_sink
+def test_a_run_that_repeats_a_committed_batch_has_nothing_to_write(sink: Sink) -> None:
+    first = sink.begin(0, "r1")
+    sink.commit_as(first, 0, sink.stage("q.0.0", "a", run=first))
+    run, is_committed = begin_run(sink.client, KEY, 0, owner="q", run="r2", takes_over=False)
+    assert is_committed
+    StreamWriter(sink.options).commit([Staged(KEY, None, 0, run, is_committed=True)], 0)
+    second = sink.begin(1, "r2")
+    assert sink.commit_as(second, 1, sink.stage("q.0.0", "b", run=second)) == 1
+    assert sink.visible() == ["a", "b"]
 
 
 # requirement: D3
