@@ -32,6 +32,7 @@ from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.room import ROOM
 from tests.simulation.mutants.sinks import SINKS
 from tests.simulation.mutants.spark import SPARK
+from tests.simulation.mutants.spark_input import SPARK_INPUT
 from tests.simulation.mutants.storage import STORAGE
 from tests.simulation.mutants.transaction_client import TRANSACTION_CLIENT
 from tests.simulation.mutants.transaction_compaction import TRANSACTION_COMPACTION
@@ -80,5 +81,6 @@ MUTANTS = (
     *ONE_SHOT,
     *TRANSACTION_SEEDS,
     *SPARK,
+    *SPARK_INPUT,
     *ARCHIVE,
 )
