@@ -97,6 +97,7 @@ class Broker:
             on_fatal=environment.on_fatal,
             note_broken=self._note_broken,
             has_room=self.disk.has_room,
+            is_drained=self._is_drained,
             settings=_host_settings(settings),
         )
         self.repairs = RepairService(self.host, filesystem, asyncio.to_thread, self._closed_files)
@@ -211,6 +212,10 @@ class Broker:
             self._metadata_directory,
             self._other_brokers(),
         )
+
+    def _is_drained(self) -> bool:
+        shown = self.controller.image.brokers.get(self.node_id)
+        return shown is not None and shown.draining
 
     def _why_offline(self, target: TopicPartition) -> str:
         """The reason why a replica of this broker does not serve."""

@@ -129,7 +129,7 @@ def _partition_metrics(broker: Broker) -> Iterator[Metric]:
             continue  # it is being opened
         is_leader = replica.leader == broker.node_id
         high_watermark.add_metric(named, replica.high_watermark)
-        log_start.add_metric(named, log.first_index)
+        log_start.add_metric(named, replica.log_start_offset)
         size.add_metric(named, log.size_bytes)
         leads.add_metric(named, int(is_leader))
         if is_leader:

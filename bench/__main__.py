@@ -23,6 +23,7 @@ from bench import (
     rows_of_growth,
     rows_of_records,
     rows_of_standing,
+    rows_of_tags,
     rows_of_transactions,
 )
 from bench.report import Section, page
@@ -43,8 +44,9 @@ ROWS: dict[str, Callable[[Bench], Awaitable[Section]]] = {
     "consumer": rows_of_groups.consumer,
     "transactions": rows_of_transactions.throughput,
     "transaction-commit": rows_of_transactions.commit,
+    "tags": rows_of_tags.tags,
 }
-ALONE = ("idle", "failover", "join", "commits", "consumer", "transactions", "transaction-commit")
+ALONE = ("idle", "failover", "join", "commits", "consumer", "transactions", "transaction-commit", "tags")
 """Rows that start their own clusters: the shared systems need not start."""
 
 

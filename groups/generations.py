@@ -28,12 +28,13 @@ def topics_of(group: Group) -> set[str]:
 
 def is_same(member: Member, ask: Join) -> bool:
     """Whether a member asks for the subscription that it has."""
-    return member.topics == ask.topics and member.strategies == ask.strategies
+    return (member.topics, member.strategies, member.tags) == (ask.topics, ask.strategies, ask.tags)
 
 
 def size_of(member: Member | Join) -> int:
     """Bytes of a member in the record of its group, at most, without its assignment."""
     names = sum(len(name) + 5 for name in (*member.topics, *member.strategies))
+    names += sum(len(tag.encode()) + 5 for tag in member.tags)
     owned = sum(len(topic) + 10 * len(numbers) for topic, numbers in (member.owned or {}).items())
     return len(member.metadata) + len(member.instance_id) + names + owned + 500
 
@@ -85,6 +86,7 @@ def _member(before: Group, member_id: str, ask: Join) -> Member:
         client=ask.client,
         owned=owned,
         owned_generation=owned_generation,
+        tags=ask.tags,
     )
 
 
@@ -181,4 +183,5 @@ def joined(group: Group, member_id: str) -> Joined:
 
 def synced(group: Group, member_id: str) -> Synced:
     """The partitions of a member."""
-    return Synced(generation=group.generation, assignment=group.members[member_id].assignment)
+    member = group.members[member_id]
+    return Synced(generation=group.generation, assignment=member.assignment, tags=member.tags)

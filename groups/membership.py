@@ -309,15 +309,25 @@ class Membership:
     # Parts.
 
     def _check_join(self, ask: Join) -> None:
-        """Raises ``Conflict`` for a group that is too large, ``InvalidRequest`` for no strategy in common."""
-        offered = {
-            member_id: member.strategies
+        """Raises ``Conflict`` for a group that is too large and for other tags than the group's, and
+        ``InvalidRequest`` for no strategy in common.
+        """
+        others: dict[str, Member | Join] = {
+            member_id: member
             for member_id, member in self.group.members.items()
             if not ask.instance_id or member.instance_id != ask.instance_id
         }
         if self._joining is not None:
-            offered |= {member_id: other.strategies for member_id, other in self._joining.joined.items()}
-        offered.pop(ask.member_id, None)
+            others |= self._joining.joined
+        others.pop(ask.member_id, None)
+        offered = {member_id: other.strategies for member_id, other in others.items()}
+        tags = next((other.tags for other in others.values() if other.tags != ask.tags), None)
+        if tags is not None:
+            raise Conflict(
+                f"tags: the other members of group {self.name} read {', '.join(tags) or 'all records'}, and "
+                "offsets are committed over what they skip; join with the same tags, or use another group",
+                field="tags",
+            )
         if len(offered) >= MEMBERS_MAX:
             raise Conflict(f"group {self.name} has {MEMBERS_MAX} members, more are not allowed")
         joined = {} if self._joining is None else self._joining.joined

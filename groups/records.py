@@ -79,6 +79,7 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     assignment: dict[str, tuple[int, ...]] = {}
     owned: dict[str, tuple[int, ...]] = {}  # at the end of the generation before
     owned_generation: int = -1
+    tags: tuple[str, ...] = ()  # the same for all members
 
 
 class Rebalance(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -36,6 +36,7 @@ class Join(_Request, tag="join", frozen=True, kw_only=True):
     client: str = ""
     generation: int = -1
     owned: dict[str, tuple[int, ...]] | None = None  # since ``generation``; None: as the coordinator knows
+    tags: tuple[str, ...] = ()  # in order; none: all records
 
 
 class Sync(_Request, tag="sync", frozen=True, kw_only=True):
@@ -161,10 +162,11 @@ class Joined(msgspec.Struct, frozen=True, array_like=True, tag="joined", kw_only
 
 
 class Synced(msgspec.Struct, frozen=True, array_like=True, tag="synced", kw_only=True):
-    """The partitions of the member in this generation."""
+    """The partitions of the member in this generation, and the tags of which it reads records there."""
 
     generation: int
     assignment: dict[str, tuple[int, ...]]
+    tags: tuple[str, ...] = ()
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat", kw_only=True):

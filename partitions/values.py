@@ -103,13 +103,18 @@ Position = Offset | Start | AtTime | LastRecords
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchRequest:
-    """One read. ``wait_ms`` > 0 parks until ``bytes_min`` are there (long poll)."""
+    """One read. ``wait_ms`` > 0 parks until ``bytes_min`` are there (long poll).
+
+    With ``tags`` only what has one of them counts and is returned: parts of batches, and whole batches whose
+    tags are not listed. The reader looks at the records again: a leader of an earlier version returns all.
+    """
 
     position: Position
     bytes_max: int = 1 << 20
     bytes_min: int = 1
     wait_ms: int = 0
     committed_only: bool = True  # nothing of transactions that are open or aborted
+    tags: tuple[str, ...] = ()
 
 
 UNSTABLE: Final = Offset(-1)  # the last stable offset from a broker of an earlier version
@@ -119,12 +124,13 @@ UNSTABLE: Final = Offset(-1)  # the last stable offset from a broker of an earli
 class FetchResult:
     """Whole batches, committed. The first may begin before ``offset``, which the reader skips.
 
-    A reader of committed records gets gap batches in place of aborted ones.
+    A reader of committed records gets gap batches in place of aborted ones, a reader of tags nothing in place
+    of what does not match.
     """
 
     offset: Offset  # where the read began, once its position was found
     data: bytes | memoryview  # batches back to back; empty when there is nothing
-    next_offset: Offset  # where to continue: one past the last record in ``data``, or ``offset``
+    next_offset: Offset  # where to continue: one past the last record looked at, or ``offset``
     log_start_offset: Offset
     high_watermark: Offset
     leader_epoch: Term

@@ -9,6 +9,7 @@
     │   │   └── UnsupportedMediaType
     │   ├── UnknownTopic
     │   ├── UnknownPartition
+    │   ├── UnknownBroker
     │   ├── TopicExists
     │   ├── Conflict                the state of things forbids it now; the message says what to do first
     │   ├── UnknownGroup            no consumer group of that name
@@ -120,6 +121,12 @@ class UnknownTopic(Rejected):
     """No topic of that name; raised by every lookup of a topic."""
 
     code = "topic_not_found"
+
+
+class UnknownBroker(Rejected):
+    """No broker of that id has registered."""
+
+    code = "broker_not_found"
 
 
 class UnknownPartition(Rejected):

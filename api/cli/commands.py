@@ -49,6 +49,21 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "health",
         "Show the problems of a cluster; ends with 1 if there are any.",
     ),
+    "broker drain": (
+        "api.cli.brokers",
+        "drain",
+        "Give a broker no new replicas, and move its leaderships to others; its replicas stay.",
+    ),
+    "broker decommission": (
+        "api.cli.brokers",
+        "decommission",
+        "Move all replicas of a broker to others, so that it can be removed.",
+    ),
+    "broker recommission": (
+        "api.cli.brokers",
+        "recommission",
+        "Use a broker again: end draining and decommissioning. Replicas that have moved stay where they are.",
+    ),
     "topic create": ("api.cli.topics", "create", "Create a topic."),
     "topic list": ("api.cli.topics", "list_all", "List all topics, or those whose names match a pattern."),
     "topic describe": (
@@ -61,6 +76,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "api.cli.topics",
         "add_partitions",
         "Add partitions to a topic. Existing records stay where they are.",
+    ),
+    "topic delete-before": (
+        "api.cli.topics",
+        "delete_before",
+        "Delete the records of a partition below an offset.",
     ),
     "topic delete": (
         "api.cli.topics",
@@ -212,6 +232,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
     ),
 }
 _GROUPS = {
+    "broker": "Take a broker out of use, or use it again.",
     "topic": "Create, show, change and delete topics.",
     "partition": "Leaders and replicas of partitions.",
     "cluster": "The cluster as a whole, and its brokers.",

@@ -20,6 +20,7 @@ from api.cli.parameters import Argument, Option
 from api.cli.positions import parse_position
 from raftlog.errors import UndecodableBatch
 from raftlog.units import counted
+from raftlog.wire.tags import SEPARATOR, why_no_tags
 
 if TYPE_CHECKING:
     from api.cli.message_format import Render
@@ -67,6 +68,12 @@ GroupOption = Annotated[
 ]
 
 
+TagsOption = Annotated[
+    str | None,
+    Option("--tags", metavar="TAGS", help="Only messages with one of these tags, such as paid,refunded."),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
     """What to print. Without an ``end`` it is all existing messages, or with ``follow`` also new ones."""
@@ -77,6 +84,7 @@ class _Wanted:
     max_count: int | None
     follow: bool
     undecodable: Undecodable
+    tags: Sequence[str] | None
 
 
 def consume(
@@ -89,6 +97,7 @@ def consume(
     form: FormOption = "value",
     skip_undecodable: SkipOption = False,
     group: GroupOption = None,
+    tags: TagsOption = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Print the messages of topics, with --follow also new ones.
@@ -103,14 +112,12 @@ def consume(
       raftlog consume orders --follow --from latest --format '%t %p:%o %k %v\\n'
       raftlog consume orders --format json | raftlog produce copy --format json
       raftlog consume orders --group billing --follow
+      raftlog consume orders --tags paid,refunded
     """
+    wanted_tags = _tags(tags)
     if group is not None:
         _check_group_options(partition, start, end, skip_undecodable)
-        with errors_reported(), connected(server) as client:
-            from api.cli.consume_group import print_as_member
-            from api.cli.message_format import renderer
-
-            print_as_member(client, group, topics, start, max_count, follow, renderer(form))
+        _print_as_member(server, group, topics, start, max_count, follow, form, wanted_tags)
         return
     first, last = parse_position("--from", start), None if end is None else parse_position("--to", end)
     if follow and last is not None:
@@ -131,6 +138,7 @@ def consume(
             max_count=max_count,
             follow=follow,
             undecodable="skip" if skip_undecodable else "fail",
+            tags=wanted_tags,
         )
         try:
             asyncio.run(_print(server, wanted, render))
@@ -141,6 +149,23 @@ def consume(
             raise _with_remedy(error) from None
 
 
+def _print_as_member(
+    server: str,
+    group: str,
+    topics: Sequence[str],
+    start: str,
+    max_count: int | None,
+    follow: bool,
+    form: str,
+    tags: Sequence[str] | None,
+) -> None:
+    with errors_reported(), connected(server) as client:
+        from api.cli.consume_group import print_as_member
+        from api.cli.message_format import renderer
+
+        print_as_member(client, group, topics, start, max_count, follow, renderer(form), tags)
+
+
 async def _print(server: str, wanted: _Wanted, render: Render) -> None:
     from api.cli.message_source import followed, present
     from raftlog.aio import Client
@@ -148,9 +173,9 @@ async def _print(server: str, wanted: _Wanted, render: Render) -> None:
     async with Client(server, retry_timeout=RETRY_TIMEOUT) as client:
         partitions = [client.partition(topic, number) for topic, number in wanted.partitions]
         if wanted.follow:
-            source = followed(partitions, wanted.start, wanted.undecodable)
+            source = followed(partitions, wanted.start, wanted.undecodable, wanted.tags)
         else:
-            source = present(partitions, wanted.start, wanted.end, wanted.undecodable)
+            source = present(partitions, wanted.start, wanted.end, wanted.undecodable, wanted.tags)
         left = wanted.max_count
         with _Skips() as skips:
             async with aclosing(source) as pieces:
@@ -164,6 +189,16 @@ async def _print(server: str, wanted: _Wanted, render: Render) -> None:
                         skips.tell(partition, [lost for lost in skipped if lost.offset < shown[-1].offset])
                         return
                     skips.tell(partition, skipped)
+
+
+def _tags(text: str | None) -> list[str] | None:
+    """The tags of the option."""
+    if text is None:
+        return None
+    names = text.split(SEPARATOR) if text else []
+    if (why := why_no_tags(names)) is not None:
+        wrong_usage(f"--tags: {why}")
+    return names
 
 
 class _Skips:

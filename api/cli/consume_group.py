@@ -25,6 +25,7 @@ def print_as_member(
     max_count: int | None,
     follow: bool,
     render: Render,
+    tags: Sequence[str] | None,
 ) -> None:
     """Print messages until the end that the topics have now, so many, or, to ``follow``, a signal comes.
 
@@ -35,7 +36,8 @@ def print_as_member(
     ends = {} if follow else _ends(client, topics)
     stopping = threading.Event()
     left = max_count
-    with stopped_by_signals(stopping.set), client.consumer(group, topics, reset=reset) as consumer:
+    consuming = client.consumer(group, topics, reset=reset, tags=tags)
+    with stopped_by_signals(stopping.set), consuming as consumer:
         while not stopping.is_set():
             message = consumer.poll(LOOK)  # acknowledges the one before, which is written
             if message is not None:

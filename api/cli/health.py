@@ -1,9 +1,9 @@
 """Problems of a cluster: finds them in its lists of brokers and partitions.
 
-Decides: what counts as a problem: a broker that is down, a partition without a leader, with replicas that are
-offline or not in sync, or with readers that wait for a transaction that should have ended. Also says why the
-replicas of a broker that is down cannot be restored on others. Free disk space is only shown: brokers refuse
-writes before a disk is full.
+Decides: what counts as a problem: a broker that is down and not decommissioned, a partition without a leader,
+with replicas that are offline or not in sync, or with readers that wait for a transaction that should have
+ended. Also says why the replicas of a broker that is down cannot be restored on others. Free disk space is
+only shown: brokers refuse writes before a disk is full.
 """
 
 from __future__ import annotations
@@ -102,12 +102,14 @@ def examine(client: Client) -> Health:
     """Request all brokers and all partitions."""
     brokers = client.cluster.brokers()
     down = [broker.broker_id for broker in brokers if not broker.alive]
+    missed = [broker.broker_id for broker in brokers if not broker.alive and not broker.decommissioned]
     rows: list[Row] = [
         {
             "broker_id": broker.broker_id,
             "http": broker.http,
             "alive": broker.alive,
             "draining": broker.draining,
+            "decommissioned": broker.decommissioned,
             "disk_free_bytes": _free_bytes(broker.http) if broker.alive else None,
         }
         for broker in brokers
@@ -116,7 +118,7 @@ def examine(client: Client) -> Health:
     silent = frozenset(
         broker.broker_id for broker, row in zip(brokers, rows, strict=True) if row["disk_free_bytes"] is None
     )
-    problems = [f"broker {broker} is down" for broker in down]
+    problems = [f"broker {broker} is down" for broker in missed]
     found = Health(rows, down, spare=spare, silent=silent, problems=problems)
     for topic in client.topics.list():
         for partition in client.topics.partitions(topic.name):

@@ -25,7 +25,11 @@ class Piece(NamedTuple):
 
 
 async def present(
-    partitions: Sequence[AsyncPartition], position: Position, to: Position | None, undecodable: Undecodable
+    partitions: Sequence[AsyncPartition],
+    position: Position,
+    to: Position | None,
+    undecodable: Undecodable,
+    tags: Sequence[str] | None = None,
 ) -> AsyncGenerator[Piece, None]:
     """All messages up to where committed ones end now and, if given, before the position ``to``."""
     ends = await asyncio.gather(*(partition.offsets("latest") for partition in partitions))
@@ -39,7 +43,7 @@ async def present(
                 end=high_watermark,
             )
         while at < end:
-            chunk = await partition.read(at, undecodable=undecodable)
+            chunk = await partition.read(at, undecodable=undecodable, tags=tags)
             messages = [message for message in chunk.messages if message.offset < end]
             yield Piece(partition, messages, [lost for lost in chunk.skipped if lost.offset < end])
             if chunk.next_offset == at:
@@ -48,7 +52,10 @@ async def present(
 
 
 async def followed(
-    partitions: Sequence[AsyncPartition], position: Position, undecodable: Undecodable
+    partitions: Sequence[AsyncPartition],
+    position: Position,
+    undecodable: Undecodable,
+    tags: Sequence[str] | None = None,
 ) -> AsyncGenerator[Piece, None]:
     """Existing and new messages of all partitions at once; never ends by itself.
 
@@ -60,7 +67,7 @@ async def followed(
         try:
             first = await _offset(partition, position)
             at = min(first, await partition.offsets("latest"))  # wait for an offset above the end
-            async for chunk in partition.chunks(at, undecodable=undecodable):
+            async for chunk in partition.chunks(at, undecodable=undecodable, tags=tags):
                 await queue.put(
                     Piece(
                         partition,

@@ -1,4 +1,4 @@
-"""Commands about topics: create, list, describe and delete them, change settings, add partitions."""
+"""Commands about topics: create, list, describe and delete them, change settings, delete old records."""
 
 from __future__ import annotations
 
@@ -163,6 +163,29 @@ def add_partitions(
         for warning in added.warnings:
             note(f"warning: {warning}")
         _show_topics([added], output, single=True)
+
+
+def delete_before(
+    name: NameArgument,
+    partition: Annotated[int, Option("--partition", "-p", min=0, help="The number of the partition.")],
+    offset: Annotated[int, Option("--offset", min=0, help="The oldest offset to keep.")],
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Delete the records of a partition below an offset.
+
+    They are not read any more from then on; disk space is freed by whole segments at the next check of
+    retention. The command is safe to repeat. It shows where the log begins, which may be above the offset.
+
+    \b
+    Example:
+      raftlog topic delete-before orders --partition 0 --offset 100
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        import msgspec
+
+        deleted = client.topics.delete_before(name, partition=partition, offset=offset)
+        show([msgspec.structs.asdict(deleted)], output, single=True)
 
 
 def delete(

@@ -156,7 +156,7 @@ class _BatchQueue:
 
 
 def _batch_of(parts: Sequence[Part]) -> bytes:
-    builder = BatchBuilder(Codec.NONE)
+    builder = BatchBuilder(Codec.NONE, lists_tags=True)
     for part in parts:
         builder.extend(part.records, timestamp_ms=part.now_ms)
     return builder.build()

@@ -11,10 +11,9 @@
         ├── MethodNotAllowed        the path has other methods (header Allow)
         ├── NotAcceptable           none of the media types asked for can be given
         ├── RequestTimeout          the body did not arrive in time
-        ├── BrokerNotFound          no broker of that id has registered
         └── RecordNotFound          the offset is in range and holds no user's record
 
-These eleven exist in HTTP only. Which status an error has is decided here and nowhere else.
+These ten exist in HTTP only. Which status an error has is decided here and nowhere else.
 """
 
 from __future__ import annotations
@@ -81,12 +80,6 @@ class RequestTimeout(Rejected):
 
     code = "request_timeout"
     retryable = True
-
-
-class BrokerNotFound(Rejected):
-    """No broker of that id has registered."""
-
-    code = "broker_not_found"
 
 
 class RecordNotFound(Rejected):
@@ -195,8 +188,8 @@ TABLE: dict[type[RaftlogError], Kind] = {
     errors.OffsetOutOfRange: Kind(
         416,
         "The offset is outside the log",
-        "The offset is above the high watermark (416), or below the log start (410), where retention has "
-        "deleted the records. `start` and `end` are the range.",
+        "The offset is above the high watermark (416), or below the log start (410), where retention or "
+        "a request has deleted the records. `start` and `end` are the range.",
         "Read from `start`, or from an offset up to `end`.",
     ),
     errors.UndecodableBatch: Kind(
@@ -385,7 +378,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "The body did not arrive in time. The connection is closed.",
         "Retry the request; send a large body in parts.",
     ),
-    BrokerNotFound: Kind(
+    errors.UnknownBroker: Kind(
         404,
         "No such broker",
         "No broker of this id has registered.",

@@ -17,6 +17,7 @@ from raftlog import units
 from raftlog.errors import InvalidRequest, PreconditionFailed
 from raftlog.records.batch import EPOCH_MAX, SEQUENCE_MAX
 from raftlog.types import Offset
+from raftlog.wire.tags import SEPARATOR, why_no_tags
 
 OFFSET_MAX = (1 << 63) - 1
 ISOLATION = ("committed", "uncommitted")
@@ -120,6 +121,17 @@ def one_of(query: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str
 def committed_only(query: Mapping[str, str]) -> bool:
     """``isolation=committed | uncommitted``."""
     return one_of(query, "isolation", ISOLATION) == "committed"
+
+
+def tags(query: Mapping[str, str]) -> tuple[str, ...]:
+    """``tags=paid,refunded``; none without the parameter."""
+    text = query.get("tags")
+    if text is None:
+        return ()
+    names = text.split(SEPARATOR) if text else []
+    if (why := why_no_tags(names)) is not None:
+        raise InvalidRequest(f"tags: {why}, such as tags=paid,refunded", field="tags")
+    return tuple(dict.fromkeys(names))
 
 
 def acks(query: Mapping[str, str]) -> Acks:

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from groups.offsets import GroupOffsets
 from groups.service import GroupService
+from partitions.metadata.commands import DecommissionBroker, DrainBroker
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.producer_ids import ProducerIdCipher
@@ -74,6 +75,11 @@ class ControllerPort(Protocol):
     ) -> TopicInfo:
         """The topic with ``count`` more partitions than ``expected``."""
 
+    async def change_broker(
+        self, request: DrainBroker | DecommissionBroker, timeout_ms: int
+    ) -> MetadataImage:
+        """The metadata from then on. Raises ``Conflict``, ``NoLeader`` or ``CommitUnknown``."""
+
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
         """Numbers that were never allocated before."""
 
@@ -103,6 +109,9 @@ class GatewayPort(Protocol):
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
         """Read committed batches; waits on request."""
+
+    async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
+        """Delete the records below an offset; the log start then."""
 
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aiohttp import web
 
 from api.http import pagination
 from api.http.bodies import read_json
-from api.http.errors import BrokerNotFound
 from api.http.parameters import WholeNumber
 from api.http.routes import (
     LIMIT,
@@ -17,7 +18,8 @@ from api.http.routes import (
     json_answer,
     json_response,
 )
-from partitions.metadata.image import BrokerInfo
+from partitions.metadata.commands import DecommissionBroker, DrainBroker
+from partitions.metadata.image import BrokerInfo, MetadataImage
 from raftlog import errors
 from raftlog.errors import NoLeader
 from raftlog.types import NodeId
@@ -35,12 +37,42 @@ async def list_brokers(call: Call) -> web.StreamResponse:
 
 async def get_broker(call: Call) -> web.StreamResponse:
     """One broker."""
+    image = await call.metadata()
+    return json_response(_body(_broker(call, image), image))
+
+
+async def drain_broker(call: Call) -> web.StreamResponse:
+    """No new replicas and no leaderships for a broker."""
+    return await _changed(call, DrainBroker)
+
+
+async def decommission_broker(call: Call) -> web.StreamResponse:
+    """Moves all replicas of a broker to others."""
+    return await _changed(call, DecommissionBroker)
+
+
+async def recommission_broker(call: Call) -> web.StreamResponse:
+    """Uses a broker again."""
+    return await _changed(call, lambda broker: DecommissionBroker(broker, decommissioned=False))
+
+
+async def _changed(
+    call: Call, command: Callable[[NodeId], DrainBroker | DecommissionBroker]
+) -> web.StreamResponse:
+    broker = _broker(call, await call.metadata())
+    image = await call.services.controller.change_broker(
+        command(broker.broker_id), call.services.limits.control_timeout_ms
+    )
+    return json_response(_body(image.brokers[broker.broker_id], image))
+
+
+def _broker(call: Call, image: MetadataImage) -> BrokerInfo:
     text = call.match_info["broker"]
     is_number = text.isascii() and text.isdigit() and len(text) < 12
-    found = (await call.metadata()).brokers.get(NodeId(int(text))) if is_number else None
+    found = image.brokers.get(NodeId(int(text))) if is_number else None
     if found is None:
-        raise BrokerNotFound(f"there is no broker {text[:32]!r}; GET {paths.BROKERS} lists them")
-    return json_response(_body(found))
+        raise errors.UnknownBroker(f"there is no broker {text[:32]!r}; GET {paths.BROKERS} lists them")
+    return found
 
 
 async def get_cluster(call: Call) -> web.StreamResponse:
@@ -71,11 +103,26 @@ async def create_producer(call: Call) -> web.StreamResponse:
     return json_response(bodies.ProducerBody(call.services.producer_ids.id_of(number), 0), 201)
 
 
-def _body(broker: BrokerInfo) -> bodies.BrokerBody:
-    return bodies.BrokerBody(broker.broker_id, broker.http_url, broker.rack, broker.alive, broker.draining)
+def _body(broker: BrokerInfo, image: MetadataImage | None = None) -> bodies.BrokerBody:
+    return bodies.BrokerBody(
+        broker.broker_id,
+        broker.http_url,
+        broker.rack,
+        broker.alive,
+        broker.draining,
+        broker.decommissioned,
+        None if image is None else image.replicas_on(broker.broker_id),
+    )
 
 
 _BROKER = Parameter("broker", "id of a broker", WholeNumber(1, BROKER_ID_MAX).schema, "path")
+_CHANGE_ERRORS = (
+    errors.UnknownBroker,
+    errors.InvalidRequest,
+    errors.Conflict,
+    errors.NoLeader,
+    errors.CommitUnknown,
+)
 
 ROUTES = (
     Route(
@@ -98,7 +145,42 @@ ROUTES = (
         (_BROKER,),
         {},
         {200: json_answer("the broker", bodies.BrokerBody)},
-        (BrokerNotFound, errors.NoLeader),
+        (errors.UnknownBroker, errors.NoLeader),
+    ),
+    Route(
+        "POST",
+        paths.DRAIN_BROKER,
+        drain_broker,
+        "Drain a broker",
+        "It gets no new replicas and hands its leaderships over; the replicas that it has stay. "
+        "`:recommission` ends it.",
+        (_BROKER,),
+        {},
+        {200: json_answer("the broker", bodies.BrokerBody)},
+        _CHANGE_ERRORS,
+    ),
+    Route(
+        "POST",
+        paths.DECOMMISSION_BROKER,
+        decommission_broker,
+        "Decommission a broker",
+        "Its replicas move to other brokers, which must be enough to hold them. Once `replicas` is 0 its "
+        "process can be stopped for good. `:recommission` ends it at any time.",
+        (_BROKER,),
+        {},
+        {200: json_answer("the broker", bodies.BrokerBody)},
+        _CHANGE_ERRORS,
+    ),
+    Route(
+        "POST",
+        paths.RECOMMISSION_BROKER,
+        recommission_broker,
+        "Use a broker again",
+        "Ends draining and decommissioning. Replicas that have moved stay where they are.",
+        (_BROKER,),
+        {},
+        {200: json_answer("the broker", bodies.BrokerBody)},
+        _CHANGE_ERRORS,
     ),
     Route(
         "GET",

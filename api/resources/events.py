@@ -43,7 +43,8 @@ async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamRes
         raise InvalidRequest("limit is for JSON; an event stream does not end", field="limit")
     with call.admission.parked.hold(call.request.remote or "", 1):
         # A read of one batch finds errors; its records are read again by the stream.
-        first = (await read_at_once(call, view.target, replace(request, bytes_max=1, wait_ms=0))).offset
+        one = replace(request, bytes_max=1, wait_ms=0, tags=())
+        first = (await read_at_once(call, view.target, one)).offset
         request = replace(request, position=first, wait_ms=0)
         response = web.StreamResponse(headers=HEADERS)
         call.stamp(response)
@@ -68,23 +69,31 @@ async def _follow(
     async def read(request: FetchRequest) -> FetchResult:
         return await call.disconnect_watcher.park(call.request, read_at_once(call, view.target, request))
 
+    clock, heartbeat_ms = call.services.clock, call.services.limits.heartbeat_ms
+    written_s = clock.monotonic()
     try:
         while True:
             with call.admission.answers.turn(partial(has_client, call.request)) as turn:
                 result = await read_in_turn(read, request, turn)
-                next_offset = await _show(call, view, result, response, turn)
-            if not result.data:
-                await _write(call, response, heartbeat(next_offset, result.high_watermark))
+                next_offset, has_events = await _show(call, view, result, response, turn)
+            # Records of foreign producers may all be skipped, for a long time.
+            is_silent = not has_events and clock.monotonic() >= written_s + heartbeat_ms / 1000
+            if not result.data or is_silent:
+                is_past = bool(request.tags) and next_offset > 0
+                await _write(call, response, heartbeat(next_offset, result.high_watermark, has_id=is_past))
+            if has_events or not result.data or is_silent:
+                written_s = clock.monotonic()
             del result  # the next read may wait long
-            request = replace(
-                request, position=Offset(next_offset), wait_ms=call.services.limits.heartbeat_ms
-            )
+            request = replace(request, position=Offset(next_offset), wait_ms=heartbeat_ms)
     except RaftlogError as error:
         return error
 
 
-async def _show(call: Call, view: View, result: FetchResult, response: web.StreamResponse, turn: Turn) -> int:
+async def _show(
+    call: Call, view: View, result: FetchResult, response: web.StreamResponse, turn: Turn
+) -> tuple[int, bool]:
     """Write the records of one read, page by page: the next page is built when the reader has taken this one.
+    Returns the next offset, and whether there was anything to write.
 
     A read that fits in one page is cached: readers of one partition are woken by the same records.
     """
@@ -92,8 +101,8 @@ async def _show(call: Call, view: View, result: FetchResult, response: web.Strea
     if (kept := recent.get(key)) is not None:
         turn.end()
         await _write(call, response, kept)
-        return result.next_offset
-    pages, open_bytes, is_first = view.pages(result), 0, True
+        return result.next_offset, True
+    pages, open_bytes, is_first, has_events = view.pages(result), 0, True, False
     while True:
         if open_bytes:
             turn.wait(open_bytes, partial(_abort, call))
@@ -108,9 +117,10 @@ async def _show(call: Call, view: View, result: FetchResult, response: web.Strea
             recent.keep(key, events)
         is_first = False
         if events:
+            has_events = True
             await _write(call, response, events, open_bytes)
         if next_offset >= result.next_offset:
-            return next_offset
+            return next_offset, has_events
 
 
 def _key(view: View, result: FetchResult) -> Hashable:
@@ -151,9 +161,13 @@ def event(name: str, data: bytes) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
-def heartbeat(next_offset: int, high_watermark: int) -> bytes:
-    """Keeps the connection open through proxies and reports the high watermark."""
-    return event("heartbeat", b'{"next_offset":%d,"high_watermark":%d}' % (next_offset, high_watermark))
+def heartbeat(next_offset: int, high_watermark: int, *, has_id: bool = False) -> bytes:
+    """Keeps the connection open through proxies and reports the high watermark.
+
+    With ``has_id`` a reader that reconnects continues at ``next_offset``: records below were skipped.
+    """
+    data = b'{"next_offset":%d,"high_watermark":%d}' % (next_offset, high_watermark)
+    return (b"id: %d\n" % (next_offset - 1) if has_id else b"") + event("heartbeat", data)
 
 
 def _events(page: Page) -> bytearray:

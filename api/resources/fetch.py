@@ -37,12 +37,14 @@ from api.resources.events import RECORDS_PER_WRITE, stream
 from api.resources.json_answers import Page, View, is_shown_fast
 from api.resources.json_values import FORMATS
 from api.resources.reading import read, read_in_turn
+from partitions.replica.selection import LOOKED_AT_BYTES_MAX
 from partitions.values import FetchRequest, FetchResult, LastRecords, Position, Start
 from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange
+from raftlog.records.tags import TagFilter
 from raftlog.types import Offset, TopicPartition
 from raftlog.wire import bodies, headers, media_types, paths
-from raftlog.wire.limits import RECORDS_MAX
+from raftlog.wire.limits import RECORDS_MAX, TAG_CHARACTERS_MAX, TAGS_MAX
 
 RECORDS = parameters.WholeNumber(1, RECORDS_MAX, RECORDS_MAX)
 UNDECODABLE = ("fail", "skip")
@@ -139,6 +141,7 @@ def _view(call: Call, target: TopicPartition, limit: int) -> View:
         format=parameters.one_of(call.query, "format", FORMATS),
         limit=limit,
         skips_undecodable=parameters.one_of(call.query, "undecodable", UNDECODABLE) == "skip",
+        wanted=TagFilter.of(parameters.tags(call.query)),
     )
 
 
@@ -158,10 +161,14 @@ async def _first_page(call: Call, view: View, request: FetchRequest, turn: Turn)
     """The first fetch with a user record, or with no records."""
     clock = call.services.clock
     ends_at = clock.monotonic() + request.wait_ms / 1000
+    looked_at_bytes = 0
     while True:
         result = await read_in_turn(partial(read, call, view.target), request, turn)
         page = await view.page(result, turn)
         if page.records or page.skipped or not result.data:
+            return result, page
+        looked_at_bytes += len(result.data)  # of producers that do not list their tags
+        if request.tags and looked_at_bytes >= LOOKED_AT_BYTES_MAX:
             return result, page
         left_ms = max(0, int((ends_at - clock.monotonic()) * 1000))
         request = replace(request, position=Offset(page.next_offset), wait_ms=left_ms)
@@ -212,6 +219,7 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
     json_bytes = min(limits.fetch_json_bytes_max, limits.fetch_bytes_max)
     bytes_max = limits.fetch_bytes_max if call.media_type == media_types.BATCH else json_bytes
     last_id = call.request.headers.get("Last-Event-ID", "") if headers_too else ""
+    tags = parameters.tags(query)
     position: Position
     if last_id:
         position = Offset(
@@ -221,6 +229,12 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
         position = parameters.position(query["offset"], "offset")
     else:
         position = Start.EARLIEST
+    if tags and isinstance(position, LastRecords):
+        raise InvalidRequest(
+            f"offset is {query['offset']}, which counts records of all tags; with tags send a number, "
+            "earliest, latest or timestamp:2026-01-01T00:00:00Z",
+            field="offset",
+        )
     if not query:
         return FetchRequest(position=position, bytes_max=min(limits.fetch_bytes_default, bytes_max))
     wanted = min(_bytes_max(limits).of(query, "max_bytes"), bytes_max)
@@ -231,6 +245,7 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
         bytes_min=min(max(bytes_min, 1), wanted),
         wait_ms=call.wait_ms(),
         committed_only=parameters.committed_only(call.query),
+        tags=tags,
     )
 
 
@@ -265,6 +280,13 @@ _UNDECODABLE = Parameter(
     "`skip` skips it and lists its offsets",
     {"type": "string", "enum": list(UNDECODABLE), "default": "fail"},
 )
+TAGS = Parameter(
+    "tags",
+    f"only records with one of these tags, with commas between them; 1 to {TAGS_MAX} tags of 1 to "
+    f"{TAG_CHARACTERS_MAX} characters without commas and control characters. The next offset is past what "
+    "was skipped, also in a response without records; binary responses may have other records, too",
+    {"type": "string"},
+)
 _PARAMETERS = (
     Parameter(
         "offset",
@@ -284,6 +306,7 @@ _PARAMETERS = (
         lambda limits: _bytes_min(limits).schema,
     ),
     duration("wait", "how long to wait for records, such as `30s`", lambda _: 0),
+    TAGS,
     _FORMAT,
     _UNDECODABLE,
     ISOLATION,

@@ -114,6 +114,7 @@ def group_body(
             metadata=msgspec.Raw(member.metadata or b"null"),
             client=member.client,
             instance_id=member.instance_id,
+            tags=list(member.tags),
         )
         for member_id, member in sorted(group.members.items())
     ]

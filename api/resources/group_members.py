@@ -29,6 +29,7 @@ from groups.requests import Beat, Heartbeat, Join, Joined, Leave, MemberInfo, Re
 from raftlog import errors
 from raftlog.wire import groups as wire
 from raftlog.wire import media_types, paths
+from raftlog.wire.tags import in_order
 
 Expected = TypeVar("Expected")
 
@@ -49,6 +50,7 @@ async def join(call: Call) -> web.StreamResponse:
         client=call.request.remote or "",
         generation=wanted.generation,
         owned=None if wanted.owned is None else partitions_of(wanted.owned),
+        tags=in_order(wanted.tags),
     )
     joined = await asked(call, request, Joined, call.services.limits.wait_ms_max)
     return json_response(

@@ -39,9 +39,11 @@ from groups.requests import (
 from partitions.values import FetchRequest, FetchResult, Start
 from raftlog import errors
 from raftlog.errors import InvalidRequest, OffsetOutOfRange
+from raftlog.records.tags import TagFilter
 from raftlog.types import Offset, TopicPartition
 from raftlog.wire import bodies, media_types, paths
 from raftlog.wire import groups as wire
+from raftlog.wire.tags import in_order
 
 Partitions = Mapping[str, tuple[int, ...]]
 MUST_JOIN = (errors.UnknownGroup, errors.UnknownMember, errors.StaleGeneration, errors.RebalanceInProgress)
@@ -63,6 +65,7 @@ class _Poll:
     generation: int
     ack_error: str = ""  # the code of the error, where the acknowledgement was refused
     assignment: Partitions = field(default_factory=dict)
+    tags: tuple[str, ...] = ()  # of the member
     positions: dict[TopicPartition, int] = field(default_factory=dict)
 
     def left_ms(self) -> int:
@@ -139,7 +142,7 @@ async def _synced(state: _Poll) -> bool:
         synced = await asked(state.call, request, Synced, max(state.left_ms(), JOIN_MS_MIN))
     except MUST_JOIN:
         return False
-    state.assignment = synced.assignment
+    state.assignment, state.tags = synced.assignment, synced.tags
     state.positions.clear()
     return True
 
@@ -165,6 +168,7 @@ async def _join_request(state: _Poll) -> Join:
         session_timeout_ms=milliseconds(wanted.session_timeout, "session_timeout", SESSION_MS),
         client=state.call.request.remote or "",
         generation=state.generation,
+        tags=in_order(wanted.tags),
     )
     if wanted.topics is not None:
         return request
@@ -184,6 +188,7 @@ async def _join_request(state: _Poll) -> Join:
                 rebalance_timeout_ms=known.rebalance_timeout_ms,
                 metadata=known.metadata,
                 instance_id=known.instance_id,
+                tags=known.tags,
             )
     raise InvalidRequest(
         f"topics: {state.member!r} is no member of group {state.group}; name the topics to join with",
@@ -245,13 +250,14 @@ async def _records(state: _Poll) -> list[bodies.Message]:
             limit = state.wanted.max_records - len(found)
             if limit <= 0 or size_bytes >= BYTES_MAX:
                 break
-            request = FetchRequest(position=Offset(state.positions[target]), bytes_max=BYTES_PER_PARTITION)
+            position = Offset(state.positions[target])
+            request = FetchRequest(position=position, bytes_max=BYTES_PER_PARTITION, tags=state.tags)
             try:
                 result = await read_in_turn(partial(read_at_once, call, target), request, turn)
             except OffsetOutOfRange as error:
                 state.positions[target] = _nearest(state.positions[target], error, state.is_given(target))
                 continue
-            view = View(target=target, format=FORMATS[0], limit=limit)
+            view = View(target=target, format=FORMATS[0], limit=limit, wanted=TagFilter.of(state.tags))
             page = await view.page(result, turn)
             state.positions[target] = page.next_offset
             size_bytes += sum(record.size for record in page.records)
@@ -280,7 +286,8 @@ async def _waited(state: _Poll) -> bool:
     call, wait_ms = state.call, state.left_ms()
     fetches = [
         call.services.gateway.fetch(
-            target, FetchRequest(position=Offset(offset), bytes_max=1, wait_ms=wait_ms)
+            target,
+            FetchRequest(position=Offset(offset), bytes_max=1, wait_ms=wait_ms, tags=state.tags),
         )
         for target, offset in state.positions.items()
     ]

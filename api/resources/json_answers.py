@@ -19,6 +19,7 @@ from partitions.values import FetchResult
 from raftlog.errors import CorruptBatch, UndecodableBatch
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.reader import RECORD_MEMORY_BYTES, StoredRecord, iter_opened, open_batch, opens_fast
+from raftlog.records.tags import TagFilter
 from raftlog.types import TopicPartition
 from raftlog.wire import bodies
 
@@ -72,6 +73,7 @@ class View:
     format: str
     limit: int
     skips_undecodable: bool = False
+    wanted: TagFilter | None = None  # of a reader of tags, who gets no other records
 
     async def page(self, result: FetchResult, turn: Turn) -> Page:
         """The first page."""
@@ -99,6 +101,9 @@ class View:
             try:
                 opened = open_batch(batch)
                 for stored in iter_opened(batch.header, opened, result.offset):
+                    if self.wanted is not None and not self.wanted.matches(stored.headers):
+                        at = stored.offset + 1
+                        continue
                     page.add(_fetched(stored, kind, batch.header.crc, show))
                     at = stored.offset + 1
                     del stored

@@ -23,10 +23,10 @@ from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 from raftlog.records.batch import HEADER_BYTES, Codec, batch_too_large
 from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.keys import encode_key, partition_for_key
+from raftlog.records.tags import TAG_RECORD_HEADER, listed_bytes
 from raftlog.wire import bodies, media_types
 from raftlog.wire.decoding import decoder_of
-from raftlog.wire.headers import TAG_RECORD_HEADER
-from raftlog.wire.limits import TAG_CHARACTERS_MAX
+from raftlog.wire.tags import why_no_tags
 
 if TYPE_CHECKING:  # the command line builds records, too, and imports little
     from api.http.producers import Producer
@@ -155,7 +155,7 @@ def build_batches(
     """
     is_one = producer is not None and producer.is_sequenced
     parts = list(_parts(records, None if is_one else bytes_max))
-    batches = [build_batch(part, codec=Codec.NONE, timestamp_ms=now_ms) for part in parts]
+    batches = [build_batch(part, codec=Codec.NONE, timestamp_ms=now_ms, lists_tags=True) for part in parts]
     if producer is not None:
         in_transaction = producer.transactional_id is not None
         batches = [with_producer(batch, *producer[:3], in_transaction=in_transaction) for batch in batches]
@@ -170,7 +170,7 @@ def size_of(record: Record) -> int:
     size_bytes = RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
     for name, content in record.headers:
         size_bytes += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")
-    return size_bytes
+    return size_bytes + listed_bytes(record.headers)
 
 
 def record_of(record: bodies.NewRecord) -> Record:
@@ -188,7 +188,7 @@ def record_of(record: bodies.NewRecord) -> Record:
 def raw_record(body: bytes, key: str | None, tags: Sequence[str], headers: Mapping[str, str]) -> Record:
     """A record whose value is a whole body. Raises ``InvalidRecord``."""
     try:
-        pairs = [*((name, text.encode()) for name, text in headers.items()), *map(_tag, tags)]
+        pairs = [*((name, text.encode()) for name, text in headers.items()), *_tags(tags)]
         return Record(value=body, key=encode_key(key), headers=tuple(pairs))
     except UnicodeEncodeError:
         raise InvalidRecord("a header is not UTF-8", errors=["/headers: not UTF-8"]) from None
@@ -275,16 +275,14 @@ def _headers(record: bodies.NewRecord) -> tuple[tuple[str, bytes | None], ...]:
         pairs.append((name, None if text is None else text.encode()))
     for name, coded in record.headers_raw:
         pairs.append((name, None if coded is None else _from_base64(coded, "headers_raw")))
-    pairs.extend(_tag(tag) for tag in record.tags)
+    pairs.extend(_tags(record.tags))
     return tuple(pairs)
 
 
-def _tag(tag: str) -> tuple[str, bytes]:
-    if not 0 < len(tag) <= TAG_CHARACTERS_MAX or "," in tag:
-        raise InvalidRecord(
-            f"the tag {tag[:64]!r} must have 1 to {TAG_CHARACTERS_MAX} characters and no comma", field="tags"
-        )
-    return TAG_RECORD_HEADER, tag.encode()
+def _tags(tags: Sequence[str]) -> list[tuple[str, bytes]]:
+    if (why := why_no_tags(tags, may_be_empty=True)) is not None:
+        raise InvalidRecord(f"tags: {why}", errors=[f"/tags: {why}"])
+    return [(TAG_RECORD_HEADER, tag.encode()) for tag in tags]
 
 
 def _from_base64(text: str, field: str) -> bytes:

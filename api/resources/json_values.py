@@ -14,8 +14,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from raftlog.errors import InvalidRecord
+from raftlog.records.tags import TAG_RECORD_HEADER
 from raftlog.wire import bodies
-from raftlog.wire.headers import TAG_RECORD_HEADER
 
 ESCAPED_BYTES_MAX = 1 << 20
 JSON_BYTES_MAX = 2 << 20  # of a value that is checked to be JSON, in one compiled call

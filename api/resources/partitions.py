@@ -1,6 +1,7 @@
-"""Operations on one partition: transfer its leadership, move its replicas, recover it unsafely.
+"""Operations on one partition: delete records, transfer leadership, move replicas, recover it unsafely.
 
-Leaves to others: which changes are allowed and how they are made (``partitions.reassignment.admin``).
+Leaves to others: which changes are allowed and how they are made (``partitions.replica.deletion``,
+``partitions.reassignment.admin``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from api.http.routes import (
 from api.resources import partition_bodies
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog import errors
-from raftlog.types import NodeId, TopicPartition
+from raftlog.types import NodeId, Offset, TopicPartition
 from raftlog.wire import bodies, media_types, paths
 from raftlog.wire.limits import REPLICAS_MAX
 
@@ -76,6 +77,23 @@ async def unsafe_recover(call: Call) -> web.StreamResponse:
     return json_response(await partition_bodies.described(call, target))
 
 
+async def delete_before(call: Call) -> web.StreamResponse:
+    """Deletes the records below an offset; responds once no reader gets them any more."""
+    wanted = await read_json(call, bodies.DeleteBefore)
+    topic = call.topic()
+    if topic.is_internal:
+        raise errors.InvalidRequest(
+            f"topic {topic.name} is the system's own; its records cannot be deleted", field="topic"
+        )
+    await call.hear_of_partitions([(topic.name, wanted.partition)])
+    target = TopicPartition(topic.name, wanted.partition)
+    start = await call.services.gateway.delete_before(
+        target, Offset(wanted.offset), timeout_ms=call.services.limits.control_timeout_ms
+    )
+    call.target = target
+    return json_response(bodies.RecordsDeleted(target.partition, start))
+
+
 async def _move(call: Call, target: TopicPartition, wish: MoveReplicas) -> web.StreamResponse:
     limits = call.services.limits
     wait_ms = call.wait_ms()
@@ -120,6 +138,21 @@ def _move_route(
 
 
 ROUTES = (
+    Route(
+        "POST",
+        paths.DELETE_BEFORE,
+        delete_before,
+        "Delete the oldest records of a partition",
+        "All records below `offset`. Once the response is sent they are refused with 410 at every broker, "
+        "also after a fail-over; disk space is freed by whole segments at the next check of retention. If "
+        "the log begins at `offset` or above, nothing changes. The offset may be the high watermark at "
+        "most, and the first offset of the oldest open transaction at most (409). Compacted topics are "
+        "refused, unless `cleanup.policy` is `compact,delete`, and so are internal ones.",
+        (TOPIC,),
+        {media_types.JSON: bodies.DeleteBefore},
+        {200: json_answer("where the log begins now", bodies.RecordsDeleted)},
+        (*_ERRORS, errors.Overloaded, errors.StorageFull),
+    ),
     Route(
         "POST",
         paths.TRANSFER_LEADERSHIP,

@@ -47,6 +47,9 @@ class Checker:
         self.on_commit: Callable[[Machine, GroupId, int], None] = lambda machine, group, commit: None
         self.on_opened: Callable[[Machine, GroupId, str], None] = lambda machine, group, directory: None
         self.on_log_start: Callable[[GroupRecord, ReplicaRecord], None] = lambda group, replica: None
+        self.on_changed: Callable[[GroupRecord, ReplicaRecord, RaftGroup[object]], None] = lambda *changed: (
+            None
+        )
         self._clocks = clocks
         self._violated = violated
 
@@ -217,6 +220,7 @@ class Checker:
         if replica.log_start != replica.seen.start:
             replica.log_start = replica.seen.start
             self.on_log_start(record, replica)
+        self.on_changed(record, replica, group)
 
     def _check_monotonic(self, machine: Machine, group_id: GroupId, before: Seen, now: Numbers) -> None:
         term, _, commit_index, *_ = before

@@ -121,6 +121,7 @@ class Client:
             detail = f"{result.high_watermark} after {self._watermarks[key]} in epoch {result.leader_epoch}"
             self.cluster.violated("I13 the high watermark rises", f"{target}: {detail}")
         self._watermarks[key] = result.high_watermark
+        self.cluster.log_starts.answered(target, result)
         return result
 
     async def poll(self, partition: int, position: int, *, wait_ms: int) -> tuple[Poll, int]:

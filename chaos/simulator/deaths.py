@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from chaos.simulator.decommissions import Decommissions
 from chaos.simulator.machine import Machine
 from chaos.simulator.placement_checks import misplaced
 from chaos.simulator.simulated_cluster import SimulatedCluster
@@ -26,9 +27,10 @@ AWAY_S: Final = (1.0, 3.0, 5.0, 8.0, 15.0)
 class BrokerDeaths:
     """The dead brokers of one run. Does nothing in runs without ``odds.healing``."""
 
-    def __init__(self, cluster: SimulatedCluster, counts: Counter[str]) -> None:
+    def __init__(self, cluster: SimulatedCluster, counts: Counter[str], decommissions: Decommissions) -> None:
         self._cluster = cluster
         self._counts = counts
+        self._decommissions = decommissions
         self._odds = cluster.odds.healing
 
     async def registered(self) -> None:
@@ -48,10 +50,18 @@ class BrokerDeaths:
             return []
         gone = {machine.node for machine in off}
         up = [machine for machine in cluster.machines if machine not in off]
-        if any(partition.target or gone & {*partition.replicas} for partition in _partitions(image)):
+        if any(gone & {*partition.replicas} for partition in _partitions(image)):
+            return []
+        leaving = {each.broker_id for each in image.brokers.values() if each.decommissioned}
+        moving = [partition for partition in _partitions(image) if partition.target]
+        if moving and len(leaving) != 1:
+            return []
+        if any({*partition.replicas} - {*partition.target} != leaving for partition in moving):
             return []
         if not all(machine.node in image.brokers and image.brokers[machine.node].alive for machine in up):
             return []
+        if moving:  # away from the one that is decommissioned
+            up = [machine for machine in up if machine.node in leaving]
         racks = {self._rack(machine) for machine in off} - {None}
         return [machine for machine in up if self._rack(machine) not in racks]
 
@@ -108,6 +118,7 @@ class BrokerDeaths:
                     yield f"{where} is on {list(replicas)}, and only {sorted(up)} run"
                 elif len({image.brokers[node].rack or node for node in replicas}) != len(replicas):
                     yield f"{where} is on {list(replicas)}, of which two share a rack"
+        yield from self._decommissions.problems(image)
         for machine in self._cluster.machines:
             yield from misplaced(machine)
 

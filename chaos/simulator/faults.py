@@ -17,7 +17,8 @@ from api.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
 from chaos.simulator.compacted_topic import LATEST
 from chaos.simulator.deaths import BrokerDeaths
-from chaos.simulator.healing_odds import DIE
+from chaos.simulator.decommissions import Decommissions
+from chaos.simulator.healing_odds import DECOMMISSION, DIE
 from chaos.simulator.link_faults import LinkFaults
 from chaos.simulator.lost_files import LostFiles
 from chaos.simulator.machine import Machine
@@ -52,7 +53,8 @@ class Faults:
         self._restart_rng = cluster.rng("restarts")
         self._odds = cluster.odds
         self.lost_files = LostFiles(cluster)
-        self.deaths = BrokerDeaths(cluster, self.counts)
+        self.decommissions = Decommissions(cluster)
+        self.deaths = BrokerDeaths(cluster, self.counts, self.decommissions)
         wishes = cluster.rng("wishes")
         self._favourites = [self._wish(wishes), self._wish(wishes)]
         self._links = LinkFaults(cluster, self._later)
@@ -80,6 +82,7 @@ class Faults:
             "reassign": self._reassign,
             "transfer by hand": self._transfer_by_hand,
             DIE: self.deaths.die,
+            DECOMMISSION: self.decommissions.decommission,
         }
         self._aimed: dict[str, Aimed] = {
             "after a vote": self._dies,
@@ -115,6 +118,8 @@ class Faults:
         if self._cluster.is_healed or (machine is not None and not machine.is_up):
             return
         if fault.kind == DIE and not self.deaths.candidates:
+            return
+        if fault.kind == DECOMMISSION and not self.decommissions.candidates:
             return
         self.happened.append(fault)
         self.counts[fault.kind] += 1

@@ -9,6 +9,9 @@ from typing import Final, Self
 DIE: Final = "die"
 """A broker dies for good, or is off for a while."""
 
+DECOMMISSION: Final = "decommission"
+"""An operator takes a broker out of use, for a while or for good."""
+
 UNHEARD: Final = (
     "kill",
     "lose power",
@@ -34,15 +37,18 @@ class HealingOdds:
     moves_max: int
     dead_for_good: int  # brokers, at most
     has_racks: bool
+    is_decommissioning: bool = False
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         """Few moves at a time in half of the runs."""
+        has_racks = rng.random() < 0.3
         return cls(
             broker_dead_ms=rng.choice((3_500, 4_000, 5_000)),
             moves_max=rng.choice((1, 2, 10, 10)),
             dead_for_good=rng.choice((1, 1, 2)),
-            has_racks=rng.random() < 0.3,
+            has_racks=has_racks,
+            is_decommissioning=not has_racks and rng.random() < 0.6,
         )
 
     def rack(self, node: int) -> str | None:

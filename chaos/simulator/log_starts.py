@@ -1,7 +1,7 @@
-"""Checks log starts: replicas delete only what retention covers.
+"""Checks log starts: replicas delete only what retention covers, and the start that readers see never falls.
 
-Decides: what retention may delete, by the bytes that are left on the disks. Leaves to others: the entries
-after a log's start (``checker``), and what clients read (``chaos.checkers``).
+Decides: what retention may delete, by the bytes that are left on the disks, and where readers may begin.
+Leaves to others: the entries after a log's start (``checker``), and what clients read (``chaos.checkers``).
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.records import GroupRecord, ReplicaRecord
 from chaos.simulator.run import Run
 from partitions.metadata.image import TopicInfo
-from raftlog.types import METADATA_GROUP, TopicPartition
+from partitions.replica.machine import PartitionMachine
+from partitions.values import FetchResult
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.types import METADATA_GROUP, GroupId, TopicPartition
 
 SLACK_MS: Final = 450  # a tolerance of 200 ms, both when records are stored and when they are deleted
 _INVARIANT: Final = "I22 retention deletes no more than allowed"
+_RISES: Final = "I35 the log start never falls"
 
 
 class LogStarts:
@@ -27,6 +31,60 @@ class LogStarts:
         self._run = run
         self._machines = machines
         self._checker = checker
+        self._replicated: dict[GroupId, int] = {}  # the highest that a replica has applied
+        self._asked: dict[GroupId, int] = {}  # the highest offset that a client wants deleted up to
+        self._deleted: dict[GroupId, int] = {}  # and that was acknowledged
+        self._shown: dict[GroupId, dict[int, int]] = {}  # by leaders that know it, by term
+
+    def changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
+        """A replica may have applied another start (I22), and shows it if it leads (I35).
+
+        A leader that is ready has applied all that leaders of earlier terms have committed: it shows no lower
+        start than they have shown, before or since.
+        """
+        machine = group._applier._machine
+        if not isinstance(machine, PartitionMachine) or record.is_retired:
+            return
+        start = machine.log_start.offset
+        if start > self._replicated.get(record.group_id, 0):
+            self._replicated[record.group_id] = start
+            self._check_covered(record, replica, start, f"group {record.group_id} shall begin at {start}")
+        if group.is_ready:
+            self._show(record, group.term, max(start, group.log.first_index), replica.machine.name)
+
+    def answered(self, target: TopicPartition, result: FetchResult) -> None:
+        """A reader has got a log start (I35)."""
+        record = self._record_of(target)
+        shown = {} if record is None else self._shown.get(record.group_id, {})
+        highest = max((start for term, start in shown.items() if term < result.leader_epoch), default=0)
+        if result.log_start_offset < highest:
+            detail = f"epoch {result.leader_epoch} shows {result.log_start_offset}, an earlier one {highest}"
+            self._run.violated(_RISES, f"{target}: {detail}")
+
+    def asked(self, target: TopicPartition, offset: int) -> None:
+        """A client asks for the deletion of all records below: they are covered from now on."""
+        record = self._record_of(target)
+        if record is not None:
+            self._asked[record.group_id] = max(offset, self._asked.get(record.group_id, 0))
+
+    def deleted(self, target: TopicPartition, offset: int, start: int) -> None:
+        """That was acknowledged with this log start: no record below is shown in the end (I35)."""
+        record = self._record_of(target)
+        if record is None:
+            return
+        if start < offset:
+            self._run.violated(_RISES, f"{target} is deleted up to {offset}, and begins at {start}")
+        if start > (latest := self.latest(record)):
+            self._run.violated(_INVARIANT, f"{target} is deleted up to {start}, not {latest} at most")
+        self._deleted[record.group_id] = max(start, self._deleted.get(record.group_id, 0))
+
+    def _show(self, record: GroupRecord, term: int, start: int, name: str) -> None:
+        shown = self._shown.setdefault(record.group_id, {})
+        highest = max((known for epoch, known in shown.items() if epoch <= term), default=0)
+        if start < highest:
+            detail = f"{name} leads group {record.group_id} in term {term} from {start}, after {highest}"
+            self._run.violated(_RISES, detail)
+        shown[term] = start
 
     def moved(self, record: GroupRecord, replica: ReplicaRecord) -> None:
         """A log start has moved: all deleted entries were committed, and there was more than retention keeps.
@@ -34,43 +92,56 @@ class LogStarts:
         A segment may be deleted while the log with it is larger than ``retention.bytes``, or when its
         newest record is as old as ``retention.ms`` by true time.
         """
-        topic = self._topic_of(record, replica)
-        if topic is None or record.is_retired or not replica.log_start:
-            return
         where = f"group {record.group_id} on {replica.machine.name} begins at {replica.log_start}"
+        self._check_covered(record, replica, replica.log_start, where)
+
+    def _check_covered(self, record: GroupRecord, replica: ReplicaRecord, start: int, where: str) -> None:
+        topic = self._topic_of(record, replica)
+        if topic is None or record.is_retired or not start:
+            return
         end = record.committed[-1].last + 1 if record.committed else 0
-        if replica.log_start > end:
+        if start > end:
             self._run.violated(_INVARIANT, f"{where}, and is committed up to {end}")
             return
-        if self._is_old(record, replica, int(topic.config.get("retention.ms", -1))):
+        if start <= self._asked.get(record.group_id, 0) or self._is_old(
+            record, start, int(topic.config.get("retention.ms", -1))
+        ):
             return
         wanted = int(topic.config.get("retention.bytes", -1))
         segment = max(int(topic.config["segment.bytes"]), self._largest_batch)
-        kept = max(_bytes_from(record, one, replica.log_start) for one in record.replicas.values())
+        kept = max(_bytes_from(record, one, start) for one in record.replicas.values())
         if wanted < 0 or kept + segment <= wanted:
             detail = f"{where}; {kept} bytes are left, {wanted} shall be kept but for a segment of {segment}"
             self._run.violated(_INVARIANT, detail)
 
-    def _is_old(self, record: GroupRecord, replica: ReplicaRecord, wanted_ms: int) -> bool:
-        last = next((entry for entry in record.committed if entry.last == replica.log_start - 1), None)
+    def _is_old(self, record: GroupRecord, start: int, wanted_ms: int) -> bool:
+        last = next((entry for entry in record.committed if entry.last == start - 1), None)
         if wanted_ms < 0 or last is None:
             return False
         stored_s = record.stored_s.get((last.base, last.term))
         return stored_s is None or (self._run.loop.now - stored_s) * 1000 >= wanted_ms - SLACK_MS
 
     def reported(self, target: TopicPartition, start: int) -> None:
-        """A client learns that all records below are deleted: some replica must begin there."""
-        starts: set[int] = set()
+        """A client learns that all records below are deleted: some replica knows, or begins there."""
+        record = self._record_of(target)
+        if record is not None and start > (latest := self.latest(record)):
+            self._run.violated(_INVARIANT, f"{target} is said to begin at {start}, not at {latest} at most")
+
+    def latest(self, record: GroupRecord) -> int:
+        """The latest log start of any replica; it may have moved just now."""
+        starts = [self._replicated.get(record.group_id, 0)]
+        for replica in record.replicas.values():
+            replica.look(record, durable=False)
+            starts += (replica.log_start, replica.seen.start)
+        return max(starts)
+
+    def _record_of(self, target: TopicPartition) -> GroupRecord | None:
+        """The group, if a running broker knows the topic."""
         for machine in self._machines:
             topics = {} if machine.broker is None else machine.broker.controller.image.topics
             if target.topic in topics:
-                group_id = topics[target.topic].partitions[target.partition].group_id
-                record = self._checker.groups[group_id]
-                for replica in record.replicas.values():
-                    replica.look(record, durable=False)
-                    starts |= {replica.log_start, replica.seen.start}
-        if starts and start > max(starts):
-            self._run.violated(_INVARIANT, f"{target} is said to begin at {start}, not at {starts}")
+                return self._checker.groups[topics[target.topic].partitions[target.partition].group_id]
+        return None
 
     def check_all(self) -> None:
         """The end of a run: also logs that moved without a later message.
@@ -82,6 +153,17 @@ class LogStarts:
                 replica.look(record, durable=False)
                 replica.log_start = replica.seen.start
                 self.moved(record, replica)
+                self._check_kept(record, replica)
+
+    def _check_kept(self, record: GroupRecord, replica: ReplicaRecord) -> None:
+        """A leader of a healed cluster shows no record whose deletion was acknowledged."""
+        group, wanted = replica.opened(record.group_id), self._deleted.get(record.group_id, 0)
+        if group is not None and group.is_ready and wanted:
+            machine = group._applier._machine
+            assert isinstance(machine, PartitionMachine)
+            if (start := max(machine.log_start.offset, group.log.first_index)) < wanted:
+                where = f"group {record.group_id} on {replica.machine.name}"
+                self._run.violated(_RISES, f"{where} begins at {start}, and is deleted up to {wanted}")
 
     @property
     def _largest_batch(self) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from chaos.simulator.group_level.odds import GroupOdds
-from chaos.simulator.healing_odds import DIE, HEARD, UNHEARD, HealingOdds
+from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, UNHEARD, HealingOdds
 from chaos.simulator.http.odds import HttpOdds
 from chaos.simulator.network import NetworkOdds
 from chaos.simulator.transactions.odds import TransactionOdds
@@ -148,6 +148,7 @@ class Odds:
     uses_create_times: bool = False
     retention_check_ms: int = 60_000
     administrators: int = 0  # that use the same names
+    deletes_on_request: bool = False  # a client deletes the oldest records of the others
     recovers: bool = False  # and recover unsafely
     trash_delay_ms: int = 3_600_000
     lies_about_syncs: bool = False
@@ -215,6 +216,12 @@ class Odds:
         return drawn._with_administrators(rng) if rng.random() < 0.33 else drawn
 
     @classmethod
+    def drawn_deleting(cls, rng: random.Random) -> Odds:
+        """Like any other run without administrators, with a client that deletes records."""
+        drawn = replace(cls.drawn(rng), administrators=0, recovers=False, deletes_on_request=True)
+        return replace(drawn, retention_check_ms=rng.choice((100, 500)))
+
+    @classmethod
     def drawn_http(cls, rng: random.Random) -> Odds:
         """Like any other run without administrators, with clients over HTTP."""
         drawn = replace(cls.drawn(rng), administrators=0, recovers=False)
@@ -230,6 +237,8 @@ class Odds:
         """
         drawn, healing = cls.drawn(rng)._with_few_clients(rng), HealingOdds.drawn(rng)
         brokers = 6 if healing.has_racks else rng.choice((4, 5, 5, 6))
+        if healing.is_decommissioning:  # the others are enough for all replicas when those are dead
+            healing = replace(healing, dead_for_good=min(healing.dead_for_good, brokers - 4))
         others = HEARD if healing.has_racks else (*HEARD, *UNHEARD)
         rates = (1.0,) if drawn.retention_ms >= 0 else (1.0, 1.0, 0.9, 1.1)
         return replace(
@@ -237,7 +246,11 @@ class Odds:
             brokers=brokers,
             rates=tuple(rng.choice(rates) for _ in range(brokers)),
             network=replace(drawn.network, jitter_s=min(drawn.network.jitter_s, 0.02)),
-            timed=(*(DIE,) * 4, *rng.sample(others, rng.choice((0, 1, 1, 2)))),
+            timed=(
+                *(DIE,) * 4,
+                *rng.sample(others, rng.choice((0, 1, 1, 2))),
+                *(DECOMMISSION,) * (2 if healing.is_decommissioning else 0),
+            ),
             aimed=dict.fromkeys(AIMED_FAULTS, 0.0),
             pause_s=rng.choice((0.5, 1.0, 2.0)),
             faults_s=rng.choice((20.0, 30.0, 40.0)),
@@ -309,8 +322,8 @@ class Odds:
 
     @property
     def deletes_records(self) -> bool:
-        """True if retention deletes records."""
-        return max(self.retention_bytes, self.retention_ms) >= 0
+        """True if retention or a client deletes records."""
+        return self.deletes_on_request or max(self.retention_bytes, self.retention_ms) >= 0
 
     @property
     def topic_config(self) -> dict[str, int | str]:

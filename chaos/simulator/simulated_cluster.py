@@ -37,6 +37,7 @@ class SimulatedCluster(Run):
         self._by_process: dict[Process, Machine] = {}
         self.network.on_arrival = self.trace.frame
         self.checker.on_log_start = self.log_starts.moved
+        self.checker.on_changed = self.log_starts.changed
         self.checker.on_opened = self.incarnations.opened
         for machine in self.machines:
             machine.disk.lies_about_syncs = self.odds.lies_about_syncs

@@ -22,6 +22,7 @@ from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Produce
 from chaos.simulator.compacted_topic import LATEST, CompactedTopic, KeyReader
 from chaos.simulator.consumer_group import ConsumerGroup
 from chaos.simulator.convergence import Convergence
+from chaos.simulator.deleter import Deleter
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
 from chaos.simulator.gc_off import gc_off
@@ -194,9 +195,9 @@ class Simulation(SimulatedCluster):
         if self.http is not None:
             self.http.streams.heal()
 
-    def _clients(self) -> list[Producer | Consumer | Churner | Administrator | KeyReader]:
+    def _clients(self) -> list[Producer | Consumer | Churner | Administrator | Deleter | KeyReader]:
         odds, shared = self.odds, SharedNames()
-        clients: list[Producer | Consumer | Churner | Administrator | KeyReader] = [
+        clients: list[Producer | Consumer | Churner | Administrator | Deleter | KeyReader] = [
             Producer(self, f"p{number}", number % odds.partitions, has_id=number < 2)
             for number in range(odds.producers)
         ]
@@ -209,6 +210,8 @@ class Simulation(SimulatedCluster):
         ]
         if odds.churns_topics:
             clients.append(Churner(self, "churner"))
+        if odds.deletes_on_request:
+            clients.append(Deleter(self))
         return clients if self._latest is None else [*clients, *self._latest.clients()]
 
     async def _make_topics(self, config: dict[str, int | str]) -> None:

@@ -15,6 +15,7 @@ from zlib import crc32
 from chaos.simulator.levels import (
     BROKERS,
     BROKERS_COMPACTED,
+    BROKERS_DELETING,
     BROKERS_GROUP,
     BROKERS_HEALING,
     BROKERS_LONG,
@@ -28,6 +29,7 @@ WORK: Final = {
     BROKERS: 8,
     BROKERS_GROUP: 8,
     BROKERS_COMPACTED: 8,
+    BROKERS_DELETING: 8,
     BROKERS_TRANSACTIONS: 16,
     BROKERS_HEALING: 16,
     BROKERS_LONG: 40,

@@ -88,15 +88,17 @@ class HostedPartition:
 
     @property
     def retention(self) -> RetentionLimits:
-        """As the topic is configured; the records of open transactions stay."""
+        """As the topic is configured; the newest record and those of open transactions stay."""
         config = settings_of(self.topic)
-        if not topic_config.deletes(config):
+        if not topic_config.deletes(config) or self.replica is None:
             return RetentionLimits(retention_ms=NO_LIMIT, retention_bytes=NO_LIMIT)
-        oldest = None if self.replica is None else self.replica.machine.transactions.oldest
+        machine = self.replica.machine
+        oldest, newest = machine.transactions.oldest, machine.log_start.newest_record
         return RetentionLimits(
-            kept_from=None if oldest is None else Index(oldest.first_offset),
+            kept_from=newest if oldest is None else min(newest, Index(oldest.first_offset)),
             retention_ms=topic_config.number(config, "retention.ms"),
             retention_bytes=topic_config.number(config, "retention.bytes"),
+            log_start=Index(machine.log_start.offset),
         )
 
     @property

@@ -15,7 +15,13 @@ from typing import Final, assert_never
 
 from partitions.metadata import liveness
 from partitions.metadata.commands import Command, SetClusterId, command_batch
-from partitions.metadata.healing import HealingCounts, dead_brokers, healing_counts, plan_healing
+from partitions.metadata.healing import (
+    HealingCounts,
+    dead_brokers,
+    healing_counts,
+    leaving_brokers,
+    plan_healing,
+)
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas
@@ -38,6 +44,7 @@ from raftlog.types import NodeId
 
 _log = logging.getLogger("raftlog.controller")
 
+NO_ROOM_MS: Final = 10_000  # without room, or stopping, for so long: a new replica goes elsewhere
 LOOKS_MISSED_MAX: Final = 4  # a longer pause between two looks says nothing about other brokers
 
 
@@ -74,7 +81,13 @@ class ActiveController:
         self._bootstrap_id = bootstrap_id
         self._planning = asyncio.Lock()
         self._silence = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)
+        self._without_room = WatchedSilence(
+            LOOKS_MISSED_MAX * settings.duty_interval_ms
+        )  # of statements of room
         self._dead: frozenset[NodeId] = frozenset()
+        self._leaving: frozenset[NodeId] = (
+            frozenset()
+        )  # dead or decommissioned, for the plan that is carried out
         self._nothing_due_in: object = None  # the state for which a plan was empty
 
     @property
@@ -82,7 +95,8 @@ class ActiveController:
         """For metrics; zeros where this broker does not lead."""
         if not self._group.is_ready:
             return HealingCounts()
-        return healing_counts(self._machine.image, self._dead_now())
+        image = self._machine.image
+        return healing_counts(image, leaving_brokers(image, self._dead_now()))
 
     async def handle(self, request: Request | SetClusterId | Command, timeout_ms: float) -> Answer:
         """Carry out a request. Raises what ``plan`` and the machine refuse, ``NotLeader``, ``NoLeader``
@@ -140,8 +154,10 @@ class ActiveController:
         is_heard = {broker: self._host.is_reachable(broker) for broker in self._machine.image.brokers}
         if self._group.is_leader:
             self._silence.look(now_ms, is_heard)
+            self._without_room.look(now_ms, {broker: not self._host.declines(broker) for broker in is_heard})
         else:
             self._silence.begin_again()
+            self._without_room.begin_again()
 
     def _due(self) -> list[Command]:
         if not self._group.is_ready:
@@ -159,21 +175,21 @@ class ActiveController:
         ]
 
     async def _heal(self) -> None:
-        """Begin the moves that restore the replicas of dead brokers, as long as none of these comes back."""
+        """Begin the moves of replicas away from brokers that leave, as long as none of these comes back."""
         for move in self._healing_due():
             self._note_who_is_heard()
-            if self._dead_now() != self._dead:
+            if leaving_brokers(self._machine.image, self._dead_now()) != self._leaving:
                 return
             try:
                 await self.handle(move, self._settings.command_timeout_ms)
             except (Conflict, InvalidRequest, PreconditionFailed, UnknownTopic) as refused:
-                _log.info("%s/%s is not restored now: %s", move.name, move.partition, refused)
+                _log.info("%s/%s is not moved now: %s", move.name, move.partition, refused)
             except RaftlogError as error:
-                _log.warning("%s/%s is not restored yet: %s", move.name, move.partition, error)
+                _log.warning("%s/%s is not moved yet: %s", move.name, move.partition, error)
                 return
             else:
                 _log.warning(
-                    "%s/%s: replicas of dead brokers are restored: %s to %s",
+                    "%s/%s: replicas of dead or decommissioned brokers move: %s to %s",
                     move.name,
                     move.partition,
                     list(move.expected or ()),
@@ -182,32 +198,39 @@ class ActiveController:
 
     def _healing_due(self) -> list[MoveReplicas]:
         settings, image, heard = self._settings, self._machine.image, self._silence.heard
-        if not self._group.is_ready or not settings.healing_moves_max:
-            self._dead = frozenset()
-            return []
         before, self._dead = self._dead, self._dead_now()
+        if not self._group.is_ready:
+            return []
         for broker in sorted(self._dead - before):
             _log.warning(
                 "broker %s has been silent for %s ms: its replicas are restored on other brokers",
                 broker,
                 settings.broker_dead_ms,
             )
-        state = (image.version, self._dead, heard)
+        self._leaving = leaving_brokers(image, self._dead)
+        without_room = frozenset(
+            broker for broker, ms in self._without_room.silent_ms.items() if ms >= NO_ROOM_MS
+        )
+        state = (image.version, self._leaving, heard, without_room)
         if state == self._nothing_due_in:
             return []
         moves = plan_healing(
             image,
-            self._silence.silent_ms,
+            self._leaving,
             heard,
-            broker_dead_ms=settings.broker_dead_ms,
-            moves_max=settings.healing_moves_max,
+            without_room,
+            moves_max=settings.healing_moves_max or 1,  # 0: of decommissioned brokers only
             replicas_per_broker_max=settings.limits.replicas_per_broker_max,
         )
         self._nothing_due_in = None if moves else state
         return moves
 
     def _dead_now(self) -> frozenset[NodeId]:
-        return dead_brokers(self._machine.image, self._silence.silent_ms, self._settings.broker_dead_ms)
+        """The dead brokers whose replicas are restored."""
+        settings = self._settings
+        if not self._group.is_ready or not settings.healing_moves_max:
+            return frozenset()
+        return dead_brokers(self._machine.image, self._silence.silent_ms, settings.broker_dead_ms)
 
 
 def _answer(reply: Reply, image: MetadataImage) -> Answer:

@@ -57,6 +57,13 @@ class DrainBroker(msgspec.Struct, frozen=True, array_like=True, tag="drain_broke
     draining: bool = True
 
 
+class DecommissionBroker(msgspec.Struct, frozen=True, array_like=True, tag="decommission_broker"):
+    """Move the replicas of this broker to others and place none there, or use it again as any other."""
+
+    broker_id: NodeId
+    decommissioned: bool = True
+
+
 class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag="create_topic"):
     """A topic and where its replicas are: one row of brokers for each partition, preferred leader first."""
 
@@ -148,6 +155,7 @@ Command = (
     | FenceBroker
     | UnfenceBroker
     | DrainBroker
+    | DecommissionBroker
     | CreateTopic
     | DeleteTopic
     | AlterTopicConfig

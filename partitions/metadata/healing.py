@@ -1,16 +1,18 @@
-"""Which replicas of dead brokers are restored on others: a pure decision of the active controller.
+"""Which replicas of dead and decommissioned brokers move to others: a pure decision of the active controller.
 
 Decides: which brokers are dead, which partitions come first, and which brokers take the new replicas.
 Leaves to others: measuring silence (``silence``) and moving (``partitions.reassignment``). The members of the
 metadata group never change.
 
-- A broker is dead when it is fenced and has been silent for ``broker_dead_ms``. The target of each of its
-  partitions names another broker in its place, so the number of replicas stays. A move towards a broker that
-  dies meanwhile gets another target for the same reason. Other moves under way are left alone.
+- A broker leaves when it is dead or decommissioned. It is dead when it is fenced and has been silent for
+  ``broker_dead_ms``. The target of each of its partitions names another broker in its place, so the number of
+  replicas stays. A move towards a broker that leaves meanwhile gets another target for the same reason, and
+  so does one whose new replica is on a broker without room. Other moves under way are left alone.
 - Partitions with the fewest live replicas come first. At most ``moves_max`` moves are under way at a time,
-  those of operators included.
-- A new replica goes to a broker that is alive, heard, not draining, below its limit, and without a replica of
-  the partition: to a rack with the fewest of them, there to the broker with the fewest replicas of all.
+  those of operators included, without those that cannot end now.
+- A new replica goes to a broker that is alive, heard, not draining, with room, below its limit, and without a
+  replica of the partition: to a rack with the fewest of them, there to the broker with the fewest replicas of
+  all.
 - Without a majority of its voters a partition cannot move; without a broker to spare it waits for one.
 
 Nothing is remembered: when a broker comes back, what has not begun is not begun.
@@ -38,33 +40,39 @@ def dead_brokers(
     )
 
 
+def leaving_brokers(image: MetadataImage, dead: Collection[NodeId]) -> frozenset[NodeId]:
+    """The brokers whose replicas move to others."""
+    return frozenset(dead).union(
+        broker.broker_id for broker in image.brokers.values() if broker.decommissioned
+    )
+
+
 def plan_healing(
     image: MetadataImage,
-    silent_ms: Mapping[NodeId, float],
-    heard: Collection[NodeId],
+    leaving: frozenset[NodeId],
+    heard: frozenset[NodeId],
+    without_room: frozenset[NodeId],
     *,
-    broker_dead_ms: float,
     moves_max: int,
     replicas_per_broker_max: int,
 ) -> list[MoveReplicas]:
-    """The moves to begin now, most urgent first."""
-    dead = dead_brokers(image, silent_ms, broker_dead_ms)
-    endangered = _endangered(image, dead) if dead and moves_max else []
+    """The moves to begin now, most urgent first. ``without_room`` are brokers that can store nothing now."""
+    endangered = _endangered(image, leaving, without_room)
     if not endangered:
         return []
     load = Counter(node for _, partition in _partitions(image) for node in partition.all_replicas)
     spare = [
         broker.broker_id
         for broker in image.brokers.values()
-        if broker.alive and not broker.draining and broker.broker_id in heard
+        if broker.alive and not broker.draining and broker.broker_id in heard.difference(without_room)
     ]
-    room = moves_max - sum(_is_moving(image, partition) for _, partition in _partitions(image))
+    room = moves_max - sum(_is_moving(image, partition, without_room) for _, partition in _partitions(image))
     moves: list[MoveReplicas] = []
     for topic, partition in endangered:
         if room < 1 and not partition.target:
             continue
         candidates = [node for node in spare if load[node] < replicas_per_broker_max]
-        target = _restored(image, partition, dead, candidates, load)
+        target = _restored(image, partition, _lost(partition, leaving, without_room), candidates, load)
         if set(target) == set(partition.target_replicas) or not has_majority(image, target):
             continue
         load.update(set(target) - set(partition.all_replicas))
@@ -83,27 +91,37 @@ def plan_healing(
 
 @dataclass(frozen=True, slots=True)
 class HealingCounts:
-    """Partitions that move, for whatever reason, and those that shall have a replica on a dead broker."""
+    """Partitions that move, for whatever reason, and those with a replica that leaves, or shall have one."""
 
     moving: int = 0
     to_restore: int = 0
 
 
-def healing_counts(image: MetadataImage, dead: Collection[NodeId]) -> HealingCounts:
+def healing_counts(image: MetadataImage, leaving: Collection[NodeId]) -> HealingCounts:
     """What is under way and what is left to do, also where it cannot be done now."""
     partitions = [partition for _, partition in _partitions(image)]
     return HealingCounts(
         sum(bool(partition.target) for partition in partitions),
-        sum(not set(partition.target_replicas).isdisjoint(dead) for partition in partitions),
+        sum(not set(partition.target_replicas).isdisjoint(leaving) for partition in partitions),
     )
 
 
-def _endangered(image: MetadataImage, dead: frozenset[NodeId]) -> list[tuple[TopicInfo, PartitionInfo]]:
-    """The partitions with a target on a dead broker that can be moved; fewest live replicas first."""
+def _lost(
+    partition: PartitionInfo, leaving: frozenset[NodeId], without_room: frozenset[NodeId]
+) -> frozenset[NodeId]:
+    """Brokers that another one replaces in the target."""
+    return leaving | (without_room & {*partition.target}.difference(partition.replicas))
+
+
+def _endangered(
+    image: MetadataImage, leaving: frozenset[NodeId], without_room: frozenset[NodeId]
+) -> list[tuple[TopicInfo, PartitionInfo]]:
+    """The partitions with a lost target that can be moved; fewest live replicas first."""
     found = [
         (topic, partition)
         for topic, partition in _partitions(image)
-        if not dead.isdisjoint(partition.target_replicas) and has_majority(image, partition.replicas)
+        if not _lost(partition, leaving, without_room).isdisjoint(partition.target_replicas)
+        and has_majority(image, partition.replicas)
     ]
     return sorted(
         found, key=lambda one: (len(alive_of(image, one[1].replicas)), one[0].name, one[1].partition)
@@ -113,16 +131,16 @@ def _endangered(image: MetadataImage, dead: frozenset[NodeId]) -> list[tuple[Top
 def _restored(
     image: MetadataImage,
     partition: PartitionInfo,
-    dead: frozenset[NodeId],
+    leaving: frozenset[NodeId],
     candidates: list[NodeId],
     load: Mapping[NodeId, int],
 ) -> tuple[NodeId, ...]:
-    """The target with another broker for each dead one, as far as there are any.
+    """The target with another broker for each that leaves, as far as there are any.
 
     The replicas that stay come first: one of them leads.
     """
-    row = [node for node in partition.target_replicas if node not in dead]
-    lost = [node for node in partition.target_replicas if node in dead]
+    row = [node for node in partition.target_replicas if node not in leaving]
+    lost = [node for node in partition.target_replicas if node in leaving]
     while lost:
         racks = Counter(_rack(image, node) for node in row)
         free = [node for node in candidates if node not in row]
@@ -133,9 +151,10 @@ def _restored(
     return (*row, *lost)
 
 
-def _is_moving(image: MetadataImage, partition: PartitionInfo) -> bool:
-    """Whether a move is under way that can end."""
-    return bool(partition.target) and has_majority(image, partition.replicas)
+def _is_moving(image: MetadataImage, partition: PartitionInfo, without_room: frozenset[NodeId]) -> bool:
+    """Whether a move is under way that can end now."""
+    new = {*partition.target}.difference(partition.replicas)
+    return bool(partition.target) and has_majority(image, partition.replicas) and without_room.isdisjoint(new)
 
 
 def _rack(image: MetadataImage, node: NodeId) -> str:

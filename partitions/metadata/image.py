@@ -24,6 +24,7 @@ class BrokerInfo:
     alive: bool = True
     draining: bool = False
     disk_id: str = ""  # new whenever its data folder begins from nothing
+    decommissioned: bool = False  # its replicas move to other brokers, for good; always with ``draining``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,3 +107,9 @@ class MetadataImage:
     next_group_id: GroupId = _FIRST_GROUP
     next_producer_id: ProducerId = _FIRST_PRODUCER
     deleted: tuple[str, ...] = ()  # creation ids of the topics that were deleted last
+
+    def replicas_on(self, node: NodeId) -> int:
+        """The number of replicas that a broker has, or shall have."""
+        return sum(
+            node in partition.all_replicas for topic in self.topics.values() for partition in topic.partitions
+        )

@@ -18,13 +18,14 @@ from typing import Final, assert_never
 
 import msgspec
 
-from partitions.metadata import replica_commands
+from partitions.metadata import broker_commands, replica_commands
 from partitions.metadata.commands import (
     AddPartitions,
     AllocateProducerIds,
     AlterTopicConfig,
     Command,
     CreateTopic,
+    DecommissionBroker,
     DeleteTopic,
     DrainBroker,
     FenceBroker,
@@ -106,13 +107,15 @@ def apply_command(
     """The image after a command, with this version if anything changed, and the reply to its proposer."""
     match command:
         case RegisterBroker():
-            return _register(image, command, version)
+            return broker_commands.register(image, command, version)
         case FenceBroker(broker_id, incarnation):
-            return _change_broker(image, version, broker_id, incarnation, alive=False)
+            return broker_commands.fence(image, version, broker_id, incarnation, alive=False)
         case UnfenceBroker(broker_id, incarnation):
-            return _change_broker(image, version, broker_id, incarnation, alive=True)
+            return broker_commands.fence(image, version, broker_id, incarnation, alive=True)
         case DrainBroker(broker_id, draining):
-            return _change_broker(image, version, broker_id, None, draining=draining)
+            return broker_commands.drain(image, version, broker_id, draining=draining)
+        case DecommissionBroker(broker_id, decommissioned):
+            return broker_commands.decommission(image, version, broker_id, decommissioned=decommissioned)
         case CreateTopic():
             return _create_topic(image, command, version)
         case DeleteTopic():
@@ -138,54 +141,6 @@ def apply_command(
             return image, InvalidRequest(f"the command is not understood: {reason}")
         case _:
             assert_never(command)
-
-
-def _register(image: MetadataImage, command: RegisterBroker, version: int) -> tuple[MetadataImage, Reply]:
-    before = image.brokers.get(command.broker_id)
-    if before is not None and before.incarnation not in (command.incarnation, command.replaces):
-        return image, PreconditionFailed(f"broker {command.broker_id} has been started again since")
-    broker = BrokerInfo(
-        broker_id=command.broker_id,
-        incarnation=command.incarnation,
-        http_url=command.http_url,
-        rpc_host=command.rpc_host,
-        rpc_port=command.rpc_port,
-        rack=command.rack,
-        draining=before is not None and before.draining,
-        disk_id=command.disk_id,
-    )
-    if before is not None and before.disk_id not in ("", command.disk_id):
-        image = replica_commands.disk_replaced(image, command.broker_id, version)
-    return _with_broker(image, broker, version)
-
-
-def _change_broker(
-    image: MetadataImage,
-    version: int,
-    broker_id: NodeId,
-    incarnation: str | None,
-    *,
-    alive: bool | None = None,
-    draining: bool | None = None,
-) -> tuple[MetadataImage, Reply]:
-    broker = image.brokers.get(broker_id)
-    if broker is None:
-        return image, InvalidRequest(f"no broker {broker_id} is registered", field="broker_id")
-    if incarnation is not None and incarnation != broker.incarnation:
-        return image, PreconditionFailed(f"broker {broker_id} has been started again since")
-    changed = replace(
-        broker,
-        alive=broker.alive if alive is None else alive,
-        draining=broker.draining if draining is None else draining,
-    )
-    return _with_broker(image, changed, version)
-
-
-def _with_broker(image: MetadataImage, broker: BrokerInfo, version: int) -> tuple[MetadataImage, Reply]:
-    if image.brokers.get(broker.broker_id) == broker:
-        return image, broker
-    brokers = {**image.brokers, broker.broker_id: broker}
-    return replace(image, brokers=brokers, version=version), broker
 
 
 def _create_topic(image: MetadataImage, command: CreateTopic, version: int) -> tuple[MetadataImage, Reply]:

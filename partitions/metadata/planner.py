@@ -18,9 +18,11 @@ from partitions.metadata.commands import (
     AlterTopicConfig,
     Command,
     CreateTopic,
+    DecommissionBroker,
     DeleteTopic,
     RecoveredUnsafely,
 )
+from partitions.metadata.decommissioning import check_decommission
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas, check_recovery, find_topic, plan_move
 from partitions.metadata.names import check_name
@@ -72,6 +74,8 @@ def plan(
             return plan_move(request, image)
         case RecoveredUnsafely():
             return check_recovery(request, image)
+        case DecommissionBroker():
+            return check_decommission(request, image)
         case AlterTopicConfig(name, changes, expected_version, topic_id):
             topic = find_topic(image, name, topic_id)
             if topic.is_internal and "cleanup.policy" in changes:

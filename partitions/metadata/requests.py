@@ -9,6 +9,7 @@ import msgspec
 from partitions.metadata.commands import (
     AllocateProducerIds,
     AlterTopicConfig,
+    DecommissionBroker,
     DeleteTopic,
     DrainBroker,
     RecoveredUnsafely,
@@ -36,6 +37,7 @@ Request = (
     | AllocateProducerIds
     | RegisterBroker
     | DrainBroker
+    | DecommissionBroker
     | MoveReplicas
     | ReplicasChanged
     | RecoveredUnsafely

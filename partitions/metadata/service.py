@@ -26,6 +26,7 @@ from partitions.metadata.active import ActiveController, ControllerSettings
 from partitions.metadata.commands import (
     AllocateProducerIds,
     AlterTopicConfig,
+    DecommissionBroker,
     DeleteTopic,
     DrainBroker,
     RecoveredUnsafely,
@@ -234,9 +235,15 @@ class Controller:
         """Numbers that were never given out; ``ProducerIdCipher`` makes ids of them."""
         return range(*(await self._ask(AllocateProducerIds(count), timeout_ms)).ids)
 
-    async def drain_broker(self, broker_id: NodeId, *, draining: bool, timeout_ms: int) -> None:
-        """Place no new replicas on a broker, or place them there again."""
-        await self._ask(DrainBroker(broker_id, draining), timeout_ms)
+    async def change_broker(
+        self, request: DrainBroker | DecommissionBroker, timeout_ms: int
+    ) -> MetadataImage:
+        """Place no new replicas on a broker, or move those it has to others, too; the metadata from then on.
+
+        Raises ``InvalidRequest``, ``Conflict``, ``NoLeader``, ``CommitUnknown``.
+        """
+        await self._ask(request, timeout_ms)
+        return self.image
 
     async def change_replicas(
         self, request: MoveReplicas | ReplicasChanged | RecoveredUnsafely, timeout_ms: int

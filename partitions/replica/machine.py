@@ -1,8 +1,9 @@
 """The state that every replica of a partition derives from its log.
 
-That is the producer table, the transaction table, and in some topics what the records mean (``derived``).
+That is the producer table, the transaction table, the log start, and in some topics what the records mean
+(``derived``).
 Decides: what a committed batch changes. Leaves to others: the records, which stay in the log, and the rules
-of the tables (``producer_table``, ``transaction_table``).
+of its parts (``producer_table``, ``transaction_table``, ``log_start``).
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import struct
 from typing import Final
 
 from partitions.replica.derived import DerivedState
+from partitions.replica.log_start import LogStart
 from partitions.replica.producer_table import ProducerTable
 from partitions.replica.transaction_table import TransactionTable
 from raftlog.errors import InvariantViolated
 from raftlog.records.batch import Batch
 
-SNAPSHOT_VERSION: Final = 3
-_ONLY_PRODUCERS: Final = 2  # the first byte of earlier states: of partitions without a derived state,
+SNAPSHOT_VERSION: Final = 4
+_WITHOUT_LOG_START: Final = 3  # the first byte of earlier states;
+_ONLY_PRODUCERS: Final = 2  # before transactions, of partitions without a derived state,
 _WITHOUT_TRANSACTIONS: Final = 0  # and of those with one, where it belongs to a length
 _LENGTH: Final = struct.Struct(">I")
 
@@ -28,6 +31,7 @@ class PartitionMachine:
     def __init__(self, derived: DerivedState | None = None) -> None:
         self.producers = ProducerTable()
         self.transactions = TransactionTable()
+        self.log_start = LogStart()
         self._derived = derived
 
     @property
@@ -39,21 +43,23 @@ class PartitionMachine:
         """Take in one committed batch."""
         self.producers.apply(entry.header)
         self.transactions.apply(entry)
+        self.log_start.apply(entry)
         if self._derived is not None:
             self._derived.apply(entry)
 
     def snapshot(self) -> bytes:
         """The whole state, in the same bytes on every replica that has applied as much."""
-        parts = [self.producers.snapshot(), self.transactions.snapshot()]
+        parts = [self.producers.snapshot(), self.transactions.snapshot(), self.log_start.snapshot()]
         if self._derived is not None:
             parts.append(self._derived.snapshot())
         return bytes([SNAPSHOT_VERSION]) + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
     def restore(self, snapshot: bytes) -> None:
         """Become the state that ``snapshot`` describes; an empty one means the initial state."""
-        producers, transactions, derived, *_ = [*_parts_of(snapshot), b"", b"", b""]
+        producers, transactions, log_start, derived, *_ = [*_parts_of(snapshot), b"", b"", b"", b""]
         self.producers.restore(producers)
         self.transactions.restore(transactions)
+        self.log_start.restore(log_start)
         if self._derived is not None:
             self._derived.restore(derived)
 
@@ -65,12 +71,14 @@ def _parts_of(snapshot: bytes) -> list[bytes]:
         return [snapshot]
     if snapshot[0] == _WITHOUT_TRANSACTIONS:
         end = _LENGTH.size + _LENGTH.unpack_from(snapshot)[0]
-        return [snapshot[_LENGTH.size : end], b"", snapshot[end:]]
-    if snapshot[0] != SNAPSHOT_VERSION:
+        return [snapshot[_LENGTH.size : end], b"", b"", snapshot[end:]]
+    if snapshot[0] not in (SNAPSHOT_VERSION, _WITHOUT_LOG_START):
         raise InvariantViolated(f"the state of a partition has version {snapshot[0]}, which is not known")
     parts, at = [], 1
     while at < len(snapshot):
         end = at + _LENGTH.size + _LENGTH.unpack_from(snapshot, at)[0]
         parts.append(snapshot[at + _LENGTH.size : end])
         at = end
+    if snapshot[0] == _WITHOUT_LOG_START:
+        parts.insert(2, b"")
     return parts

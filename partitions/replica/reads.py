@@ -6,7 +6,8 @@ reads go to a thread (``raftlog.node.reading``).
 
 Only whole batches below the high watermark are shown, and those never change. A deposed leader that
 has not noticed yet therefore shows an old end, never other records; and since a reader may have
-been further at a newer leader, "out of range" above the end is said only after proof of leadership.
+been further at a newer leader, "out of range" above the end is said only after proof of leadership. A new
+leader serves once it has applied the log of earlier ones: it refuses what they refused below the log start.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from partitions.replica.fetch_waiters import FetchWaiters
+from partitions.replica.machine import PartitionMachine
 from partitions.replica.positions import ONE_BATCH, find, needs_high_watermark, timestamp_at
-from partitions.replica.serving import RETRY_AFTER_MS, Serving
-from partitions.replica.transaction_table import TransactionTable
+from partitions.replica.selection import STEP_BYTES, Selection
+from partitions.replica.serving import CONFIRM_S, RETRY_AFTER_MS, Serving
 from partitions.values import AtTime, FetchRequest, FetchResult, Position
 from raftlog.errors import NoLeader, OffsetOutOfRange, RaftlogError
 from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part
 from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.compaction import ending_at
+from raftlog.records.tags import TagFilter
 from raftlog.types import Index, Offset
 
 Found = TypeVar("Found")
@@ -33,10 +36,11 @@ Found = TypeVar("Found")
 class Reads:
     """The reads of one replica."""
 
-    def __init__(self, serving: Serving, transactions: TransactionTable) -> None:
+    def __init__(self, serving: Serving, machine: PartitionMachine) -> None:
         self.waiters = FetchWaiters()
         self._serving = serving
-        self._transactions = transactions
+        self._transactions = machine.transactions
+        self._replicated_start = machine.log_start
 
     @property
     def high_watermark(self) -> Offset:
@@ -54,6 +58,15 @@ class Reads:
         """Below it each transaction has ended, as far as this replica has applied its log."""
         applied = Index(min(self._visible_index, self._serving.group.applied_index))
         return Offset(self._transactions.last_stable_offset(applied + 1))
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """The oldest offset that may be read here: it never falls, from one ready leader to the next.
+
+        The log itself may begin earlier, where a segment does. It begins later than the replicated start only
+        where an earlier version, which did not replicate it, has deleted records.
+        """
+        return Offset(max(self._serving.group.log.first_index, self._replicated_start.offset))
 
     def _visible(self, committed_only: bool) -> Index:
         return Index(self.last_stable_offset - 1) if committed_only else self._visible_index
@@ -81,6 +94,8 @@ class Reads:
                 offset = start  # retention deleted what another kind of position stood for
 
     async def _fetched(self, offset: Offset, request: FetchRequest, deadline: float) -> FetchResult:
+        if request.tags:
+            return await self._selected(offset, request, deadline)
         if request.wait_ms > 0:
             try:
                 async with asyncio.timeout_at(deadline):
@@ -95,15 +110,57 @@ class Reads:
         data = b"" if found is None else found.data
         if request.committed_only:
             data = self._transactions.without_aborted(data)
+        next_offset = offset if found is None else Offset(found.last + 1)
+        return self._result(offset, data, next_offset, high_watermark, stable, request.committed_only)
+
+    async def _selected(self, offset: Offset, request: FetchRequest, deadline: float) -> FetchResult:
+        """What has one of the tags. With ``wait_ms`` it waits for ``bytes_min`` of that, not of the log."""
+        wanted = TagFilter.of(request.tags)
+        assert wanted is not None
+        committed_only = request.committed_only
+        goal = min(request.bytes_min, request.bytes_max)
+        selection = Selection(offset, wanted, request.bytes_max)
+        while True:
+            stable = self.last_stable_offset
+            found, high_watermark = await self._read(selection.next_offset, STEP_BYTES, committed_only)
+            if found is not None:
+                data = self._transactions.without_aborted(found.data) if committed_only else found.data
+                selection.add(data, found.last)
+                if selection.is_complete:
+                    break
+                await asyncio.sleep(0)
+            elif selection.size_bytes >= goal or request.wait_ms <= 0 or self._is_beyond_all(offset):
+                break
+            else:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await self._newer(selection.next_offset, committed_only)
+                except TimeoutError:
+                    break
+        if offset > high_watermark:
+            raise await self._above(offset)
+        return self._result(
+            offset, selection.data, selection.next_offset, high_watermark, stable, committed_only
+        )
+
+    def _result(
+        self,
+        offset: Offset,
+        data: bytes,
+        next_offset: Offset,
+        high_watermark: Offset,
+        stable: Offset,
+        committed_only: bool,
+    ) -> FetchResult:
         return FetchResult(
             offset=offset,
             data=data,
-            next_offset=offset if found is None else Offset(found.last + 1),
-            log_start_offset=Offset(self._serving.group.log.first_index),
+            next_offset=next_offset,
+            log_start_offset=self.log_start_offset,
             high_watermark=high_watermark,
             leader_epoch=self._serving.group.term,
             last_stable_offset=stable,
-            end=stable if request.committed_only else high_watermark,
+            end=stable if committed_only else high_watermark,
         )
 
     async def offset_at(
@@ -119,12 +176,10 @@ class Reads:
         serving.check_leads()
         await serving.confirm()
         offset, visible = await self._find(position, committed_only)
-        if not isinstance(position, int):
-            offset = max(offset, self._start(committed_only))
 
         async def look() -> int | None:
             log = serving.group.log
-            if not log.first_index <= offset <= visible:
+            if not self._start(committed_only) <= offset <= visible:
                 return None
             part = log.part(Index(offset), ONE_BATCH)
             return await read_part(log, part, lambda part: timestamp_at(part, visible, offset))
@@ -132,19 +187,22 @@ class Reads:
         return offset, await self._from_log(look)
 
     async def _find(self, position: Position, committed_only: bool) -> tuple[Offset, Index]:
-        """The offset that a position stands for among the records up to an index, and that index."""
-        if not isinstance(position, AtTime):
-            visible = self._visible(committed_only)
-            return find(self._serving.group.log, visible, position), visible
+        """The offset that a position stands for among the records up to an index, and that index.
+
+        Unless the position is an offset, it lies at the log start or above.
+        """
 
         async def look() -> tuple[Offset, Index]:
             log, visible = self._serving.group.log, self._visible(committed_only)
+            if not isinstance(position, AtTime):
+                return find(log, visible, position), visible
             part = log.part_at_time(position.timestamp_ms)
             if part is None:
                 return Offset(visible + 1), visible
             return await read_part(log, part, lambda part: find(part, visible, position)), visible
 
-        return await self._from_log(look)
+        offset, visible = await self._from_log(look)
+        return (offset if isinstance(position, int) else max(offset, self._start(committed_only))), visible
 
     async def _read(
         self, offset: Offset, bytes_max: int, committed_only: bool
@@ -167,39 +225,53 @@ class Reads:
         return found
 
     async def _from_log(self, look: Callable[[], Awaitable[Found]]) -> Found:
-        """Search the log while this replica leads; search again where retention has moved the start."""
+        """Search the log while this replica leads; search again where retention has moved the start.
+
+        The log start of a leader that is not ready could be lower than that of the leader before.
+        """
         serving = self._serving
         while True:
             serving.check_leads()
+            await serving.ready(asyncio.get_running_loop().time() + CONFIRM_S)
             with serving.healthy_log(), contextlib.suppress(LogChanged):
                 found = await look()
                 serving.check_leads()  # a thread may have taken its time
-                return found
+                if serving.is_ready:
+                    return found
 
     async def _gathered(self, offset: Offset, goal: int, committed_only: bool) -> None:
         """Return once ``goal`` bytes from ``offset`` on are committed, or when waiting is of no use.
 
         Each wake counts only what is new, so that waiting for much costs no more than reading it twice.
         """
-        group = self._serving.group
         counted, following = 0, offset
         while counted < goal:
             self._serving.check_leads()
             visible = self._visible(committed_only)
-            if goal - counted <= HEADER_BYTES and group.log.first_index <= following <= visible:
+            if goal - counted <= HEADER_BYTES and self.log_start_offset <= following <= visible:
                 return  # no batch is smaller
             found, _ = await self._read(following, goal - counted, committed_only)
             if found is not None:
                 counted += len(found.data)
                 following = Offset(found.last + 1)
-            elif self._serving.is_ready and following > group.last_index + 1:
-                return  # beyond everything that was ever appended
-            elif committed_only:
-                await self.waiters.wait(Index(group.applied_index + 1))  # perhaps the end of a transaction
-            elif following <= self.high_watermark:
-                await self.waiters.wait(Index(following))
+            elif self._is_beyond_all(following):
+                return
             else:
-                await self.waiters.wait(Index(group.commit_index + 1))
+                await self._newer(following, committed_only)
+
+    def _is_beyond_all(self, offset: Offset) -> bool:
+        """True if the offset is above everything that was ever appended, so that waiting is of no use."""
+        return self._serving.is_ready and offset > self._serving.group.last_index + 1
+
+    async def _newer(self, following: Offset, committed_only: bool) -> None:
+        """Return once there may be something to read at an offset at which there was nothing."""
+        group = self._serving.group
+        if committed_only:
+            await self.waiters.wait(Index(group.applied_index + 1))  # perhaps the end of a transaction
+        elif following <= self.high_watermark:
+            await self.waiters.wait(Index(following))
+        else:
+            await self.waiters.wait(Index(group.commit_index + 1))
 
     async def _above(self, offset: Offset) -> RaftlogError:
         """The error for a reader above the high watermark."""
@@ -207,7 +279,7 @@ class Reads:
         if self._serving.is_ready and offset > group.last_index + 1:
             await self._serving.confirm()
             if offset > group.last_index + 1:
-                return self._out_of_range(offset, Offset(group.log.first_index))
+                return self._out_of_range(offset, self.log_start_offset)
         return NoLeader(
             f"offset {offset} of {self._serving.target} is not known to be committed yet; retry",
             retry_after_ms=RETRY_AFTER_MS,
@@ -219,8 +291,8 @@ class Reads:
             raise self._out_of_range(offset, start)
 
     def _start(self, committed_only: bool) -> Offset:
-        first = self._serving.group.log.first_index
-        return Offset(max(first, self._transactions.known_from) if committed_only else first)
+        first = self.log_start_offset
+        return Offset(max(first, self._transactions.known_from)) if committed_only else first
 
     def _out_of_range(self, offset: Offset, start: Offset) -> OffsetOutOfRange:
         end = self.high_watermark

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Sequence
 
 from partitions.replica.acks import Placed, acknowledged, check_acks
+from partitions.replica.deletion import Deletion
 from partitions.replica.derived import DerivedState
 from partitions.replica.machine import PartitionMachine
 from partitions.replica.participant import HeldBack, JoinTransaction, Participant, TransactionName
@@ -80,7 +81,8 @@ class PartitionReplica:
         self._held_back = HeldBack(clock)
         self._serving = Serving(target)
         self._checking = asyncio.Lock()  # first come, first served
-        self._reads = Reads(self._serving, self.machine.transactions)
+        self._reads = Reads(self._serving, self.machine)
+        self._deletion = Deletion(self._serving, self._reads, self.machine.transactions)
 
     def attach(self, group: RaftGroup[None]) -> None:
         """Serve from this group from now on."""
@@ -102,6 +104,11 @@ class PartitionReplica:
     def high_watermark(self) -> Offset:
         """One past the newest record that can be read here. Raises ``NoLeader`` like ``group``."""
         return self._reads.high_watermark
+
+    @property
+    def log_start_offset(self) -> Offset:
+        """The oldest offset that may be read here. Raises ``NoLeader`` like ``group``."""
+        return self._reads.log_start_offset
 
     @property
     def last_stable_offset(self) -> Offset:
@@ -249,6 +256,15 @@ class PartitionReplica:
         except TimeoutError:
             raise CommitUnknown(f"the marker in {self.target} is not committed yet; repeat") from None
 
+    async def delete_before(self, offset: Offset, *, timeout_ms: int) -> Offset:
+        """Delete all records below an offset; see ``Deletion.delete_before``."""
+        if self._derived is not None:
+            raise InvalidRequest(
+                f"topic {self.target.topic} is the system's own; its records cannot be deleted", field="topic"
+            )
+        now_ms = self._clock.wall_ms()
+        return await self._deletion.delete_before(offset, self._config, now_ms=now_ms, timeout_ms=timeout_ms)
+
     async def fetch(self, request: FetchRequest) -> FetchResult:
         """Whole committed batches from a position on; see ``Reads.fetch``."""
         return await self._reads.fetch(request)
@@ -288,7 +304,7 @@ class PartitionReplica:
             replicas=self._in_order(group.membership.all_voters) or self.replicas,
             in_sync=tuple(sorted(self.in_sync())),
             commit_index=group.commit_index,
-            log_start_offset=Offset(group.log.first_index),
+            log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             end_offset=Offset(group.last_index + 1),
             size_bytes=group.log.size_bytes,

@@ -85,6 +85,7 @@ class Gateway:
         self.bytes_in_flight = 0
         calls.serve(rpc.APPEND, self._serve_append)
         calls.serve(rpc.MARK, self._serve_mark)
+        calls.serve(rpc.DELETE_BEFORE, self._serve_delete_before)
         calls.serve(rpc.FETCH, self._serve_fetch)
         calls.serve(rpc.OFFSET_AT, self._serve_offset_at)
         calls.serve(rpc.DESCRIBE, self._serve_describe)
@@ -142,6 +143,25 @@ class Gateway:
             await self._calls.call(node, rpc.MARK, head, timeout_ms=left_ms + GRACE_MS)
 
         await self._at_leader(target, ask, deadline, lambda: True)
+
+    async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
+        """Delete records; the log start then. See ``PartitionReplica.delete_before``. It may be repeated."""
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+
+        async def ask(node: NodeId, place: Place) -> Offset:
+            left_ms = max(1, _ms_until(deadline))
+            if node == self._node_id:
+                return await self.here(place).delete_before(offset, timeout_ms=left_ms)
+            head = encode_body(rpc.DeleteBefore(place, offset, left_ms))
+            answer, _ = await self._calls.call(node, rpc.DELETE_BEFORE, head, timeout_ms=left_ms + GRACE_MS)
+            return decode_body(answer, Offset)
+
+        try:
+            return await self._at_leader(target, ask, deadline, lambda: True)
+        except CommitUnknown as unknown:
+            raise CommitUnknown(
+                f"whether the records of {target} below {offset} are deleted is not known; repeat: {unknown}"
+            ) from unknown
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
         """Read at the leader; see ``Reads.fetch``. A change of leader while waiting goes unnoticed."""
@@ -360,6 +380,13 @@ class Gateway:
         ask = decode_body(head, rpc.Mark)
         await self.here(ask.place).mark(ask.marker, timeout_ms=ask.timeout_ms)
         return b"", NO_BYTES
+
+    async def _serve_delete_before(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = decode_body(head, rpc.DeleteBefore)
+        start = await self.here(ask.place).delete_before(ask.offset, timeout_ms=ask.timeout_ms)
+        return encode_body(start), NO_BYTES
 
     async def _serve_fetch(
         self, sender: NodeId, head: bytes, payload: memoryview

@@ -21,6 +21,7 @@ APPEND: Final = Service("partition.append", CallClass.PRODUCE)
 FETCH: Final = Service("partition.fetch", CallClass.FETCH)
 DESCRIBE: Final = Service("partition.describe", CallClass.READ)
 MARK: Final = Service("partition.mark", CallClass.PRODUCE)
+DELETE_BEFORE: Final = Service("partition.delete_before", CallClass.PRODUCE)
 OFFSET_AT: Final = Service("partition.offset_at", CallClass.READ)
 TRANSFER: Final = Service("partition.transfer", CallClass.REPLICAS)
 PREPARED: Final = Service("partition.prepared", CallClass.REPLICAS)
@@ -44,6 +45,14 @@ class Mark(Struct, frozen=True, array_like=True):
 
     place: Place
     marker: Marker
+    timeout_ms: int
+
+
+class DeleteBefore(Struct, frozen=True, array_like=True):
+    """Delete the records below an offset; answered with the log start once that is committed."""
+
+    place: Place
+    offset: Offset
     timeout_ms: int
 
 

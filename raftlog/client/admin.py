@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from urllib.parse import quote
 
 from raftlog.client.metadata import Metadata
-from raftlog.client.options import Duration, milliseconds
+from raftlog.client.options import Duration, milliseconds, seconds
 from raftlog.client.session import Session
 from raftlog.errors import TopicExists
 from raftlog.wire import bodies, paths
+
+LOOK_S = 0.2
 
 
 class AsyncTopics:
@@ -76,6 +79,17 @@ class AsyncTopics:
             await self._metadata.refresh(name)
         return added
 
+    async def delete_before(self, name: str, *, partition: int, offset: int) -> bodies.RecordsDeleted:
+        """Delete the records of a partition below ``offset``: none of them is read any more after the return.
+
+        Safe to repeat: a log that begins at ``offset`` or above stays as it is. Raises ``InvalidRequest``
+        above the high watermark, and for compacted and internal topics, ``Conflict`` inside an open
+        transaction.
+        """
+        body = bodies.DeleteBefore(partition, offset)
+        reply = await self._session.ask_any("POST", paths.delete_before(name), body=body)
+        return reply.read(bodies.RecordsDeleted)
+
     async def delete(self, name: str) -> None:
         """Delete a topic and all its records. Raises ``UnknownTopic``."""
         await self._session.ask_any("DELETE", paths.topic(name), may_repeat=False)
@@ -106,3 +120,35 @@ class AsyncCluster:
     async def brokers(self) -> list[bodies.BrokerBody]:
         """All registered brokers, by id."""
         return (await self._session.ask_any("GET", paths.BROKERS)).read(bodies.BrokerList).items
+
+    async def broker(self, broker: int) -> bodies.BrokerBody:
+        """One broker, with the number of its replicas. Raises ``UnknownBroker``."""
+        return (await self._session.ask_any("GET", paths.of_broker(paths.BROKER, broker))).read(
+            bodies.BrokerBody
+        )
+
+    async def drain(self, broker: int) -> bodies.BrokerBody:
+        """Place no new replicas on a broker, and move its leaderships to others; its replicas stay."""
+        return await self._change(paths.DRAIN_BROKER, broker)
+
+    async def decommission(self, broker: int, *, wait: Duration | None = None) -> bodies.BrokerBody:
+        """Move all replicas of a broker to others. With ``wait`` it returns when none is left, or the time
+        is up: see ``replicas`` of the result.
+
+        Raises ``Conflict`` where the other brokers cannot hold the replicas.
+        """
+        wait_s = 0.0 if wait is None else seconds("wait", wait)
+        deadline = self._session.clock.monotonic() + wait_s
+        shown = await self._change(paths.DECOMMISSION_BROKER, broker)
+        while shown.replicas and self._session.clock.monotonic() < deadline:
+            await asyncio.sleep(LOOK_S)
+            shown = await self.broker(broker)
+        return shown
+
+    async def recommission(self, broker: int) -> bodies.BrokerBody:
+        """End draining and decommissioning. Replicas that have moved stay where they are."""
+        return await self._change(paths.RECOMMISSION_BROKER, broker)
+
+    async def _change(self, template: str, broker: int) -> bodies.BrokerBody:
+        path = paths.of_broker(template, broker)
+        return (await self._session.ask_any("POST", path, may_repeat=False)).read(bodies.BrokerBody)

@@ -43,6 +43,7 @@ class Topics(SyncProxy[AsyncTopics]):
     partitions = blocking(AsyncTopics.partitions)
     alter = blocking(AsyncTopics.alter)
     add_partitions = blocking(AsyncTopics.add_partitions)
+    delete_before = blocking(AsyncTopics.delete_before)
     delete = blocking(AsyncTopics.delete)
 
 
@@ -51,6 +52,10 @@ class Cluster(SyncProxy[AsyncCluster]):
 
     info = blocking(AsyncCluster.info)
     brokers = blocking(AsyncCluster.brokers)
+    broker = blocking(AsyncCluster.broker)
+    drain = blocking(AsyncCluster.drain)
+    decommission = blocking(AsyncCluster.decommission)
+    recommission = blocking(AsyncCluster.recommission)
 
 
 class Replicas(SyncProxy[AsyncReplicas]):
@@ -109,9 +114,10 @@ class Partition(SyncProxy[AsyncPartition]):
         *,
         max_bytes: int = CHUNK_BYTES,
         undecodable: Undecodable = "fail",
+        tags: Sequence[str] | None = None,
     ) -> Iterator[Message]:
         """Every message from a position on, without end; by default new messages only."""
-        for chunk in self.chunks(offset, max_bytes=max_bytes, undecodable=undecodable):
+        for chunk in self.chunks(offset, max_bytes=max_bytes, undecodable=undecodable, tags=tags):
             yield from chunk.messages
 
     def chunks(
@@ -120,9 +126,10 @@ class Partition(SyncProxy[AsyncPartition]):
         *,
         max_bytes: int = CHUNK_BYTES,
         undecodable: Undecodable = "fail",
+        tags: Sequence[str] | None = None,
     ) -> Iterator[Chunk]:
         """The same in chunks, each with messages or with skipped offsets."""
-        source = self._core.chunks(offset, max_bytes=max_bytes, undecodable=undecodable)
+        source = self._core.chunks(offset, max_bytes=max_bytes, undecodable=undecodable, tags=tags)
         try:
             while True:
                 yield self._portal.call(source.__anext__)
@@ -256,6 +263,7 @@ class Client(SyncProxy[AsyncClient]):
         max_records: int = 500,
         prefetch_bytes: int = 8 << 20,
         transaction_timeout: Duration = "60s",
+        tags: Sequence[str] | None = None,
         key: Decoder | None = None,
         value: Decoder | None = None,
     ) -> Consumer:
@@ -270,6 +278,9 @@ class Client(SyncProxy[AsyncClient]):
         within ``transaction_timeout``. ``reset`` is where a partition without a committed offset begins.
         ``strategies`` are names, or objects with ``name`` and ``assign``, and the preferred one comes first.
         ``member_id`` and ``instance_id`` (of a static member) are chosen by brokers unless given.
+
+        With ``tags`` it gets messages with one of these tags only, and offsets are committed over the others.
+        So all members of a group have the same tags; a member with others gets ``Conflict``.
         """
         options = consumer_options(
             group,
@@ -287,6 +298,7 @@ class Client(SyncProxy[AsyncClient]):
             max_records=max_records,
             prefetch_bytes=prefetch_bytes,
             transaction_timeout=transaction_timeout,
+            tags=tags,
         )
 
         async def make() -> ConsumerCore:

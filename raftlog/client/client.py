@@ -228,6 +228,7 @@ class AsyncClient:
         max_records: int = 500,
         prefetch_bytes: int = 8 << 20,
         transaction_timeout: Duration = "60s",
+        tags: Sequence[str] | None = None,
         key: Decoder | None = None,
         value: Decoder | None = None,
     ) -> AsyncConsumer:
@@ -248,6 +249,7 @@ class AsyncClient:
             max_records=max_records,
             prefetch_bytes=prefetch_bytes,
             transaction_timeout=transaction_timeout,
+            tags=tags,
         )
         portal, second = await self._background()
 

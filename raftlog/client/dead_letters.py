@@ -19,9 +19,9 @@ from raftlog.client.values import Key
 from raftlog.errors import ConnectionLost, InvalidRequest
 from raftlog.records.failures import Origin
 from raftlog.records.keys import encode_key
+from raftlog.records.tags import TAG_RECORD_HEADER
 from raftlog.wire import dead_letters as wire
 from raftlog.wire import paths
-from raftlog.wire.headers import TAG_RECORD_HEADER
 from raftlog.wire.limits import DEAD_LETTERS_MAX
 
 IDS_BYTES_MAX: Final = 3 << 10  # of one URL, beside a cursor

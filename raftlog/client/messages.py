@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from raftlog.errors import CorruptBatch, InvalidRecord, UndecodableBatch
 from raftlog.records.batch import CODEC_MASK, Batch, check_batch, split_batches
+from raftlog.records.tags import TAG_RECORD_HEADER, TagFilter
 from raftlog.wire.bodies import SkippedRange
-from raftlog.wire.headers import TAG_RECORD_HEADER
 
 DECODED_BYTES_MAX = 64 << 20  # of one chunk, in memory; a chunk ends after the batch that exceeds it
 _HEADER_BYTES = 150  # approximate memory of a header beside its contents
@@ -26,7 +26,7 @@ TimestampType = Literal["create", "append"]
 
 
 class Message(Struct, frozen=True):
-    """One record of a partition. ``crc`` is the CRC-32C of its batch, verified before delivery.
+    """One record of a partition. ``crc`` is the CRC-32C of its batch as sent, verified before delivery.
 
     ``key`` and ``value`` are bytes or ``None``, or the results of the partition's decoders.
     ``timestamp_type`` is ``append`` if the leader set the time, ``create`` if the producer did. A worker
@@ -100,11 +100,13 @@ def read_messages(
     next_offset: int,
     limit: int | None = None,
     skips_undecodable: bool = False,
+    tags: TagFilter | None = None,
 ) -> Found:
     """The messages of fetched batches, from ``first_offset`` on; ``next_offset`` is the broker's.
 
-    Ends early after ``limit`` messages, after ``DECODED_BYTES_MAX`` and before a batch that cannot be
-    decoded. Raises ``UndecodableBatch`` when such a batch comes first, ``CorruptBatch`` for a wrong checksum.
+    With ``tags`` other messages are left out: brokers send whole batches where tags are not listed. Ends
+    early after ``limit`` messages, after ``DECODED_BYTES_MAX`` and before a batch that cannot be decoded.
+    Raises ``UndecodableBatch`` when such a batch comes first, ``CorruptBatch`` for a wrong checksum.
     """
     messages: list[Message] = []
     skipped: list[SkippedRange] = []
@@ -120,14 +122,17 @@ def read_messages(
         if header.is_control:
             continue
         left = None if limit is None else limit - len(messages)
-        some, damage = _readable(topic, partition, batch, first_offset, left)
+        every, damage = _readable(topic, partition, batch, first_offset, left if tags is None else None)
+        some = every
+        if tags is not None:
+            some = [message for message in every if tags.matches(message.headers)][:left]
         messages += some
         size_bytes += _memory_bytes(batch, some)
         at = last_offset + 1
         if len(some) == left and some[-1].offset < last_offset:
             return Found(messages, some[-1].offset + 1, skipped, size_bytes)
         if damage is not None:
-            bad = SkippedRange(_first_unread(batch, some, first_offset), at)
+            bad = SkippedRange(_first_unread(batch, every, first_offset), at)
             if skips_undecodable:
                 skipped.append(bad)
             elif messages:

@@ -9,10 +9,11 @@ the bytes of ``limit`` messages.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
+from urllib.parse import quote
 
 from raftlog.client.leader_watch import ask_leader
 from raftlog.client.messages import DECODED_BYTES_MAX, Chunk, Decoders, Message, read_messages
@@ -20,10 +21,12 @@ from raftlog.client.metadata import Metadata
 from raftlog.client.options import BATCH_BYTES_MAX, Duration, milliseconds, positive
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Reply, Session
-from raftlog.client.values import timestamp_ms
+from raftlog.client.values import checked_tags, timestamp_ms
 from raftlog.errors import RaftlogError, UnknownTopic
 from raftlog.records.batch import parse_header
+from raftlog.records.tags import TagFilter
 from raftlog.wire import bodies, headers, paths
+from raftlog.wire.tags import SEPARATOR
 
 CHUNK_BYTES = 1 << 20
 TAIL_WAIT_MS = 30_000
@@ -99,17 +102,21 @@ class AsyncPartition:
         wait: Duration = 0,
         undecodable: Undecodable = "fail",
         isolation: Isolation = "committed",
+        tags: Sequence[str] | None = None,
     ) -> Chunk:
         """All messages from a position on, up to ``limit`` messages or about ``max_bytes``.
 
         At the end of the partition it waits up to ``wait`` and may return an empty chunk. A chunk ends
         before a stored batch that cannot be decoded, and the next read raises ``UndecodableBatch``;
         ``undecodable="skip"`` skips it. ``isolation="uncommitted"`` also returns messages of open and aborted
-        transactions. Raises ``OffsetOutOfRange`` outside the log and ``CorruptBatch``
-        rather than damaged messages.
+        transactions. With ``tags`` it returns only messages with one of them; ``next_offset`` is past all
+        that was skipped, and a chunk without messages may end before the end of the partition, so that no
+        read looks at all of it. Raises ``OffsetOutOfRange`` outside the log and ``CorruptBatch`` rather than
+        damaged messages.
         """
         skips = _is_skipping(undecodable)
         _check_isolation(isolation)
+        wanted_tags = None if tags is None else TagFilter.of(checked_tags(tags))
         count_left = None if limit is None else positive("limit", limit)
         bytes_left = positive("max_bytes", max_bytes)
         wait_ms = milliseconds("wait", wait)
@@ -121,7 +128,13 @@ class AsyncPartition:
             wanted = bytes_left if count_left is None else min(bytes_left, self._bytes_of(count_left))
             try:
                 part = await self._fetch(
-                    at, wanted, wait_ms, limit=count_left, skips=skips, isolation=isolation
+                    at,
+                    wanted,
+                    wait_ms,
+                    limit=count_left,
+                    skips=skips,
+                    isolation=isolation,
+                    tags=wanted_tags,
                 )
             except RaftlogError:
                 if read.has_content:
@@ -130,6 +143,8 @@ class AsyncPartition:
             read = read.then(part)
             if part.chunk.next_offset <= at or (read.has_content and read.is_enough(limit, max_bytes)):
                 return read.chunk
+            if wanted_tags is not None and not read.has_content and clock.monotonic() >= ends_at:
+                return read.chunk  # all was skipped, and there may be much more
             at = read.chunk.next_offset
             bytes_left = max(1, max_bytes - read.body_bytes)
             count_left = None if limit is None else limit - len(read.chunk)
@@ -141,9 +156,10 @@ class AsyncPartition:
         *,
         max_bytes: int = CHUNK_BYTES,
         undecodable: Undecodable = "fail",
+        tags: Sequence[str] | None = None,
     ) -> AsyncGenerator[Message, None]:
         """Every message from a position on, without end; by default new messages only."""
-        async for chunk in self.chunks(offset, max_bytes=max_bytes, undecodable=undecodable):
+        async for chunk in self.chunks(offset, max_bytes=max_bytes, undecodable=undecodable, tags=tags):
             for message in chunk.messages:
                 yield message
 
@@ -153,13 +169,15 @@ class AsyncPartition:
         *,
         max_bytes: int = CHUNK_BYTES,
         undecodable: Undecodable = "fail",
+        tags: Sequence[str] | None = None,
     ) -> AsyncGenerator[Chunk, None]:
         """The same in chunks, each with messages or with skipped offsets."""
         skips = _is_skipping(undecodable)
         positive("max_bytes", max_bytes)
+        wanted = None if tags is None else TagFilter.of(checked_tags(tags))
         at = await self._start(offset)
         while True:
-            chunk = (await self._fetch(at, max_bytes, TAIL_WAIT_MS, skips=skips)).chunk
+            chunk = (await self._fetch(at, max_bytes, TAIL_WAIT_MS, skips=skips, tags=wanted)).chunk
             at = chunk.next_offset
             if chunk.messages or chunk.skipped:
                 yield chunk
@@ -190,11 +208,14 @@ class AsyncPartition:
         limit: int | None = None,
         skips: bool = False,
         isolation: Isolation = "committed",
+        tags: TagFilter | None = None,
     ) -> _Part:
         path = paths.partition_records(self.topic, self.number)
         query = f"?offset={offset}&max_bytes={max_bytes}&wait={wait_ms}ms&route=none"
         if isolation != "committed":
             query += f"&isolation={isolation}"
+        if tags is not None:
+            query += f"&tags={quote(SEPARATOR.encode().join(sorted(tags.names)))}"
         reply = await self._ask_leader(path + query, wait_ms / 1_000, max_bytes + _OVER_MAX_BYTES)
         body = reply.body
         following = reply.number(headers.NEXT_OFFSET, offset)
@@ -206,9 +227,10 @@ class AsyncPartition:
             next_offset=following,
             limit=limit,
             skips_undecodable=skips,
+            tags=tags,
         )
         found = self._decoders.decoded(found)
-        if body:
+        if body and tags is None:
             self._message_bytes = len(body) / max(1, following - parse_header(body).base_offset)
         chunk = Chunk(
             found.messages,

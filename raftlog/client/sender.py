@@ -234,6 +234,7 @@ class PartitionSender:
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 base_sequence=sequence,
+                lists_tags=True,
             )
             if self._transaction is not None:
                 in_flight.encoded = with_producer(in_flight.encoded, *identity, in_transaction=True)

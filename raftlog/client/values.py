@@ -15,12 +15,14 @@ import msgspec
 from raftlog.errors import InvalidRecord
 from raftlog.records.builder import TIMESTAMP_MAX
 from raftlog.records.keys import encode_key
-from raftlog.wire.headers import TAG_RECORD_HEADER
+from raftlog.records.tags import TAG_RECORD_HEADER, listed_bytes
+from raftlog.wire.tags import why_no_tags
 
 __all__ = [
     "Headers",
     "Key",
     "Value",
+    "checked_tags",
     "encode_headers",
     "encode_json",
     "encode_key",
@@ -76,7 +78,9 @@ def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[
     if isinstance(tags, str):
         raise InvalidRecord("tags: give a list of tags, not one string", errors=["/tags"])
     pairs = [*(headers.items() if isinstance(headers, Mapping) else headers or ())]
-    pairs += [(TAG_RECORD_HEADER, _checked_tag(tag)) for tag in tags]
+    if tags and (why := why_no_tags(tags, may_be_empty=True)) is not None:
+        raise InvalidRecord(f"tags: {why}", errors=["/tags"])
+    pairs += [(TAG_RECORD_HEADER, tag) for tag in tags]
     found: list[tuple[str, bytes | None]] = []
     for name, value in pairs:
         try:
@@ -91,17 +95,19 @@ def encode_headers(headers: Headers | None, tags: Sequence[str]) -> tuple[tuple[
     return tuple(found)
 
 
-def _checked_tag(tag: object) -> str:
-    if not isinstance(tag, str) or "," in tag:
-        raise InvalidRecord(
-            f"tags: {tag!r} is not a tag; give text without commas, several tags as a list", errors=["/tags"]
-        )
-    return tag
+def checked_tags(tags: Sequence[str]) -> Sequence[str]:
+    """The tags that a reader wants. Raises ``ValueError`` with the remedy."""
+    if isinstance(tags, str):
+        raise ValueError(f"tags is {tags!r}; give a list of tags, not one string")
+    if (why := why_no_tags(tags)) is not None:
+        raise ValueError(f"tags: {why}")
+    return tags
 
 
 def headers_bytes(pairs: Sequence[tuple[str, bytes | None]]) -> int:
     """Upper bound of their size in a batch."""
-    return sum(4 * len(name) + len(value or b"") + _HEADER_OVERHEAD_BYTES for name, value in pairs)
+    plain = sum(4 * len(name) + len(value or b"") + _HEADER_OVERHEAD_BYTES for name, value in pairs)
+    return plain + listed_bytes(pairs)
 
 
 def timestamp_ms(timestamp: datetime | int) -> int:

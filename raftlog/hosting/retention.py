@@ -5,10 +5,10 @@ Leaves to others: which segments are too old (``raftlog.storage.retention``), by
 (``raftlog.node.cluster_time``), deleting them in a safe order (the log), and followers that still need
 deleted entries (snapshots).
 
-With ``RetentionLimits`` the leader decides for its group. It first has the members that it can reach cut
-their logs, so that the next leader's log usually begins no earlier than what readers have seen; segments of
-replicas may end in other places. A member that is down holds nothing back. A member whose log still begins
-too early is asked again at every look. With ``SnapshotRetention`` each replica decides for its own log.
+With ``RetentionLimits`` the leader decides for its group. It writes the new log start into the log; once that
+is committed, all members may cut their logs up to it. Segments of replicas may end in other places: readers
+see the replicated log start. A member that is down holds nothing back. A member whose log still begins too
+early is asked again at every look. With ``SnapshotRetention`` each replica decides for its own log.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
 from raftlog.node.rpc import decode_body
 from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.records.control import log_start_batch
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.retention import RetentionLimits, first_index_to_keep
 from raftlog.storage.segmented_log import SegmentedLog
@@ -36,6 +37,7 @@ _log = logging.getLogger("raftlog.hosting")
 
 SERVICE: Final = Service("retention", CallClass.REPLICAS)
 CUT_TIMEOUT_MS: Final = 5000
+COMMIT_S: Final = 5.0  # how long a look waits for the new log start of one group
 GRACE_LOOKS: Final = 10  # so often a log waits for members that are alive and behind, no longer
 
 
@@ -95,12 +97,12 @@ class RetentionManager:
                         await _trim(group, retention)
                     case RetentionLimits():
                         assert isinstance(group.log, SegmentedLog)
-                        await self._look_at(Kept(group, group.log, retention), before)
+                        await self._look_at(tenant, Kept(group, group.log, retention), before)
                     case _:
                         assert_never(retention)
             await asyncio.sleep(0)
 
-    async def _look_at(self, kept: Kept, before: Mapping[GroupId, _LeaderEpoch]) -> None:
+    async def _look_at(self, tenant: Tenant, kept: Kept, before: Mapping[GroupId, _LeaderEpoch]) -> None:
         clock = self._host.clock
         if (cluster_ms := clock.trusted_ms()) is not None:  # the earlier clock decides, the later one dates
             kept.log.date(max(cluster_ms, clock.wall_ms()))
@@ -111,7 +113,24 @@ class RetentionManager:
             if epoch is None or epoch.term != group.term:
                 epoch = _LeaderEpoch(group.term)
             self._epochs[group.group_id] = epoch
-            await self._cut_everywhere(kept, epoch)
+            first_kept = self._first_kept(kept, epoch)
+            if first_kept > kept.limits.log_start and not await self._advance(group, first_kept):
+                return
+            limits = tenant.retention
+            if isinstance(limits, RetentionLimits) and limits.log_start and group.is_ready:
+                await self._cut_everywhere(kept, epoch, _segment_start(kept.log, limits.log_start))
+
+    async def _advance(self, group: RaftGroup[object], log_start: Index) -> bool:
+        """Have the group agree that its log begins there; whether it does, as far as is known here."""
+        try:
+            batch = log_start_batch(log_start, timestamp_ms=self._host.clock.wall_ms())
+            proposal = group.propose([batch], frees_room=True)
+            async with asyncio.timeout(COMMIT_S):
+                await asyncio.shield(proposal.outcome)
+        except (RaftlogError, TimeoutError) as error:
+            _log.info("group %s: its log start stays below %s: %s", group.group_id, log_start, error)
+            return False
+        return True
 
     def _first_kept(self, kept: Kept, epoch: _LeaderEpoch) -> Index:
         group, log = kept.group, kept.log
@@ -125,7 +144,7 @@ class RetentionManager:
             first_index=log.first_index,
         )
         limit = min(wanted, self._held_back(group, epoch, wanted))
-        return max((Index(s.last + 1) for s in closed if s.last < limit), default=log.first_index)
+        return _segment_start(log, limit)
 
     def _held_back(self, group: RaftGroup[object], epoch: _LeaderEpoch, wanted: Index) -> Index:
         """The first index that members still read which are alive and catching up, for a limited time."""
@@ -142,8 +161,8 @@ class RetentionManager:
         epoch.waited = epoch.waited + 1 if behind and epoch.waited < GRACE_LOOKS else 0
         return min(behind) if epoch.waited else wanted
 
-    async def _cut_everywhere(self, kept: Kept, epoch: _LeaderEpoch) -> None:
-        group, first_kept = kept.group, self._first_kept(kept, epoch)
+    async def _cut_everywhere(self, kept: Kept, epoch: _LeaderEpoch, first_kept: Index) -> None:
+        group = kept.group
         head = msgspec.msgpack.encode(_Cut(group.group_id, first_kept))
         begin_earlier = [
             node
@@ -175,6 +194,11 @@ class RetentionManager:
         if group is None or sender not in group.membership.members:
             raise InvalidRequest(f"group {cut.group_id} is not here")
         return msgspec.msgpack.encode(await group.truncate_prefix(cut.first_kept)), ()
+
+
+def _segment_start(log: SegmentedLog, limit: Index) -> Index:
+    """Where a log begins of which every segment below ``limit`` is deleted."""
+    return max((Index(s.last + 1) for s in log.closed_segments if s.last < limit), default=log.first_index)
 
 
 async def _trim(group: RaftGroup[object], retention: SnapshotRetention) -> None:

@@ -81,7 +81,7 @@ class GroupHost:
 
     ``on_fatal`` is called with a broken invariant and must end the process; where it is known in which
     group it broke, ``note_broken`` is called before. ``has_room`` says whether the disk has more than its
-    reserve left.
+    reserve left, ``is_drained`` whether an operator wants this broker to lead nothing.
     """
 
     def __init__(
@@ -95,6 +95,7 @@ class GroupHost:
         on_fatal: Callable[[BaseException], None],
         note_broken: Callable[[GroupId, BaseException], None] = lambda group, error: None,
         has_room: Callable[[], bool] = lambda: True,
+        is_drained: Callable[[], bool] = lambda: False,
         settings: HostSettings | None = None,
     ) -> None:
         self.node_id = node_id
@@ -105,6 +106,7 @@ class GroupHost:
         self.flusher = Flusher(run_syncs, self.fail)
         self.calls = Calls(transport, first_id=rng.getrandbits(48))
         self.has_room = has_room
+        self._is_drained = is_drained
         self.damaged_logs = 0  # replicas that have ended because a read or a scrub found damage
         self.on_replica_failed: Callable[[GroupId, BaseException], None] = lambda group, error: None
         self._transport = transport
@@ -141,6 +143,12 @@ class GroupHost:
     def is_reachable(self, peer: NodeId) -> bool:
         """Whether the peer has been heard from within the shortest election timeout."""
         return peer == self.node_id or self._watch.is_reachable(peer)
+
+    def declines(self, broker: NodeId) -> bool:
+        """Whether a broker wants no leadership, since it is stopping, drained, or lacks room."""
+        if broker == self.node_id:
+            return self._is_stopping or self._room.declines
+        return self._watch.declines(broker)
 
     def wall_ms(self) -> int:
         """Cluster time, for timestamps of control records."""
@@ -422,11 +430,12 @@ class GroupHost:
         return f"{leader}; start brokers {missing}, which are not heard" if missing else leader
 
     def _look_for_room(self) -> None:
-        """Without room, hand over to brokers that have some. Only awake groups can wait for room."""
+        """Drained or without room, hand over to other brokers. Only awake groups can wait for room."""
         groups = (self._groups.get(group_id) for group_id in self._awake)
         is_waiting = any(group is not None and group.waits_for_room for group in groups)
-        self._room.look(self.has_room() and not is_waiting)
-        if self._room.hands_over and self._hand_over():
+        is_drained = self._is_drained()
+        self._room.look(self.has_room() and not is_waiting and not is_drained)
+        if self._room.hands_over and self._hand_over() and not is_drained:
             _log.warning(
                 "broker %d has no room for logs and hands its leaderships over to brokers with room; free "
                 "space, or raise the limit of open files",
@@ -458,5 +467,4 @@ class GroupHost:
                 if group is not None:
                     group.drain()
         if not self._fatal:
-            declines = self._is_stopping or self._room.declines
-            self._heartbeats.send(self.clock.reading, declines_leadership=declines)
+            self._heartbeats.send(self.clock.reading, declines_leadership=self.declines(self.node_id))

@@ -40,6 +40,10 @@ class PeerWatch:
         """Whether it was heard within the shortest election timeout."""
         return peer in self._heard
 
+    def declines(self, peer: NodeId) -> bool:
+        """Whether it said so last, on the link that stands."""
+        return peer in self._declining
+
     def watch_peers(self, peers: Iterable[NodeId]) -> None:
         """These take part in a group with this broker, or did."""
         self._met.update(peers)

@@ -35,6 +35,7 @@ APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
+TAGS_KNOWN_BIT = 0x100  # the tags of its records are in its directory (``tags``), or there are none
 _STAMPED_BITS = APPEND_TIME_BIT | CONTROL_BIT  # the leader sets max_timestamp
 
 SEQUENCE_MAX = (1 << 31) - 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 from raftlog.errors import InvalidRecord, RecordTooLarge
@@ -20,6 +21,7 @@ from raftlog.records.batch import (
     MAGIC,
     NO_TIMESTAMP,
     RECORD_COUNT_MAX,
+    TAGS_KNOWN_BIT,
     TRANSACTIONAL_BIT,
     Batch,
     BatchHeader,
@@ -30,6 +32,8 @@ from raftlog.records.batch import (
     split_batches,
 )
 from raftlog.records.compression import compress
+from raftlog.records.tag_directory import Run, tagged_body
+from raftlog.records.tags import TAG_RECORD_HEADER, tag_set
 
 TIMESTAMP_MAX = (1 << 63) - 2  # its distance from NO_TIMESTAMP fits into 64 bits
 _PRODUCER = struct.Struct(">qhi")
@@ -38,6 +42,7 @@ _ATTRIBUTES_AT = 22  # the lower byte
 _CHECKSUM = struct.Struct(">I")
 _CHECKSUM_AT = 17
 _KEPT_BYTES_MAX = 2
+_PARTS_PER_RECORD = 6
 
 
 class Record(NamedTuple):
@@ -69,15 +74,28 @@ _VARINT = _Varints()
 _NULL = _VARINT[-1]
 _NO_HEADERS = _VARINT[0]
 _RECORD_ATTRIBUTES = b"\0"
+_TAG = TAG_RECORD_HEADER.encode()
 
 
 class BatchBuilder:
     """Collects records and encodes each at once, so that the current size is known.
 
-    ``timestamp_ms`` is for records without one.
+    ``timestamp_ms`` is for records without one. With ``lists_tags`` brokers see the tags of its records
+    (``tag_directory``); a batch with tags then has codec zstd, whose frames are stored for ``Codec.NONE``.
     """
 
-    __slots__ = ("_base", "_codec", "_count", "_default_ms", "_max_ms", "_parts", "_producer", "_size")
+    __slots__ = (
+        "_base",
+        "_codec",
+        "_count",
+        "_default_ms",
+        "_headers",
+        "_lists_tags",
+        "_max_ms",
+        "_parts",
+        "_producer",
+        "_size",
+    )
 
     def __init__(
         self,
@@ -87,13 +105,16 @@ class BatchBuilder:
         base_sequence: int = -1,
         *,
         timestamp_ms: int = NO_TIMESTAMP,
+        lists_tags: bool = False,
     ) -> None:
         self._codec = codec
+        self._lists_tags = lists_tags
         self._producer = (producer_id, producer_epoch, base_sequence)
         self._default_ms = timestamp_ms
         self._base: int | None = None
         self._max_ms = NO_TIMESTAMP
         self._parts: list[bytes] = []
+        self._headers: dict[int, tuple[tuple[str, bytes | None], ...]] = {}  # by record, of those with some
         self._count = 0
         self._size = HEADER_BYTES
 
@@ -109,7 +130,7 @@ class BatchBuilder:
 
     def extend(self, records: Iterable[Record], *, timestamp_ms: int | None = None) -> None:
         """Add records in order; ``timestamp_ms`` is for those without one."""
-        varint, parts = _VARINT, self._parts
+        varint, parts, with_headers = _VARINT, self._parts, self._headers
         default_ms = self._default_ms if timestamp_ms is None else timestamp_ms
         base_ms, max_ms, count, size = self._base, self._max_ms, self._count, self._size
         for value, key, headers, own_ms in records:
@@ -129,7 +150,11 @@ class BatchBuilder:
                 prefix, body = varint[len(value)], value
             else:
                 prefix, body = _NULL, b""
-            tail = _encode_headers(headers) if headers else _NO_HEADERS
+            if headers:
+                tail = _encode_headers(headers)
+                with_headers[count] = headers
+            else:
+                tail = _NO_HEADERS
             length = 1 + len(delta) + len(prefix) + len(body) + len(tail)
             encoded_length = varint[length]
             parts += (encoded_length, _RECORD_ATTRIBUTES, delta, prefix, body, tail)
@@ -151,19 +176,39 @@ class BatchBuilder:
             )
         assert self._base is not None  # there is a record
         last_delta, base_ms, max_ms = self._count - 1, self._base, self._max_ms
+        attributes, body = self._compressed()
         header = BatchHeader(
-            0, 0, -1, MAGIC, 0, self._codec, last_delta, base_ms, max_ms, *self._producer, self._count
+            0, 0, -1, MAGIC, 0, attributes, last_delta, base_ms, max_ms, *self._producer, self._count
         )
-        return encode_batch(header, compress(self._codec, self.body()))
+        return encode_batch(header, body)
 
     def body(self) -> bytes:
         """The records alone, not compressed."""
-        try:
-            return b"".join(self._parts)
-        except TypeError as error:
-            raise InvalidRecord(
-                f"records: key, value and header values are bytes or None: {error}"
-            ) from error
+        return _joined(self._parts)
+
+    def _compressed(self) -> tuple[int, bytes]:
+        """The attributes, and the body that they describe."""
+        body = self.body()
+        if not self._lists_tags:
+            return self._codec, compress(self._codec, body)
+        if not self._headers or _TAG not in body:
+            return self._codec | TAGS_KNOWN_BIT, compress(self._codec, body)  # nearly always
+        tags = {number: tag_set(headers) for number, headers in self._headers.items()}
+        if None not in tags.values():
+            listed = tagged_body(self._runs(tags), is_compressed=self._codec is not Codec.NONE)
+            if listed is not None:
+                return Codec.ZSTD | TAGS_KNOWN_BIT, listed
+        return self._codec, compress(self._codec, body)
+
+    def _runs(self, tags: dict[int, bytes | None]) -> list[Run]:
+        runs: list[Run] = []
+        at = 0
+        for of_run, some in groupby(range(self._count), key=lambda number: tags.get(number) or b""):
+            count = sum(1 for _ in some)
+            end = at + count * _PARTS_PER_RECORD
+            runs.append(Run(of_run, count, _joined(self._parts[at:end])))
+            at = end
+        return runs
 
 
 def build_batch(
@@ -174,9 +219,17 @@ def build_batch(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    lists_tags: bool = False,
 ) -> bytes:
     """A batch of these records; ``timestamp_ms`` is for those without one."""
-    builder = BatchBuilder(codec, producer_id, producer_epoch, base_sequence, timestamp_ms=timestamp_ms)
+    builder = BatchBuilder(
+        codec,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        timestamp_ms=timestamp_ms,
+        lists_tags=lists_tags,
+    )
     builder.extend(records)
     return builder.build()
 
@@ -197,6 +250,13 @@ def with_producer(
     _PRODUCER.pack_into(changed, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     _CHECKSUM.pack_into(changed, _CHECKSUM_AT, checksum(changed))
     return bytes(changed)
+
+
+def _joined(parts: Sequence[bytes]) -> bytes:
+    try:
+        return b"".join(parts)
+    except TypeError as error:
+        raise InvalidRecord(f"records: key, value and header values are bytes or None: {error}") from error
 
 
 def _encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes:

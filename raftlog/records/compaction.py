@@ -11,7 +11,9 @@ compacted ones. A gap batch may be cut at any offset.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from raftlog.records.batch import (
@@ -19,6 +21,7 @@ from raftlog.records.batch import (
     HEADER_BYTES,
     MAGIC,
     NO_TIMESTAMP,
+    TAGS_KNOWN_BIT,
     Batch,
     BatchHeader,
     encode_batch,
@@ -27,6 +30,8 @@ from raftlog.records.batch import (
 )
 from raftlog.records.compression import compress
 from raftlog.records.reader import encoded_records, iter_opened, open_batch
+from raftlog.records.tag_directory import Run, tagged_body
+from raftlog.records.tags import tag_set
 
 GAP_OFFSETS_MAX = 1 << 31  # of one gap batch: the last offset delta is a signed number of four bytes
 
@@ -52,19 +57,36 @@ def retain(batch: Batch, offsets: Container[int]) -> Batch:
     """The batch with only the records at these offsets, at least one. Raises ``CorruptBatch``."""
     header = batch.header
     opened = open_batch(batch)
-    parts: list[memoryview] = []
+    parts: list[tuple[bytes, memoryview]] = []  # with their tags
     newest_ms = NO_TIMESTAMP
     records = zip(iter_opened(header, opened), encoded_records(header, opened), strict=True)
     for record, encoded in records:
         if record.offset in offsets:
-            parts.append(encoded)
+            parts.append((tag_set(record.headers) or b"", encoded))
             newest_ms = max(newest_ms, record.timestamp_ms)
     # What is known of a producer contains the timestamp of its batch, which must not change.
     keeps_time = header.is_append_time or header.has_producer
     kept = header._replace(
         record_count=len(parts), max_timestamp=header.max_timestamp if keeps_time else newest_ms
     )
-    return _encoded(kept, compress(header.codec, b"".join(parts)))
+    if header.attributes & TAGS_KNOWN_BIT and any(tags for tags, _ in parts):
+        return _with_directory(kept, parts)
+    return _encoded(kept, compress(header.codec, b"".join(encoded for _, encoded in parts)))
+
+
+def _with_directory(header: BatchHeader, parts: Sequence[tuple[bytes, memoryview]]) -> Batch:
+    """A batch of records with tags, with their directory again."""
+    runs = [
+        Run(tags, len(some), b"".join(some))
+        for tags, group in groupby(parts, key=itemgetter(0))
+        if (some := [encoded for _, encoded in group])
+    ]
+    body = tagged_body(runs, is_compressed=True)
+    if body is not None:
+        return _encoded(header, body)
+    plain = b"".join(encoded for _, encoded in parts)
+    attributes = header.attributes & ~TAGS_KNOWN_BIT
+    return _encoded(header._replace(attributes=attributes), compress(header.codec, plain))
 
 
 def emptied(batch: Batch) -> Batch:

@@ -1,8 +1,8 @@
 """Control batches: records that brokers write for brokers into a partition's log.
 
 Decides: the format of a leader change record (Kafka's ``LeaderChangeMessage``), of the marker that ends a
-transaction (Kafka's ``EndTxnMarker``) and of a membership, and the kind of a control batch. Leaves to others:
-when a leader writes one, and its effect. Each takes one offset; consumers skip them.
+transaction (Kafka's ``EndTxnMarker``), of a membership and of a log start, and the kind of a control batch.
+Leaves to others: when a leader writes one, and its effect. Each takes one offset; consumers skip them.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ _LEADER_CHANGE = struct.Struct(">hi3B")  # version, leader, voters, granting vot
 _MARKER = struct.Struct(">hiq")  # version, coordinator epoch; specific to raftlog: the leader's log start
 _MEMBERSHIP = struct.Struct(">h3H")  # version, how many voters, learners and outgoing voters; then their ids
 _NODE = struct.Struct(">Q")
+_LOG_START = struct.Struct(">hq")  # version, offset
 _VERSION = 0
 _EMPTY_ARRAY = 1  # a compact array's length is stored plus one
 _NO_TAGGED_FIELDS = 0
@@ -43,6 +44,7 @@ class ControlType(enum.IntEnum):
     COMMIT = 1
     LEADER_CHANGE = 2
     MEMBERSHIP = 100  # specific to raftlog; Kafka counts up from 0
+    LOG_START = 101
 
 
 class Marker(NamedTuple):
@@ -134,6 +136,28 @@ def members_in(batch: Batch) -> MemberLists | None:
     if _type_of(key) is not ControlType.MEMBERSHIP:
         return None
     return decode_members(value or b"")
+
+
+def log_start_batch(log_start: int, *, timestamp_ms: int) -> Batch:
+    """The batch that ends reading below ``log_start``; the leader stamps offset and epoch."""
+    value = _LOG_START.pack(_VERSION, log_start)
+    return _control_batch(ControlType.LOG_START, value, 0, 0, timestamp_ms)
+
+
+def log_start_in(batch: Batch) -> int | None:
+    """The log start in a batch; None for all other batches. Raises ``CorruptBatch``."""
+    header = batch.header
+    if not header.is_control or header.is_transactional:
+        return None
+    key, value = _control_record(batch)
+    if _type_of(key) is not ControlType.LOG_START:
+        return None
+    if value is None or len(value) != _LOG_START.size:
+        raise CorruptBatch("records: a log start has another length")
+    version, log_start = _LOG_START.unpack(value)
+    if version != _VERSION:
+        raise CorruptBatch(f"log start: version {version} is unknown; this release reads {_VERSION}")
+    return int(log_start)
 
 
 def control_type(batch: Batch) -> ControlType:

@@ -13,6 +13,7 @@ from raftlog.types import Index
 
 TWO_WEEKS_MS = 14 * 24 * 3600 * 1000
 NO_LIMIT = -1
+NEVER_CUT = Index(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,14 @@ class ClosedSegment:
 class RetentionLimits:
     """The topic's ``retention.ms`` and ``retention.bytes``; -1 stands for no limit.
 
-    Records from ``kept_from`` on stay whatever the limits: they belong to a transaction that is open.
+    Records from ``kept_from`` on stay whatever the limits. ``log_start`` is replicated: below it readers are
+    refused already, on this replica as on each later leader.
     """
 
     retention_ms: int = TWO_WEEKS_MS
     retention_bytes: int = NO_LIMIT
     kept_from: Index | None = None
+    log_start: Index = NEVER_CUT
 
 
 def first_index_to_keep(

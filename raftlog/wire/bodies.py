@@ -16,8 +16,12 @@ from raftlog.wire import limits
 Encoding = Literal["utf8", "json", "base64"]
 """The form of a value in JSON: a string with its text, JSON, or base64."""
 
-Tag = Annotated[str, msgspec.Meta(min_length=1, max_length=limits.TAG_CHARACTERS_MAX, pattern="^[^,]*$")]
+Tag = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=limits.TAG_CHARACTERS_MAX, pattern=limits.TAG_PATTERN)
+]
 """One tag. Raw bodies send tags in a header, separated by commas."""
+Tags = Annotated[list[Tag], msgspec.Meta(max_length=limits.TAGS_MAX)]
+"""The tags of one record."""
 
 BrokerId = Annotated[int, msgspec.Meta(ge=1, le=limits.BROKER_ID_MAX)]
 
@@ -58,6 +62,20 @@ class AddPartitions(Request):
 
     count: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)]
     expected: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] | None = None
+
+
+class DeleteBefore(Request):
+    """Body of ``:delete-before``: all records of the partition below ``offset``."""
+
+    partition: Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]
+    offset: Annotated[int, msgspec.Meta(ge=0, le=limits.OFFSET_MAX)]
+
+
+class RecordsDeleted(Answer):
+    """Where the log of the partition begins now."""
+
+    partition: int
+    log_start_offset: int
 
 
 class TopicBody(Answer):
@@ -222,7 +240,7 @@ class NewRecord(Request):
     key_encoding: Literal["utf8", "base64"] = "utf8"
     headers: dict[str, str | None] = {}
     headers_raw: list[tuple[str, str | None]] = []
-    tags: list[Tag] = []
+    tags: Tags = []
     partition: Annotated[int, msgspec.Meta(ge=0)] | None = None
     timestamp: int | str | None = None
 
@@ -354,6 +372,8 @@ class BrokerBody(Answer):
     rack: str | None
     alive: bool
     draining: bool
+    decommissioned: bool = False
+    replicas: int | None = None  # that it has or shall have; only where one broker is asked for
 
 
 class BrokerList(Answer):

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from raftlog.wire import limits
-from raftlog.wire.bodies import Answer, Message, Request
+from raftlog.wire.bodies import Answer, Message, Request, Tags
 
 MEMBER_ID_CHARACTERS_MAX = 249
 TOPICS_MAX = 1_000  # of one member
@@ -40,7 +40,8 @@ class TopicPartitions(msgspec.Struct, forbid_unknown_fields=True):
 class JoinGroup(Request):
     """Body of ``POST /v1/groups/{group}/members``. Without ``member_id`` the broker chooses one.
 
-    ``generation`` is the newest one that the member knows, and ``owned`` its partitions in that.
+    ``generation`` is the newest one that the member knows, and ``owned`` its partitions in that. ``tags`` say
+    which records the members read, none for all. They are those of the other members.
     """
 
     topics: Topics
@@ -52,6 +53,7 @@ class JoinGroup(Request):
     instance_id: Name | None = None
     generation: Generation = -1
     owned: list[TopicPartitions] | None = None
+    tags: Tags = msgspec.field(default_factory=list)
 
 
 class GroupMemberInfo(Answer, omit_defaults=True):
@@ -115,8 +117,8 @@ class Place(Request):
 class PollGroup(Request):
     """Body of ``:poll``. ``positions`` say where to read from instead of the committed offsets.
 
-    ``topics`` and the time-outs count when the poll joins the group. ``reset`` is for partitions without a
-    committed offset.
+    ``topics``, ``tags`` and the time-outs count when the poll joins the group, whose members have the same
+    ``tags``. ``reset`` is for partitions without a committed offset.
     """
 
     generation: Generation = -1
@@ -127,6 +129,7 @@ class PollGroup(Request):
     wait: Duration = "5s"
     session_timeout: Duration = "30s"
     reset: Literal["earliest", "latest"] = "earliest"
+    tags: Tags = msgspec.field(default_factory=list)
 
 
 class PolledBody(Answer, omit_defaults=True):
@@ -259,6 +262,7 @@ class GroupMemberBody(Answer, omit_defaults=True):
     metadata: Raw
     client: str
     instance_id: str = ""
+    tags: list[str] = msgspec.field(default_factory=list)
 
 
 class GroupBody(Answer):

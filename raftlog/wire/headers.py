@@ -31,6 +31,3 @@ PRODUCER_SEQUENCE = "Producer-Seq"
 # Of a request that is carried out once: its key; and of a response that was given before.
 IDEMPOTENCY_KEY = "Idempotency-Key"
 IDEMPOTENCY_REPLAYED = "Idempotency-Replayed"
-
-TAG_RECORD_HEADER = "raftlog.tag"
-"""The record header that holds one tag. A record has one such header for each of its tags."""

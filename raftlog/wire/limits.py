@@ -7,6 +7,7 @@ from typing import Final
 NAME_CHARACTERS_MAX: Final = 249  # as in Kafka, for the compatibility of its tools
 NAME_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{NAME_CHARACTERS_MAX}}}$"
 PARTITIONS_MAX: Final = 10_000  # of one topic, so that a typing error does not fill the cluster
+OFFSET_MAX: Final = (1 << 63) - 1
 REPLICATION_FACTORS: Final = (1, 3, 5, 7)  # of new topics
 REPLICAS_MAX: Final = REPLICATION_FACTORS[-1]  # of one partition
 PRODUCER_BATCHES_MAX: Final = 5  # in flight of one producer to one partition; as many are remembered
@@ -17,5 +18,7 @@ TRANSACTION_BYTES_MAX: Final = 1 << 30  # of one transaction in one partition, w
 KEYED_RECORDS_MAX: Final = 1_000  # of one request with an idempotency key, whose answer is kept
 KEY_CHARACTERS_MAX: Final = 255  # of an idempotency key
 TAG_CHARACTERS_MAX: Final = 255
+TAG_PATTERN: Final = r"^[^,\x00-\x1f\x7f]*$"  # commas separate tags; no control characters
+TAGS_MAX: Final = 32  # of one record, and of one reader
 CONFIRM_CHARACTERS_MAX: Final = 1_000
 DEAD_LETTERS_MAX: Final = 1_000  # of one request or response

@@ -8,6 +8,7 @@ TOPICS = "/v1/topics"
 TOPIC = "/v1/topics/{topic}"
 TOPIC_CONFIG = "/v1/topics/{topic}/config"
 TOPIC_RECORDS = "/v1/topics/{topic}/records"
+DELETE_BEFORE = "/v1/topics/{topic}/records:delete-before"
 PARTITIONS = "/v1/topics/{topic}/partitions"
 ADD_PARTITIONS = "/v1/topics/{topic}/partitions:add"
 PARTITION = "/v1/topics/{topic}/partitions/{partition}"
@@ -47,6 +48,9 @@ COMMIT_BATCH = "/v1/transactions:commit-batch"
 ABORT_BATCH = "/v1/transactions:abort-batch"
 BROKERS = "/v1/brokers"
 BROKER = "/v1/brokers/{broker}"
+DRAIN_BROKER = "/v1/brokers/{broker}:drain"
+DECOMMISSION_BROKER = "/v1/brokers/{broker}:decommission"
+RECOMMISSION_BROKER = "/v1/brokers/{broker}:recommission"
 CLUSTER = "/v1/cluster"
 CLUSTER_CONTROLLER = "/v1/cluster/controller"
 LIVE = "/healthz/live"
@@ -74,6 +78,11 @@ def topic_config(name: str) -> str:
 def topic_records(name: str) -> str:
     """The path to produce to a topic; the broker chooses the partitions."""
     return TOPIC_RECORDS.format(topic=quote(name, safe=""))
+
+
+def delete_before(name: str) -> str:
+    """The path to delete the oldest records of a partition."""
+    return DELETE_BEFORE.format(topic=quote(name, safe=""))
 
 
 def partitions(name: str) -> str:
@@ -139,3 +148,8 @@ def broker(number: int) -> str:
 def problem(code: str) -> str:
     """The page of one kind of error: the path of its ``type``."""
     return PROBLEM.format(code=code.replace("_", "-"))
+
+
+def of_broker(template: str, broker: int) -> str:
+    """The path of one broker, or of an operation on it, such as ``DRAIN_BROKER``."""
+    return template.format(broker=broker)

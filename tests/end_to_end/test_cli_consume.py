@@ -103,3 +103,23 @@ def test_several_topics_are_printed_one_after_the_other(unbroken: Cluster) -> No
     assert shown == b"first 0 k=1\nfirst 1 k=2\nsecond 0 k=1\nsecond 1 k=2\n"
     assert run(unbroken, "consume", "first", "second", "-n", "3")[0] == b"1\n2\n1\n"
     assert "'none'" in run(unbroken, "consume", "first", "none", code=1)[1]
+
+
+# requirement: A1, A2
+def test_messages_of_some_tags_are_printed(unbroken: Cluster) -> None:
+    run(unbroken, "topic", "create", "tagged", "--partitions", "2")
+    lines = [
+        json.dumps({"key": str(n % 5), "value": n, "tags": ["paid" if n % 10 == 3 else "new"]})
+        for n in range(60)
+    ]
+    run(unbroken, "produce", "tagged", "--json", stdin="\n".join(lines).encode())
+    expected = sorted(range(3, 60, 10))
+    output = run(unbroken, "consume", "tagged", "--tags", "paid,refunded")[0]
+    assert sorted(map(int, output.split())) == expected
+    output = run(unbroken, "consume", "tagged", "--tags", "paid", "--group", "of-paid")[0]
+    assert sorted(map(int, output.split())) == expected
+    assert run(unbroken, "consume", "tagged", "--tags", "paid", "--group", "of-paid") == (b"", "")
+    with urllib.request.urlopen(f"{unbroken.urls[0]}/v1/groups/of-paid", timeout=30) as answer:
+        assert json.load(answer)["lag"] == 0
+    told = run(unbroken, "consume", "tagged", "--tags", "paid,,new", code=2)[1]
+    assert "--tags: '' is not a tag; a tag has 1 to 255 characters" in told

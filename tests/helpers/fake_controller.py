@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from partitions.metadata.commands import DecommissionBroker, DrainBroker
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.metadata.machine import apply_command
+from partitions.metadata.planner import PlannerLimits, plan
 from partitions.metadata.topic_config import check
 from raftlog.errors import InvalidRequest, NoLeader, PreconditionFailed, TopicExists, UnknownTopic
 from raftlog.types import GroupId, NodeId, ProducerId, TopicId
@@ -66,6 +69,13 @@ class FakeController:
         self._put(topic, version)
         self.image = replace(self.image, next_group_id=GroupId(self.image.next_group_id + partitions))
         return topic
+
+    async def change_broker(
+        self, request: DrainBroker | DecommissionBroker, timeout_ms: int
+    ) -> MetadataImage:
+        checked = plan(request, self.image, PlannerLimits())
+        self.image, _ = apply_command(self.image, checked, self.image.version + 1)
+        return self.image
 
     async def delete_topic(self, name: str, *, expected_version: int | None, timeout_ms: int) -> int:
         topic = self._expect(name, expected_version)

@@ -16,6 +16,7 @@ from api.http.services import HealthProbes, Limits, Services
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.topic_config import complete
+from partitions.replica.selection import Selection
 from partitions.replica.topic_rules import TopicRules
 from partitions.values import (
     Acks,
@@ -35,7 +36,8 @@ from raftlog.errors import CommitUnknown, OffsetOutOfRange, UnknownPartition, Un
 from raftlog.records.batch import Batch, stamp
 from raftlog.records.control import leader_change_batch
 from raftlog.records.reader import read_records
-from raftlog.types import NodeId, Offset, Term, TopicPartition
+from raftlog.records.tags import TagFilter
+from raftlog.types import Index, NodeId, Offset, Term, TopicPartition
 from tests.helpers.fake_admin import FakeAdmin
 from tests.helpers.fake_controller import FakeController
 from tests.helpers.instant_groups import instant_groups
@@ -136,7 +138,9 @@ class FakeGateway:
             )
         ends_at = asyncio.get_running_loop().time() + request.wait_ms / 1000
         while True:
-            data = self._data(log, begin, request.bytes_max)
+            data, next_offset = self._data(log, begin, request.bytes_max), Offset(-1)
+            if request.tags:
+                data, next_offset = self._selected(log, begin, request)
             left_s = ends_at - asyncio.get_running_loop().time()
             if len(data) >= request.bytes_min or left_s <= 0:
                 break
@@ -153,13 +157,21 @@ class FakeGateway:
         return FetchResult(
             offset=Offset(begin),
             data=data,
-            next_offset=Offset(last + 1),
+            next_offset=Offset(last + 1) if next_offset < 0 else next_offset,
             log_start_offset=Offset(log.start),
             high_watermark=Offset(log.end),
             last_stable_offset=Offset(log.end),
             end=Offset(log.end),
             leader_epoch=TERM,
         )
+
+    async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
+        """Nobody reads what lies below any more."""
+        if target in self.faults:
+            raise self.faults[target]
+        log = self.log(target)
+        log.start = max(log.start, offset)
+        return Offset(log.start)
 
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True
@@ -256,6 +268,16 @@ class FakeGateway:
                 break
             data += bytes(batch.data)
         return data
+
+    def _selected(self, log: FakeLog, begin: int, request: FetchRequest) -> tuple[bytes, Offset]:
+        """What has one of the tags, and where to continue."""
+        wanted = TagFilter.of(request.tags)
+        assert wanted is not None
+        selection = Selection(Offset(begin), wanted, request.bytes_max)
+        for batch in log.batches:
+            if batch.last_offset >= begin and not selection.is_complete:
+                selection.add(bytes(batch.data), Index(batch.last_offset))
+        return selection.data, selection.next_offset
 
     async def _replicated(self, timeout_s: float) -> None:
         if self.append_delay_s:

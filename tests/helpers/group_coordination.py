@@ -127,6 +127,7 @@ class CoordinatedGroups:
         generation: int = -1,
         strategies: tuple[str, ...] = ("range",),
         instance: str = "",
+        tags: tuple[str, ...] = (),
     ) -> RequestId:
         """Join, or join again."""
         return self.send(
@@ -139,6 +140,7 @@ class CoordinatedGroups:
                 rebalance_timeout_ms=REBALANCE_MS,
                 generation=generation,
                 instance_id=instance,
+                tags=tags,
             )
         )
 

@@ -30,9 +30,24 @@ def batch_of(
     )
 
 
-def fetch_from(position: int, *, committed_only: bool = False, **more: int) -> FetchRequest:
+def fetch_from(
+    position: int,
+    *,
+    committed_only: bool = False,
+    tags: tuple[str, ...] = (),
+    bytes_max: int = 1 << 20,
+    bytes_min: int = 1,
+    wait_ms: int = 0,
+) -> FetchRequest:
     """A read from an offset on."""
-    return FetchRequest(position=Offset(position), committed_only=committed_only, **more)
+    return FetchRequest(
+        position=Offset(position),
+        committed_only=committed_only,
+        tags=tags,
+        bytes_max=bytes_max,
+        bytes_min=bytes_min,
+        wait_ms=wait_ms,
+    )
 
 
 def values_of(data: bytes | memoryview) -> list[bytes | None]:

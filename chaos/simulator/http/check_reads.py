@@ -15,6 +15,8 @@ import msgspec
 from chaos.simulator.http.committed import Row
 from chaos.simulator.http.known_partitions import Answered
 from partitions.values import FetchResult, key_of
+from raftlog.records.batch import check_batch, split_batches
+from raftlog.records.reader import StoredRecord, read_records
 from raftlog.types import Offset, Term
 
 _SHOWN: Final = "A2 a read shows all of a range"
@@ -47,7 +49,10 @@ def check_fetch(answered: Answered) -> None:
             answered.wrong(_ENDS, f"nothing is there, {following} comes next and {high_watermark} is the end")
         _check_patience(answered)
     if headers.get("content-type") == _BATCH:
-        _check_batches(answered, reported)
+        if "tags" in exchange.query:
+            _check_parts(answered, following)
+        else:
+            _check_batches(answered, reported)
         return
     body: dict[str, Any] = msgspec.json.decode(exchange.answer) if exchange.answer else {}
     shown: list[dict[str, Any]] = body.get("records", [])
@@ -88,7 +93,7 @@ def check_event(answered: Answered, event: bytes) -> None:
         memory["at"] = following
         return
     offset = data["offset"]
-    row = answered.committed.at(offset)
+    row = next(iter(_rows(answered, offset, offset + 1)), None)
     missed = [] if at is None else _rows(answered, at, offset)
     if fields.get("id") != str(offset) or (at is not None and offset < at) or missed:
         answered.wrong(_EVENTS, f"id {fields.get('id')} of {offset} at {at}, left out is {missed[:3]}")
@@ -201,7 +206,8 @@ def _check_shown(answered: Answered, wanted: list[Row], shown: list[dict[str, An
     for row, one in zip(wanted, shown, strict=True):
         kind = "append" if row.is_append_time else "create"
         headers, tags = _headers_of(row)
-        found = (_key_of(one), _value_of(one), one["timestamp"], one["timestamp_type"], one["crc"])
+        crc = row.crc if _tags_of(answered) else one["crc"]  # with tags it is that of a part of the batch
+        found = (_key_of(one), _value_of(one), one["timestamp"], one["timestamp_type"], crc)
         is_equal = found == (row.key, row.value, row.timestamp_ms, kind, row.crc)
         if not is_equal or (one["headers"], one["tags"]) != (headers, tags):
             answered.wrong(_SHOWN, f"{one} where {row} is committed")
@@ -222,6 +228,28 @@ def _check_batches(answered: Answered, reported: dict[str, int]) -> None:
         leader_epoch=Term(reported["leader-epoch"]),
     )
     answered.known.cluster.responses.read(answered.target, broker, result)
+
+
+def _check_parts(answered: Answered, following: int) -> None:
+    """Of some tags: all that match is there; other records may be, but none that are not committed."""
+    exchange = answered.exchange
+    first = int(exchange.query["offset"])
+    found: list[StoredRecord] = []
+    for batch in split_batches(exchange.answer):
+        check_batch(batch)
+        found += read_records(batch)
+    if first < answered.committed.known_from:
+        return
+    wanted = [row.offset for row in _rows(answered, first, following)]
+    names = _tags_of(answered)
+    matching = [one.offset for one in found if one.offset >= first and names & _tags_in(one.headers)]
+    if matching != wanted:
+        answered.wrong(_SHOWN, f"{matching} have a tag of {names}, committed up to {following} are {wanted}")
+    for one in found:
+        row = answered.committed.at(one.offset)
+        is_known = one.offset >= answered.committed.known_from
+        if is_known and (row is None or (row.key, row.value) != (one.key, one.value)):
+            answered.wrong(_SHOWN, f"{one} where {row} is committed")
 
 
 def _check_ends(answered: Answered, following: int, high_watermark: int, start: int) -> None:
@@ -267,16 +295,23 @@ def _check_refused(answered: Answered) -> None:
 
 
 def _rows(answered: Answered, first: int, end: int) -> list[Row]:
-    return answered.committed.between(max(first, answered.committed.known_from), end)
+    """What the request asks for; with tags only what has one of them."""
+    rows = answered.committed.between(max(first, answered.committed.known_from), end)
+    names = _tags_of(answered)
+    return [row for row in rows if names & _tags_in(row.headers)] if names else rows
+
+
+def _tags_of(answered: Answered) -> frozenset[bytes]:
+    return frozenset(answered.exchange.query.get("tags", "").encode().split(b",")) - {b""}
+
+
+def _tags_in(headers: tuple[tuple[str, bytes | None], ...]) -> frozenset[bytes]:
+    return frozenset(value for name, value in headers if name == _TAG and value is not None)
 
 
 def _start(answered: Answered) -> int:
     """The latest log start of any replica: retention may have moved it just now."""
-    group, starts = answered.group, [0]
-    for replica in group.replicas.values():
-        opened = replica.opened(group.group_id)
-        starts.append(replica.seen.start if opened is None else opened.log.first_index)
-    return max(starts)
+    return answered.known.cluster.log_starts.latest(answered.group)
 
 
 def _seconds(text: str) -> float:

@@ -134,6 +134,7 @@ class ShippedProducer(SimulatedClient):
         rng, partitions = self.rng, len(self.cluster.checked)
         key = rng.choice((None, None, f"key {rng.randrange(20)}"))
         named = rng.randrange(partitions) if rng.random() < 0.2 else None
+        tags = rng.choice(((), (), ("blue",), ("red", "blue"), ("green",)))
         record = Sent(self.value(), key, named, self.moment(), self.number, self._acks)
 
         def on_ack(receipt: Receipt | None, error: RaftlogError | None) -> None:
@@ -141,9 +142,13 @@ class ShippedProducer(SimulatedClient):
 
         try:
             if nowait:
-                record.pending = producer.send_nowait(record.value, key=key, partition=named, on_ack=on_ack)
+                record.pending = producer.send_nowait(
+                    record.value, key=key, partition=named, tags=tags, on_ack=on_ack
+                )
             else:
-                record.pending = await producer.send(record.value, key=key, partition=named, on_ack=on_ack)
+                record.pending = await producer.send(
+                    record.value, key=key, partition=named, tags=tags, on_ack=on_ack
+                )
         except RaftlogError as error:
             if record.times:
                 self.cluster.violated(_ONCE, f"{record.value} was refused and settled: {error!r}")

@@ -75,6 +75,10 @@ class JsonReader(SimulatedClient):
         accept = {"Accept": BATCH} if rng.random() < 0.5 else {}
         target, headers = rng.choice(
             (
+                (f"{here}/records?offset={offset}&tags={rng.choice(('red', 'blue,red', 'none'))}", accept),
+                (f"{here}/records?offset={max(0, offset - 20)}&tags=red&max_bytes=400", accept),
+                (f"{here}/records?offset={self._position}&tags=red&wait=400ms", accept),
+                (f"{here}/records?offset={max(0, offset - 20)}&tags=blue&limit=1", {}),
                 (f"{here}/records?offset=-{rng.choice((1, 2, 5, 30))}", {}),
                 (f"{here}/records?offset=-4&limit=2", {}),
                 (f"{here}/records?offset=latest", {}),
@@ -145,10 +149,13 @@ class EventReader(SimulatedClient):
             headers["Last-Event-ID"] = str(self._last_id)
         else:
             target += f"&offset={self._start}"
+        is_tagged = rng.random() < 0.15  # a stream on the side, which is checked on the wire
+        if is_tagged:
+            target += "&tags=red,blue"
         connection.send("GET", target, headers)
-        leaves_at = self.cluster.loop.now + rng.choice((0.3, 2.0, 100.0))
+        leaves_at = self.cluster.loop.now + rng.choice((0.3, 2.0) if is_tagged else (0.3, 2.0, 100.0))
         naps = rng.random() < 0.2
-        while self.cluster.loop.now < leaves_at or not self.cluster.is_producing:
+        while self.cluster.loop.now < leaves_at or not (is_tagged or self.cluster.is_producing):
             try:
                 async with asyncio.timeout(3 * self.side.odds.heartbeat_ms / 1000 + 3.0):
                     event = await connection.events.get()
@@ -157,7 +164,8 @@ class EventReader(SimulatedClient):
             if event is None:
                 self._refused(connection)
                 return
-            self._got(event)
+            if not is_tagged:
+                self._got(event)
             if naps and self.cluster.is_producing and connection.transport is not None:
                 connection.transport.pause_reading()
                 await asyncio.sleep(0.05)

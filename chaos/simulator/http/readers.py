@@ -13,6 +13,7 @@ from chaos.simulator.http.simulated_client import SimulatedClient
 from raftlog import aio
 from raftlog.client.messages import Chunk, Message
 from raftlog.errors import OffsetOutOfRange, RaftlogError
+from raftlog.records.tags import TAG_RECORD_HEADER
 
 _ONCE: Final = "C4 a reader gets every record once"
 _ENDS: Final = "C6 the offsets of a chunk are correct"
@@ -40,6 +41,7 @@ class ShippedReader(SimulatedClient):
         await asyncio.wait([task])
         await self._check_positions(partition)
         await self._check_gaps(partition)
+        await self._check_tags(partition)
         await client.close()
         await self.check_nothing_is_left()
 
@@ -135,6 +137,26 @@ class ShippedReader(SimulatedClient):
             wanted = committed.between(at, committed.end)[0].offset
             if not chunk.messages or chunk.messages[0].offset != wanted:
                 self.cluster.violated(_ONCE, f"{self.name}: a read at {at} is {chunk}, {wanted} comes next")
+
+    async def _check_tags(self, partition: aio.Partition) -> None:
+        """From any position on exactly the messages with a tag, whoever has sent them."""
+        committed = self.committed(self._partition)
+        if committed is None or not committed.rows:
+            return
+        first = max(committed.known_from, committed.rows[-1].offset - 200)
+        tags = self.rng.choice((("blue",), ("red", "green"), ("none",)))
+        limit = self.rng.choice((None, 2))
+        try:
+            chunk = await partition.read(first, tags=tags, limit=limit, max_bytes=self._max_bytes())
+        except RaftlogError:
+            return  # it may be deleted
+        wanted = {(TAG_RECORD_HEADER, tag.encode()) for tag in tags}
+        rows = committed.between(first, chunk.next_offset)
+        offsets = [row.offset for row in rows if wanted.intersection(row.headers)]
+        found = [message.offset for message in chunk]
+        if found != offsets or chunk.next_offset < first:
+            detail = f"{self.name}: tags {tags} from {first} to {chunk.next_offset}: {found}, not {offsets}"
+            self.cluster.violated(_ONCE, detail)
 
     async def _check_positions(self, partition: aio.Partition) -> None:
         """After healing: the last records, and a chunk from each kind of position."""

@@ -4,8 +4,9 @@ Decides: what is handed out when, what is committed, and what a rebalance waits 
 client's loop, but for ``acknowledge`` and ``is_handling``, which the user's thread calls.
 
 ``at_least_once`` commits acknowledged records: every ``commit_interval``, before each rebalance and at the
-end. ``at_most_once`` commits records before it hands them out. ``exactly_once`` commits nothing here: each
-batch has a transaction, which commits its offset. Without that commit the batch is read again.
+end. ``at_most_once`` commits records before it hands them out. With ``tags`` both also commit offsets over
+skipped records. ``exactly_once`` commits nothing here: each batch has a transaction, which commits its
+offset. Without that commit the batch is read again.
 
 A rebalance waits for the record that is being handled, for up to half of ``rebalance_timeout``, while
 heartbeats go on. Records that were handed out and not begun are dropped, since the next owner gets them.
@@ -69,9 +70,13 @@ class ConsumerCore:
             open_partition,
             options.prefetch_bytes,
             awaits_topics=options.pattern is not None,
+            tags=options.tags,
         )
         self._acknowledged: dict[TopicPartition, int] = {}
         self._committed: dict[TopicPartition, int] = {}
+        self._began: dict[TopicPartition, int] = {}  # where reading began
+        self._handed_out: dict[TopicPartition, int] = {}  # one past the newest since then
+        self._stopped_at: dict[TopicPartition, int] = {}  # the positions when reading stopped
         self._rewound: set[TopicPartition] = set()
         self._producer: AsyncProducer | None = None
         if options.is_exactly_once:
@@ -132,6 +137,9 @@ class ConsumerCore:
             messages: list[Message] = []
             if self._assignment and await self._rewind(left_s):
                 messages = await self._fetching.take(count_max, max(0.0, left_s))
+                if messages:
+                    newest = messages[-1]
+                    self._handed_out[TopicPartition(newest.topic, newest.partition)] = newest.offset + 1
             epoch = self.epoch  # of now: the wait may have been longer than a rebalance
             if self._failure is not None:
                 raise self._failure
@@ -154,7 +162,7 @@ class ConsumerCore:
         if not self.options.group:
             return
         async with self._committing:
-            offsets = dict(self._acknowledged)
+            offsets = {**self._acknowledged, **self._over_skipped()}
             await self._commit(offsets)
             lost = [
                 target
@@ -168,6 +176,18 @@ class ConsumerCore:
                 f"{', '.join(map(str, lost))} belong to others by now; their records come again",
                 current=self.generation,
             )
+
+    def _over_skipped(self) -> dict[TopicPartition, int]:
+        """The next offset to hand out, where all before it was acknowledged or skipped for its tags."""
+        found: dict[TopicPartition, int] = {}
+        if not self.options.tags or self.options.is_exactly_once:
+            return found  # nearly always
+        for target, position in (self._fetching.positions or self._stopped_at).items():
+            acknowledged = self._acknowledged.get(target, -1)
+            reached = max(acknowledged, self._committed.get(target, -1), self._began.get(target, position))
+            if acknowledged >= self._handed_out.get(target, -1) and position > reached:
+                found[target] = position
+        return found
 
     async def _may_hand_out(self, messages: list[Message]) -> bool:
         """At most once: committed before; a member that is fenced hands out nothing."""
@@ -245,6 +265,8 @@ class ConsumerCore:
             self._rewound.add(target)
             self._acknowledged[target] = offset
         self.epoch += 1  # records that were handed out are from elsewhere
+        self._began[target] = offset
+        self._handed_out.pop(target, None)
         await self._fetching.seek(target, offset)
 
     def pause(self, targets: Collection[TopicPartition], *, is_paused: bool) -> None:
@@ -268,7 +290,7 @@ class ConsumerCore:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._fetching.stop()
+        await self._stop_reading()
         with contextlib.suppress(RaftlogError):
             await self.commit()
         if not self.options.assigned:
@@ -344,7 +366,8 @@ class ConsumerCore:
         if begins and self.options.reset == "latest" and self.options.group:  # the end of now: it would move
             async with self._committing:
                 await self._commit(begins)
-        await self._fetching.start({**positions, **begins})
+        self._began, self._handed_out, self._stopped_at = {**positions, **begins}, {}, {}
+        await self._fetching.start(self._began)
         self._is_assigned.set()
         _log.info(
             "member %s of group %s has %d partitions in generation %d",
@@ -379,7 +402,7 @@ class ConsumerCore:
     async def _revoke(self) -> None:
         """A rebalance: finish the record that is being handled, commit, hand out nothing more."""
         self._is_assigned.clear()
-        await self._fetching.stop()
+        await self._stop_reading()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.options.rebalance_timeout_ms / 2_000
         beat_s = self.options.session_timeout_ms / 4_000
@@ -392,6 +415,11 @@ class ConsumerCore:
                 beats_at = loop.time() + beat_s
         with contextlib.suppress(RaftlogError):
             await self.commit()
+
+    async def _stop_reading(self) -> None:
+        """What was skipped so far can still be committed."""
+        self._stopped_at = self._fetching.positions
+        await self._fetching.stop()
 
     async def _lose(self) -> None:
         """Fenced: others have the partitions already."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from raftlog.client.messages import Message
@@ -69,9 +69,11 @@ class Fetching:
         prefetch_bytes: int,
         *,
         awaits_topics: bool = False,
+        tags: Sequence[str] = (),
     ) -> None:
         self._open = open_partition
         self._prefetch_bytes = prefetch_bytes
+        self._tags = tags or None
         self._awaits_topics = awaits_topics  # they may be new, or deleted by now
         self._sources: dict[TopicPartition, _Source] = {}
         self._ready: deque[_Source] = deque()  # those with records, in order of arrival
@@ -168,7 +170,9 @@ class Fetching:
     async def _read_once(self, source: _Source, bytes_max: int, *, wait: Duration) -> bool:
         """Read a chunk; whether there is more. Raises an error that stays."""
         try:
-            chunk = await source.partition.read(source.position, max_bytes=bytes_max, wait=wait)
+            chunk = await source.partition.read(
+                source.position, max_bytes=bytes_max, wait=wait, tags=self._tags
+            )
         except OffsetOutOfRange as error:
             source.position = _nearest(source.position, error)
             return True

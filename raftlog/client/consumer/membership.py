@@ -107,6 +107,7 @@ class Membership:
             member_id=self.member_id,
             instance_id=options.instance_id,
             generation=self.generation,
+            tags=[*options.tags],
         )
         path = paths.of_group(paths.GROUP_MEMBERS, options.group)
         while True:

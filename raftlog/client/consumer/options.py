@@ -12,7 +12,9 @@ from typing import Final, Literal
 from raftlog.assignors import ASSIGNORS
 from raftlog.assignors.values import Assignor
 from raftlog.client.options import Duration, milliseconds, positive, positive_seconds
+from raftlog.client.values import checked_tags
 from raftlog.types import TopicPartition
+from raftlog.wire.tags import in_order
 
 Reset = Literal["earliest", "latest"]
 TopicNames = Sequence[str] | str | re.Pattern[str]
@@ -33,7 +35,8 @@ class Delivery(enum.StrEnum):
 class ConsumerOptions:
     """A consumer's checked options. ``assignors`` has the client's own strategies, by name.
 
-    Without a ``group`` nothing is committed. ``assigned`` partitions were chosen: there is no membership.
+    ``tags`` are in order, and none for all records. Without a ``group`` nothing is committed. ``assigned``
+    partitions were chosen: there is no membership.
     """
 
     group: str
@@ -53,6 +56,7 @@ class ConsumerOptions:
     max_records: int
     prefetch_bytes: int
     transaction_timeout: Duration
+    tags: tuple[str, ...]
 
     @property
     def is_exactly_once(self) -> bool:
@@ -77,6 +81,7 @@ def consumer_options(
     max_records: int = 500,
     prefetch_bytes: int = 8 << 20,
     transaction_timeout: Duration = "60s",
+    tags: Sequence[str] | None = None,
 ) -> ConsumerOptions:
     """Check the options. Raises ``ValueError`` and ``TypeError`` that name the option and its choices."""
     names, pattern = _subscription(topics)
@@ -115,6 +120,7 @@ def consumer_options(
         max_records=positive("max_records", max_records),
         prefetch_bytes=positive("prefetch_bytes", prefetch_bytes),
         transaction_timeout=transaction_timeout,
+        tags=() if tags is None else in_order(checked_tags(tags)),
     )
 
 

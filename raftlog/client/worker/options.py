@@ -57,6 +57,7 @@ class ConsumerSettings(TypedDict, total=False):
     commit_interval: Duration
     max_records: int
     prefetch_bytes: int
+    tags: Sequence[str] | None
 
 
 class WorkerSettings(ConsumerSettings, total=False):

@@ -109,16 +109,18 @@ class RaftGroup(LeaderRequests[Reply]):
 
     # What one may do.
 
-    def propose(self, batches: Sequence[Batch], *, append_time_ms: int | None = None) -> Proposal[Reply]:
+    def propose(
+        self, batches: Sequence[Batch], *, append_time_ms: int | None = None, frees_room: bool = False
+    ) -> Proposal[Reply]:
         """Append batches as one proposal, stamped with offsets, term and, if given, the append time.
 
-        Raises, with nothing written: ``NotLeader``, also while leadership is transferred, ``Overloaded``,
-        ``StorageFull``.
+        A proposal that ``frees_room`` may use the disk's reserve, and wait for room. Raises, with nothing
+        written: ``NotLeader``, also while leadership is transferred, ``Overloaded``, ``StorageFull``.
         """
         if not self.is_leader:
             raise self._not_leader()
         self._recent.check_room()
-        if self._writer.is_full or not self._environment.has_room():
+        if not frees_room and (self._writer.is_full or not self._environment.has_room()):
             raise StorageFull("the leader's disk is full; free space or retry later", retry_after_ms=1000)
         first = following = Index(self._core.last.index + 1)
         term = self._core.term

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from functools import partial
 
+from partitions.metadata.active import NO_ROOM_MS
+from partitions.metadata.commands import DecommissionBroker, DrainBroker
 from partitions.metadata.healing import HealingCounts
 from partitions.metadata.image import MetadataImage, PartitionInfo
 from partitions.metadata.move_planner import MoveReplicas
@@ -193,12 +195,12 @@ async def test_a_draining_broker_gets_nothing_until_it_takes_replicas_again() ->
         leader = await cluster.controller_broker()
         replicas = info(cluster.any).replicas
         (spare,) = set(cluster.nodes) - set(replicas)
-        await leader.controller.drain_broker(spare, draining=True, timeout_ms=5000)
+        await leader.controller.change_broker(DrainBroker(spare, True), timeout_ms=5000)
         dead = next(node for node in replicas if node != leader.node_id)
         await cluster.stop(dead)
         await asyncio.sleep(2 * DEAD_S)
         assert info(leader).target_replicas == replicas
-        await leader.controller.drain_broker(spare, draining=False, timeout_ms=5000)
+        await leader.controller.change_broker(DrainBroker(spare, False), timeout_ms=5000)
         await eventually(lambda: is_restored(cluster, dead))
         assert spare in info(leader).replicas
 
@@ -231,3 +233,58 @@ async def test_a_controller_that_leads_again_counts_from_its_second_election() -
         await asyncio.sleep(0.6 * DEAD_S)
         assert moving(cluster) == 0
         await eventually(lambda: moving(cluster) > 0)
+
+
+# requirement: F3
+@in_virtual_time
+async def test_a_decommissioned_broker_gives_up_its_replicas_also_where_healing_is_switched_off() -> None:
+    async with ControlledCluster(brokers=4, settings=replace(HEALS, healing_moves_max=0)) as cluster:
+        await cluster.create("orders", 4)
+        leader = await cluster.controller_broker()
+        removed = other_than(cluster, leader)
+        await leader.controller.change_broker(DecommissionBroker(removed), timeout_ms=5000)
+        most = 0
+
+        def done() -> bool:
+            nonlocal most
+            most = max(most, moving(cluster))
+            return is_restored(cluster, removed)
+
+        await eventually(done)
+        assert most == 1, "one at a time"
+        await eventually(lambda: not holds(cluster, removed))
+
+
+@in_virtual_time
+async def test_a_recommissioned_broker_keeps_the_replicas_that_it_still_has() -> None:
+    async with healing(4) as cluster:
+        await cluster.create("orders", 12)
+        leader = await cluster.controller_broker()
+        removed = other_than(cluster, leader)
+        await leader.controller.change_broker(DecommissionBroker(removed), timeout_ms=5000)
+        await eventually(lambda: moving(cluster) > 0)
+        await leader.controller.change_broker(DecommissionBroker(removed, False), timeout_ms=5000)
+        await eventually(lambda: moving(cluster) == 0)
+        await asyncio.sleep(DEAD_S)
+        rows = [partition.replicas for partition in partitions(cluster.any.controller.image)]
+        assert 0 < sum(removed in row for row in rows) < 12 * 3 // 4
+        assert all(len(set(row)) == 3 for row in rows)
+
+
+@in_virtual_time
+async def test_a_broker_without_room_gets_nothing_until_it_has_some() -> None:
+    async with healing(4) as cluster:
+        await cluster.create("orders")
+        leader = await cluster.controller_broker()
+        replicas = info(cluster.any).replicas
+        spare = next(broker for broker in cluster if broker.node_id not in replicas)
+        spare.host.has_room = lambda: False
+        await asyncio.sleep(NO_ROOM_MS / 1000 + 2)
+        leader = await cluster.controller_broker()
+        dead = next(node for node in replicas if node != leader.node_id)
+        await cluster.stop(dead)
+        await asyncio.sleep(2 * DEAD_S)
+        assert info(leader).target_replicas == replicas
+        spare.host.has_room = lambda: True
+        await eventually(lambda: is_restored(cluster, dead))
+        assert spare.node_id in info(leader).replicas

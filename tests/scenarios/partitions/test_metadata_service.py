@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from partitions.metadata.commands import command_batch
+from partitions.metadata.commands import DrainBroker, command_batch
 from partitions.metadata.image import TopicInfo
 from partitions.values import QUORUM
 from raftlog.errors import (
@@ -259,7 +259,7 @@ async def test_brokers_with_racks_get_replicas_apart() -> None:
 @in_virtual_time
 async def test_a_draining_broker_gets_no_new_replicas() -> None:
     async with ControlledCluster() as cluster:
-        await cluster.any.controller.drain_broker(NodeId(3), draining=True, timeout_ms=2000)
+        await cluster.any.controller.change_broker(DrainBroker(NodeId(3), True), timeout_ms=2000)
         topic = await create(cluster.any, "orders", partitions=4, factor=1)
         assert {partition.replicas[0] for partition in topic.partitions} == {1, 2}
 

@@ -16,7 +16,7 @@ from raftlog.hosting.tenant import Tenant
 from raftlog.storage.retention import RetentionLimits
 from raftlog.storage.segment import INDEX_SUFFIX
 from raftlog.storage.segmented_log import LogSettings
-from raftlog.types import GroupId, NodeId
+from raftlog.types import GroupId, Index, NodeId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
@@ -188,12 +188,17 @@ async def test_a_member_that_never_catches_up_holds_a_log_back_for_a_while(who: 
 
 def keeper_of(broker: ClusterNode) -> RetentionManager:
     """Retention on one broker, of a tenant that needs as little kept as may be."""
-    return RetentionManager(broker.host, lambda: [cast("Tenant", Greedy())])
+    return RetentionManager(broker.host, lambda: [cast("Tenant", Greedy(broker))])
 
 
 @dataclass(frozen=True, slots=True)
 class Greedy:
     """The part of a tenant that retention looks at."""
 
+    broker: ClusterNode
     group_id = GROUP
-    retention = RetentionLimits(retention_bytes=0)
+
+    @property
+    def retention(self) -> RetentionLimits:
+        log_start = self.broker.replicas[GROUP].machine.log_start
+        return RetentionLimits(retention_bytes=0, log_start=Index(log_start.offset))

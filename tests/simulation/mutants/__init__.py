@@ -15,11 +15,13 @@ from tests.simulation.mutants.clocks import CLOCKS
 from tests.simulation.mutants.compaction import COMPACTION
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.dead_letters import DEAD_LETTERS
+from tests.simulation.mutants.decommission import DECOMMISSION
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.healing import HEALING
 from tests.simulation.mutants.healing_seeds import HEALING_SEEDS
 from tests.simulation.mutants.http import HTTP
+from tests.simulation.mutants.log_starts import LOG_STARTS
 from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
 from tests.simulation.mutants.moves import MOVES, STALE
@@ -34,6 +36,7 @@ from tests.simulation.mutants.sinks import SINKS
 from tests.simulation.mutants.spark import SPARK
 from tests.simulation.mutants.spark_input import SPARK_INPUT
 from tests.simulation.mutants.storage import STORAGE
+from tests.simulation.mutants.tags import TAGS
 from tests.simulation.mutants.transaction_client import TRANSACTION_CLIENT
 from tests.simulation.mutants.transaction_compaction import TRANSACTION_COMPACTION
 from tests.simulation.mutants.transaction_offsets import TRANSACTION_OFFSETS
@@ -51,6 +54,7 @@ MUTANTS = (
     *COMPACTION,
     *ADAPTER,
     *LOGS,
+    *LOG_STARTS,
     *REPAIR,
     *DRIVER,
     *BACKLOGS,
@@ -66,11 +70,13 @@ MUTANTS = (
     *GIVEN_UP,
     *ADDED_PARTITIONS,
     *HEALING,
+    *DECOMMISSION,
     *HEALING_SEEDS,
     *CLIENTS,
     *HTTP,
     *GROUPS,
     *DEAD_LETTERS,
+    *TAGS,
     *ASSIGNORS,
     *WORKERS,
     *TRANSACTIONS,

@@ -65,7 +65,7 @@ CONTROLLER = (
     ),
     Mutant(
         "a late registration replaces a later process",
-        "partitions.metadata.machine:_register",
+        "partitions.metadata.broker_commands:register",
         "before.incarnation not in (command.incarnation, command.replaces)",
         "False",
         script=INCARNATIONS,
@@ -119,8 +119,8 @@ CONTROLLER = (
     ),
     Mutant(
         "fencing an earlier process affects a later one",
-        "partitions.metadata.machine:_change_broker",
-        "incarnation is not None and incarnation != broker.incarnation",
+        "partitions.metadata.broker_commands:fence",
+        "incarnation != broker.incarnation",
         "False",
         script=MACHINE,
     ),
@@ -154,7 +154,7 @@ CONTROLLER = (
     ),
     Mutant(
         "a broker that is drained takes replicas again once it starts again",
-        "partitions.metadata.machine:_register",
+        "partitions.metadata.broker_commands:register",
         "draining=before is not None and before.draining,",
         "",
         script=MACHINE,

@@ -115,8 +115,8 @@ COMPACTION = (
     Mutant(
         "a compacted batch loses the headers of its records",
         "raftlog.records.compaction:retain",
-        "parts.append(encoded)",
-        "parts.append(encoded[:-1])",
+        'parts.append((tag_set(record.headers) or b"", encoded))',
+        'parts.append((tag_set(record.headers) or b"", encoded[:-1]))',
         script=_UNIT,
     ),
     Mutant(

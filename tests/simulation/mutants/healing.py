@@ -111,8 +111,8 @@ HEALING = (
     Mutant(
         "what could not be restored once is never restored",
         "partitions.metadata.active:ActiveController._healing_due",
-        "state = (image.version, self._dead, heard)",
-        "state = self._dead",
+        "state = (image.version, self._leaving, heard, without_room)",
+        "state = self._leaving",
         script=f"{SCENARIOS}::test_a_draining_broker_gets_nothing_until_it_takes_replicas_again",
     ),
     Mutant(
@@ -132,8 +132,8 @@ HEALING = (
     Mutant(
         "partitions that move are counted as those to restore",
         "partitions.metadata.healing:healing_counts",
-        "not set(partition.target_replicas).isdisjoint(dead) for",
-        "dead and bool(partition.target) for",
+        "not set(partition.target_replicas).isdisjoint(leaving) for",
+        "leaving and bool(partition.target) for",
         script=PLANS,
     ),
     Mutant(

@@ -20,8 +20,8 @@ HEALING_SEEDS = (
     _seen(
         "a dead broker's replica is removed and none is added",
         "partitions.metadata.healing:_restored",
-        "row = [node for node in partition.target_replicas if node not in dead]",
-        "return tuple(node for node in partition.target_replicas if node not in dead)",
+        "row = [node for node in partition.target_replicas if node not in leaving]",
+        "return tuple(node for node in partition.target_replicas if node not in leaving)",
     ),
     _seen(
         "replicas are restored without a look at racks",

@@ -96,7 +96,7 @@ PRODUCING = (
     Mutant(
         "tags of a record are dropped",
         "api.resources.json_records:_headers",
-        "pairs.extend(_tag(tag) for tag in record.tags)",
+        "pairs.extend(_tags(record.tags))",
         "pass",
         script="tests/unit/api/test_fetch.py",
     ),

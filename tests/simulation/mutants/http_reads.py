@@ -190,7 +190,7 @@ FETCHING = (
     Mutant(
         "an event stream has no heartbeats",
         "api.resources.events:_follow",
-        "await _write(call, response, heartbeat(next_offset, result.high_watermark))",
+        "await _write(call, response, heartbeat(next_offset, result.high_watermark, has_id=is_past))",
         "pass",
         script="tests/unit/api/test_events.py",
     ),

@@ -57,7 +57,7 @@ MOVES = (
     ),
     Mutant(
         "a broker with another disk votes as before",
-        "partitions.metadata.machine:_register",
+        "partitions.metadata.broker_commands:register",
         'before.disk_id not in ("", command.disk_id)',
         'before.disk_id == "never"',
         script=MOVING,

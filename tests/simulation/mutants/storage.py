@@ -191,7 +191,7 @@ STORAGE = (
     ),
     Mutant(
         "retention deletes a segment of one entry that must be kept",
-        "raftlog.hosting.retention:RetentionManager._first_kept",
+        "raftlog.hosting.retention:_segment_start",
         "s.last < limit)",
         "s.last <= limit)",
         script=_RETENTION,

@@ -393,7 +393,7 @@ TRANSACTIONS = (
     ),
     _mutant(
         "a reader of committed records waits for the end of the log",
-        _READS + "_gathered",
+        _READS + "_newer",
         "await self.waiters.wait(Index(group.applied_index + 1))",
         "await self.waiters.wait(Index(group.commit_index + 2))",
         _PARTITION,

@@ -41,6 +41,7 @@ COMMANDS = [
     "topic describe",
     "topic alter",
     "topic add-partitions",
+    "topic delete-before",
     "topic delete",
     "partition list",
     "partition transfer-leadership",

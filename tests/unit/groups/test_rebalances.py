@@ -275,6 +275,30 @@ def test_members_need_a_strategy_in_common(groups: CoordinatedGroups) -> None:
     assert joined.strategy == "mine"
 
 
+# requirement: A1, A2
+def test_all_members_read_the_same_tags(groups: CoordinatedGroups) -> None:
+    """Offsets are committed over what a member skips, so another member would never see it."""
+    groups.answered(groups.join("a", tags=("paid", "vip")), Joined)
+    for tags in ((), ("paid",), ("new", "paid", "vip")):
+        refused = groups.answered(groups.join("b", tags=tags), Conflict)
+        assert "tags: the other members of group g read paid, vip" in str(refused)
+        assert refused.details["field"] == "tags"
+    waiting = groups.join("b", tags=("paid", "vip"))
+    assert waiting not in groups.answers
+    groups.answered(groups.join("c", tags=("vip",)), Conflict)  # also while the others join
+    groups.join("a", tags=("paid", "vip"), generation=1)
+    groups.answered(waiting, Joined)
+    leader = groups.committed.groups["g"].leader
+    assert groups.answered(groups.sync(leader, 2, is_auto=True), Synced).tags == ("paid", "vip")
+
+
+def test_a_single_member_may_change_its_tags(groups: CoordinatedGroups) -> None:
+    groups.answered(groups.join("a", tags=("paid",)), Joined)
+    groups.answered(groups.join("a", tags=("new",), generation=1), Joined)
+    assert groups.committed.groups["g"].members["a"].tags == ("new",)
+    groups.answered(groups.join("b"), Conflict)
+
+
 def test_a_static_member_that_restarts_causes_no_rebalance(groups: CoordinatedGroups) -> None:
     groups.answered(groups.join("a-1", instance="a"), Joined)
     before = groups.answered(groups.sync("a-1", 1, is_auto=True), Synced)

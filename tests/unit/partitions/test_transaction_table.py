@@ -147,7 +147,7 @@ def test_a_partition_is_restored_with_its_transactions_and_its_derived_state() -
     assert second.snapshot() == PartitionMachine(Counted()).snapshot()
 
 
-def test_states_of_the_releases_before_transactions_are_understood() -> None:
+def test_states_of_earlier_releases_are_understood() -> None:
     plain, grouped = PartitionMachine(), PartitionMachine(Counted())
     for machine in (plain, grouped):
         machine.apply(data(0, 1))
@@ -159,6 +159,12 @@ def test_states_of_the_releases_before_transactions_are_understood() -> None:
     derived = PartitionMachine(Counted())
     derived.restore(struct.pack(">I", len(producers)) + producers + b"7")
     assert 1 in derived.producers
+    assert derived.snapshot().endswith(b"7")
+    parts = [producers, plain.transactions.snapshot(), b"7"]
+    derived.restore(b"\x03" + b"".join(struct.pack(">I", len(part)) + part for part in parts))
+    assert 1 in derived.producers
+    assert derived.transactions.is_open(1)
+    assert derived.log_start.offset == 0
     assert derived.snapshot().endswith(b"7")
     with pytest.raises(InvariantViolated):
         PartitionMachine().restore(b"\xff")

@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partitions.metadata.commands import DrainBroker, FenceBroker
-from partitions.metadata.healing import HealingCounts, healing_counts, plan_healing
+from partitions.metadata.commands import DecommissionBroker, DrainBroker, FenceBroker
+from partitions.metadata.healing import (
+    HealingCounts,
+    dead_brokers,
+    healing_counts,
+    leaving_brokers,
+    plan_healing,
+)
 from partitions.metadata.image import MetadataImage
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import PlannerLimits, plan
@@ -30,16 +36,18 @@ def planned(
     silent: Iterable[int] = (),
     *,
     silent_ms: float = DEAD_MS,
+    without_room: Iterable[int] = (),
     moves_max: int = 100,
     replicas_max: int = 1000,
 ) -> list[MoveReplicas]:
     """The moves when these brokers are silent and all others are heard."""
     gone = {NodeId(broker) for broker in silent}
+    silence = {broker: silent_ms if broker in gone else 0.0 for broker in image.brokers}
     return plan_healing(
         image,
-        {broker: silent_ms if broker in gone else 0.0 for broker in image.brokers},
-        image.brokers.keys() - gone,
-        broker_dead_ms=DEAD_MS,
+        leaving_brokers(image, dead_brokers(image, silence, DEAD_MS)),
+        frozenset(image.brokers.keys() - gone),
+        frozenset(NodeId(broker) for broker in without_room),
         moves_max=moves_max,
         replicas_per_broker_max=replicas_max,
     )
@@ -188,6 +196,48 @@ def test_a_move_that_began_while_the_plan_was_made_is_not_replaced() -> None:
 def test_internal_topics_are_restored_like_all_others() -> None:
     before, _ = applied(create("__offsets", (1, 2, 3)), to=cluster(brokers=4))
     assert targets(planned(fenced(before, 3), [3])) == {("__offsets", 0): (1, 2, 4)}
+
+
+def decommissioned(image: MetadataImage, *brokers: int, undo: bool = False) -> MetadataImage:
+    return applied(*(DecommissionBroker(NodeId(broker), not undo) for broker in brokers), to=image)[0]
+
+
+# requirement: F3
+def test_a_decommissioned_broker_gives_its_replicas_to_others_while_it_lives() -> None:
+    before, _ = applied(create("A", (2, 3, 4), (1, 2, 3)), to=cluster(brokers=4))
+    assert targets(planned(decommissioned(before, 4))) == {("A", 0): (2, 3, 1)}
+    assert planned(decommissioned(decommissioned(before, 4), 4, undo=True)) == []
+
+
+def test_a_decommissioned_broker_that_dies_needs_no_patience() -> None:
+    before, _ = applied(create("A", (2, 3, 4)), to=cluster(brokers=4))
+    gone = decommissioned(fenced(before, 4), 4)
+    assert targets(planned(gone, [4], silent_ms=1)) == {("A", 0): (2, 3, 1)}
+
+
+def test_dead_brokers_come_before_decommissioned_ones() -> None:
+    before, _ = applied(create("A", (1, 2, 3), (1, 2, 4)), to=cluster(brokers=6))
+    both = decommissioned(fenced(before, 4), 3)
+    assert targets(planned(both, [4], moves_max=1)) == {("A", 1): (1, 2, 5)}
+
+
+def test_a_new_replica_does_not_go_to_a_broker_without_room() -> None:
+    before, _ = applied(create("A", (1, 2, 3)), to=cluster(brokers=5))
+    assert targets(planned(fenced(before, 3), [3], without_room=[4])) == {("A", 0): (1, 2, 5)}
+    assert planned(fenced(before, 3), [3], without_room=[4, 5]) == []
+    assert planned(before, without_room=[1, 2]) == [], "replicas that are there already stay"
+
+
+def test_a_move_to_a_broker_that_is_without_room_goes_elsewhere_and_holds_up_no_other() -> None:
+    before, _ = applied(create("A", (1, 2, 3), (1, 2, 3)), to=cluster(brokers=5))
+    begun = carried_out(fenced(before, 3), planned(fenced(before, 3), [3], moves_max=1))
+    assert begun.topics["A"].partitions[0].target == nodes(1, 2, 4)
+    assert targets(planned(begun, [3], without_room=[4], moves_max=1)) == {
+        ("A", 0): (1, 2, 5),
+        ("A", 1): (1, 2, 5),
+    }
+    assert planned(begun, [3], without_room=[4, 5], moves_max=1) == [], "there is no other to go to"
+    assert planned(begun, [3], moves_max=1) == []
 
 
 @st.composite

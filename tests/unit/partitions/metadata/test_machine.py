@@ -12,6 +12,7 @@ from partitions.metadata.commands import (
     AllocateProducerIds,
     AlterTopicConfig,
     Command,
+    DecommissionBroker,
     DeleteTopic,
     DrainBroker,
     FenceBroker,
@@ -239,6 +240,22 @@ def test_a_draining_broker_stays_so_when_it_starts_again() -> None:
     assert image.brokers[NodeId(1)].draining
 
 
+# requirement: F3
+def test_a_decommissioned_broker_stays_so_until_it_is_recommissioned() -> None:
+    image, _ = applied(DecommissionBroker(NodeId(1)), register(1, incarnation="second"), to=cluster())
+    image, _ = applied(DrainBroker(NodeId(1), False), to=image)
+    assert (image.brokers[NodeId(1)].decommissioned, image.brokers[NodeId(1)].draining) == (True, True)
+    again, _ = applied(DecommissionBroker(NodeId(1)), to=image)
+    assert again is image
+    image, _ = applied(DecommissionBroker(NodeId(1), False), to=image)
+    assert (image.brokers[NodeId(1)].decommissioned, image.brokers[NodeId(1)].draining) == (False, False)
+
+
+def test_recommissioning_ends_draining() -> None:
+    image, _ = applied(DrainBroker(NodeId(1)), DecommissionBroker(NodeId(1), False), to=cluster())
+    assert not image.brokers[NodeId(1)].draining
+
+
 def test_producer_ids_come_in_blocks_that_never_overlap() -> None:
     image, first = applied(AllocateProducerIds(10), to=cluster())
     _, second = applied(AllocateProducerIds(5), to=image)
@@ -310,6 +327,7 @@ COMMANDS = st.one_of(
     st.builds(FenceBroker, st.integers(1, 5), st.sampled_from(["first", "second"])),
     st.builds(UnfenceBroker, st.integers(1, 5), st.sampled_from(["first", "second"])),
     st.builds(DrainBroker, st.integers(1, 5), st.booleans()),
+    st.builds(DecommissionBroker, st.integers(1, 5), st.booleans()),
     st.builds(
         create,
         st.sampled_from(["a", "b", "c", ".."]),

@@ -1,0 +1,85 @@
+"""Commands about one broker: ``broker drain``, ``decommission`` and ``recommission``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import click
+
+from api.cli.connection import connected
+from api.cli.output import (
+    DEFAULT_SERVER,
+    REFUSED,
+    Format,
+    OutputOption,
+    ServerOption,
+    errors_reported,
+    note,
+    options_checked,
+    show,
+)
+from api.cli.parameters import Argument, Option
+
+if TYPE_CHECKING:
+    from raftlog.wire.bodies import BrokerBody
+
+BrokerArgument = Annotated[int, Argument(metavar="BROKER", min=1, help="The id of a broker.")]
+
+
+def drain(
+    broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
+) -> None:
+    """Give a broker no new replicas, and move its leaderships to others; its replicas stay.
+
+    \b
+    Example:
+      raftlog broker drain 3
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        _show(client.cluster.drain(broker), output)
+
+
+def decommission(
+    broker: BrokerArgument,
+    wait: Annotated[
+        str | None, Option(metavar="DURATION", help="Wait until no replica is left, at most so long: 10m.")
+    ] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Move all replicas of a broker to others, so that it can be removed.
+
+    With --wait the command ends with 1 if replicas are left when the time is up; they go on moving. The
+    broker may be dead, or die meanwhile.
+
+    \b
+    Example:
+      raftlog broker decommission 3 --wait 10m
+    """
+    with errors_reported(changing=True), connected(server) as client, options_checked():
+        shown = client.cluster.decommission(broker, wait=wait)
+        _show(shown, output)
+    if wait is not None and shown.replicas:
+        note(f"broker {broker} still has {shown.replicas} replicas; they go on moving")
+        raise click.exceptions.Exit(REFUSED)
+    if not shown.replicas:
+        note(f"broker {broker} has no replicas; its process can be stopped")
+
+
+def recommission(
+    broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
+) -> None:
+    """Use a broker again: end draining and decommissioning. Replicas that have moved stay where they are.
+
+    \b
+    Example:
+      raftlog broker recommission 3
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        _show(client.cluster.recommission(broker), output)
+
+
+def _show(broker: BrokerBody, output: Format) -> None:
+    import msgspec
+
+    show([msgspec.structs.asdict(broker)], output, single=True)

@@ -1,0 +1,95 @@
+"""Effects of commands about brokers on the metadata: registration, fencing, draining, decommissioning.
+
+Decides: which process of a broker is the newest, and what a new process keeps of the former one. Leaves to
+others: which brokers are fenced (``liveness``), and which may be decommissioned (``decommissioning``). Pure
+and total, as ``machine`` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from partitions.metadata import replica_commands
+from partitions.metadata.commands import RegisterBroker
+from partitions.metadata.image import BrokerInfo, MetadataImage
+from raftlog.errors import InvalidRequest, PreconditionFailed, RaftlogError
+from raftlog.types import NodeId
+
+Applied = tuple[MetadataImage, BrokerInfo | RaftlogError]
+
+
+def register(image: MetadataImage, command: RegisterBroker, version: int) -> Applied:
+    """A new process of a broker; what operators have decided about the broker stays."""
+    before = image.brokers.get(command.broker_id)
+    if before is not None and before.incarnation not in (command.incarnation, command.replaces):
+        return image, _started_again(command.broker_id)
+    broker = BrokerInfo(
+        broker_id=command.broker_id,
+        incarnation=command.incarnation,
+        http_url=command.http_url,
+        rpc_host=command.rpc_host,
+        rpc_port=command.rpc_port,
+        rack=command.rack,
+        draining=before is not None and before.draining,
+        decommissioned=before is not None and before.decommissioned,
+        disk_id=command.disk_id,
+    )
+    if before is not None and before.disk_id not in ("", command.disk_id):
+        image = replica_commands.disk_replaced(image, command.broker_id, version)
+    return _with_broker(image, broker, version)
+
+
+def fence(image: MetadataImage, version: int, broker_id: NodeId, incarnation: str, *, alive: bool) -> Applied:
+    """Whether this process of a broker counts as alive; says nothing about a later one."""
+
+    def changed(broker: BrokerInfo) -> BrokerInfo | RaftlogError:
+        if incarnation != broker.incarnation:
+            return _started_again(broker_id)
+        return replace(broker, alive=alive)
+
+    return _change(image, version, broker_id, changed)
+
+
+def drain(image: MetadataImage, version: int, broker_id: NodeId, *, draining: bool) -> Applied:
+    """New replicas for a broker or none; a decommissioned one stays draining."""
+    return _change(
+        image,
+        version,
+        broker_id,
+        lambda broker: replace(broker, draining=draining or broker.decommissioned),
+    )
+
+
+def decommission(image: MetadataImage, version: int, broker_id: NodeId, *, decommissioned: bool) -> Applied:
+    """A broker gives up its replicas, or is used again as any other, also for new replicas."""
+    return _change(
+        image,
+        version,
+        broker_id,
+        lambda broker: replace(broker, draining=decommissioned, decommissioned=decommissioned),
+    )
+
+
+def _change(
+    image: MetadataImage,
+    version: int,
+    broker_id: NodeId,
+    changed: Callable[[BrokerInfo], BrokerInfo | RaftlogError],
+) -> Applied:
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        return image, InvalidRequest(f"no broker {broker_id} is registered", field="broker_id")
+    found = changed(broker)
+    return (image, found) if isinstance(found, RaftlogError) else _with_broker(image, found, version)
+
+
+def _with_broker(image: MetadataImage, broker: BrokerInfo, version: int) -> Applied:
+    if image.brokers.get(broker.broker_id) == broker:
+        return image, broker
+    brokers = {**image.brokers, broker.broker_id: broker}
+    return replace(image, brokers=brokers, version=version), broker
+
+
+def _started_again(broker_id: NodeId) -> PreconditionFailed:
+    return PreconditionFailed(f"broker {broker_id} has been started again since")

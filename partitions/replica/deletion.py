@@ -1,0 +1,77 @@
+"""Deleting the records of a partition below an offset, on request.
+
+Decides: which offsets are refused, and when the deletion is acknowledged. Leaves to others: the state
+(``log_start``), refusing readers (``reads``), and freeing the disk (``raftlog.hosting.retention``).
+
+The answer comes once the new start is committed and applied: each later leader has it, and a deposed leader
+acknowledges nothing. The start never falls, so a request may be repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from partitions.metadata import topic_config
+from partitions.replica.reads import Reads
+from partitions.replica.serving import Serving
+from partitions.replica.transaction_table import TransactionTable
+from partitions.values import TopicConfig
+from raftlog.errors import CommitUnknown, Conflict, InvalidRequest
+from raftlog.records.control import log_start_batch
+from raftlog.types import Offset
+
+
+class Deletion:
+    """The deletions of one replica, while it leads."""
+
+    def __init__(self, serving: Serving, reads: Reads, transactions: TransactionTable) -> None:
+        self._serving = serving
+        self._reads = reads
+        self._transactions = transactions
+
+    async def delete_before(
+        self, offset: Offset, config: TopicConfig, *, now_ms: int, timeout_ms: int
+    ) -> Offset:
+        """Delete all records below ``offset``; the log start then, which may lie above.
+
+        Raises with nothing done: ``InvalidRequest``, ``Conflict`` inside an open transaction, ``NotLeader``,
+        ``NoLeader``, ``UnknownTopic``, ``Overloaded``, ``StorageFull``. Raises ``CommitUnknown``, and may be
+        repeated.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        serving = self._serving
+        serving.check_leads()
+        if not topic_config.deletes(config):
+            raise InvalidRequest(
+                f"topic {serving.target.topic} is compacted: the newest record of each key stays; write "
+                "tombstones, or set cleanup.policy=compact,delete",
+                field="topic",
+            )
+        await serving.ready(deadline)
+        await serving.confirm()  # a deposed leader may know an older start, and an older end
+        if offset > self._reads.log_start_offset:
+            self._check_end(offset)
+            batch = log_start_batch(offset, timestamp_ms=now_ms)
+            proposal = serving.group.propose([batch], frees_room=True)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await asyncio.shield(proposal.outcome)
+            except TimeoutError:
+                raise CommitUnknown(f"the deletion in {serving.target} is not committed yet") from None
+        return self._reads.log_start_offset
+
+    def _check_end(self, offset: Offset) -> None:
+        """What an open transaction has written, and what is not there yet, is not deleted."""
+        end, stable = self._reads.high_watermark, self._reads.last_stable_offset
+        if offset > end:
+            raise InvalidRequest(
+                f"offset is {offset}, and {self._serving.target} ends at {end}; send at most {end}",
+                field="offset",
+            )
+        if offset > stable:
+            oldest = self._transactions.oldest
+            writer = "a transaction" if oldest is None else f"a transaction of producer {oldest.producer_id}"
+            raise Conflict(
+                f"offset is {offset}, and {writer} is open in {self._serving.target} from {stable} on; send "
+                f"at most {stable}, or end the transaction first"
+            )

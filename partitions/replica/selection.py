@@ -1,0 +1,57 @@
+"""The records of one read that have wanted tags.
+
+Decides: which batches, or parts of batches, belong to the response, where the reader continues, and how much
+of the log one read looks at. Leaves to others: the tags of a batch (``raftlog.records.tag_directory``), and
+reading and waiting (``reads``). No record is opened.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog.records.batch import Buffer, split_batches
+from raftlog.records.tag_directory import select
+from raftlog.records.tags import TagFilter
+from raftlog.types import Index, Offset
+
+LOOKED_AT_BYTES_MAX: Final = 16 << 20  # of the log, by one read
+STEP_BYTES: Final = 256 << 10  # at a time, so that others have their turn
+
+
+class Selection:
+    """What was found so far from an offset on."""
+
+    def __init__(self, offset: Offset, wanted: TagFilter, bytes_max: int) -> None:
+        self.next_offset = offset
+        self.size_bytes = 0
+        self._wanted = wanted
+        self._bytes_max = bytes_max
+        self._looked_at_bytes = 0
+        self._is_full = False
+        self._parts: list[Buffer] = []
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the response is full, or if this read has looked at enough of the log."""
+        return self._is_full or self._looked_at_bytes >= LOOKED_AT_BYTES_MAX
+
+    @property
+    def data(self) -> bytes:
+        """The batches of the response."""
+        return b"".join(self._parts)
+
+    def add(self, data: bytes, last: Index) -> None:
+        """Take in the batches from ``next_offset`` to an offset."""
+        self._looked_at_bytes += len(data)
+        for batch in split_batches(data):
+            part = select(batch, self._wanted)
+            if part is not None:
+                size_bytes = self.size_bytes + len(part.data)
+                if size_bytes > self._bytes_max and self._parts:
+                    self._is_full = True
+                    return
+                self._parts.append(part.data)
+                self.size_bytes = size_bytes
+            self.next_offset = Offset(batch.last_offset + 1)
+        self.next_offset = Offset(last + 1)
+        self._is_full = self.size_bytes >= self._bytes_max

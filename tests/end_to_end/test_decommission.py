@@ -1,0 +1,165 @@
+"""A cluster grows by a replica elsewhere and shrinks by a broker, under load, with nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster import Cluster
+from chaos.workload import Workload
+from raftlog import Client
+from raftlog.errors import Conflict, RaftlogError
+from tests.helpers.command_line import command
+from tests.helpers.judged_load import judge
+from tests.helpers.real_cluster import call, create_topic, eventually
+
+pytestmark = pytest.mark.e2e
+
+SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "1000"}
+Rows = list[set[int]]
+
+
+@pytest.fixture
+def four(directory: Path) -> Iterator[Cluster]:
+    """Four brokers of the test's own."""
+    with Cluster(directory, brokers=4, environment=TIMING) as brokers:
+        yield brokers
+
+
+def rows(client: Client, topic: str) -> Rows:
+    """The brokers of each partition whose move has ended and whose replicas are all in sync."""
+    try:
+        return [
+            {*one.replicas} if one.reassignment is None and {*one.in_sync} == {*one.replicas} else set()
+            for one in client.topics.partitions(topic)
+        ]
+    except RaftlogError:
+        return []
+
+
+def placed(client: Client, topic: str, *wanted: tuple[int, ...]) -> None:
+    """Return once these brokers hold the partitions of a topic."""
+    for partition, brokers in enumerate(wanted):
+        client.replicas.set(topic, partition, brokers, wait="20s")
+    eventually(
+        lambda: rows(client, topic) == [{*brokers} for brokers in wanted], within_s=30, what=f"{wanted}"
+    )
+
+
+def logs(cluster: Cluster, broker: int, topic: str) -> list[Path]:
+    """The folders of the replicas that a broker has of a topic."""
+    return list(cluster.data_directory(broker).glob(f"{topic}-*/Partition-*"))
+
+
+# requirement: F2
+# requirement: F3
+def test_a_replica_moves_to_broker_4_and_back_when_broker_4_is_decommissioned(four: Cluster) -> None:
+    print(f"seed {SEED} (CHAOS_SEED)")
+    create_topic(four.urls[0], "orders", 3)
+    with Client(four.bootstrap) as client:
+        placed(client, "orders", (1, 2, 3), (2, 3, 1), (3, 1, 2))
+        with Workload(four.urls, "orders", partitions=3, seed=SEED) as load:
+            load.wait_for_acknowledged(100)
+            begun = client.replicas.set("orders", 2, (2, 3, 4))
+            assert {*begun.replicas} == {1, 2, 3}, "broker 1 holds its copy until broker 4 has caught up"
+            assert begun.reassignment is not None
+            assert {*begun.reassignment.target} == {2, 3, 4}
+            eventually(
+                lambda: rows(client, "orders")[2:] == [{2, 3, 4}], within_s=30, what="the replicas of F2"
+            )
+            eventually(
+                lambda: len(logs(four, 1, "orders")) == 2, within_s=30, what="no copy left on broker 1"
+            )
+            load.wait_for_acknowledged(100)
+
+            ended = command(four, "broker", "decommission", "4", "--wait", "30s", "-o", "json")
+            text, notes = ended.communicate(timeout=60)
+            assert ended.returncode == 0, notes
+            left = json.loads(text)
+            assert (left["decommissioned"], left["draining"], left["replicas"]) == (True, True, 0)
+            eventually(
+                lambda: rows(client, "orders") == [{1, 2, 3}] * 3, within_s=30, what="the replicas before F2"
+            )
+            eventually(lambda: not logs(four, 4, "orders"), within_s=30, what="no copy left on broker 4")
+            load.wait_for_acknowledged(100)
+            four.stop(4)
+            load.wait_for_acknowledged(100)
+        judge(load)
+        eventually(lambda: not client.cluster.broker(4).alive, within_s=30, what="broker 4 is fenced")
+        health = command(four, "cluster", "health", "-o", "json")
+        found = json.loads(health.communicate(timeout=60)[0])
+        assert (found["problems"], health.returncode) == ([], 0), "a broker that was removed is no problem"
+
+        four.start(4)
+        assert client.cluster.broker(4).decommissioned, "it is not used again by being started"
+        create_topic(four.urls[0], "later", 4)
+        assert all(4 not in row for row in rows(client, "later"))
+        assert not client.cluster.recommission(4).draining
+        create_topic(four.urls[0], "latest", 4)
+        eventually(
+            lambda: any(4 in row for row in rows(client, "latest")), within_s=30, what="replicas on broker 4"
+        )
+
+
+def test_a_broker_that_dies_while_it_is_decommissioned_gives_up_its_replicas_at_once(four: Cluster) -> None:
+    create_topic(four.urls[0], "orders", 6)
+    with Client(four.bootstrap) as client:
+        placed(client, "orders", *[(2, 3, 4)] * 6)
+        with Workload(four.urls, "orders", partitions=6, seed=SEED) as load:
+            load.wait_for_acknowledged(100)
+            client.cluster.decommission(4)
+            four.kill(4)
+            eventually(
+                lambda: rows(client, "orders") == [{1, 2, 3}] * 6, within_s=60, what="no replica on broker 4"
+            )
+        judge(load)
+        assert client.cluster.decommission(4, wait="1s").replicas == 0, "a second request changes nothing"
+
+
+def test_a_decommission_that_cannot_end_is_refused_and_one_that_lasts_can_be_taken_back(
+    four: Cluster,
+) -> None:
+    create_topic(four.urls[0], "orders", 2)
+    with Client(four.bootstrap) as client:
+        placed(client, "orders", (2, 3, 4), (2, 3, 4))
+        client.cluster.decommission(1)
+        with pytest.raises(Conflict, match=r"orders/0 has 3 replicas, and without broker 4 only 2 brokers"):
+            client.cluster.decommission(4)
+        assert not client.cluster.broker(4).draining
+        assert call(four.urls[0], "POST", "/v1/brokers/9:decommission").status == 404
+        client.cluster.recommission(1)
+        client.cluster.decommission(4)
+        client.cluster.recommission(4)
+        eventually(lambda: all(rows(client, "orders")), within_s=30, what="no move under way")
+        eventually(
+            lambda: client.cluster.broker(4).replicas == sum(4 in row for row in rows(client, "orders")),
+            within_s=30,
+            what="a broker that is used as before",
+        )
+
+
+def test_a_drained_broker_leads_nothing_and_keeps_its_replicas(four: Cluster) -> None:
+    create_topic(four.urls[0], "orders", 4)
+    with Client(four.bootstrap) as client:
+        placed(client, "orders", *[(4, 2, 3)] * 4)
+        for partition in range(4):
+            client.replicas.transfer_leadership("orders", partition, to=4)
+        with Workload(four.urls, "orders", partitions=4, seed=SEED) as load:
+            load.wait_for_acknowledged(50)
+            assert client.cluster.drain(4).replicas == 4
+            eventually(
+                lambda: all(one.leader in (2, 3) for one in client.topics.partitions("orders")),
+                within_s=30,
+                what="other leaders",
+            )
+            load.wait_for_acknowledged(50)
+        judge(load)
+        assert rows(client, "orders") == [{2, 3, 4}] * 4
+        client.cluster.recommission(4)
+        assert client.replicas.transfer_leadership("orders", 0, to=4).leader == 4

@@ -1,0 +1,208 @@
+"""Messages of some tags: reads, tails and consumers of a whole broker."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import aiohttp
+import pytest
+
+from raftlog.aio import Client, Consumer
+from raftlog.errors import Conflict
+from raftlog.records.batch import Codec
+from raftlog.types import TopicPartition
+from raftlog.wire import groups as wire
+from raftlog.wire import media_types
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.tagged import tagged, tagged_batch
+from tests.helpers.whole_broker import TOPIC, whole_broker
+
+# requirement: A1, A2
+
+PATH = f"/v1/topics/{TOPIC}/partitions/0/records"
+
+
+async def fill(client: Client, count: int, *, compression: str = "none", **options: str) -> None:
+    """Numbered records of partition 0: each tenth is ``paid``, others are ``new``, some also ``vip``."""
+    async with client.producer(TOPIC, compression=compression, **options) as producer:
+        for number in range(count):
+            tags = ["paid" if number % 10 == 3 else "new", *(["vip"] if number % 3 == 0 else [])]
+            await producer.send(str(number), partition=0, tags=tags)
+
+
+async def store_foreign(url: str, *tags: str) -> None:
+    """One record for each tag, by a producer that lists no tags."""
+    batch = tagged_batch(*(tagged(b"foreign", tag) for tag in tags), codec=Codec.GZIP, lists_tags=False)
+    headers = {"Content-Type": media_types.BATCH}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url + PATH, data=batch, headers=headers) as sent,
+    ):
+        assert sent.status == 200
+
+
+async def committed(client: Client, group: str = "g") -> int | None:
+    """The committed offset of partition 0."""
+    offsets = await client.groups.offsets(group)
+    return next((item.committed_offset for item in offsets if item.partition == 0), None)
+
+
+async def becomes(client: Client, offset: int) -> None:
+    async with asyncio.timeout(10):
+        while await committed(client) != offset:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd", "gzip", "snappy", "lz4"])
+@in_real_time
+async def test_a_read_gives_exactly_the_messages_with_a_tag(compression: str) -> None:
+    async with whole_broker() as broker, Client(broker.url) as client:
+        await fill(client, 100, compression=compression)
+        partition = client.partition(TOPIC, 0)
+        paid = await partition.read(tags=["paid"])
+        assert [message.offset for message in paid] == list(range(3, 100, 10))
+        assert {"paid"} <= set(paid.messages[0].tags)
+        assert (paid.next_offset, paid.is_up_to_date) == (100, True)
+        both = await partition.read(50, tags=["vip", "paid"])
+        assert [m.offset for m in both] == [n for n in range(50, 100) if n % 10 == 3 or n % 3 == 0]
+        some = await partition.read(tags=["paid"], limit=4)
+        assert [message.offset for message in some] == [3, 13, 23, 33]
+        rest = await partition.read(some.next_offset, tags=["paid"])
+        assert [message.offset for message in rest] == list(range(43, 100, 10))
+        none = await partition.read(tags=["refunded"])
+        assert (len(none), none.next_offset) == (0, 100)
+        assert len(await partition.read()) == 100
+
+
+@in_real_time
+async def test_records_of_other_producers_are_filtered_by_the_client() -> None:
+    async with whole_broker() as broker, Client(broker.url) as client:
+        await store_foreign(broker.url, "new", "paid", "new")
+        await fill(client, 5)
+        found = await client.partition(TOPIC, 0).read(tags=["paid"])
+        assert [message.offset for message in found] == [1, 6]
+        first = await client.partition(TOPIC, 0).read(tags=["new"], limit=1)
+        assert ([message.offset for message in first], first.next_offset) == ([0], 1)
+
+
+@in_real_time
+async def test_a_tail_of_tags_follows() -> None:
+    async with whole_broker() as broker, Client(broker.url) as client:
+        await fill(client, 20)
+        async with aclosing(client.partition(TOPIC, 0).tail("earliest", tags=["paid"])) as tail:
+            assert [(await anext(tail)).offset for _ in range(2)] == [3, 13]
+            waiting = asyncio.create_task(anext(tail))
+            await client.send(TOPIC, "x", partition=0, tags=["new"])
+            await client.send(TOPIC, "y", partition=0, tags=["paid"])
+            assert (await waiting).offset == 21
+
+
+@pytest.mark.parametrize(
+    "tags", [[], "paid", ["a,b"], ["a\n"], [""], ["x" * 256], [f"t{n}" for n in range(100)], [5]]
+)
+@in_real_time
+async def test_bad_tags_are_refused_before_anything_is_sent(tags: list[str]) -> None:
+    async with Client("http://localhost:1") as client:
+        with pytest.raises(ValueError, match="tags"):
+            await client.partition(TOPIC, 0).read(0, tags=tags)
+        with pytest.raises(ValueError, match="tags"):
+            await client.consumer("g", TOPIC, tags=tags)
+
+
+async def consumer(client: Client, *tags: str, **options: str) -> Consumer:
+    return await client.consumer("g", TOPIC, tags=tags, commit_interval="50ms", **options)  # type: ignore[arg-type]
+
+
+@in_real_time
+async def test_offsets_are_committed_over_what_was_skipped() -> None:
+    async with whole_broker() as broker, Client(broker.url) as client:
+        await fill(client, 3)
+        async with await consumer(client, "paid") as paid:
+            assert await paid.poll("200ms") is None
+            await becomes(client, 3)  # nothing was handed out
+            await fill(client, 8)
+            message = await paid.poll("10s")
+            assert message is not None
+            assert message.offset == 3 + 3
+            await asyncio.sleep(0.3)
+            assert (await committed(client) or 0) <= message.offset  # it is being handled
+            assert await paid.poll("100ms") is None  # which acknowledges it
+            await becomes(client, 11)
+            assert paid.lag[TopicPartition(TOPIC, 0)] == 0
+        async with await consumer(client, "paid") as again:
+            await client.send(TOPIC, "z", partition=0, tags=["paid"])
+            message = await again.poll("10s")
+            assert message is not None
+            assert message.offset == 11
+
+
+@in_real_time
+async def test_a_consumer_that_closes_commits_what_it_has_skipped() -> None:
+    async with whole_broker() as broker, Client(broker.url) as client:
+        await fill(client, 30)
+        options = {"tags": ["paid"], "commit_interval": "1h"}
+        async with await client.consumer("g", TOPIC, **options) as first:  # type: ignore[arg-type]  # of tests
+            for _ in range(3):
+                assert await first.poll("10s") is not None
+            assert await first.poll("100ms") is None
+        assert await committed(client) == 30
+
+
+@in_real_time
+async def test_nothing_is_committed_over_a_record_that_is_being_handled() -> None:
+    async with whole_broker() as broker, Client(broker.url) as client:
+        await fill(client, 30)
+        async with await consumer(client, "paid") as first:
+            taken = [await first.poll("10s") for _ in range(2)]
+            assert [message.offset for message in taken if message is not None] == [3, 13]
+            await becomes(client, 4)
+            await asyncio.sleep(0.2)
+            assert await committed(client) == 4
+            await first.poll("10s")  # the third, which acknowledges the second
+            await becomes(client, 14)
+
+
+@in_real_time
+async def test_a_member_with_other_tags_is_refused() -> None:
+    async with whole_broker() as broker, Client(broker.url) as client:
+        async with await consumer(client, "paid", "vip") as first:
+            await first.poll("200ms")
+            for tags in (["paid"], None):
+                other = await client.consumer("g", TOPIC, tags=tags)
+                with pytest.raises(Conflict, match=r"tags: .* read paid, vip"):
+                    await other.poll("10s")
+                await other.close()
+            async with await consumer(client, "vip", "paid") as same:
+                await same.poll("100ms")
+        async with await consumer(client, "new") as later:  # nobody is left
+            await later.poll("100ms")
+            assert later.generation > 0
+
+
+@in_real_time
+async def test_a_poll_over_http_reads_and_commits_by_tags() -> None:
+    async with whole_broker() as broker, Client(broker.url) as client:
+        await fill(client, 25)
+
+        async def poll(body: wire.PollGroup) -> wire.PolledBody:
+            path = "/v1/groups/g/members/m-1:poll"
+            return (await client._session.ask_any("POST", path, body=body)).read(wire.PolledBody)
+
+        first = await poll(wire.PollGroup(topics=[TOPIC], tags=["paid"], wait="0s"))
+        assert [record.offset for record in first.records] == [3, 13, 23]
+        assert [place.offset for place in first.positions if place.partition == 0] == [25]
+        second = await poll(wire.PollGroup(generation=first.generation, ack=first.positions, wait="0s"))
+        assert (second.records, second.generation) == ([], first.generation)
+        assert await committed(client) == 25
+        body = wire.PollGroup(generation=first.generation, wait="20s")
+        waiting = asyncio.create_task(poll(body))
+        await client.send(TOPIC, "n", partition=0, tags=["new"])
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await client.send(TOPIC, "p", partition=0, tags=["paid"])
+        third = await waiting
+        assert [record.offset for record in third.records] == [26]
+        await poll(wire.PollGroup(wait="0s"))  # it joins again, with what is known of it
+        members = (await client._session.ask_any("GET", "/v1/groups/g")).read(wire.GroupBody).members
+        assert members[0].tags == ["paid"]

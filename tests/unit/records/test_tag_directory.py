@@ -1,0 +1,247 @@
+"""Tags that a broker sees without opening a record: the directory of a batch, and what it selects."""
+
+from __future__ import annotations
+
+import random
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raftlog.records.batch import (
+    CHECKSUM_START,
+    HEADER_BYTES,
+    TAGS_KNOWN_BIT,
+    Batch,
+    Codec,
+    check_batch,
+    encode_batch,
+    parse_header,
+)
+from raftlog.records.builder import Record, build_batch
+from raftlog.records.compaction import emptied, retain
+from raftlog.records.control import leader_change_batch
+from raftlog.records.reader import StoredRecord, check_records, read_records
+from raftlog.records.tag_directory import RUNS_MAX, Run, select, tagged_body
+from raftlog.records.tags import TAG_RECORD_HEADER, TagFilter, listed_bytes, tag_set
+from raftlog.types import NodeId
+from tests.unit.records.samples import DefaultRecordBatch, one_batch
+
+# requirement: A1, A2
+
+PAID = TagFilter(frozenset({b"paid"}))
+
+
+def tagged(value: bytes, *tags: str) -> Record:
+    return Record(value, headers=tuple((TAG_RECORD_HEADER, tag.encode()) for tag in tags))
+
+
+def batch_of(records: list[Record], codec: Codec = Codec.NONE, *, lists_tags: bool = True) -> Batch:
+    return one_batch(build_batch(records, codec=codec, timestamp_ms=1, lists_tags=lists_tags))
+
+
+def matching(batch: Batch, wanted: TagFilter) -> list[StoredRecord]:
+    return [record for record in read_records(batch) if wanted.matches(record.headers)]
+
+
+def selected(batch: Batch, wanted: TagFilter = PAID) -> list[StoredRecord]:
+    part = select(batch, wanted)
+    if part is None:
+        return []
+    check_batch(part)
+    assert (part.base_offset, part.last_offset) == (batch.base_offset, batch.last_offset)
+    return read_records(part)
+
+
+MIXED = [
+    tagged(b"a", "new"),
+    tagged(b"b", "paid", "vip"),
+    Record(b"c", headers=(("trace", b"1"),)),
+    tagged(b"d" * 300_000, "paid"),
+    tagged(b"e" * 400, "vip"),
+    Record(b"f"),
+]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_exactly_the_matching_records_are_selected(codec: Codec) -> None:
+    batch = batch_of(MIXED, codec)
+    assert [record.offset for record in selected(batch)] == [1, 3]
+    assert selected(batch) == matching(batch, PAID)
+    assert [record.offset for record in selected(batch, TagFilter(frozenset({b"vip", b"new"})))] == [0, 1, 4]
+    assert selected(batch, TagFilter(frozenset({b"pai", b"paid2", b"id"}))) == []
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_other_readers_see_an_ordinary_batch_of_zstd(codec: Codec) -> None:
+    batch = batch_of(MIXED, codec)
+    assert batch.header.codec is Codec.ZSTD
+    check_records(batch)
+    theirs = [(each.value, list(each.headers)) for each in DefaultRecordBatch(bytes(batch.data))]
+    assert theirs == [(record.value, [*record.headers]) for record in MIXED]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_without_tags_has_no_directory_and_is_skipped(codec: Codec) -> None:
+    records = [Record(b"a"), Record(b"b", headers=(("trace", b"1"),))]
+    batch, plain = batch_of(records, codec), batch_of(records, codec, lists_tags=False)
+    assert batch.header.attributes == plain.header.attributes | TAGS_KNOWN_BIT
+    assert batch.data[HEADER_BYTES:] == plain.data[HEADER_BYTES:]
+    assert select(batch, PAID) is None
+    assert select(plain, PAID) is plain  # who knows
+
+
+def test_the_part_for_a_reader_does_not_say_that_it_has_no_tags() -> None:
+    part = select(batch_of(MIXED), PAID)
+    assert part is not None
+    assert not part.header.attributes & TAGS_KNOWN_BIT
+    assert select(part, PAID) is part
+
+
+def test_a_batch_in_which_all_matches_is_sent_as_it_is() -> None:
+    batch = batch_of([tagged(b"a", "paid"), tagged(b"b", "paid", "x")])
+    assert select(batch, PAID) is batch
+
+
+def test_batches_of_other_producers_are_returned_whole() -> None:
+    """Also those with a skippable frame that nobody has declared to be a directory."""
+    plain = batch_of(MIXED, Codec.GZIP, lists_tags=False)
+    assert select(plain, PAID) is plain
+    listed = batch_of(MIXED)
+    attributes = listed.header.attributes & ~TAGS_KNOWN_BIT
+    foreign = one_batch(
+        encode_batch(listed.header._replace(attributes=attributes), bytes(listed.data[HEADER_BYTES:]))
+    )
+    assert select(foreign, PAID) is foreign
+
+
+def test_the_records_are_not_opened() -> None:
+    """The frames may be anything, such as encrypted: their bytes are copied."""
+    frames = [b"\x00opaque\xff", b"secret of another run", b"third"]
+    runs = [Run(tag_set([(TAG_RECORD_HEADER, name)]) or b"", 2, b"x") for name in (b"new", b"paid", b"new")]
+    body = tagged_body(runs, is_compressed=False)
+    assert body is not None
+    directory = body[: body.index(b"\x28\xb5\x2f\xfd")]
+    at = 8 + 4
+    lengths = b"".join(len(frame).to_bytes(4, "big") for frame in frames)
+    directory = directory[:at] + lengths + directory[at + len(lengths) :]
+    header = batch_of([Record(b"x")] * 6).header._replace(attributes=Codec.ZSTD | TAGS_KNOWN_BIT)
+    batch = one_batch(encode_batch(header, directory + b"".join(frames)))
+    part = select(batch, PAID)
+    assert part is not None
+    assert bytes(part.data[HEADER_BYTES:]) == frames[1]
+    assert part.header.record_count == 2
+
+
+def test_nothing_is_selected_where_there_is_no_user_record() -> None:
+    batch = batch_of(MIXED)
+    control = leader_change_batch(base_offset=0, leader_epoch=1, leader=NodeId(1), timestamp_ms=1)
+    assert select(emptied(batch), PAID) is None
+    assert select(control, PAID) is None
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_compaction_keeps_the_tags_of_what_remains(codec: Codec) -> None:
+    kept = retain(batch_of(MIXED, codec), {0, 2, 3, 4})
+    assert [record.offset for record in read_records(kept)] == [0, 2, 3, 4]
+    assert [record.offset for record in selected(kept)] == [3]
+    untagged = retain(batch_of(MIXED, codec), {2, 5})
+    assert [record.offset for record in read_records(untagged)] == [2, 5]
+    assert select(untagged, PAID) is None
+    plain = batch_of(MIXED, codec, lists_tags=False)
+    assert select(retain(plain, {0, 3}), PAID) is not None
+
+
+@pytest.mark.parametrize("value", [None, b"", b"a\x00b", b"a\nb"])
+def test_a_tag_that_a_directory_cannot_have_leaves_the_batch_without_one(value: bytes | None) -> None:
+    batch = batch_of([tagged(b"a", "paid"), Record(b"b", headers=((TAG_RECORD_HEADER, value),))])
+    assert not batch.header.attributes & TAGS_KNOWN_BIT
+    assert select(batch, PAID) is batch
+    assert len(read_records(batch)) == 2
+
+
+def test_a_directory_that_would_be_too_long_is_left_out() -> None:
+    batch = batch_of([tagged(b"a", *(f"{n}-{'x' * 200}" for n in range(3_000)))])
+    assert not batch.header.attributes & TAGS_KNOWN_BIT
+
+
+def test_very_many_runs_are_joined() -> None:
+    count = RUNS_MAX * 2 + 3
+    records = [tagged(b"%d" % number, f"t{number % 97}") for number in range(count)]
+    batch = batch_of(records)
+    found = selected(batch, TagFilter(frozenset({b"t5"})))
+    assert {record.offset for record in found} >= set(range(5, count, 97))
+    assert len(found) <= 3 * len(range(5, count, 97))
+
+
+def test_compressed_runs_are_not_too_short() -> None:
+    """Tags that change with each record would leave nothing to compress."""
+    records = [
+        tagged(b'{"amount": %d, "currency": "EUR", "open": true}' % n, f"t{n % 97}") for n in range(2_000)
+    ]
+    plain = batch_of(records, Codec.ZSTD, lists_tags=False)
+    batch = batch_of(records, Codec.ZSTD)
+    assert len(batch.data) < 4 * len(plain.data)
+    found = selected(batch, TagFilter(frozenset({b"t5"})))
+    assert {record.offset for record in found} >= set(range(5, 2_000, 97))
+    rare = [tagged(b"%060d" % n, "rare" if n % 100 == 7 else "often") for n in range(2_000)]
+    assert len(selected(batch_of(rare, Codec.ZSTD), TagFilter(frozenset({b"rare"})))) < 200
+
+
+def test_the_size_of_a_directory_is_bounded_beforehand() -> None:
+    rng = random.Random(1)
+    for _ in range(50):
+        records = [
+            tagged(rng.randbytes(rng.randrange(0, 40)), *rng.sample("abcdefghi", rng.randrange(0, 4)))
+            for _ in range(rng.randrange(1, 60))
+        ]
+        bound = sum(40 * len(record.headers) + 24 + listed_bytes(record.headers) for record in records)
+        plain = len(batch_of(records, lists_tags=False).data)
+        assert len(batch_of(records).data) <= plain + bound
+
+
+def test_a_damaged_directory_hides_no_record() -> None:
+    """Whatever bytes a producer sends: what matches is in the result, or the whole batch is."""
+    batch = batch_of([tagged(b"%d" % n, "paid" if n % 3 else "new") for n in range(12)])
+    data = bytearray(batch.data)
+    size = int.from_bytes(data[HEADER_BYTES + 4 : HEADER_BYTES + 8], "little")
+    rng = random.Random(7)
+    for at in range(HEADER_BYTES + 8, HEADER_BYTES + 8 + 4 + 8 * 8):
+        changed = bytearray(data)
+        changed[at] ^= 1 << rng.randrange(8)
+        body = bytes(changed[HEADER_BYTES:])
+        damaged = one_batch(encode_batch(parse_header(changed), body))
+        part = select(damaged, PAID)
+        if part is not None:
+            check_batch(part)
+    for cut in (1, 8, 9, size):
+        shortened = one_batch(encode_batch(batch.header, bytes(data[HEADER_BYTES : HEADER_BYTES + cut])))
+        select(shortened, PAID)  # raises nothing
+    assert batch.data[CHECKSUM_START:] == data[CHECKSUM_START:]
+
+
+def test_stored_frames_are_readable_at_every_length() -> None:
+    for length in (1, 255, 256, 257, 65_791, 65_792, 131_072, 131_073, 300_000):
+        content = random.Random(length).randbytes(length)
+        body = tagged_body([Run(b"\0a\0", 1, content)], is_compressed=False)
+        assert body is not None
+        assert bytes(cramjam.zstd.decompress(body)) == content
+
+
+TAGS = st.lists(st.sampled_from(["paid", "new", "vip", "späť"]), max_size=3)
+
+
+@given(
+    st.lists(TAGS, min_size=1, max_size=30),
+    st.sampled_from(list(Codec)),
+    st.sets(st.sampled_from(["paid", "new", "späť"]), min_size=1),
+)
+def test_selecting_equals_opening_and_looking(tags: list[list[str]], codec: Codec, wanted: set[str]) -> None:
+    batch = batch_of([tagged(b"%d" % number, *each) for number, each in enumerate(tags)], codec)
+    tag_filter = TagFilter.of(wanted)
+    assert tag_filter is not None
+    found = selected(batch, tag_filter)
+    assert [record for record in found if tag_filter.matches(record.headers)] == matching(batch, tag_filter)
+    if codec is Codec.NONE:
+        assert found == matching(batch, tag_filter)
