@@ -3,7 +3,7 @@ PYTHON ?= python3
 TOXIPROXY := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
 BIN := .venv/bin
 PY := $(BIN)/python
-SOURCES := raftlog partitions groups transactions api chaos spark_io pyspark_raftlog pyspark_raftlog_archive bench tests
+SOURCES := raftlog partitions groups transactions delayed api chaos spark_io pyspark_raftlog pyspark_raftlog_archive bench tests
 # Tests in which no real time passes: the load of their neighbours cannot fail them, so they share the cores.
 UNTIMED := tests/conformance tests/corruption tests/paper tests/properties tests/simulation
 # The other tests have real deadlines, and a machine that others share can stop for a second: what fails is

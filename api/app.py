@@ -25,6 +25,7 @@ from api.http.services import Services
 from api.resources import (
     cluster,
     dead_letters,
+    delays,
     documentation,
     execute,
     fetch,
@@ -55,6 +56,7 @@ ROUTES: tuple[Route, ...] = (
     *group_members.ROUTES,
     *group_poll.ROUTES,
     *dead_letters.ROUTES,
+    *delays.ROUTES,
     *transactions.ROUTES,
     *transaction_offsets.ROUTES,
     *execute.ROUTES,

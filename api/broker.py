@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from api.broker_delays import BrokerDelays
 from api.broker_groups import BrokerGroups
 from api.broker_transactions import BrokerTransactions
 from api.disk_reserve import DiskReserve
@@ -126,6 +127,7 @@ class Broker:
         )
         self.groups = self._groups()
         self.transactions = self._transactions()
+        self.delays = self._delays()
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
@@ -153,6 +155,18 @@ class Broker:
             self.groups.service,
         )
 
+    def _delays(self) -> BrokerDelays:
+        return BrokerDelays(
+            self.node_id,
+            self.settings.delayed,
+            len(self.settings.peers),
+            self.controller,
+            self.gateway,
+            self.host.calls,
+            self.host.clock,
+            self.producer_ids,
+        )
+
     def _compaction(self) -> CompactionManager:
         rate, tenants = self.settings.limits.compaction_bytes_per_s, self.supervisor.serving_tenants
         return CompactionManager(self.host, self._environment.filesystem, asyncio.to_thread, tenants, rate)
@@ -167,7 +181,9 @@ class Broker:
             producer_ids=self.producer_ids,
             producers_max=self.settings.limits.producers_max,
             trash=self._trash(),
-            derive=lambda target: self.groups.derive(target) or self.transactions.derive(target),
+            derive=lambda target: (
+                self.groups.derive(target) or self.transactions.derive(target) or self.delays.derive(target)
+            ),
             join=lambda *asked: self.transactions.join(*asked),
         )
 

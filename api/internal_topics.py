@@ -1,6 +1,7 @@
 """The topics of the system itself, which any broker creates when they are first needed.
 
-Decides: how they are created. Leaves to others: what their records mean (``groups``, ``transactions``).
+Decides: how they are created. Leaves to others: what their records mean (``groups``, ``transactions``,
+``delayed``).
 """
 
 from __future__ import annotations

@@ -48,6 +48,7 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
         group_offsets=broker.groups.offsets,
         transactions=broker.transactions.service,
         one_shots=broker.transactions.one_shots,
+        delayed=broker.delays.service,
         clock=broker.host.clock,
         producer_ids=broker.producer_ids,
         rng=rng,

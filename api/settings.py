@@ -183,6 +183,15 @@ class TransactionSettings(BaseModel):
     key_retention_ms: Annotated[int, Field(ge=60_000)] = 86_400_000  # of answers to idempotency keys
 
 
+class DelaySettings(BaseModel):
+    """Delayed messages. The number of partitions counts when ``__delayed`` is created."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    partitions: Annotated[int, Field(ge=1, le=1000)] = 16
+    pending_max: Annotated[int, Field(ge=1, le=1_000_000)] = 65_536  # of one partition of ``__delayed``
+
+
 class BrokerSettings(BaseSettings):
     """All settings of one broker."""
 
@@ -207,6 +216,7 @@ class BrokerSettings(BaseSettings):
     timing: Timing = Timing()
     groups: Groups = Groups()
     transactions: TransactionSettings = TransactionSettings()
+    delayed: DelaySettings = DelaySettings()
 
     @field_validator("advertised_http")
     @classmethod

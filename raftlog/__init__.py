@@ -16,6 +16,7 @@ from raftlog.errors import (
     Conflict,
     ConnectionLost,
     CorruptBatch,
+    DelayedAlreadyDelivered,
     Draining,
     InvalidRecord,
     InvalidRequest,
@@ -44,6 +45,7 @@ from raftlog.errors import (
     UndecodableBatch,
     Unknown,
     UnknownBroker,
+    UnknownDelayed,
     UnknownGroup,
     UnknownMember,
     UnknownPartition,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
         Client,
         Cluster,
         DeadLetters,
+        Delayed,
         Groups,
         Partition,
         Replicas,
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     from raftlog.client.consumer.faces import Consumer
     from raftlog.client.consumer.options import Delivery
     from raftlog.client.dead_letters import DeadLetter
+    from raftlog.client.delayed import DelayedReceipt
     from raftlog.client.messages import Chunk, Message
     from raftlog.client.receipts import BlockingPendingReceipt as PendingReceipt
     from raftlog.client.receipts import Durability, Receipt
@@ -85,6 +89,9 @@ __all__ = [
     "CorruptBatch",
     "DeadLetter",
     "DeadLetters",
+    "Delayed",
+    "DelayedAlreadyDelivered",
+    "DelayedReceipt",
     "Delivery",
     "Draining",
     "Durability",
@@ -126,6 +133,7 @@ __all__ = [
     "UndecodableBatch",
     "Unknown",
     "UnknownBroker",
+    "UnknownDelayed",
     "UnknownGroup",
     "UnknownMember",
     "UnknownPartition",
@@ -142,6 +150,8 @@ _OF_THE_CLIENT = {
     "Consumer": ("consumer.faces", "Consumer"),
     "DeadLetter": ("dead_letters", "DeadLetter"),
     "DeadLetters": ("blocking", "DeadLetters"),
+    "Delayed": ("blocking", "Delayed"),
+    "DelayedReceipt": ("delayed", "DelayedReceipt"),
     "Delivery": ("consumer.options", "Delivery"),
     "Durability": ("receipts", "Durability"),
     "Groups": ("blocking", "Groups"),

@@ -6,6 +6,7 @@ from raftlog.client.client import AsyncClient as Client
 from raftlog.client.consumer.batches import AsyncMessageBatch as MessageBatch
 from raftlog.client.consumer.faces import AsyncConsumer as Consumer
 from raftlog.client.dead_letters import AsyncDeadLetters as DeadLetters
+from raftlog.client.delayed import AsyncDelayed as Delayed
 from raftlog.client.groups import AsyncGroups as Groups
 from raftlog.client.partition import AsyncPartition as Partition
 from raftlog.client.producer import AsyncProducer as Producer
@@ -21,6 +22,7 @@ __all__ = [
     "Cluster",
     "Consumer",
     "DeadLetters",
+    "Delayed",
     "Groups",
     "MessageBatch",
     "Partition",

@@ -250,6 +250,18 @@ class IdempotencyInProgress(Rejected):
     retryable = True
 
 
+class UnknownDelayed(Rejected):
+    """No such delayed message is pending."""
+
+    code = "delayed_not_found"
+
+
+class DelayedAlreadyDelivered(Rejected):
+    """The delayed message is delivered, or on its way: nothing can be changed any more."""
+
+    code = "already_delivered"
+
+
 class NotLeader(Rejected):
     """``leader`` is the broker id to ask, or None while none is known."""
 

@@ -72,6 +72,8 @@ class Json:
         if not line.strip():
             return None
         read = decode_json(line, JsonLine, InvalidRecord)
+        if read.delay is not None or read.deliver_at is not None:
+            raise InvalidRecord("it has a delay: send it with raftlog delayed send", errors=["/delay"])
         is_free = read.offset is not None and not self.keeps_partitions
         return *record_of(read), None if is_free else read.partition
 

@@ -246,6 +246,18 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "running.",
         "Send each request with a key of its own, and repeat a request exactly as it was.",
     ),
+    errors.UnknownDelayed: Kind(
+        404,
+        "There is no such delayed message",
+        "It was cancelled, was delivered more than 10 minutes ago, or was never accepted.",
+        "Use a `delayed_id` from the response to a produce; `GET /v1/delayed` lists what is pending.",
+    ),
+    errors.DelayedAlreadyDelivered: Kind(
+        409,
+        "The delayed message is delivered",
+        "It is in its target topic, or on its way: it can neither be cancelled nor get another time.",
+        "Nothing was changed. Undo its effect by another message.",
+    ),
     errors.IdempotencyInProgress: Kind(
         409,
         "The first request with this key is running",

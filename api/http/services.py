@@ -13,6 +13,7 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
+from delayed.service import DelayedService
 from groups.offsets import GroupOffsets
 from groups.service import GroupService
 from partitions.metadata.commands import DecommissionBroker, DrainBroker
@@ -203,6 +204,7 @@ class Services:
     group_offsets: GroupOffsets
     transactions: TransactionService
     one_shots: OneShots
+    delayed: DelayedService
     clock: Clock
     producer_ids: ProducerIdCipher
     rng: random.Random  # random choice of the partition for records without keys

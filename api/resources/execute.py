@@ -128,7 +128,12 @@ def _placed(call: Call, records: Sequence[wire.TopicRecord]) -> _Wanted:
             raise InvalidRequest(f"{pointer}: {name} is the system's own; write to another", field=pointer)
 
     def place(record: wire.TopicRecord) -> Placed:
-        return json_records.place(record, len(topics[record.topic].partitions), None, trace)
+        placed = json_records.place(record, len(topics[record.topic].partitions), None, trace)
+        if placed.due is not None:
+            raise InvalidRequest(
+                "a record of a transaction cannot be delayed; produce it alone", field="delay"
+            )
+        return placed
 
     placed = json_records.placed_by(place, records)
     named = [(record.topic, one) for record, one in zip(records, placed, strict=True)]

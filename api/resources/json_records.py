@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import msgspec
 
 from api.http.json_bodies import decode_json, time_ms
+from raftlog import units
 from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 from raftlog.records.batch import HEADER_BYTES, Codec, batch_too_large
 from raftlog.records.builder import Record, build_batch, with_producer
@@ -37,6 +38,7 @@ ERRORS_MAX = 20  # a request with errors everywhere gets a bounded response
 RECORD_OVERHEAD_BYTES = 36  # upper bound of the lengths, deltas and attributes of a record
 HEADER_OVERHEAD_BYTES = 10
 
+DELAY_MS_MAX = 1 << 50
 WHOLE_BYTES_MAX = 256 << 10  # of JSON that is decoded in one call: few milliseconds
 _LINE = re.compile(rb"\S[^\n]*")
 
@@ -68,11 +70,19 @@ class _Fields(msgspec.Struct):
 _TEXT: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
 
 
+class Due(NamedTuple):
+    """When a delayed record is due: after a delay, or at a time. Negative: not given."""
+
+    delay_ms: int = -1
+    at_ms: int = -1
+
+
 class Placed(NamedTuple):
-    """A record and its partition, ``None`` for any."""
+    """A record and its partition, ``None`` for any; ``due`` if it is delayed."""
 
     record: Record
     partition: int | None
+    due: Due | None = None
 
 
 def decode_records(body: bytes | bytearray, media_type: str, count_max: int) -> Iterable[bodies.NewRecord]:
@@ -244,7 +254,32 @@ def place(record: bodies.NewRecord, partition_count: int, only: int | None, trac
     elif not 0 <= partition < partition_count or (only is not None and partition != only):
         allowed = f"0 to {partition_count - 1}" if only is None else f"{only}, as in the path"
         raise InvalidRequest(f"is {partition}; send {allowed}, or leave it out", field="partition")
-    return Placed(stored if trace is None else with_trace(stored, trace), partition)
+    due = None
+    if record.delay is not None or record.deliver_at is not None:
+        due = due_of(record.delay, record.deliver_at)
+    return Placed(stored if trace is None else with_trace(stored, trace), partition, due)
+
+
+def due_of(delay: int | str | None, deliver_at: int | str | None) -> Due | None:
+    """When a record is due; None if it is not delayed. Raises ``InvalidRequest`` with the invalid field."""
+    if delay is not None and deliver_at is not None:
+        raise InvalidRequest("send delay or deliver_at, not both", field="deliver_at")
+    if delay is not None:
+        delay_ms = units.duration_ms(delay) if isinstance(delay, str) else delay
+        if delay_ms is None or not 0 <= delay_ms <= DELAY_MS_MAX:
+            raise InvalidRequest(
+                f"delay is {str(delay)[:64]!r}; send milliseconds or a time such as 250ms, 30m, 2h or 7d",
+                field="delay",
+            )
+        return Due(delay_ms=delay_ms)
+    if deliver_at is not None:
+        at_ms = time_ms(deliver_at, "deliver_at") if isinstance(deliver_at, str) else deliver_at
+        if not 0 <= at_ms <= DELAY_MS_MAX:
+            raise InvalidRequest(
+                "deliver_at is out of range; send milliseconds since 1970", field="deliver_at"
+            )
+        return Due(at_ms=at_ms)
+    return None
 
 
 def _value(record: bodies.NewRecord) -> bytes | None:

@@ -36,7 +36,7 @@ from api.http.routes import (
     json_answer,
     json_response,
 )
-from api.resources import json_records
+from api.resources import delays, json_records
 from api.resources.json_records import Placed
 from api.resources.one_shot import claimed, first_answer_or, produce_once
 from api.resources.receipts import durability_body, produced, receipts_of
@@ -90,6 +90,8 @@ async def _produce_batches(call: Call, target: TopicPartition) -> web.Response:
             f"{headers.PRODUCER_SEQUENCE} is for JSON; a binary batch has its producer in its header",
             field=headers.PRODUCER_SEQUENCE,
         )
+    if delays.in_query(call):
+        raise InvalidRequest("binary batches cannot be delayed; send records as JSON", field="delay")
     acks, timeout_ms = _acks_and_timeout(call)
     client = call.request.remote or ""
     with call.admission.bodies.hold(client, 0) as held:
@@ -137,6 +139,8 @@ async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> we
         placed = await computed(
             partial(_records_of, call, topic, only, body, records_max(call, key)), is_short=is_short
         )
+        if any(item.due for item in placed) or delays.in_query(call):
+            return await delays.produce(call, topic, placed, acks=acks, timeout_ms=timeout_ms)
         claim = None
         if key is not None:  # a topic that is created again has other keys
             claim = await claimed(call, key, body, scope=f"{request.path} {topic.topic_id}")
@@ -336,6 +340,14 @@ _PARAMETERS = (
         lambda limits: limits.produce_timeout_ms_default,
     ),
 )
+_DELAYS = (
+    Parameter(
+        "delay",
+        "hold the records back for this time, such as `30m`, up to the retention of the topic; the response "
+        "has their `delayed_id`",
+    ),
+    Parameter("deliver_at", "hold them back until this time, RFC 3339 or milliseconds since 1970"),
+)
 _RAW_HEADERS = (
     Parameter(headers.KEY, "key of a raw body", place="header"),
     Parameter(headers.TAGS, "tags of a raw body, separated by commas", place="header"),
@@ -415,6 +427,7 @@ ROUTES = (
             TOPIC,
             PARTITION,
             *_PARAMETERS,
+            *_DELAYS,
             ROUTE,
             *_RAW_HEADERS,
             *_PRODUCER_HEADERS,
@@ -446,7 +459,7 @@ ROUTES = (
         "Produce records",
         "The partition of a record is murmur2 of its key, as in Kafka's clients; records without a key go "
         "to one random partition; `partition` in a record overrides both.",
-        (TOPIC, *_PARAMETERS, *_RAW_HEADERS, _TRANSACTION_HEADER, IDEMPOTENCY_KEY),
+        (TOPIC, *_PARAMETERS, *_DELAYS, *_RAW_HEADERS, _TRANSACTION_HEADER, IDEMPOTENCY_KEY),
         _RECORD_BODIES,
         {
             **_ANSWERS,

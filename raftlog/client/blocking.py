@@ -19,6 +19,7 @@ from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import Consumer
 from raftlog.client.consumer.options import TopicNames, consumer_options
 from raftlog.client.dead_letters import AsyncDeadLetters
+from raftlog.client.delayed import AsyncDelayed
 from raftlog.client.groups import AsyncGroups
 from raftlog.client.messages import Chunk, Decoder, Decoders, Message
 from raftlog.client.options import URL_DEFAULT, Duration, Partitioner
@@ -102,6 +103,16 @@ class Transactions(SyncProxy[AsyncTransactions]):
     abort_batch = blocking(AsyncTransactions.abort_batch)
 
 
+class Delayed(SyncProxy[AsyncDelayed]):
+    """The delayed messages of the cluster."""
+
+    send = blocking(AsyncDelayed.send)
+    list = blocking(AsyncDelayed.list)
+    describe = blocking(AsyncDelayed.describe)
+    reschedule = blocking(AsyncDelayed.reschedule)
+    cancel = blocking(AsyncDelayed.cancel)
+
+
 class Partition(SyncProxy[AsyncPartition]):
     """One partition of one topic, read from its leader."""
 
@@ -162,6 +173,7 @@ class Client(SyncProxy[AsyncClient]):
         self.groups = Groups(core.groups, self._portal)
         self.dead_letters = DeadLetters(core.dead_letters, self._portal)
         self.transactions = Transactions(core.transactions, self._portal)
+        self.delayed = Delayed(core.delayed, self._portal)
         self._registered: list[Registered] = []
 
     @classmethod

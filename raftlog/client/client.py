@@ -16,6 +16,7 @@ from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import AsyncConsumer
 from raftlog.client.consumer.options import ConsumerOptions, TopicNames, consumer_options
 from raftlog.client.dead_letters import AsyncDeadLetters
+from raftlog.client.delayed import AsyncDelayed
 from raftlog.client.environment import Environment
 from raftlog.client.groups import AsyncGroups
 from raftlog.client.messages import Decoder, Decoders, Message
@@ -80,6 +81,7 @@ class AsyncClient:
         self.groups = AsyncGroups(self._session)
         self.dead_letters = AsyncDeadLetters(self._session)
         self.transactions = AsyncTransactions(self._session)
+        self.delayed = AsyncDelayed(self._session)
         self.workers = Workers(self._session, self.topics, self.consumer_core, self.send)
 
     @classmethod

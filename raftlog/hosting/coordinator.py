@@ -29,6 +29,7 @@ from raftlog.records.builder import Record, build_batch
 
 LOOK_S_MAX: Final = 1.0  # after this time a clock that was advanced is noticed
 STALL_S: Final = 0.25  # a tick that is so late waits once more: heartbeats may stand in a queue
+BYTES_PER_BATCH: Final = 1 << 20  # unless a single write has more
 AGAIN_S: Final = 0.2  # before the coordinator begins again
 _log = logging.getLogger("raftlog.hosting")
 
@@ -242,11 +243,18 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     def _batches(self, writes: Sequence[Write[Row]]) -> Iterator[Batch]:
         """A write of up to ``RECORDS_PER_BATCH`` rows stands in one batch: it is stored whole or not."""
         records: list[Record] = []
+        size_bytes = 0
         for write in writes:
-            if records and len(records) + len(write.rows) > RECORDS_PER_BATCH:
+            more = [self._record_of(row) for row in write.rows]
+            more_bytes = sum(len(record.key or b"") + len(record.value or b"") for record in more)
+            is_full = (
+                len(records) + len(more) > RECORDS_PER_BATCH or size_bytes + more_bytes > BYTES_PER_BATCH
+            )
+            if records and is_full:
                 yield from self._encoded(records)
-                records = []
-            records += map(self._record_of, write.rows)
+                records, size_bytes = [], 0
+            records += more
+            size_bytes += more_bytes
         yield from self._encoded(records)
 
     def _encoded(self, records: Sequence[Record]) -> Iterator[Batch]:

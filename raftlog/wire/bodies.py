@@ -231,7 +231,9 @@ class NewRecord(Request):
 
     A string is stored as its UTF-8 bytes, everything else as compact JSON, ``null`` as a null value;
     ``encoding`` changes that for strings, ``key_encoding`` for ``key``. ``timestamp`` is
-    RFC 3339 or milliseconds, and is stored by topics with create times.
+    RFC 3339 or milliseconds, and is stored by topics with create times. ``delay``, such as ``30m``, or
+    ``deliver_at``, RFC 3339 or milliseconds, hold the record back; all records of a
+    request have one, or none.
     """
 
     value: msgspec.Raw
@@ -243,6 +245,8 @@ class NewRecord(Request):
     tags: Tags = []
     partition: Annotated[int, msgspec.Meta(ge=0)] | None = None
     timestamp: int | str | None = None
+    delay: int | str | None = None
+    deliver_at: int | str | None = None
 
 
 class Produce(Request):
@@ -263,13 +267,18 @@ class DurabilityBody(Answer):
 
 
 class RecordReceipt(Answer, omit_defaults=True):
-    """Position of one record: ``partition`` and ``offset``, or ``status`` and ``problem``."""
+    """Position of one record: ``partition`` and ``offset``, or ``status`` and ``problem``.
+
+    A delayed record has ``delayed_id`` and ``deliver_at`` instead of an offset.
+    """
 
     partition: int | UnsetType = UNSET
     offset: int | UnsetType = UNSET
     timestamp: int | UnsetType | None = UNSET
     status: int | UnsetType = UNSET
     problem: dict[str, int | str | bool | list[str] | None] | UnsetType = UNSET
+    delayed_id: str | UnsetType = UNSET
+    deliver_at: int | UnsetType = UNSET
 
 
 class Produced(Answer, omit_defaults=True):

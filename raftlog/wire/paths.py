@@ -36,6 +36,8 @@ GROUP_SYNC = "/v1/groups/{group}/members/{member}:sync"
 GROUP_HEARTBEAT = "/v1/groups/{group}/members/{member}:heartbeat"
 GROUP_POLL = "/v1/groups/{group}/members/{member}:poll"
 PRODUCERS = "/v1/producers"
+DELAYED = "/v1/delayed"
+DELAYED_MESSAGE = "/v1/delayed/{delayed_id}"
 TRANSACTIONS = "/v1/transactions"
 TRANSACTION = "/v1/transactions/{transaction}"
 TRANSACTION_COMMIT = "/v1/transactions/{transaction}:commit"
@@ -138,6 +140,11 @@ def of_member(template: str, group: str, member: str) -> str:
 def of_transaction(template: str, transaction: str) -> str:
     """The path of something of one transaction, such as ``TRANSACTION_COMMIT``."""
     return template.format(transaction=quote(transaction, safe="@"))
+
+
+def of_delayed(delayed_id: str) -> str:
+    """The path of one delayed message."""
+    return DELAYED_MESSAGE.format(delayed_id=quote(delayed_id, safe=""))
 
 
 def broker(number: int) -> str:

@@ -40,6 +40,7 @@ from raftlog.records.tags import TagFilter
 from raftlog.types import Index, NodeId, Offset, Term, TopicPartition
 from tests.helpers.fake_admin import FakeAdmin
 from tests.helpers.fake_controller import FakeController
+from tests.helpers.instant_delays import instant_delays
 from tests.helpers.instant_groups import instant_groups
 from tests.helpers.instant_transactions import instant_transactions
 from transactions.one_shot import OneShots
@@ -335,6 +336,7 @@ def fake_cluster(
         group_offsets=group_offsets,
         transactions=transactions,
         one_shots=OneShots(NodeId(1), transactions),
+        delayed=instant_delays(clock),
         clock=clock,
         producer_ids=ProducerIdCipher(b"of a cluster for tests"),
         rng=random.Random(7),

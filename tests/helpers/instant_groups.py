@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from api.broker_groups import ConsumedTopics
 from api.http.services import GatewayPort
+from delayed.coordinator import DelayedCoordinator
 from groups.coordinator import GroupCoordinator
 from groups.offsets import GroupOffsets
 from groups.service import GroupService
@@ -19,7 +20,7 @@ from tests.helpers.fake_controller import FakeController
 from tests.helpers.loop_network import LoopNetwork
 from transactions.coordinator import TransactionCoordinator
 
-AnyCoordinator = GroupCoordinator | TransactionCoordinator
+AnyCoordinator = GroupCoordinator | TransactionCoordinator | DelayedCoordinator
 
 
 class InstantLog:

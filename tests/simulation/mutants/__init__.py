@@ -16,6 +16,7 @@ from tests.simulation.mutants.compaction import COMPACTION
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.dead_letters import DEAD_LETTERS
 from tests.simulation.mutants.decommission import DECOMMISSION
+from tests.simulation.mutants.delayed import DELAYED
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.healing import HEALING
@@ -77,6 +78,7 @@ MUTANTS = (
     *GROUPS,
     *DEAD_LETTERS,
     *TAGS,
+    *DELAYED,
     *ASSIGNORS,
     *WORKERS,
     *TRANSACTIONS,

@@ -55,6 +55,7 @@ BODIES: dict[str, Schema] = {
     "BeginRun": {"key": "a", "owner": "query", "run": "run", "sequence": 0},
     "CommitBatch": {"key": "a", "sequence": 0, "transactions": ["a~1@1.0"]},
     "AbortBatch": {"key": "a", "transactions": ["a~1@1.0"]},
+    "RescheduleMessage": {"delay": "1s"},
     "SettleDeadLetters": {"ids": ["orders/0/1"], "reason": "late"},
 }
 

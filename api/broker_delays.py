@@ -1,0 +1,168 @@
+"""Gives delayed messages the parts of a broker: ``__delayed``, and the partitions that are their targets.
+
+Decides: when a target counts as gone. Leaves to others: delayed messages (``delayed``), creating the topic
+(``internal_topics``), duplicates (``partitions``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from api.internal_topics import CreatedTopic
+from api.settings import DelaySettings
+from delayed.coordinator import DelayedCoordinator
+from delayed.records import KINDS, TOPIC, LaneKey, Message
+from delayed.service import DelayedService
+from partitions.metadata.image import TopicInfo
+from partitions.metadata.producer_ids import ProducerIdCipher
+from partitions.metadata.service import Controller
+from partitions.metadata.topic_config import complete, number
+from partitions.replica.derived import DerivedState
+from partitions.routing.gateway import Gateway
+from partitions.values import QUORUM, FetchRequest
+from raftlog.clock import Clock
+from raftlog.errors import InvalidRequest, NoLeader, UnknownDelayed, UnknownPartition, UnknownTopic
+from raftlog.node.rpc import Calls
+from raftlog.records.batch import HEADER_BYTES, Codec, split_batches
+from raftlog.records.builder import build_batch
+from raftlog.records.reader import iter_records
+from raftlog.types import NodeId, Offset, TopicPartition
+
+CONFIRM_MS: Final = 2_000
+READ_BYTES: Final = 256 << 10  # of batches in one read, and one batch at least
+
+
+class BrokerDelays:
+    """The delayed messages of one broker."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        settings: DelaySettings,
+        brokers: int,
+        controller: Controller,
+        gateway: Gateway,
+        calls: Calls,
+        clock: Clock,
+        producer_ids: ProducerIdCipher,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._delivery = BrokerDelivery(controller, gateway, clock)
+        self.coordinators: dict[int, DelayedCoordinator] = {}  # by partition of ``__delayed``
+
+        async def new_producer_id(timeout_ms: int) -> int:
+            (allocated,) = await controller.allocate_producer_ids(1, timeout_ms)
+            return producer_ids.id_of(allocated)
+
+        topic = CreatedTopic(
+            TOPIC,
+            "delayed messages",
+            controller,
+            gateway,
+            partitions=settings.partitions,
+            brokers=brokers,
+        )
+        self.service = DelayedService(
+            node_id, topic, self.coordinators, calls, new_producer_id, self._delivery
+        )
+
+    def derive(self, target: TopicPartition) -> DerivedState | None:
+        """The coordinator of a partition of ``__delayed`` whose replica is being opened here."""
+        if target.topic != TOPIC:
+            return None
+        coordinator = DelayedCoordinator(
+            str(target),
+            target.partition,
+            self._clock,
+            self._delivery,
+            pending_max=self._settings.pending_max,
+            batch_bytes_max=self._delivery.batch_bytes_max,
+        )
+        self.coordinators[target.partition] = coordinator
+        return coordinator
+
+
+class BrokerDelivery:
+    """See ``delayed.coordinator.Delivery``."""
+
+    def __init__(self, controller: Controller, gateway: Gateway, clock: Clock) -> None:
+        self._controller = controller
+        self._gateway = gateway
+        self._clock = clock
+
+    def batch_bytes_max(self, topic: str) -> int:
+        """Of a topic that may be gone by now."""
+        found = self._controller.image.topics.get(topic)
+        if found is None:
+            return 1
+        config = complete(found.config, found.replication_factor)
+        return number(config, "max.message.bytes") - HEADER_BYTES
+
+    async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
+        """See the port. Raises ``UnknownDelayed`` for a message that compaction has removed."""
+        wanted, found = set(offsets), dict[int, Message]()
+        target = TopicPartition(TOPIC, partition)
+        for offset in sorted(wanted):
+            if offset in found:
+                continue
+            request = FetchRequest(position=Offset(offset), bytes_max=READ_BYTES)
+            result = await self._gateway.fetch(target, request)
+            for batch in split_batches(result.data):
+                if batch.header.is_control or not wanted.intersection(
+                    range(batch.base_offset, batch.last_offset + 1)
+                ):
+                    continue
+                for record in iter_records(batch, offset):
+                    known = KINDS.decoded(record.key, record.value) if record.offset in wanted else None
+                    if known is not None and isinstance(known[1], Message):
+                        found[record.offset] = known[1]
+            if offset not in found:
+                raise UnknownDelayed(f"the message at offset {offset} of {target} has left")
+        return [found[offset] for offset in offsets]
+
+    async def append(
+        self,
+        lane: LaneKey,
+        messages: Sequence[Message],
+        *,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        timeout_ms: int,
+    ) -> None:
+        """See the port: a broker with old metadata asks before it takes a topic for gone."""
+        try:
+            self._check(lane, messages)
+        except (UnknownTopic, UnknownPartition, InvalidRequest):
+            await self._controller.current_image(CONFIRM_MS)
+            self._check(lane, messages)
+        data = build_batch(
+            [message.record for message in messages],
+            codec=Codec.NONE,
+            timestamp_ms=self._clock.wall_ms(),
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+        target = TopicPartition(lane.topic, lane.partition)
+        try:
+            await self._gateway.append(target, data, acks=QUORUM, timeout_ms=timeout_ms)
+        except (UnknownTopic, UnknownPartition) as error:
+            await self._controller.current_image(CONFIRM_MS)
+            self._check(lane, messages)
+            raise NoLeader(f"{target} is being created or deleted: {error}", retry_after_ms=200) from error
+
+    def _check(self, lane: LaneKey, messages: Sequence[Message]) -> None:
+        topic = self._controller.image.topics.get(lane.topic)
+        if topic is None:
+            raise UnknownTopic(f"the topic {lane.topic} was deleted", topic=lane.topic)
+        if lane.partition >= len(topic.partitions):
+            raise UnknownPartition(f"{lane.topic} has no partition {lane.partition}", topic=lane.topic)
+        if any(not _is_for(message, topic) for message in messages):
+            raise InvalidRequest(f"the topic {lane.topic} was deleted and created again", field="topic")
+
+
+def _is_for(message: Message, topic: TopicInfo) -> bool:
+    return message.topic_id == str(topic.topic_id)

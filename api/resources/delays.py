@@ -1,0 +1,294 @@
+"""Delayed messages: produced, listed, described, moved to another time, cancelled.
+
+Leaves to others: when they are due, and how they come to their partition (``delayed``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aiohttp import web
+from msgspec import UNSET
+
+from api.http import pagination
+from api.http.bodies import read_json
+from api.http.idempotency import refuse_key
+from api.http.producers import producer_of
+from api.http.routes import LIMIT, PAGE_TOKEN, Answer, Call, Parameter, Route, json_answer, json_response
+from api.resources import json_records
+from api.resources.json_records import Due, Placed, due_of
+from api.resources.json_values import ABSENT, SHOW, headers_in_json, key_in_json
+from delayed.records import ID_BYTES, TOPIC, Message
+from delayed.requests import Add, Described, NewMessage, When
+from delayed.service import MessageId
+from partitions.metadata.image import TopicInfo
+from partitions.metadata.topic_config import deletes, number
+from partitions.values import QUORUM, Acks
+from raftlog import errors
+from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
+from raftlog.records.batch import HEADER_BYTES, batch_too_large
+from raftlog.wire import bodies, media_types, paths
+from raftlog.wire import delays as wire
+from raftlog.wire.delays import DELAYED_BYTES_MAX, DELAYED_RECORDS_MAX
+
+SHOWN_MAX = 100  # in one page: each is read from the log
+QUERY = ("delay", "deliver_at")
+
+
+def in_query(call: Call) -> bool:
+    """Whether the query delays the records of a produce."""
+    return bool(call.query) and any(name in call.query for name in QUERY)
+
+
+async def produce(
+    call: Call, topic: TopicInfo, placed: Sequence[Placed], *, acks: Acks, timeout_ms: int
+) -> web.Response:
+    """Accept records that are delayed, all or none."""
+    _check(call, topic, placed, acks)
+    due = _due_of_each(placed, _due_of_query(call.query))
+    groups = json_records.spread(placed, len(topic.partitions), call.services.rng)
+    partitions = {place: partition for partition, places in groups.items() for place in places}
+    ids = [call.services.rng.randbytes(ID_BYTES) for _ in placed]
+    messages = tuple(
+        NewMessage(
+            ids[place],
+            partitions[place],
+            When(*due[place]),
+            item.record.value,
+            item.record.key,
+            item.record.headers,
+            item.record.timestamp_ms,
+        )
+        for place, item in enumerate(placed)
+    )
+    request = Add(
+        topic=topic.name,
+        topic_id=str(topic.topic_id),
+        messages=messages,
+        delay_ms_max=_retention_ms(call, topic),
+    )
+    spread = call.services.rng.getrandbits(32)
+    partition, added = await call.services.delayed.add(request, spread, timeout_ms)
+    receipts = [
+        bodies.RecordReceipt(
+            partition=partitions[place], delayed_id=str(MessageId(partition, id_)), deliver_at=due_ms
+        )
+        for place, (id_, due_ms) in enumerate(zip(ids, added.due_ms, strict=True))
+    ]
+    durability = bodies.DurabilityBody(str(QUORUM), True, True, _majority(call, partition))
+    return json_response(bodies.Produced(receipts, durability))
+
+
+async def list_messages(call: Call) -> web.StreamResponse:
+    """Messages that are not in their topics yet."""
+    limit = min(SHOWN_MAX, pagination.LIMIT.of(call.query, "limit"))
+    token = call.query.get("page_token")
+    after = None if token is None else _token(token)
+    service, timeout_ms = call.services.delayed, call.services.limits.control_timeout_ms
+    found = await service.list_some(call.query.get("topic"), after, limit + 1, timeout_ms)
+    items: list[wire.DelayedBody] = []
+    for which, one in found[:limit]:
+        try:
+            message = await service.message(which, one, timeout_ms)
+        except errors.UnknownDelayed:
+            continue  # it has left meanwhile
+        items.append(_body(which, one, message))
+    following = str(found[limit - 1][0]) if len(found) > limit else None
+    return json_response(wire.DelayedList(items, following))
+
+
+async def get_message(call: Call) -> web.StreamResponse:
+    """One message with its record."""
+    which, timeout_ms = _named(call), call.services.limits.control_timeout_ms
+    found = await call.services.delayed.read(which, timeout_ms)
+    return json_response(await _whole_body(call, which, found))
+
+
+async def reschedule(call: Call) -> web.StreamResponse:
+    """Another time for a message."""
+    which, wanted = _named(call), await read_json(call, wire.RescheduleMessage)
+    due = due_of(wanted.delay, wanted.deliver_at)
+    if due is None:
+        raise InvalidRequest("send delay or deliver_at", field="deliver_at")
+    service, timeout_ms = call.services.delayed, call.services.limits.control_timeout_ms
+    before = await service.read(which, timeout_ms)
+    topic = call.services.controller.image.topics.get(before.waiting.topic)
+    found = await service.reschedule(
+        which,
+        When(*due),
+        delay_ms_max=-1 if topic is None else _retention_ms(call, topic),
+        timeout_ms=timeout_ms,
+    )
+    return json_response(await _whole_body(call, which, found))
+
+
+async def cancel(call: Call) -> web.StreamResponse:
+    """Drop a message; 204 says that it was in time."""
+    which = _named(call)
+    await call.services.delayed.cancel(which, call.services.limits.control_timeout_ms)
+    return web.Response(status=204)
+
+
+def _check(call: Call, topic: TopicInfo, placed: Sequence[Placed], acks: Acks) -> None:
+    refuse_key(call.request, "cannot be combined with a delay yet: leave out the key")
+    if producer_of(call.request) is not None:
+        raise InvalidRequest(
+            "records of a producer or of a transaction cannot be delayed; leave out its headers",
+            field="delay",
+        )
+    if acks != QUORUM:
+        raise InvalidRequest(f"a delay needs acks=quorum, not acks={acks}; leave out acks", field="acks")
+    if topic.is_internal:
+        raise InvalidRequest(
+            f"{topic.name} is the system's own; delay records of another topic", field="topic"
+        )
+    if len(placed) > DELAYED_RECORDS_MAX:
+        raise RecordTooLarge(
+            f"one request takes {DELAYED_RECORDS_MAX} delayed records at most; send several",
+            limit_records=DELAYED_RECORDS_MAX,
+        )
+    sizes = [json_records.size_of(item.record) for item in placed]
+    bytes_max = call.services.batch_bytes_max(topic)
+    if max(sizes) + HEADER_BYTES > bytes_max:
+        raise batch_too_large(max(sizes) + HEADER_BYTES, 1, bytes_max)
+    if sum(sizes) > DELAYED_BYTES_MAX:
+        raise batch_too_large(sum(sizes), len(placed), DELAYED_BYTES_MAX)
+
+
+def _due_of_query(query: Mapping[str, str]) -> Due | None:
+    delay = query.get("delay")
+    whole = (
+        int(delay) if delay is not None and delay.isascii() and delay.isdigit() and len(delay) < 16 else None
+    )
+    return due_of(delay if whole is None else whole, query.get("deliver_at"))
+
+
+def _due_of_each(placed: Sequence[Placed], default: Due | None) -> list[Due]:
+    due = [item.due or default for item in placed]
+    missing = [place for place, one in enumerate(due) if one is None]
+    if missing:
+        what = f"/records/{missing[0]}: has no delay, and others have: send them in requests of their own"
+        raise InvalidRecord(what, errors=[what])
+    return [one for one in due if one is not None]
+
+
+def _majority(call: Call, partition: int) -> int:
+    """So many replicas at least have fsynced an accepted message."""
+    delayed = call.services.controller.image.topics.get(TOPIC)
+    return 1 if delayed is None else len(delayed.partitions[partition].replicas) // 2 + 1
+
+
+def _retention_ms(call: Call, topic: TopicInfo) -> int:
+    config = call.services.config_of(topic)
+    return number(config, "retention.ms") if deletes(config) else -1
+
+
+def _named(call: Call) -> MessageId:
+    return MessageId.parse(call.match_info["delayed_id"])
+
+
+def _token(text: str) -> MessageId:
+    try:
+        return MessageId.parse(text)
+    except errors.UnknownDelayed:
+        raise InvalidRequest(
+            f"page_token is {text[:64]!r}; send the next_page_token of the previous page unchanged",
+            field="page_token",
+        ) from None
+
+
+def _body(which: MessageId, found: Described, message: Message) -> wire.DelayedBody:
+    key, key_encoding = key_in_json(message.key)
+    return wire.DelayedBody(
+        str(which),
+        message.topic,
+        message.partition,
+        found.waiting.due_ms,
+        found.state,
+        len(message.value or b""),
+        key,
+        key_encoding,
+        found.reason or UNSET,
+    )
+
+
+async def _whole_body(call: Call, which: MessageId, found: Described) -> wire.DelayedRecordBody:
+    message = await call.services.delayed.message(which, found, call.services.limits.control_timeout_ms)
+    short = _body(which, found, message)
+    value, encoding = ABSENT if message.value is None else SHOW["auto"](message.value, 0)
+    plain, tags, raw = headers_in_json(message.headers)
+    return wire.DelayedRecordBody(
+        *(getattr(short, name) for name in wire.DelayedBody.__struct_fields__),
+        value=value,
+        encoding=encoding,
+        headers=plain,
+        headers_raw=raw,
+        tags=tags,
+        accepted_at=message.accepted_ms,
+    )
+
+
+_ID = Parameter("delayed_id", "the `delayed_id` of a message", place="path")
+_ERRORS = (errors.UnknownDelayed, errors.NoLeader, errors.Overloaded)
+
+ROUTES = (
+    Route(
+        "GET",
+        paths.DELAYED,
+        list_messages,
+        "List delayed messages",
+        f"Those that are not in their topics yet, by id; at most {SHOWN_MAX} in a page.",
+        (Parameter("topic", "only those for this topic"), LIMIT, PAGE_TOKEN),
+        {},
+        {200: json_answer("a page", wire.DelayedList)},
+        (errors.InvalidRequest, errors.NoLeader, errors.Overloaded),
+    ),
+    Route(
+        "GET",
+        paths.DELAYED_MESSAGE,
+        get_message,
+        "Describe a delayed message",
+        "With its record. A message that was delivered in the last 10 minutes is `already_delivered`.",
+        (_ID,),
+        {},
+        {200: json_answer("the message", wire.DelayedRecordBody)},
+        (*_ERRORS, errors.DelayedAlreadyDelivered),
+    ),
+    Route(
+        "PATCH",
+        paths.DELAYED_MESSAGE,
+        reschedule,
+        "Reschedule a delayed message",
+        "Also one that has failed, which is tried again then.",
+        (_ID,),
+        {media_types.JSON: wire.RescheduleMessage},
+        {200: json_answer("the message", wire.DelayedRecordBody)},
+        (
+            *_ERRORS,
+            errors.DelayedAlreadyDelivered,
+            errors.InvalidRequest,
+            errors.UnsupportedMediaType,
+            errors.RecordTooLarge,
+            errors.CommitUnknown,
+            errors.StorageFull,
+            errors.NotEnoughReplicas,
+        ),
+    ),
+    Route(
+        "DELETE",
+        paths.DELAYED_MESSAGE,
+        cancel,
+        "Cancel a delayed message",
+        "204: it is never delivered. 409 `already_delivered`: it was too late. May be repeated.",
+        (_ID,),
+        {},
+        {204: Answer("it is cancelled")},
+        (
+            *_ERRORS,
+            errors.DelayedAlreadyDelivered,
+            errors.CommitUnknown,
+            errors.StorageFull,
+            errors.NotEnoughReplicas,
+        ),
+    ),
+)

@@ -1,0 +1,195 @@
+"""The coordinator of one partition of ``__delayed``: requests, and batches to targets.
+
+Decides: when a move is tried again, and which errors of a target are for good. Leaves to others: what is
+written and answered (``decisions``), reading and appending (the port ``Delivery``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from delayed.decisions import BytesMax, Decisions, Move
+from delayed.records import LaneKey, Message, Row, record_of
+from delayed.requests import Found, Read, ReadMany, Reply, Request
+from delayed.state import DelayedState
+from delayed.tally import Tally
+from raftlog.clock import Clock
+from raftlog.errors import (
+    InvalidRequest,
+    OutOfOrderSequence,
+    ProducerFenced,
+    RaftlogError,
+    UnknownPartition,
+    UnknownTopic,
+)
+from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
+from raftlog.hosting.decisions import Effect
+from raftlog.records.batch import Batch
+
+MOVE_MS: Final = 5_000  # for one attempt
+PAUSE_MIN_S: Final = 0.05
+PAUSE_MAX_S: Final = 2.0
+_log = logging.getLogger("raftlog.delayed")
+
+
+class Delivery(Protocol):
+    """Reads accepted messages, and appends them to their targets."""
+
+    async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
+        """The messages at these offsets of a partition of ``__delayed``, in this order.
+
+        Raises ``RaftlogError``.
+        """
+
+    async def append(
+        self,
+        lane: LaneKey,
+        messages: Sequence[Message],
+        *,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        timeout_ms: int,
+    ) -> None:
+        """Return once the target has committed the messages as one batch; a duplicate counts, too.
+
+        Raises ``RaftlogError``, and ``UnknownTopic`` and ``UnknownPartition`` only if the partition is known
+        to be gone.
+        """
+
+
+class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
+    """One partition. It is the derived state of its replica."""
+
+    def __init__(
+        self,
+        name: str,
+        partition: int,
+        clock: Clock,
+        delivery: Delivery,
+        *,
+        pending_max: int,
+        batch_bytes_max: BytesMax,
+    ) -> None:
+        super().__init__(name, clock, record_of)
+        self.state = DelayedState()
+        self.tally = Tally()
+        self._partition = partition
+        self._delivery = delivery
+        self._pending_max = pending_max
+        self._batch_bytes_max = batch_bytes_max
+        self._moves: set[asyncio.Task[None]] = set()
+
+    # What the replica tells.
+
+    def apply(self, entry: Batch) -> None:
+        """See ``DelayedState.apply``."""
+        self.state.apply(entry)
+
+    def snapshot(self) -> bytes:
+        """See ``DelayedState.snapshot``."""
+        return self.state.snapshot()
+
+    def restore(self, snapshot: bytes) -> None:
+        """See ``DelayedState.restore``."""
+        self.state.restore(snapshot)
+
+    def leads(self, log: CoordinatorLog | None) -> None:
+        """This broker coordinates the messages from now on, or no longer."""
+        for task in self._moves:
+            task.cancel()
+        self._moves.clear()
+        super().leads(log)
+
+    async def ask(self, request: Request, timeout_ms: int) -> Reply:
+        """See ``Coordinator.ask``. Messages are described with the offsets at which they are committed."""
+        reply = await super().ask(request, timeout_ms)
+        if not isinstance(reply, Found):
+            return reply
+        replace = msgspec.structs.replace
+        return Found(
+            tuple(
+                replace(one, waiting=replace(one.waiting, offset=self.state.waiting[one.id].offset))
+                for one in reply.messages
+                if one.id in self.state.waiting
+            )
+        )
+
+    # Hooks of the coordinator.
+
+    def begin(self, now_ms: int) -> Decisions:
+        """With the messages as they are committed."""
+        return Decisions(
+            self.state,
+            now_ms=now_ms,
+            wall_ms=self._clock.wall_ms(),
+            pending_max=self._pending_max,
+            batch_bytes_max=self._batch_bytes_max,
+            tally=self.tally,
+        )
+
+    def reads_only(self, request: Request) -> bool:
+        """Descriptions."""
+        return isinstance(request, Read | ReadMany)
+
+    def perform(self, effect: Effect) -> None:
+        """Move a batch beside everything else."""
+        assert isinstance(effect, Move)
+        assert self.decisions is not None
+        task = asyncio.get_running_loop().create_task(self._carry(effect, self.decisions))
+        self._moves.add(task)
+        task.add_done_callback(self._moves.discard)
+
+    async def _carry(self, move: Move, decisions: Decisions) -> None:
+        """Until the outcome is known. Its records are committed, so their offsets are, too."""
+        offsets = [self.state.waiting[id_].offset for id_ in move.batch.ids]
+        pause_s = PAUSE_MIN_S
+        while not await self._try(move, offsets, decisions):
+            self.tally.retries += 1
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    async def _try(self, move: Move, offsets: Sequence[int], decisions: Decisions) -> bool:
+        try:
+            messages = await self._delivery.read(self._partition, offsets, MOVE_MS)
+        except RaftlogError as error:
+            _log.warning("%s: messages cannot be read, and are tried again: %s", self._name, error)
+            return False
+        failure: RaftlogError | None = None
+        try:
+            await self._delivery.append(
+                move.lane,
+                messages,
+                producer_id=move.producer_id,
+                epoch=move.batch.epoch,
+                sequence=move.batch.sequence,
+                timeout_ms=MOVE_MS,
+            )
+        except RaftlogError as error:
+            failure = error
+        return self._report(move, decisions, failure)
+
+    def _report(self, move: Move, decisions: Decisions, failure: RaftlogError | None) -> bool:
+        """Tell the decisions, unless they are over; false if the move is to be tried again."""
+        if decisions is not self.decisions:
+            return True
+        now_ms, wall_ms = self._now_ms(), self._clock.wall_ms()
+        match failure:
+            case None:
+                decisions.delivered(move, now_ms, wall_ms)
+            case UnknownTopic() | UnknownPartition():
+                decisions.refused(move, str(failure), is_gone=True, now_ms=now_ms, wall_ms=wall_ms)
+            case OutOfOrderSequence() | ProducerFenced():
+                decisions.out_of_order(move, now_ms, wall_ms)
+            case InvalidRequest():
+                decisions.refused(move, str(failure), is_gone=False, now_ms=now_ms, wall_ms=wall_ms)
+            case _:
+                _log.info("%s: a batch for %s is tried again: %s", self._name, move.lane, failure)
+                return False
+        self.carry_out()
+        return True

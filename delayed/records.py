@@ -1,0 +1,114 @@
+"""The records of the topic ``__delayed``: the contract with its readers.
+
+Keys and values are msgpack as in all internal topics (``raftlog.hosting.keyed_records``). The newest record
+of each key is the whole state. A message keeps its record, and so its offset, until it leaves: a change of
+its time is a record of its own. The tombstone of a message says in a header how it left.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+from raftlog.hosting.keyed_records import KeyedRecords
+from raftlog.records.builder import Record
+
+TOPIC: Final = "__delayed"
+OUTCOME_HEADER: Final = "outcome"
+ID_BYTES: Final = 12
+
+
+class Outcome(enum.StrEnum):
+    """How a message left."""
+
+    DELIVERED = "delivered"
+    CANCELLED = "cancelled"
+
+
+class MessageKey(msgspec.Struct, frozen=True, array_like=True, tag="message"):
+    """One delayed message."""
+
+    id: bytes
+
+
+class ChangeKey(msgspec.Struct, frozen=True, array_like=True, tag="change"):
+    """What has changed for a message since it was accepted."""
+
+    id: bytes
+
+
+class LaneKey(msgspec.Struct, frozen=True, array_like=True, tag="lane", order=True):
+    """The way to one target partition."""
+
+    topic: str
+    partition: int
+
+
+class ProducerKey(msgspec.Struct, frozen=True, array_like=True, tag="producer"):
+    """The producer id with which this partition of ``__delayed`` writes to its targets."""
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A message as it was accepted; ``topic_id`` tells a topic from a later one of the same name."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    due_ms: int
+    accepted_ms: int
+    value: bytes | None = None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int | None = None
+
+    @property
+    def record(self) -> Record:
+        """What the target gets."""
+        return Record(self.value, self.key, self.headers, self.timestamp_ms)
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The newest time of a message; ``failed`` says why it cannot be delivered, until it has another time."""
+
+    due_ms: int
+    failed: str = ""
+
+
+class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``ids`` are on their way as one batch with this epoch and sequence; without any, the lane is idle."""
+
+    epoch: int
+    sequence: int
+    ids: tuple[bytes, ...] = ()
+
+
+class Producer(msgspec.Struct, frozen=True):
+    """Allocated with the first message."""
+
+    producer_id: int
+
+
+Key = MessageKey | ChangeKey | LaneKey | ProducerKey
+Value = Message | Change | Lane | Producer
+
+KINDS: Final = KeyedRecords[Key, Value](
+    {MessageKey: Message, ChangeKey: Change, LaneKey: Lane, ProducerKey: Producer}
+)
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One record to write; ``outcome`` for the tombstone of a message."""
+
+    key: Key
+    value: Value | None
+    outcome: Outcome | None = None
+
+
+def record_of(row: Row) -> Record:
+    """The record of a row."""
+    record = KINDS.record_of(row.key, row.value)
+    if row.outcome is None:
+        return record
+    return record._replace(headers=((OUTCOME_HEADER, row.outcome.encode()),))

@@ -1,0 +1,109 @@
+"""What the coordinators of delayed messages are asked, and their replies. Nothing is decided here.
+
+Every request may be repeated: messages have ids that the broker of the request has chosen.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from delayed.state import Waiting
+
+StateName = Literal["pending", "delivering", "failed"]
+
+
+class When(msgspec.Struct, frozen=True, array_like=True):
+    """Either a delay from now on, by the coordinator's clock, or a time. Negative: not given."""
+
+    delay_ms: int = -1
+    at_ms: int = -1
+
+
+class NewMessage(msgspec.Struct, frozen=True, array_like=True):
+    """A message to be accepted."""
+
+    id: bytes
+    partition: int
+    when: When
+    value: bytes | None
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int | None
+
+
+class Add(msgspec.Struct, tag="add", frozen=True, kw_only=True):
+    """Accept messages for one topic, all or none. The reply is ``NeedsProducerId`` where one is missing.
+
+    ``delay_ms_max`` is the retention of the topic, or -1.
+    """
+
+    topic: str
+    topic_id: str
+    messages: tuple[NewMessage, ...]
+    delay_ms_max: int = -1
+    new_producer_id: int = -1
+
+
+class Reschedule(msgspec.Struct, tag="reschedule", frozen=True, kw_only=True):
+    """Give a pending message, or one that has failed, another time."""
+
+    id: bytes
+    when: When
+    delay_ms_max: int = -1
+
+
+class Cancel(msgspec.Struct, tag="cancel", frozen=True, kw_only=True):
+    """Drop a pending message, or one that has failed."""
+
+    id: bytes
+
+
+class Read(msgspec.Struct, tag="read", frozen=True, kw_only=True):
+    """Describe one message."""
+
+    id: bytes
+
+
+class ReadMany(msgspec.Struct, tag="list", frozen=True, kw_only=True):
+    """Up to ``count_max`` messages behind an id, in the order of their ids; of one topic, or of all."""
+
+    topic: str | None
+    after: bytes
+    count_max: int
+
+
+Request = Add | Reschedule | Cancel | Read | ReadMany
+
+
+class Added(msgspec.Struct, tag="added", frozen=True):
+    """When each message is due, in order."""
+
+    due_ms: tuple[int, ...]
+
+
+class NeedsProducerId(msgspec.Struct, tag="needs-producer-id", frozen=True):
+    """Nothing was done: repeat the request with a new producer id."""
+
+
+class Done(msgspec.Struct, tag="done", frozen=True):
+    """It holds now."""
+
+
+class Described(msgspec.Struct, frozen=True):
+    """One message that waits."""
+
+    id: bytes
+    waiting: Waiting
+    state: StateName
+    reason: str = ""
+
+
+class Found(msgspec.Struct, tag="found", frozen=True):
+    """By id."""
+
+    messages: tuple[Described, ...]
+
+
+Reply = Added | NeedsProducerId | Done | Found

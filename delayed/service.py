@@ -1,0 +1,171 @@
+"""Any delayed message from any broker: its coordinator here, or one hop to the broker that coordinates it.
+
+Decides: the texts of ids, which partition of ``__delayed`` takes them, when the topic is created, and when
+a producer id is allocated. Leaves to others: the replies (``coordinator``), finding the coordinator
+(``raftlog.hosting.coordinator_service``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from delayed.coordinator import DelayedCoordinator, Delivery
+from delayed.records import ID_BYTES, Message
+from delayed.requests import (
+    Add,
+    Added,
+    Cancel,
+    Described,
+    Found,
+    NeedsProducerId,
+    Read,
+    ReadMany,
+    Reply,
+    Request,
+    Reschedule,
+    When,
+)
+from raftlog.errors import UnknownDelayed
+from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic
+from raftlog.node.rpc import Calls
+from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.types import NodeId
+
+ASK: Final = Service("delayed.ask", CallClass.GROUPS)
+PARTITION_DIGITS: Final = 4
+
+NewProducerId = Callable[[int], Awaitable[int]]
+"""Allocates a producer id within so many milliseconds."""
+
+
+class MessageId(NamedTuple):
+    """Where a message is. Its text is what clients see, and sorts alike."""
+
+    partition: int
+    id: bytes
+
+    def __str__(self) -> str:
+        return f"{self.partition:0{PARTITION_DIGITS}x}{self.id.hex()}"
+
+    @classmethod
+    def parse(cls, text: str) -> MessageId:
+        """What ``str`` has written. Raises ``UnknownDelayed`` for every other text."""
+        try:
+            data = bytes.fromhex(text)
+        except ValueError:
+            data = b""
+        found = cls(int.from_bytes(data[:2], "big"), data[2:])
+        if len(found.id) != ID_BYTES or str(found) != text:
+            raise UnknownDelayed(
+                f"{text[:64]!r} is not the id of a delayed message; send a delayed_id unchanged"
+            )
+        return found
+
+
+class DelayedService:
+    """All delayed messages, as one broker reaches them. It offers its own coordinators to the others."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        topic: InternalTopic,
+        coordinators: Mapping[int, DelayedCoordinator],
+        calls: Calls,
+        new_producer_id: NewProducerId,
+        delivery: Delivery,
+    ) -> None:
+        """``coordinators`` has those of this broker's replicas, by partition."""
+        self._delivery = delivery
+        self._topic = topic
+        self._new_producer_id = new_producer_id
+        self._coordinators: CoordinatorService[DelayedCoordinator, Request, Reply] = CoordinatorService(
+            node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply]
+        )
+
+    async def add(self, request: Add, spread: int, timeout_ms: int) -> tuple[int, Added]:
+        """Accept messages, all or none, in one partition of ``__delayed``, which is created if it is missing.
+
+        ``spread`` selects the partition, which is a part of the reply. Raises what the coordinator refuses,
+        ``NoLeader``, and ``CommitUnknown``.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        count = self._topic.partition_count or await self._topic.create(timeout_ms)
+        partition = spread % count
+        reply = await self._ask(partition, request, _ms_until(deadline))
+        if isinstance(reply, NeedsProducerId):
+            producer_id = await self._new_producer_id(_ms_until(deadline))
+            request = msgspec.structs.replace(request, new_producer_id=producer_id)
+            reply = await self._ask(partition, request, _ms_until(deadline))
+        assert isinstance(reply, Added)
+        return partition, reply
+
+    async def read(self, which: MessageId, timeout_ms: int) -> Described:
+        """One message that waits. Raises ``UnknownDelayed`` and ``DelayedAlreadyDelivered``."""
+        return _only(await self._ask_about(which, Read(id=which.id), timeout_ms))
+
+    async def reschedule(
+        self, which: MessageId, when: When, *, delay_ms_max: int, timeout_ms: int
+    ) -> Described:
+        """Give a message another time. Raises as ``read``, and ``InvalidRequest``."""
+        request = Reschedule(id=which.id, when=when, delay_ms_max=delay_ms_max)
+        return _only(await self._ask_about(which, request, timeout_ms))
+
+    async def cancel(self, which: MessageId, timeout_ms: int) -> None:
+        """Return once the message is cancelled for good. Raises as ``read``."""
+        await self._ask_about(which, Cancel(id=which.id), timeout_ms)
+
+    async def list_some(
+        self, topic: str | None, after: MessageId | None, count_max: int, timeout_ms: int
+    ) -> list[tuple[MessageId, Described]]:
+        """Up to ``count_max`` messages behind one, in the order of their ids. Raises ``NoLeader``."""
+        found: list[tuple[MessageId, Described]] = []
+        count = await self._confirmed_count(timeout_ms) or 0
+        begin = MessageId(0, b"") if after is None else after
+        for partition in range(begin.partition, count):
+            behind = begin.id if partition == begin.partition else b""
+            request = ReadMany(topic=topic, after=behind, count_max=count_max - len(found))
+            reply = await self._ask(partition, request, timeout_ms)
+            assert isinstance(reply, Found)
+            found += ((MessageId(partition, one.id), one) for one in reply.messages)
+            if len(found) >= count_max:
+                break
+        return found
+
+    async def message(self, which: MessageId, found: Described, timeout_ms: int) -> Message:
+        """A message that was described. Raises ``UnknownDelayed`` if it has left since."""
+        offset = found.waiting.offset
+        (message,) = await self._delivery.read(which.partition, [offset], timeout_ms)
+        return message
+
+    async def _ask_about(self, which: MessageId, request: Request, timeout_ms: int) -> Reply:
+        count = await self._confirmed_count(timeout_ms)
+        if count is None or which.partition >= count:
+            raise UnknownDelayed(f"there is no delayed message {which}")
+        return await self._ask(which.partition, request, timeout_ms)
+
+    async def _confirmed_count(self, timeout_ms: int) -> int | None:
+        return self._topic.partition_count or await self._topic.confirmed_count(timeout_ms)
+
+    async def _ask(self, partition: int, request: Request, timeout_ms: int) -> Reply:
+        return await self._coordinators.ask(
+            partition,
+            request,
+            timeout_ms=timeout_ms,
+            name="delayed messages",
+            reads_only=isinstance(request, Read | ReadMany),
+        )
+
+
+def _only(reply: Reply) -> Described:
+    assert isinstance(reply, Found)
+    if not reply.messages:
+        raise UnknownDelayed("the message has left meanwhile")
+    return reply.messages[0]
+
+
+def _ms_until(deadline: float) -> int:
+    return max(1, round((deadline - asyncio.get_running_loop().time()) * 1000))

@@ -1,0 +1,201 @@
+"""The state of one partition of ``__delayed``: which messages wait, and where their records are.
+
+The records themselves stay in the log: a message costs its id, its time, and its offset in memory.
+Pure and deterministic. Every replica applies the committed records; only the leader decides what is written.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from delayed.records import (
+    KINDS,
+    OUTCOME_HEADER,
+    Change,
+    ChangeKey,
+    Key,
+    Lane,
+    LaneKey,
+    Message,
+    MessageKey,
+    Outcome,
+    Producer,
+    ProducerKey,
+    Row,
+    Value,
+)
+from raftlog.records.batch import Batch
+from raftlog.records.reader import read_records
+
+RECENT_MS: Final = 600_000
+"""For so long it is remembered how a message left: longer than any request may be repeated."""
+
+RECENT_MAX: Final = 100_000
+SNAPSHOT_VERSION: Final = 1
+NOWHERE: Final = -1  # the offset of a record that is not committed yet
+RECORD_BYTES: Final = 64  # of a record, beside what it contains
+
+
+class Waiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message that has not left. Its record is at ``offset``."""
+
+    due_ms: int
+    offset: int
+    size_bytes: int
+    topic: str
+    partition: int
+
+
+class Left(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How a message left, and when."""
+
+    outcome: Outcome
+    due_ms: int
+    at_ms: int
+
+
+class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    producer_id: int | None
+    waiting: list[tuple[bytes, Waiting]]
+    changed: list[bytes]
+    failed: list[tuple[bytes, str]]
+    lanes: list[tuple[LaneKey, Lane]]
+    recent: list[tuple[bytes, Left]]
+
+
+class _Said(NamedTuple):
+    """What one record says, and where and when it was written."""
+
+    key: Key
+    value: Value | None
+    outcome: Outcome | None
+    offset: int
+    at_ms: int
+
+
+_SNAPSHOT: Final = msgspec.msgpack.Decoder(_Snapshot)
+
+
+class DelayedState:
+    """What the records add up to."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """No messages."""
+        self.producer_id: int | None = None
+        self.waiting: dict[bytes, Waiting] = {}
+        self.changed: set[bytes] = set()  # those of them with a record of their change
+        self.failed: dict[bytes, str] = {}  # those of them that cannot be delivered
+        self.lanes: dict[LaneKey, Lane] = {}
+        self.recent: dict[bytes, Left] = {}  # in the order in which they left
+        self._topics: dict[str, str] = {}  # one string for each name
+
+    def copy(self) -> DelayedState:
+        """The same values, to be changed apart."""
+        copied = DelayedState()
+        copied.producer_id = self.producer_id
+        copied.waiting = dict(self.waiting)
+        copied.changed = set(self.changed)
+        copied.failed = dict(self.failed)
+        copied.lanes = dict(self.lanes)
+        copied.recent = dict(self.recent)
+        return copied
+
+    def apply(self, entry: Batch) -> None:
+        """Take in one committed batch. Kinds of records that this version does not know are skipped."""
+        if entry.header.is_control:
+            return
+        for record in read_records(entry):
+            known = KINDS.decoded(record.key, record.value)
+            if known is not None:
+                outcome = _outcome_of(record.headers)
+                self._take(_Said(*known, outcome, record.offset, record.timestamp_ms))
+
+    def put(self, row: Row, at_ms: int) -> None:
+        """What one record will say once it is written."""
+        self._take(_Said(row.key, row.value, row.outcome, NOWHERE, at_ms))
+
+    def snapshot(self) -> bytes:
+        """The whole state, in the same bytes on every replica: messages are in the order of their records."""
+        return msgspec.msgpack.encode(
+            _Snapshot(
+                SNAPSHOT_VERSION,
+                self.producer_id,
+                list(self.waiting.items()),
+                sorted(self.changed),
+                sorted(self.failed.items()),
+                sorted(self.lanes.items()),
+                list(self.recent.items()),
+            )
+        )
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become this state; an empty snapshot is the initial state. Raises ``ValueError``."""
+        self.clear()
+        if not snapshot:
+            return
+        found = _SNAPSHOT.decode(snapshot)
+        if found.version != SNAPSHOT_VERSION:
+            raise ValueError(f"a snapshot of delayed messages has version {found.version}")
+        self.producer_id = found.producer_id
+        self.waiting = {
+            id_: msgspec.structs.replace(one, topic=self._topics.setdefault(one.topic, one.topic))
+            for id_, one in found.waiting
+        }
+        self.changed = set(found.changed)
+        self.failed = dict(found.failed)
+        self.lanes = dict(found.lanes)
+        self.recent = dict(found.recent)
+
+    def _take(self, said: _Said) -> None:
+        match said.key, said.value:
+            case MessageKey(id_), Message() as message:
+                topic = self._topics.setdefault(message.topic, message.topic)
+                size = size_of(message)
+                self.waiting[id_] = Waiting(message.due_ms, said.offset, size, topic, message.partition)
+            case MessageKey(id_), _:
+                self._leave(id_, said.outcome, said.at_ms)
+            case ChangeKey(id_), Change(due_ms, failed) if id_ in self.waiting:
+                self.changed.add(id_)
+                self.waiting[id_] = msgspec.structs.replace(self.waiting[id_], due_ms=due_ms)
+                self.failed.pop(id_, None)
+                if failed:
+                    self.failed[id_] = failed
+            case LaneKey() as lane, Lane() as value:
+                self.lanes[lane] = value
+            case LaneKey() as lane, _:
+                self.lanes.pop(lane, None)
+            case ProducerKey(), Producer(producer_id):
+                self.producer_id = producer_id
+
+    def _leave(self, id_: bytes, outcome: Outcome | None, at_ms: int) -> None:
+        before = self.waiting.pop(id_, None)
+        self.changed.discard(id_)
+        self.failed.pop(id_, None)
+        if outcome is not None and before is not None:
+            self.recent[id_] = Left(outcome, before.due_ms, at_ms)
+        while self.recent:
+            oldest = next(iter(self.recent))
+            if len(self.recent) <= RECENT_MAX and self.recent[oldest].at_ms + RECENT_MS > at_ms:
+                return
+            del self.recent[oldest]
+
+
+def size_of(message: Message) -> int:
+    """About the bytes of its record in a batch."""
+    size = RECORD_BYTES + len(message.value or b"") + len(message.key or b"")
+    for name, value in message.headers:
+        size += 16 + 4 * len(name) + len(value or b"")
+    return size
+
+
+def _outcome_of(headers: tuple[tuple[str, bytes | None], ...]) -> Outcome | None:
+    for name, value in headers:
+        if name == OUTCOME_HEADER and value in (b"delivered", b"cancelled"):
+            return Outcome(value.decode())
+    return None

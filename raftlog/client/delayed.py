@@ -1,0 +1,148 @@
+"""Delayed messages: send them, and look at, change or cancel what is pending.
+
+Decides: what is repeated. A message whose answer was lost is not sent again, because it could be delivered
+twice; changes and cancellations are repeated.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlencode
+
+import msgspec
+
+from raftlog.client import values
+from raftlog.client.options import Duration, milliseconds
+from raftlog.client.session import Session
+from raftlog.errors import ConnectionLost, DelayedAlreadyDelivered, InvalidRequest
+from raftlog.records.keys import encode_key
+from raftlog.records.tags import TAG_RECORD_HEADER
+from raftlog.wire import bodies, paths
+from raftlog.wire import delays as wire
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedReceipt:
+    """An accepted message: its id, when it is due, and the partition that will have it."""
+
+    id: str
+    deliver_at_ms: int
+    partition: int
+
+
+class AsyncDelayed:
+    """The delayed messages of the cluster."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def send(
+        self,
+        topic: str,
+        value: values.Value = None,
+        *,
+        delay: Duration | None = None,
+        deliver_at: datetime | int | None = None,
+        key: values.Key = None,
+        partition: int | None = None,
+        headers: values.Headers | None = None,
+        tags: Sequence[str] = (),
+    ) -> DelayedReceipt:
+        """Store one record later: after ``delay``, such as ``"30m"``, or at a time.
+
+        Returns once the message is accepted for good. After ``CommitUnknown`` or ``ConnectionLost`` it may
+        be accepted or not: ``list`` shows what is pending.
+        """
+        pairs = values.encode_headers(headers, tags)
+        content, encoded_key = values.encode_value(value), encode_key(key)
+        record = _Record(
+            value=_base64(content),
+            encoding=None if content is None else "base64",
+            key=_base64(encoded_key),
+            key_encoding="base64" if encoded_key is not None else "utf8",
+            headers_raw=[(name, _base64(text)) for name, text in pairs if name != TAG_RECORD_HEADER],
+            tags=[(text or b"").decode() for name, text in pairs if name == TAG_RECORD_HEADER],
+            partition=partition,
+            delay=_delay_ms(delay, deliver_at),
+            deliver_at=_at_ms(deliver_at),
+        )
+        body = _Produce([record])
+        path = paths.topic_records(topic)
+        reply = await self._session.ask_any("POST", path, body=body, may_repeat=False)
+        (receipt,) = reply.read(bodies.Produced).records
+        if not isinstance(receipt.delayed_id, str) or not isinstance(receipt.deliver_at, int):
+            raise ConnectionLost("the response has no delayed_id: the broker is of an earlier version")
+        return DelayedReceipt(receipt.delayed_id, receipt.deliver_at, int(receipt.partition or 0))
+
+    async def list(self, topic: str | None = None) -> list[wire.DelayedBody]:
+        """All messages that are not in their topics yet, by id; of one topic, or of all."""
+        found: list[wire.DelayedBody] = []
+        query = {} if topic is None else {"topic": topic}
+        while True:
+            page = (await self._session.ask_any("GET", f"{paths.DELAYED}?{urlencode(query)}")).read(
+                wire.DelayedList
+            )
+            found += page.items
+            if page.next_page_token is None:
+                return found
+            query["page_token"] = page.next_page_token
+
+    async def describe(self, delayed_id: str) -> wire.DelayedRecordBody:
+        """One message with its record. Raises ``UnknownDelayed`` and ``DelayedAlreadyDelivered``."""
+        reply = await self._session.ask_any("GET", paths.of_delayed(delayed_id))
+        return reply.read(wire.DelayedRecordBody)
+
+    async def reschedule(
+        self, delayed_id: str, *, delay: Duration | None = None, deliver_at: datetime | int | None = None
+    ) -> wire.DelayedRecordBody:
+        """Give a message another time, also one that has failed. Raises as ``describe``.
+
+        A ``delay`` is counted from the time at which a broker carries it out.
+        """
+        body = wire.RescheduleMessage(_delay_ms(delay, deliver_at), _at_ms(deliver_at))
+        reply = await self._session.ask_any("PATCH", paths.of_delayed(delayed_id), body=body)
+        return reply.read(wire.DelayedRecordBody)
+
+    async def cancel(self, delayed_id: str) -> bool:
+        """True if the message is never delivered, false if it is too late.
+
+        Raises ``UnknownDelayed`` for one that was delivered more than 10 minutes ago, or never accepted.
+        """
+        try:
+            await self._session.ask_any("DELETE", paths.of_delayed(delayed_id))
+        except DelayedAlreadyDelivered:
+            return False
+        return True
+
+
+class _Record(msgspec.Struct, omit_defaults=True):
+    value: str | None
+    encoding: str | None = None
+    key: str | None = None
+    key_encoding: str = "utf8"
+    headers_raw: Sequence[tuple[str, str | None]] = ()
+    tags: Sequence[str] = ()
+    partition: int | None = None
+    delay: int | None = None
+    deliver_at: int | None = None
+
+
+class _Produce(msgspec.Struct):
+    records: Sequence[_Record]
+
+
+def _delay_ms(delay: Duration | None, deliver_at: datetime | int | None) -> int | None:
+    if (delay is None) == (deliver_at is None):
+        raise InvalidRequest("give delay or deliver_at, one of them", field="delay")
+    return None if delay is None else milliseconds("delay", delay)
+
+
+def _at_ms(deliver_at: datetime | int | None) -> int | None:
+    return None if deliver_at is None else values.timestamp_ms(deliver_at)
+
+
+def _base64(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode()

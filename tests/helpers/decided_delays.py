@@ -1,0 +1,142 @@
+"""A coordinator of delayed messages whose records are committed when the test says so, and its targets."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from delayed.decisions import Decisions, Move
+from delayed.records import LaneKey, Row, record_of
+from delayed.requests import Add, NewMessage, Reply, Request, When
+from delayed.state import DelayedState
+from raftlog.errors import OutOfOrderSequence, ProducerFenced, RaftlogError
+from raftlog.hosting.decisions import Answer, Write
+from raftlog.records.batch import Codec, split_batches, stamp
+from raftlog.records.builder import build_batch
+
+WINDOW = 5
+
+
+def id_of(number: int) -> bytes:
+    """The id of the n-th message."""
+    return number.to_bytes(12, "big")
+
+
+def new(number: int, *, partition: int = 0, delay_ms: int = -1, at_ms: int = -1) -> NewMessage:
+    """A message whose value is its number."""
+    when = When(delay_ms, at_ms)
+    return NewMessage(id_of(number), partition, when, b"%d" % number, None, (), None)
+
+
+def add(*messages: NewMessage, topic: str = "orders", delay_ms_max: int = -1) -> Add:
+    """A request that brings a producer id."""
+    return Add(topic=topic, topic_id=topic, messages=messages, delay_ms_max=delay_ms_max, new_producer_id=7)
+
+
+@dataclass
+class Target:
+    """A partition that recognises the newest batches of a producer, as ``partitions.replica.producers``."""
+
+    delivered: list[tuple[int, bytes]] = field(default_factory=list)  # when, and which
+    epoch: int = -1
+    window: list[tuple[int, int]] = field(default_factory=list)
+
+    def append(self, move: Move, wall_ms: int) -> None:
+        """Raises what a partition raises."""
+        epoch, first = move.batch.epoch, move.batch.sequence
+        if epoch < self.epoch:
+            raise ProducerFenced("an old epoch")
+        batch = (first, first + len(move.batch.ids))
+        if epoch == self.epoch and batch in self.window:
+            return
+        if self.epoch >= 0 and first != (self.window[-1][1] if epoch == self.epoch else 0):
+            raise OutOfOrderSequence(f"{first} after {self.window}")
+        self.window = [*(self.window if epoch == self.epoch else ()), batch][-WINDOW:]
+        self.epoch = epoch
+        self.delivered += ((wall_ms, id_) for id_ in move.batch.ids)
+
+
+class Coordinator:
+    """Decisions of one leader after another. ``commit`` commits what they want so far, in order."""
+
+    def __init__(
+        self, *, wall_ms: int = 1_000_000, pending_max: int = 1_000, bytes_max: int = 1 << 20
+    ) -> None:
+        self.wall_ms = wall_ms
+        self.pending_max, self.bytes_max = pending_max, bytes_max
+        self.committed = DelayedState()
+        self.targets: dict[LaneKey, Target] = defaultdict(Target)
+        self.moves: list[Move] = []
+        self.late: list[Move] = []  # of leaders that are dead
+        self.replies: dict[int, Reply | RaftlogError] = {}
+        self._offset = self._ids = 0
+        self.lead()
+
+    def lead(self) -> None:
+        """A new leader begins with what is committed; all else is lost."""
+        state = DelayedState()
+        state.restore(self.committed.snapshot())
+        self.late += self.moves
+        self.moves = []
+        self.decisions = Decisions(
+            state,
+            now_ms=self.wall_ms,
+            wall_ms=self.wall_ms,
+            pending_max=self.pending_max,
+            batch_bytes_max=lambda topic: self.bytes_max,
+        )
+
+    def send(self, request: Request) -> int:
+        """Nothing is committed yet; gives the number of the request."""
+        self._ids += 1
+        self.decisions.receive(self._ids, request, self.wall_ms, self.wall_ms)
+        return self._ids
+
+    def ask(self, request: Request) -> Reply | RaftlogError:
+        """The reply, once all is committed."""
+        number = self.send(request)
+        self.commit()
+        return self.replies[number]
+
+    def commit(self, count: int | None = None) -> None:
+        """Carry out what is wanted; with ``count`` the leader dies after so many."""
+        wanted = self.decisions.take()
+        for each in wanted[:count]:
+            match each:
+                case Write(rows):
+                    self._append(rows)
+                case Answer(number, reply):
+                    self.replies[number] = reply
+                case Move():
+                    self.moves.append(each)
+        if count is not None:
+            self.lead()
+
+    def advance(self, by_ms: int) -> None:
+        """Time passes, for this coordinator at least."""
+        self.wall_ms += by_ms
+        self.decisions.tick(self.wall_ms, self.wall_ms)
+        self.commit()
+
+    def deliver(self) -> None:
+        """All batches arrive, and those that follow them, until none is on its way."""
+        self.commit()
+        while self.moves:
+            move = self.moves.pop(0)
+            try:
+                self.targets[move.lane].append(move, self.wall_ms)
+            except (OutOfOrderSequence, ProducerFenced):
+                self.decisions.out_of_order(move, self.wall_ms, self.wall_ms)
+            else:
+                self.decisions.delivered(move, self.wall_ms, self.wall_ms)
+            self.commit()
+
+    def values(self, topic: str = "orders", partition: int = 0) -> list[int]:
+        """The numbers of the messages that a target has, in order."""
+        return [int.from_bytes(id_, "big") for _, id_ in self.targets[LaneKey(topic, partition)].delivered]
+
+    def _append(self, rows: tuple[Row, ...]) -> None:
+        data = build_batch([record_of(row) for row in rows], codec=Codec.NONE, timestamp_ms=self.wall_ms)
+        batch = stamp(data, base_offset=self._offset, leader_epoch=1, append_time_ms=self.wall_ms)
+        self._offset += len(rows)
+        self.committed.apply(split_batches(batch.data)[0])

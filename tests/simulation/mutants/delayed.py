@@ -1,0 +1,117 @@
+"""Bugs in delayed messages: what is due, what a batch contains, and which requests come too late."""
+
+from __future__ import annotations
+
+from tests.helpers.planted_bugs import Mutant
+
+DECIDED = "tests/unit/delayed/test_decided_delays.py"
+HTTP = "tests/unit/api/test_delays_over_http.py"
+DECISIONS = "delayed.decisions:Decisions"
+
+DELAYED = (
+    Mutant(
+        "a delayed message moves a second early",
+        f"{DECISIONS}._collect",
+        "self._due[0][0] <= self._wall_ms",
+        "self._due[0][0] <= self._wall_ms + 1_000",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a batch of delayed messages is sent before its assignment is stored",
+        f"{DECISIONS}._start",
+        "        self._write(Row(key, lane))\n        self._move(key, lane)\n",
+        "        self._move(key, lane)\n        self._write(Row(key, lane))\n",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a new coordinator of delayed messages forgets what is on its way",
+        f"{DECISIONS}.__init__",
+        "if lane.ids:",
+        "if False:",
+        script=DECIDED,
+    ),
+    Mutant(
+        "two batches of delayed messages are on their way to one partition",
+        f"{DECISIONS}._start",
+        "if not ready or before.ids:",
+        "if not ready:",
+        script=DECIDED,
+    ),
+    Mutant(
+        "the sequence of a lane stays after a delivery",
+        f"{DECISIONS}.delivered",
+        "following = (move.batch.sequence + len(move.batch.ids)) & SEQUENCE_MAX",
+        "following = move.batch.sequence",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a message on its way can be cancelled",
+        f"{DECISIONS}._check_open",
+        "if id_ in self._moving:",
+        "if False:",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a new coordinator lets a message on its way be cancelled",
+        f"{DECISIONS}.__init__",
+        "self._moving = {id_ for lane in self.state.lanes.values() for id_ in lane.ids}",
+        "self._moving = set()",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a cancelled message behind a batch is delivered",
+        f"{DECISIONS}._cancel",
+        "self._write(*self._left(request.id, Outcome.CANCELLED))",
+        "pass",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a repeated request adds its delayed messages again",
+        f"{DECISIONS}._add",
+        "state.waiting.get(message.id) or state.recent.get(message.id)",
+        "state.waiting.get(message.id)",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a delay may exceed the retention of its topic",
+        f"{DECISIONS}._due_ms",
+        "if delay_ms_max >= 0 and due_ms - self._wall_ms > delay_ms_max:",
+        "if False:",
+        script=DECIDED,
+    ),
+    Mutant(
+        "pending delayed messages have no limit",
+        f"{DECISIONS}._add",
+        "if len(state.waiting) + len(rows) > self._pending_max:",
+        "if False:",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a message that its topic refuses holds back the others of its batch",
+        f"{DECISIONS}.refused",
+        "if len(ids) > 1 and not is_gone:",
+        "if False:",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a message that has failed is forgotten by the next coordinator",
+        "delayed.state:DelayedState._take",
+        "if failed:",
+        "if False:",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a clock that jumps is noticed at the next message only",
+        f"{DECISIONS}.next_deadline_ms",
+        "min(LOOK_MS, max(0, self._due[0][0] - self._wall_ms))",
+        "max(0, self._due[0][0] - self._wall_ms)",
+        script=DECIDED,
+    ),
+    Mutant(
+        "the delay of a record is ignored where another has none",
+        "api.resources.delays:_due_of_each",
+        "if missing:",
+        "if False:",
+        script=HTTP,
+    ),
+)

@@ -1,0 +1,84 @@
+"""The client's side of delayed messages, with the HTTP application of a broker."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from click.testing import CliRunner, Result
+
+from api.cli.commands import app
+from raftlog import DelayedAlreadyDelivered, InvalidRequest, UnknownDelayed, UnknownTopic, aio
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import ThreadedServer, serve
+from tests.helpers.real_cluster import create_topic
+
+
+# requirement: A3
+@in_real_time
+async def test_a_message_is_sent_listed_changed_and_cancelled() -> None:
+    async with serve() as server, aio.Client(server.url) as client:
+        await server.topic()
+        delayed = client.delayed
+        now_ms = server.cluster.services.clock.wall_ms()
+        one = await delayed.send(
+            "orders", b"\xff", key=b"\xfe", headers={"a": b"\xfd"}, tags=["t"], delay="30m"
+        )
+        assert 1_800_000 <= one.deliver_at_ms - now_ms < 1_860_000
+        shown = await delayed.describe(one.id)
+        assert (shown.key, shown.key_encoding) == ("/g==", "base64")
+        assert (bytes(shown.value), shown.encoding) == (b'"/w=="', "base64")
+        assert (shown.headers_raw, shown.tags) == ([("a", "/Q==")], ["t"])
+        later = datetime.now(UTC) + timedelta(hours=3)
+        two = await delayed.send("orders", {"id": 1}, deliver_at=later, partition=2)
+        assert (two.partition, two.deliver_at_ms) == (2, int(later.timestamp() * 1000))
+        assert [item.delayed_id for item in await delayed.list("orders")] == sorted([one.id, two.id])
+        assert (
+            await delayed.reschedule(one.id, deliver_at=two.deliver_at_ms)
+        ).deliver_at == two.deliver_at_ms
+        assert await delayed.cancel(one.id)
+        assert await delayed.cancel(one.id)
+        with pytest.raises(UnknownDelayed):
+            await delayed.describe(one.id)
+        assert [item.delayed_id for item in await delayed.list()] == [two.id]
+
+
+# requirement: A3
+@in_real_time
+async def test_what_comes_too_late_is_told_so() -> None:
+    async with serve() as server, aio.Client(server.url) as client:
+        await server.topic()
+        one = await client.delayed.send("orders", "x", delay=0)
+        assert not await client.delayed.cancel(one.id)
+        with pytest.raises(DelayedAlreadyDelivered):
+            await client.delayed.reschedule(one.id, delay="1s")
+        with pytest.raises(InvalidRequest):
+            await client.delayed.send("orders", "x")
+        with pytest.raises(InvalidRequest):
+            await client.delayed.send("orders", "x", delay="1s", deliver_at=5)
+        with pytest.raises(UnknownTopic):
+            await client.delayed.send("nowhere", "x", delay="1s")
+
+
+def run(url: str, *arguments: str, code: int = 0, given: bytes | None = None) -> Result:
+    """A command that ends with this code."""
+    found = CliRunner().invoke(app, ["delayed", *arguments, "--server", url], input=given)
+    assert found.exit_code == code, found.output
+    return found
+
+
+# requirement: A3
+def test_the_command_line_sends_lists_and_cancels() -> None:
+    with ThreadedServer() as server:
+        create_topic(server.url, "orders", 1, replication_factor=1)
+        assert "there are no delayed messages" in run(server.url, "list").stderr
+        one = run(server.url, "send", "orders", "-", "--delay", "30m", given=b"check").stdout.strip()
+        assert one in run(server.url, "list", "--topic", "orders").stdout
+        assert '"check"' in run(server.url, "show", one).stdout
+        later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        assert "due at" in run(server.url, "reschedule", one, "--deliver-at", later).stderr
+        assert "cancelled" in run(server.url, "cancel", one).stderr
+        due = run(server.url, "send", "orders", "x", "--delay", "0ms").stdout.strip()
+        assert "too late" in run(server.url, "cancel", due, code=1).stderr
+        run(server.url, "send", "orders", "x", code=2)
+        run(server.url, "send", "orders", "x", "--deliver-at", "tomorrow", code=2)
