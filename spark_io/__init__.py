@@ -11,6 +11,7 @@ Read ``data_source`` first: what Spark calls. The path of a read is ``options``,
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,11 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 
-def register(spark: SparkSession) -> None:
+def register(spark: SparkSession, *, by_value: bool = False) -> None:
     """Make ``format("raftlog")`` and ``format("raftlog-archive")`` known to a session.
 
-    Not needed where Spark finds ``pyspark_raftlog`` and ``pyspark_raftlog_archive``.
+    Not needed where Spark finds ``pyspark_raftlog`` and ``pyspark_raftlog_archive``. With ``by_value`` this
+    package travels with each task, so that executors need the package ``raftlog`` and pyarrow only.
     """
+    if by_value:
+        from pyspark import cloudpickle
+
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     from spark_io.archive.data_source import ArchiveDataSource
     from spark_io.data_source import RaftlogDataSource
 

@@ -9,79 +9,163 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from raftlog.client import Client
 from raftlog.client.blocking_producer import Producer, Transaction
-from raftlog.errors import CommitUnknown, Conflict, RaftlogError
-from spark_io.errors import InvalidRows
+from raftlog.errors import CommitUnknown, Conflict, ProducerFenced, RaftlogError
+from spark_io.errors import InvalidRows, SinkAhead, SinkGap, SinkInUse
 
 HANDLES_MAX: Final = 999  # of one batch
+KEY_END: Final = "~"  # of a key in the names of its transactions
 _PAUSE_S: Final = 0.2
 _OPEN: Final = ("ongoing", "prepared")
 _log = logging.getLogger("spark_io")
 
 
+class Run(NamedTuple):
+    """One start of a query, as the sink knows it. Without an epoch it has nothing to write."""
+
+    owner: str
+    name: str
+    epoch: int | None
+
+
+def begin_run(
+    client: Client, key: str, sequence: int, *, owner: str, run: str, takes_over: bool
+) -> tuple[Run, bool]:
+    """Register a run that is about to write a batch; and whether the batch is committed.
+
+    It fences the runs before. Raises ``SinkInUse``, ``SinkGap``, ``SinkAhead``.
+    """
+    try:
+        begun = client.transactions.begin_run(
+            key, owner=owner, run=run, sequence=sequence, takeover=takes_over
+        )
+    except ProducerFenced as error:
+        raise _over(key, owner, run) from error
+    except Conflict as error:
+        raise _explained(error, key, sequence, owner) from error
+    return Run(owner, run, begun.run_epoch), begun.committed
+
+
 def begun(client: Client, producer: Producer, name: str) -> Transaction:
-    """A transaction that has begun. What an earlier run has prepared under this id is aborted."""
+    """A transaction that has begun. What an earlier attempt has prepared under this id is aborted."""
     try:
         return producer.transaction().__enter__()
     except Conflict:
-        client.transactions.abort(name)
+        prepared = client.transactions.describe(name).id  # that one only: a newer run may have another
+        client.transactions.abort_batch(name.partition(KEY_END)[0], [prepared])
         return producer.transaction().__enter__()
 
 
-def commit(client: Client, key: str, sequence: int, handles: Sequence[str], *, timeout_s: float) -> int:
-    """Commit a batch; returns the newest sequence of the sink.
+def commit(
+    client: Client,
+    key: str,
+    sequence: int,
+    handles: Sequence[str],
+    *,
+    timeout_s: float,
+    run: Run | None = None,
+) -> int:
+    """Commit a batch; returns the newest sequence of the sink. Without a ``run`` an empty one is none.
 
     If this batch or a later one was committed before, with other handles, then ``handles`` are aborted. After
     ``CommitUnknown`` it asks again until ``timeout_s`` is over. Any other error has committed nothing.
     """
-    if not handles:
+    if not handles and run is None:
         return sequence
     if len(handles) > HANDLES_MAX:
-        abandon(client, key, handles)
+        abandon(client, key, handles, run=run)
         raise InvalidRows(
             f"{len(handles)} tasks have rows, and a batch has at most {HANDLES_MAX} of them; use "
             f"df.coalesce({HANDLES_MAX})"
         )
+    name, epoch = (None, None) if run is None else (run.name, run.epoch)
     try:
-        _until_known(lambda: client.transactions.commit_batch(key, sequence, handles), timeout_s)
+        _until_known(
+            lambda: client.transactions.commit_batch(key, sequence, handles, run=name, run_epoch=epoch),
+            timeout_s,
+        )
+    except ProducerFenced as error:
+        if run is None or "run:" not in str(error):
+            raise
+        raise _over(key, run.owner, run.name) from error
     except Conflict as error:
         newest = error.details.get("newest_sequence")
         if not isinstance(newest, int):
-            raise
-        _abort(client, key, handles)
-        if newest == sequence:
+            raise _explained(error, key, sequence, "" if run is None else run.owner) from error
+        _abort(client, key, handles, run)
+        if newest == sequence and run is None:
             _sweep(client, key)  # otherwise another driver is at work, which would have to repeat its batch
         return newest
-    _sweep(client, key)
+    if run is None:
+        _sweep(client, key)
     return sequence
 
 
-def abandon(client: Client, key: str, handles: Sequence[str]) -> None:
-    """Abort what a batch has staged, unless it is committed. Without success its time limit does it."""
-    _abort(client, key, handles)
-    _sweep(client, key)
+def abandon(client: Client, key: str, handles: Sequence[str], *, run: Run | None = None) -> None:
+    """Abort what a batch has staged, unless it is committed. Without success its time limit does it.
+
+    What tasks without a message have left is known by their run, or else by the sink.
+    """
+    _abort(client, key, handles, run)
+    if run is None:
+        _sweep(client, key)
 
 
-def _abort(client: Client, key: str, handles: Sequence[str]) -> None:
+def _over(key: str, owner: str, run: str) -> SinkInUse:
+    return SinkInUse(
+        f"run {run} of query {owner} is over, and writes nothing more into {key}: a newer run has begun "
+        "elsewhere; let this one end"
+    )
+
+
+def _explained(error: Conflict, key: str, sequence: int, owner: str) -> Exception:
+    """What the user of a sink is told, with the way out."""
+    if "owner" in error.details:
+        return SinkInUse(
+            f"sinkId: the sink {key} belongs to the query {error.details['owner']}, and this is the query "
+            f"{owner}; use another sinkId, or set sinkTakeover=true, if the former query has ended for good"
+        )
+    if "expected_sequence" in error.details:
+        return SinkGap(
+            f"batch {sequence} of {key} does not follow the newest that the sink has committed; it expects "
+            f"batch {error.details['expected_sequence']}: batches between were not written here. Use the "
+            "checkpoint of this sink, or set sinkId and sinkTakeover=true to go on without them"
+        )
+    newest = error.details.get("newest_sequence")
+    return ahead(key, sequence, newest) if isinstance(newest, int) else error
+
+
+def ahead(key: str, sequence: int, newest: int) -> SinkAhead:
+    """For a batch before the newest one of the sink."""
+    return SinkAhead(
+        f"batch {sequence} of {key} is over, the sink has committed batch {newest}: another driver runs this "
+        "query, or the checkpoint was restored from a copy; stop this query, or use a new checkpointLocation "
+        "and startingOffsets"
+    )
+
+
+def _abort(client: Client, key: str, handles: Sequence[str], run: Run | None) -> None:
+    epoch = None if run is None else run.epoch
     try:
-        if handles:
-            client.transactions.abort_batch(key, handles)
+        if handles or epoch:
+            client.transactions.abort_batch(key, handles, run_epoch=epoch)
     except RaftlogError as error:
         _log.info("transactions of %s are not aborted: %s", key, error)
 
 
 def _sweep(client: Client, key: str) -> None:
     """Abort what tasks without a message have left open, since it holds back readers."""
+    prefix = f"{key}{KEY_END}"
     try:
         for one in client.transactions.list():
-            if one.transactional_id.startswith(f"{key}~") and one.state in _OPEN:
+            if one.transactional_id.startswith(prefix) and one.state in _OPEN:
                 client.transactions.abort(one.transactional_id)
     except RaftlogError as error:
         _log.warning(
-            "what tasks of %s have left open holds back readers until its time is over: %s", key, error
+            "what tasks of %s have left open holds back readers until its time is over: %s", prefix, error
         )
 
 

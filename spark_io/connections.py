@@ -2,24 +2,33 @@
 
 Spark uses a Python worker for many tasks, one after the other; a client that each of them opened would cost
 more than a small task. A forked process begins without any: the connections are its parent's.
+
+A package that is pickled by value (``register``) has new modules in each task. So the clients have a place of
+their own in the process, and no module-level value here keeps a function from being pickled.
 """
 
 from __future__ import annotations
 
 import os
-import threading
+import sys
+from types import ModuleType
+from typing import Final
 
 from raftlog.client import Client
 
-_clients: dict[tuple[int, tuple[str, ...]], Client] = {}
-_lock = threading.Lock()
+_PLACE: Final = "spark_io_clients_of_this_process"
+_Clients = dict[tuple[int, tuple[str, ...]], Client]
 
 
 def client_of(servers: tuple[str, ...]) -> Client:
     """The client of a cluster. It stays open until the process ends."""
+    place = sys.modules.setdefault(_PLACE, ModuleType(_PLACE))
+    clients: _Clients = place.__dict__.setdefault("clients", {})
     key = os.getpid(), servers
-    with _lock:
-        found = _clients.get(key)
-        if found is None:
-            found = _clients[key] = Client(servers)
-        return found
+    found = clients.get(key)
+    if found is None:
+        made = Client(servers)
+        found = clients.setdefault(key, made)  # another thread may have been faster
+        if found is not made:
+            made.close()
+    return found

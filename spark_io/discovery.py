@@ -20,7 +20,7 @@ from spark_io.options import ReadOptions
 from spark_io.planning import Range
 from spark_io.positions import AtTime, Position, Positions
 
-_POLL_S: Final = 0.2
+POLL_S: Final = 0.2
 _log = logging.getLogger("spark_io")
 OffsetOf = Callable[[TopicPartition, AtTime | Literal["earliest"]], int]
 
@@ -58,7 +58,7 @@ def discover(client: Client, options: ReadOptions) -> dict[TopicPartition, Bound
         except RaftlogError as error:
             if isinstance(error, NotSent) or not error.retryable or time.monotonic() > deadline:
                 raise
-        time.sleep(_POLL_S)
+        time.sleep(POLL_S)
 
 
 def resolved(

@@ -18,6 +18,14 @@ class DataLoss(RuntimeError):
     """Records that were to be read do not exist any more."""
 
 
+class SinkInUse(RuntimeError):
+    """The sink belongs to another query, or to a newer run of this one."""
+
+
+class SinkGap(RuntimeError):
+    """The sink has not committed the batch before the one that Spark commits."""
+
+
 class SinkAhead(RuntimeError):
     """The sink has committed a later batch than the one that Spark repeats."""
 

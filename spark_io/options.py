@@ -64,7 +64,10 @@ _WRITE: Final = (
     "transactionTimeout",
     "stagedTimeout",
     "commitTimeout",
+    "linger",
+    "batch.bytes",
 )
+_WRITE_STREAM_ONLY: Final = ("sinkId", "sinkTakeover")
 _WRITE_BATCH_ONLY: Final = ("txnAppId", "txnVersion")
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})  # Spark adds them to the options of a sink
 _SECRET: Final = re.compile(r"password|secret|token|credential", re.IGNORECASE)
@@ -105,7 +108,10 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """The checked options of a sink. ``version`` belongs to ``app_id``; both are of batch writes."""
+    """The checked options of a sink. ``version`` belongs to ``app_id``; both are of batch writes.
+
+    ``sink_id`` is of streams; without it the id of the query is that of the sink.
+    """
 
     servers: tuple[str, ...]
     topic: str | None
@@ -117,6 +123,10 @@ class WriteOptions:
     commit_timeout_s: float
     app_id: str | None
     version: int
+    linger: Duration | None
+    batch_bytes: int | None
+    sink_id: str | None
+    takes_over: bool
 
 
 class Given:
@@ -233,7 +243,13 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
     if is_stream:
         why = "{} is an option of df.write; a stream takes its own id and the number of each batch"
         others |= _refused(_WRITE_BATCH_ONLY, why)
-    given = Given(options, (*_WRITE, *_WRITE_BATCH_ONLY), others)
+    else:
+        others |= _refused(_WRITE_STREAM_ONLY, "{} is an option of df.writeStream; here, use txnAppId")
+    given = Given(options, (*_WRITE, *_WRITE_BATCH_ONLY, *_WRITE_STREAM_ONLY), others)
+    sink_id = given.parsed("sinkId", None, _app_id, "use 1 to 180 of the characters A-Z a-z 0-9 . _ -")
+    takes_over = given.flag("sinkTakeover", False)
+    if takes_over and sink_id is None:
+        raise InvalidOption("sinkTakeover belongs to sinkId; name the sink, or leave both out")
     app_id = given.parsed("txnAppId", None, _app_id, "use 1 to 180 of the characters A-Z a-z 0-9 . _ -")
     version = given.parsed("txnVersion", None, _version, "give a whole number from 0 on")
     if (app_id is None) != (version is None):
@@ -244,10 +260,14 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
     acks = given.text("acks") or "quorum"
     compression = given.text("compression") or "none"
     transaction_timeout = given.text("transactionTimeout") or "15m"
+    linger, batch_bytes = given.text("linger"), given.count("batch.bytes")
     is_transactional = delivery == "exactly_once"
     checked(
-        "acks, compression or transactionTimeout",
+        "acks, compression, linger, batch.bytes or transactionTimeout",
         lambda: producer_options(
+            preset="throughput",
+            linger=linger,
+            batch_bytes=batch_bytes,
             acks=acks,
             compression=compression,
             transaction_timeout=transaction_timeout,
@@ -266,6 +286,10 @@ def write_options(options: Mapping[str, str], *, is_stream: bool) -> WriteOption
         commit_timeout_s=given.seconds("commitTimeout", "2m"),
         app_id=app_id,
         version=version or 0,
+        linger=linger,
+        batch_bytes=batch_bytes,
+        sink_id=sink_id,
+        takes_over=takes_over,
     )
 
 

@@ -7,7 +7,7 @@ one knows of the other is in the messages. Every streaming batch makes another w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from pyspark import TaskContext
@@ -17,9 +17,8 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from spark_io.commits import abandon, commit
+from spark_io.commits import abandon, ahead, begin_run, commit
 from spark_io.connections import client_of
-from spark_io.errors import SinkAhead
 from spark_io.options import WriteOptions
 from spark_io.staging import Staged, send_at_once, stage
 
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Messages = list[WriterCommitMessage | None]
+_QUERY: Final = "sql.streaming.queryId"  # in the checkpoint
+_RUN: Final = "spark.jobGroup.id"  # of the query: one start of it
+_BATCH: Final = "streaming.sql.batchId"
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -42,7 +44,10 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task."""
-        return _write(self._options, self._key, iterator)
+        client, options = client_of(self._options.servers), self._options
+        if options.delivery == "at_least_once":
+            return send_at_once(client, options, iterator)
+        return stage(client, options, self._key, _task(), iterator)
 
     def commit(self, messages: Messages) -> None:
         """On the driver, once all tasks have ended."""
@@ -63,38 +68,48 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task. The sink is that of the query, whose id is in its checkpoint."""
-        query = _context().getLocalProperty("sql.streaming.queryId")
-        assert query, "Spark has not said which query this is"
-        return _write(self._options, f"spark-{query}", iterator)
+        client, options = client_of(self._options.servers), self._options
+        if options.delivery == "at_least_once":
+            return send_at_once(client, options, iterator)
+        query, run_name, batch = (_property(name) for name in (_QUERY, _RUN, _BATCH))
+        key = f"spark-{query}" if options.sink_id is None else f"spark-sink-{options.sink_id}"
+        run, is_committed = begin_run(
+            client, key, int(batch), owner=query, run=run_name, takes_over=options.takes_over
+        )
+        if is_committed:
+            for _ in iterator:  # Spark gives its rows, and nobody needs them
+                pass
+            return Staged(key, None, 0, run, is_committed=True)
+        return stage(client, options, key, f"{query}.{_task()}", iterator, run=run)
 
     def commit(self, messages: Messages, batchId: int) -> None:
         """On the driver, once all tasks have ended, and again if it ended before Spark had noted it."""
         staged = _staged(messages)
-        handles = _handles(staged)
-        if not handles:
+        if not staged or staged[0].run is None or staged[0].is_committed:
             return
-        client, key = client_of(self._options.servers), staged[0].key
-        newest = commit(client, key, batchId, handles, timeout_s=self._options.commit_timeout_s)
+        client, key, run = client_of(self._options.servers), staged[0].key, staged[0].run
+        timeout_s = self._options.commit_timeout_s
+        newest = commit(client, key, batchId, _handles(staged), timeout_s=timeout_s, run=run)
         if newest > batchId:
-            raise SinkAhead(
-                f"batch {batchId} of {key} is over, the sink has committed batch {newest}: another driver "
-                "runs this query, or the checkpoint was restored from a copy; stop this query, or use a new "
-                "checkpointLocation and startingOffsets"
-            )
+            raise ahead(key, batchId, newest)
 
     def abort(self, messages: Messages, batchId: int) -> None:
         """On the driver, after a failure; also after a commit whose outcome Spark did not see."""
         staged = _staged(messages)
-        if staged and staged[0].key:
-            abandon(client_of(self._options.servers), staged[0].key, _handles(staged))
+        if staged and staged[0].run is not None:
+            abandon(client_of(self._options.servers), staged[0].key, _handles(staged), run=staged[0].run)
 
 
-def _write(options: WriteOptions, key: str, batches: Iterator[pa.RecordBatch]) -> Staged:
-    client = client_of(options.servers)
-    if options.delivery == "at_least_once":
-        return send_at_once(client, options, batches)
+def _property(name: str) -> str:
+    """What Spark says of the batch that this task belongs to."""
+    found = _context().getLocalProperty(name)
+    assert found, f"Spark has not said the {name}"
+    return found
+
+
+def _task() -> str:
     context = _context()
-    return stage(client, options, key, f"{context.partitionId()}.{context.attemptNumber()}", batches)
+    return f"{context.partitionId()}.{context.attemptNumber()}"
 
 
 def _context() -> TaskContext:

@@ -31,11 +31,19 @@ from spark_io.archive.storage import open_storage
 from spark_io.archive.view import divided, extended, offset_in_both
 from spark_io.columns import arrow_schema
 from spark_io.connections import client_of
-from spark_io.discovery import Bounds, OffsetOf, batch_ranges, discover, offset_asked, resolved
+from spark_io.discovery import POLL_S, Bounds, OffsetOf, batch_ranges, discover, offset_asked, resolved
 from spark_io.options import ReadOptions
 from spark_io.planning import Range, tasks
 from spark_io.reading import read_ranges
-from spark_io.stream_progress import Offsets, check_starts, next_end, stream_ranges, waits_for_more
+from spark_io.stream_progress import (
+    Offsets,
+    behind,
+    check_ends,
+    check_starts,
+    next_end,
+    stream_ranges,
+    waits_for_more,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,13 +123,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         """The end of the batch that begins at ``start``."""
-        bounds = self._discovered()
-        if stream_offsets.is_before_first(start):
+        begin = None if stream_offsets.is_before_first(start) else stream_offsets.parsed(start)
+        bounds = self._discovered() if begin is None else self._discovered_since(begin)
+        if begin is None:
             client = client_of(self._options.servers)
             first = resolved(self._options.starting, bounds, offset_asked(client))
             check_starts(first, bounds, self._options.fail_on_data_loss)
             return stream_offsets.written(first)
-        begin = stream_offsets.parsed(start)
         check_starts(begin, bounds, self._options.fail_on_data_loss)
         limits = None if isinstance(limit, ReadAllAvailable) else self._options.limits
         if limits is not None and self._target is None:
@@ -141,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """The tasks of a batch, the same offsets whenever it is repeated."""
         ranges = stream_ranges(stream_offsets.parsed(start), stream_offsets.parsed(end))
-        return _tasks(self._options, ranges)
+        return _tasks(self._options, ranges) or [Task([])]  # a sink learns of each batch from its tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of a task."""
@@ -158,6 +166,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             client_of(self._options.servers).groups.commit(group, named)
         except RaftlogError as error:
             _log.warning("group %s does not show the progress of this query: %s", group, error)
+
+    def _discovered_since(self, begin: Offsets) -> dict[TopicPartition, Bounds]:
+        """The same once new leaders know what was read before. Raises ``DataLoss`` after ``fetchTimeout``."""
+        deadline = time.monotonic() + self._options.fetch_timeout_s
+        while behind(begin, found := self._discovered()) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        check_ends(begin, found, self._options.fail_on_data_loss)
+        return found
 
     def _discovered(self) -> dict[TopicPartition, Bounds]:
         return discover(client_of(self._options.servers), self._options)

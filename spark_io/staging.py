@@ -20,7 +20,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from raftlog.client import Client
 from raftlog.client.blocking_producer import Producer
 from raftlog.client.receipts import BlockingPendingReceipt
-from spark_io.commits import begun
+from spark_io.commits import Run, begun
 from spark_io.options import WriteOptions
 from spark_io.rows import Row, rows_of
 
@@ -29,29 +29,37 @@ Send = Callable[..., BlockingPendingReceipt]
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task tells the driver. Without rows there is no handle."""
+    """What a task tells the driver. Without rows there is no handle. A stream has a run."""
 
     key: str
     handle: str | None
     count: int
+    run: Run | None = None
+    is_committed: bool = False  # the batch, before this task has begun
 
 
 def stage(
-    client: Client, options: WriteOptions, key: str, task: str, batches: Iterable[pa.RecordBatch]
+    client: Client,
+    options: WriteOptions,
+    key: str,
+    task: str,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    run: Run | None = None,
 ) -> Staged:
     """Send all rows in one transaction, and prepare it. Nothing of it is visible."""
     some_rows = rows_of(batches, options.topic)
     first = next(some_rows, None)
     if first is None:
-        return Staged(key, None, 0)
+        return Staged(key, None, 0, run)
     name = f"{key}~{task}"
     with ExitStack() as stack:
-        producer = stack.enter_context(_producer(client, options, transactional_id=name))
+        producer = stack.enter_context(_producer(client, options, transactional_id=name, run=run))
         transaction = stack.push(begun(client, producer, name))
         count = _send_all(transaction.send, first)
         for rows in some_rows:
             count += _send_all(transaction.send, rows)
-        return Staged(key, transaction.prepare(timeout=options.staged_timeout), count)
+        return Staged(key, transaction.prepare(timeout=options.staged_timeout), count, run)
 
 
 def send_at_once(client: Client, options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Staged:
@@ -63,13 +71,18 @@ def send_at_once(client: Client, options: WriteOptions, batches: Iterable[pa.Rec
     return Staged("", None, count)
 
 
-def _producer(client: Client, options: WriteOptions, *, transactional_id: str | None) -> Producer:
+def _producer(
+    client: Client, options: WriteOptions, *, transactional_id: str | None, run: Run | None = None
+) -> Producer:
     return client.producer(
         preset="throughput",
         acks=options.acks,
         compression=options.compression,
         transactional_id=transactional_id,
         transaction_timeout=options.transaction_timeout,
+        run_epoch=None if run is None else run.epoch,
+        linger=options.linger,
+        batch_bytes=options.batch_bytes,
     )
 
 

@@ -73,6 +73,26 @@ def check_starts(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails:
             surviving(one, at, bounds[one].start, fails)
 
 
+def behind(start: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> list[TopicPartition]:
+    """Partitions that end below what was read of them: their leader is new, or so is the topic."""
+    return [one for one, at in sorted(start.items()) if one in bounds and bounds[one].end < at]
+
+
+def check_ends(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails: bool) -> None:
+    """Raise ``DataLoss`` for partitions that still end below what was read of them."""
+    for one in behind(start, bounds):
+        lost = (
+            f"{one} was read up to offset {start[one]}, and ends at {bounds[one].end}: the topic was deleted "
+            "and created again, or a part of it was lost"
+        )
+        if fails:
+            raise DataLoss(
+                f"{lost}; use a new checkpointLocation to read it from its beginning, or set "
+                f"failOnDataLoss=false to wait for offset {start[one]}"
+            )
+        _log.warning("%s; waiting for offset %d, since failOnDataLoss is false", lost, start[one])
+
+
 def _check_present(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails: bool) -> None:
     gone = sorted(str(one) for one in start if one not in bounds)
     if gone and fails:

@@ -6,7 +6,7 @@ records holds the sequence of the batch and the decision about each of its trans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -82,6 +82,16 @@ def abortable(key: str, handles: Sequence[Handle], existing: Existing) -> Chosen
         elif transaction.state in (State.ONGOING, State.PREPARED):
             found.append((handle.transactional_id, transaction))
     return found
+
+
+def open_of(key: str, transactions: Mapping[str, Transaction]) -> Chosen:
+    """What a sink has open, prepared or not."""
+    beginning, states = key + KEY_END, (State.ONGOING, State.PREPARED)
+    return [
+        (name, found)
+        for name, found in transactions.items()
+        if name.startswith(beginning) and found.state in states
+    ]
 
 
 def still_prepared(name: str) -> Conflict:

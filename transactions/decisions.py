@@ -28,8 +28,8 @@ from raftlog.errors import (
     RaftlogError,
     UnknownTransaction,
 )
-from raftlog.hosting.decisions import RequestId
-from transactions import batches, keyed_requests
+from raftlog.hosting.decisions import RECORDS_PER_BATCH, RequestId
+from transactions import batches, keyed_requests, sinks
 from transactions.fencing import ENDING, IDLE, is_newest, outcome_of, why_closed
 from transactions.outcomes import known
 from transactions.outputs import Output, Outputs, Row
@@ -39,7 +39,6 @@ from transactions.records import (
     KeyedRequest,
     Outcome,
     Participant,
-    Sink,
     SinkKey,
     State,
     Transaction,
@@ -49,6 +48,7 @@ from transactions.requests import (
     AbortBatch,
     AbortOpen,
     AnsweredBefore,
+    BeginRun,
     CommitBatch,
     Described,
     Done,
@@ -170,6 +170,8 @@ class Decisions:
                     self._end(request_id, request)
                 case Prepare():
                     self._prepare(request_id, request)
+                case BeginRun():
+                    self._begin_run(request_id, request)
                 case CommitBatch():
                     self._commit_batch(request_id, request)
                 case AbortBatch():
@@ -193,6 +195,7 @@ class Decisions:
 
     def _open(self, request_id: RequestId, ask: Open) -> None:
         name = ask.transactional_id
+        sinks.check_epoch(name, ask.run_epoch, self.state.sinks)
         found = self.state.transactions.get(name)
         if ask.claim is not None:
             before = keyed_requests.held_by(ask.claim, self.state)
@@ -244,6 +247,7 @@ class Decisions:
             changed_ms=self._wall_ms,
             last=None if before is None else before.last,
             request=b"" if claim is None else claim.digest,
+            run_epoch=ask.run_epoch,
         )
         handle = Handle(name, producer_id, epoch)
         rows = () if claim is None else (keyed_requests.claimed(claim, handle, self._wall_ms),)
@@ -268,6 +272,7 @@ class Decisions:
     def _join(self, request_id: RequestId, ask: Join) -> None:
         """From the first partition or group on, the transaction is open, and its time runs."""
         name, found = self._open_one(ask.transaction)
+        sinks.check_epoch(name, found.run_epoch, self.state.sinks)
         partitions = tuple(sorted({*found.partitions, *ask.partitions}))
         groups = tuple(sorted({*found.groups, *ask.groups}))
         _check_participants(partitions, groups)
@@ -309,6 +314,7 @@ class Decisions:
         found = self._existing(name)
         if not (is_newest(ask.transaction, found) and found.state is State.PREPARED):
             self._open_one(ask.transaction)
+            sinks.check_epoch(name, found.run_epoch, self.state.sinks)
             batches.check_sink(name)
             keyed_requests.check_committable(ask.transaction, found, None)
             prepared = msgspec.structs.replace(
@@ -323,18 +329,42 @@ class Decisions:
 
     def _commit_batch(self, request_id: RequestId, ask: CommitBatch) -> None:
         before = self.state.sinks.get(ask.key)
-        if before is None or before.sequence < ask.sequence:
+        sinks.check_driver(ask, before)
+        if before is None or sinks.is_new_batch(ask, before):
             chosen = batches.chosen(ask.key, ask.handles, self._existing)
-            sink = Sink(sequence=ask.sequence, handles=tuple(sorted(ask.handles)), changed_ms=self._wall_ms)
+            sink = sinks.after(ask, before, self._wall_ms)
             self._decide(chosen, abort=None, beside=((SinkKey(ask.key), sink),))
+            if ask.run:  # attempts that do not count
+                self._abort_all(batches.open_of(ask.key, self.state.open), AbortReason.PRODUCER)
         else:
             batches.check_repeated(ask.key, ask.sequence, ask.handles, before)
         self._when_complete(request_id, ask)
 
+    def _begin_run(self, request_id: RequestId, ask: BeginRun) -> None:
+        before = self.state.sinks.get(ask.key)
+        sink = sinks.registered(ask, before, self._wall_ms)
+        if sink is not None:
+            self._outputs.write((SinkKey(ask.key), sink))
+            of_others = batches.open_of(ask.key, self.state.open)
+            self._abort_all([one for one in of_others if one[1].run_epoch != sink.epoch], AbortReason.FENCED)
+        newest = sink or before
+        assert newest is not None, "a sink that nobody knows gets its first run"
+        self._outputs.answer(request_id, sinks.begun(ask, newest))
+
     def _abort_batch(self, request_id: RequestId, ask: AbortBatch) -> None:
         chosen = batches.abortable(ask.key, ask.handles, self._existing)
         self._decide(chosen, abort=AbortReason.PRODUCER)
+        if ask.run_epoch:
+            of_sink = batches.open_of(ask.key, self.state.open)
+            self._abort_all(
+                [one for one in of_sink if one[1].run_epoch == ask.run_epoch], AbortReason.PRODUCER
+            )
         self._when_complete(request_id, ask)
+
+    def _abort_all(self, chosen: batches.Chosen, reason: AbortReason) -> None:
+        """However many there are: they need not end together."""
+        for first in range(0, len(chosen), RECORDS_PER_BATCH):
+            self._decide(chosen[first : first + RECORDS_PER_BATCH], abort=reason)
 
     def _abort_open(self, request_id: RequestId, ask: AbortOpen) -> None:
         name, found = ask.transactional_id, self._existing(ask.transactional_id)
@@ -404,6 +434,7 @@ class Decisions:
                 timeout_ms=found.timeout_ms,
                 changed_ms=self._wall_ms,
                 last=Outcome(found.producer_id, found.epoch, is_commit),
+                run_epoch=found.run_epoch,
             ),
         )
 

@@ -98,14 +98,23 @@ class Transaction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     changed_ms: int = 0
     last: Outcome | None = None  # of the transaction before
     request: bytes = b""  # while it is open: the digest of the keyed request that it carries out
+    run_epoch: int = 0  # of the sink's run that has opened it; 0: none
 
 
 class Sink(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The newest batch of a sink."""
+    """The newest batch of a sink, and which run of which owner may commit the next one.
+
+    A run registers before its first batch: ``sequence`` is then below it, -1 at the lowest.
+    """
 
     sequence: int
     handles: tuple[Handle, ...]  # in order
     changed_ms: int = 0
+    owner: str = ""  # with "" anybody may commit
+    run: str = ""
+    retired: tuple[str, ...] = ()  # the runs before, the newest last
+    epoch: int = 0  # of ``run``
+    owner_before: str = ""  # of the newest batch, until the owner has committed one
 
 
 class KeyedRequest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -27,7 +27,8 @@ class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
     ``new_producer_id`` is taken where the transactional id needs one; without it the reply is
     ``NeedsProducerId``. With ``after`` it goes on behind this transaction, and is refused to an incarnation
     that is fenced by now. With ``partitions`` or ``claim`` the transaction has begun, and its time runs; with
-    ``claim`` the reply is ``AnsweredBefore`` where an equal request is committed.
+    ``claim`` the reply is ``AnsweredBefore`` where an equal request is committed. With ``run_epoch`` it
+    belongs to a run of its sink, and is refused once a newer one has registered.
     """
 
     transactional_id: str
@@ -36,6 +37,7 @@ class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
     after: Handle | None = None
     partitions: tuple[Participant, ...] = ()
     claim: Claim | None = None
+    run_epoch: int = 0
 
 
 class Join(msgspec.Struct, tag="join", frozen=True, kw_only=True):
@@ -79,12 +81,36 @@ class Prepare(msgspec.Struct, tag="prepare", frozen=True, kw_only=True):
         return self.transaction.transactional_id
 
 
+class BeginRun(msgspec.Struct, tag="begin-run", frozen=True, kw_only=True):
+    """Register a run of a sink's owner, which is about to write the batch ``sequence``.
+
+    It fences the runs before, and aborts what they have open. ``is_takeover`` allows another owner, and a
+    gap. The reply is ``RunBegun``.
+    """
+
+    key: str
+    owner: str
+    run: str
+    sequence: int
+    is_takeover: bool = False
+
+    @property
+    def transactional_id(self) -> str:
+        """What selects the coordinator: the key alone."""
+        return self.key
+
+
 class CommitBatch(msgspec.Struct, tag="commit-batch", frozen=True, kw_only=True):
-    """Commit prepared transactions, all or none, and at most once for each sequence of the sink."""
+    """Commit prepared transactions, all or none, and at most once for each sequence of the sink.
+
+    With a ``run`` and its epoch the sequences have no gap, and all else that the sink has open is aborted.
+    """
 
     key: str
     sequence: int
     handles: tuple[Handle, ...]
+    run: str = ""
+    run_epoch: int = 0
 
     @property
     def transactional_id(self) -> str:
@@ -93,10 +119,11 @@ class CommitBatch(msgspec.Struct, tag="commit-batch", frozen=True, kw_only=True)
 
 
 class AbortBatch(msgspec.Struct, tag="abort-batch", frozen=True, kw_only=True):
-    """Abort prepared transactions, all or none."""
+    """Abort prepared transactions, all or none; with ``run_epoch`` all that this run has open, too."""
 
     key: str
     handles: tuple[Handle, ...]
+    run_epoch: int = 0
 
     @property
     def transactional_id(self) -> str:
@@ -135,7 +162,18 @@ class ReadOutcomes(msgspec.Struct, tag="read-outcomes", frozen=True, kw_only=Tru
     transactions: tuple[TransactionNumber, ...]
 
 
-OfOneId = Open | Join | End | Prepare | CommitBatch | AbortBatch | AbortOpen | ReadAnswer | ReadTransaction
+OfOneId = (
+    Open
+    | Join
+    | End
+    | Prepare
+    | BeginRun
+    | CommitBatch
+    | AbortBatch
+    | AbortOpen
+    | ReadAnswer
+    | ReadTransaction
+)
 Request = OfOneId | ListTransactions | ReadOutcomes
 
 
@@ -170,6 +208,13 @@ class Ended(msgspec.Struct, tag="ended", frozen=True, kw_only=True):
     next_epoch: int
 
 
+class RunBegun(msgspec.Struct, tag="run-begun", frozen=True, kw_only=True):
+    """The epoch of a run. If its batch is committed it has nothing to write, and may have no epoch: 0."""
+
+    epoch: int
+    is_committed: bool
+
+
 class Described(msgspec.Struct, tag="described", frozen=True, kw_only=True):
     """The newest transaction of an id."""
 
@@ -189,4 +234,4 @@ class Known(msgspec.Struct, tag="known", frozen=True, kw_only=True):
     committed: tuple[TransactionNumber, ...]
 
 
-Reply = Opened | AnsweredBefore | NeedsProducerId | Done | Ended | Described | Listed | Known
+Reply = Opened | AnsweredBefore | NeedsProducerId | Done | Ended | RunBegun | Described | Listed | Known

@@ -22,6 +22,7 @@ from transactions.batches import partition_of
 from transactions.coordinator import TransactionCoordinator
 from transactions.records import Transaction
 from transactions.requests import (
+    BeginRun,
     End,
     Known,
     Listed,
@@ -119,8 +120,8 @@ class TransactionService:
 
     async def _ask(self, request: OfOneId, deadline: float) -> Reply:
         name = request.transactional_id
-        is_open = isinstance(request, Open)
-        count = await (self.partition_count if is_open else self.confirmed_count)(_ms_until(deadline))
+        creates = isinstance(request, Open | BeginRun)
+        count = await (self.partition_count if creates else self.confirmed_count)(_ms_until(deadline))
         if count is None and isinstance(request, End):
             raise OutcomeForgotten(f"transactional id {name!r} is not known, perhaps not any more")
         if count is None:

@@ -25,6 +25,7 @@ from transactions.records import TRANSACTIONAL_ID, Handle, Transaction
 from transactions.requests import (
     AbortBatch,
     AbortOpen,
+    BeginRun,
     CommitBatch,
     Described,
     End,
@@ -35,7 +36,9 @@ from transactions.requests import (
     Prepare,
     ReadTransaction,
     Reply,
+    RunBegun,
 )
+from transactions.sinks import check_request
 
 TIMEOUT_MS = (100, TRANSACTION_MS_MAX)  # the shortest, the longest
 PREPARED_MS = (1_000, 86_400_000)
@@ -50,7 +53,8 @@ async def open_transaction(call: Call) -> web.StreamResponse:
     timeout_ms = milliseconds(wanted.timeout, "timeout", TIMEOUT_MS)
     after = None if wanted.after is None else handle_of(wanted.after, "after")
     name = own_id(wanted.transactional_id, "transactional_id")
-    request = Open(transactional_id=name, timeout_ms=timeout_ms, after=after)
+    run_epoch = wanted.run_epoch or 0
+    request = Open(transactional_id=name, timeout_ms=timeout_ms, after=after, run_epoch=run_epoch)
     opened = await _ask(call, request, Opened)
     handle = Handle(wanted.transactional_id, opened.producer_id, opened.epoch)
     body = wire.OpenedBody(str(handle), handle.transactional_id, handle.producer_id, handle.epoch, timeout_ms)
@@ -115,11 +119,32 @@ async def prepare(call: Call) -> web.StreamResponse:
     return json_response(_body(handle.transactional_id, described.transaction))
 
 
+async def begin_run(call: Call) -> web.StreamResponse:
+    """Register a run of a sink; may be repeated."""
+    wanted = await read_json(call, wire.BeginRun)
+    request = BeginRun(
+        key=wanted.key,
+        owner=wanted.owner,
+        run=wanted.run,
+        sequence=wanted.sequence,
+        is_takeover=wanted.takeover,
+    )
+    begun = await _ask(call, request, RunBegun)
+    return json_response(wire.RunBegunBody(wanted.key, begun.epoch or None, begun.is_committed))
+
+
 async def commit_batch(call: Call) -> web.StreamResponse:
     """Commit prepared transactions together, once for each sequence."""
     wanted = await read_json(call, wire.CommitBatch)
     handles = _handles(wanted.transactions)
-    request = CommitBatch(key=wanted.key, sequence=wanted.sequence, handles=handles)
+    request = CommitBatch(
+        key=wanted.key,
+        sequence=wanted.sequence,
+        handles=handles,
+        run=wanted.run or "",
+        run_epoch=wanted.run_epoch or 0,
+    )
+    check_request(request)
     await call.services.transactions.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
     return json_response(wire.BatchEndedBody(wanted.key, "committed", wanted.transactions))
 
@@ -127,7 +152,9 @@ async def commit_batch(call: Call) -> web.StreamResponse:
 async def abort_batch(call: Call) -> web.StreamResponse:
     """Abort prepared transactions."""
     wanted = await read_json(call, wire.AbortBatch)
-    request = AbortBatch(key=wanted.key, handles=_handles(wanted.transactions))
+    handles = _handles(wanted.transactions)
+    request = AbortBatch(key=wanted.key, handles=handles, run_epoch=wanted.run_epoch or 0)
+    check_request(request)
     await call.services.transactions.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
     return json_response(wire.BatchEndedBody(wanted.key, "aborted", wanted.transactions))
 
@@ -288,11 +315,24 @@ ROUTES = (
     ),
     Route(
         "POST",
+        paths.BEGIN_RUN,
+        begin_run,
+        "Register a run of a sink",
+        "A new run fences the runs before, and aborts what they have open. One whose batch is committed "
+        "changes nothing. May be repeated.",
+        (),
+        {media_types.JSON: wire.BeginRun},
+        {200: json_answer("the run", wire.RunBegunBody)},
+        (*OF_ONE, *OF_BODY),
+    ),
+    Route(
+        "POST",
         paths.COMMIT_BATCH,
         commit_batch,
         "Commit prepared transactions together",
         "All or none, and once for each `sequence` of a `key`: a repetition gets the same answer, a lower "
-        "sequence is refused.",
+        "sequence is refused. With a `run`, so are a gap and a former run, and all else of the sink "
+        "is aborted.",
         (),
         {media_types.JSON: wire.CommitBatch},
         {200: json_answer("they are committed", wire.BatchEndedBody)},
@@ -303,7 +343,7 @@ ROUTES = (
         paths.ABORT_BATCH,
         abort_batch,
         "Abort prepared transactions together",
-        "All or none: refused if one of them is committed.",
+        "All or none: refused if one of them is committed. With a `run_epoch`, all that this run has open.",
         (),
         {media_types.JSON: wire.AbortBatch},
         {200: json_answer("they are aborted", wire.BatchEndedBody)},

@@ -98,6 +98,7 @@ class Transactions(SyncProxy[AsyncTransactions]):
     list = blocking(AsyncTransactions.list)
     describe = blocking(AsyncTransactions.describe)
     abort = blocking(AsyncTransactions.abort)
+    begin_run = blocking(AsyncTransactions.begin_run)
     commit_batch = blocking(AsyncTransactions.commit_batch)
     abort_batch = blocking(AsyncTransactions.abort_batch)
 
@@ -228,11 +229,13 @@ class Client(SyncProxy[AsyncClient]):
         preset: str | None = None,
         transactional_id: str | None = None,
         transaction_timeout: Duration = "60s",
+        run_epoch: int | None = None,
     ) -> Producer:
         """A producer for one topic, or for any if each send names it. Options are checked here.
 
         With a ``transactional_id`` it sends in transactions, each of which is aborted when
         ``transaction_timeout`` is over. The id belongs to one producer that runs, and to its restarts.
+        ``run_epoch`` is for tasks of a sink (``transactions.begin_run``).
         """
 
         async def make() -> AsyncProducer:
@@ -249,6 +252,7 @@ class Client(SyncProxy[AsyncClient]):
                 preset=preset,
                 transactional_id=transactional_id,
                 transaction_timeout=transaction_timeout,
+                run_epoch=run_epoch,
             )
 
         return Producer(self._portal.call(make), self._portal)

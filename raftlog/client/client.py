@@ -144,11 +144,13 @@ class AsyncClient:
         preset: str | None = None,
         transactional_id: str | None = None,
         transaction_timeout: Duration = "60s",
+        run_epoch: int | None = None,
     ) -> AsyncProducer:
         """A producer for one topic, or for any if each send names it. Options are checked here.
 
         With a ``transactional_id`` it sends in transactions, each of which is aborted when
         ``transaction_timeout`` is over. The id belongs to one producer that runs, and to its restarts.
+        ``run_epoch`` is for tasks of a sink (``transactions.begin_run``).
         """
         options = producer_options(
             acks=acks,
@@ -162,6 +164,7 @@ class AsyncClient:
             preset=preset,
             transactional_id=transactional_id,
             transaction_timeout=transaction_timeout,
+            run_epoch=run_epoch,
         )
         made = AsyncProducer(self._session, self._metadata, topic, options)
         self._producers = [producer for producer in self._producers if not producer.is_closed] + [made]

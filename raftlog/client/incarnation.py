@@ -51,13 +51,16 @@ class TransactionName(NamedTuple):
 
 
 class Incarnation:
-    """``limit_s`` is how long one call may take with all its retries."""
+    """``limit_s`` is how long one call may take with all its retries; ``run_epoch`` is of a sink's run."""
 
-    def __init__(self, session: Session, name: str, *, timeout_ms: int, limit_s: float) -> None:
+    def __init__(
+        self, session: Session, name: str, *, timeout_ms: int, limit_s: float, run_epoch: int | None = None
+    ) -> None:
         self._session = session
         self._name = name
         self._timeout_ms = timeout_ms
         self._limit_s = limit_s
+        self._run_epoch = run_epoch
         self._newest: TransactionName | None = None  # that has begun
         self._next: TransactionName | None = None  # that may begin without a request
         self._is_open = False
@@ -199,7 +202,7 @@ class Incarnation:
 
     async def _open(self) -> TransactionName:
         after = None if self._newest is None else self._newest.id
-        body = wire.OpenTransaction(self._name, self._timeout_ms, after)
+        body = wire.OpenTransaction(self._name, self._timeout_ms, after, self._run_epoch)
         try:
             opened = (await self._ask(paths.TRANSACTIONS, body)).read(wire.OpenedBody)
         except ProducerFenced as error:

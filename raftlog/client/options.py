@@ -62,6 +62,7 @@ class ProducerOptions:
     delivery_timeout_s: float
     transactional_id: str | None
     transaction_timeout_ms: int
+    run_epoch: int | None
 
     @property
     def wants_answer(self) -> bool:
@@ -82,6 +83,7 @@ def producer_options(
     preset: str | None = None,
     transactional_id: str | None = None,
     transaction_timeout: Duration = "60s",
+    run_epoch: int | None = None,
 ) -> ProducerOptions:
     """Check the options of a producer. Raises ``ValueError`` that names the option and its choices."""
     base = Preset() if preset is None else _choice("preset", preset, PRESETS)
@@ -101,6 +103,7 @@ def producer_options(
         delivery_timeout_s=positive_seconds("delivery_timeout", delivery_timeout),
         transactional_id=transactional_id,
         transaction_timeout_ms=milliseconds("transaction_timeout", transaction_timeout),
+        run_epoch=run_epoch,
     )
 
 

@@ -377,4 +377,5 @@ def _incarnation(session: Session, options: ProducerOptions) -> Incarnation | No
         options.transactional_id,
         timeout_ms=options.transaction_timeout_ms,
         limit_s=options.delivery_timeout_s,
+        run_epoch=options.run_epoch,
     )

@@ -43,21 +43,47 @@ class AsyncTransactions:
         path = paths.of_transaction(paths.TRANSACTION_ABORT, transactional_id)
         return (await self._session.ask_any("POST", path)).read(wire.TransactionBody)
 
-    async def commit_batch(self, key: str, sequence: int, handles: Sequence[str]) -> None:
+    async def begin_run(
+        self, key: str, *, owner: str, run: str, sequence: int, takeover: bool = False
+    ) -> wire.RunBegunBody:
+        """Register ``run``, one start of ``owner``, before it writes the batch ``sequence`` of a sink.
+
+        It gets a ``run_epoch``, fences the runs before, and aborts what they have open. If the batch is
+        ``committed`` nothing changes. Without ``takeover`` another owner gets ``Conflict`` with
+        ``error.details["owner"]``, a gap one with ``expected_sequence``; a batch before the newest one gets
+        ``newest_sequence``. Raises ``ProducerFenced`` for a run that is over.
+        """
+        body = wire.BeginRun(key, owner, run, sequence, takeover)
+        return (await self._session.ask_any("POST", paths.BEGIN_RUN, body=body)).read(wire.RunBegunBody)
+
+    async def commit_batch(
+        self,
+        key: str,
+        sequence: int,
+        handles: Sequence[str],
+        *,
+        run: str | None = None,
+        run_epoch: int | None = None,
+    ) -> None:
         """Commit prepared transactions of a sink together, once for each ``sequence``: all of them, or none.
 
         ``handles`` are those of ``prepare``, whose ids begin with ``key`` and ``~``. After ``CommitUnknown``
         call it again with the same arguments. Raises ``Conflict`` for an earlier sequence, and for one that
         was committed with other handles: ``error.details["newest_sequence"]`` is the newest of the sink.
-        """
-        await self._end_batch(paths.COMMIT_BATCH, wire.CommitBatch(key, sequence, [*handles]))
 
-    async def abort_batch(self, key: str, handles: Sequence[str]) -> None:
+        With a ``run`` and its epoch, of ``begin_run``, the sequence rises by one, ``handles`` may be empty,
+        and whatever else the sink has open is aborted. Raises ``ProducerFenced`` once a newer run has begun.
+        """
+        body = wire.CommitBatch(key, sequence, [*handles], run, run_epoch)
+        await self._end_batch(paths.COMMIT_BATCH, body)
+
+    async def abort_batch(self, key: str, handles: Sequence[str], *, run_epoch: int | None = None) -> None:
         """Abort prepared transactions of a sink. Raises ``Conflict`` if one of them is committed.
 
-        After ``CommitUnknown`` call it again.
+        With the ``run_epoch`` of a run, all else that it has open, too; ``handles`` may then be empty. After
+        ``CommitUnknown`` call it again.
         """
-        await self._end_batch(paths.ABORT_BATCH, wire.AbortBatch(key, [*handles]))
+        await self._end_batch(paths.ABORT_BATCH, wire.AbortBatch(key, [*handles], run_epoch))
 
     async def _end_batch(self, path: str, body: Request) -> None:
         try:

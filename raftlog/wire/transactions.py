@@ -19,7 +19,9 @@ ID_CHARACTERS_MAX = 280
 
 TransactionId = Annotated[str, msgspec.Meta(max_length=ID_CHARACTERS_MAX)]
 TransactionalId = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9._~-]{1,249}$")]
+DriverName = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9._-]{1,64}$")]
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
+RunEpoch = Annotated[int, msgspec.Meta(ge=1, le=(1 << 53) - 1)]
 TransactionIds = Annotated[list[TransactionId], msgspec.Meta(min_length=1, max_length=HANDLES_MAX)]
 
 StateName = Literal[
@@ -28,11 +30,15 @@ StateName = Literal[
 
 
 class OpenTransaction(Request):
-    """Body of ``POST /v1/transactions``. ``after`` is the id of this process's transaction before."""
+    """Body of ``POST /v1/transactions``. ``after`` is the id of this process's transaction before.
+
+    ``run_epoch`` is that of the run of a sink whose task this is, from ``:begin-run``.
+    """
 
     transactional_id: TransactionalId
     timeout: Duration = "60s"
     after: TransactionId | None = None
+    run_epoch: RunEpoch | None = None
 
 
 class PrepareTransaction(Request):
@@ -41,19 +47,38 @@ class PrepareTransaction(Request):
     timeout: Duration = "1h"
 
 
+class BeginRun(Request):
+    """Body of ``:begin-run``: a run of a sink's owner is about to write the batch ``sequence``.
+
+    ``takeover`` allows another owner, and a gap.
+    """
+
+    key: TransactionalId
+    owner: DriverName
+    run: DriverName
+    sequence: Sequence
+    takeover: bool = False
+
+
 class CommitBatch(Request):
-    """Body of ``:commit-batch``. ``sequence`` rises with each batch of a ``key``."""
+    """Body of ``:commit-batch``. ``sequence`` rises with each batch of a ``key``.
+
+    With a ``run`` and its ``run_epoch`` it rises by one, and ``transactions`` may be empty.
+    """
 
     key: TransactionalId
     sequence: Sequence
-    transactions: TransactionIds
+    transactions: Annotated[list[TransactionId], msgspec.Meta(max_length=HANDLES_MAX)]
+    run: DriverName | None = None
+    run_epoch: RunEpoch | None = None
 
 
 class AbortBatch(Request):
-    """Body of ``:abort-batch``."""
+    """Body of ``:abort-batch``. With a ``run_epoch`` all that its run has open; there may be no others."""
 
     key: TransactionalId
-    transactions: TransactionIds
+    transactions: Annotated[list[TransactionId], msgspec.Meta(max_length=HANDLES_MAX)]
+    run_epoch: RunEpoch | None = None
 
 
 class TopicRecord(NewRecord, kw_only=True):
@@ -141,6 +166,14 @@ class TransactionList(Answer):
 
     items: list[TransactionBody]
     next_page_token: str | None = None
+
+
+class RunBegunBody(Answer):
+    """A run of a sink. If its batch is committed it has nothing to write, and perhaps no ``run_epoch``."""
+
+    key: str
+    run_epoch: int | None
+    committed: bool
 
 
 class BatchEndedBody(Answer):

@@ -6,12 +6,13 @@ from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, Write
 from transactions.decisions import SWEEP_MS, Decisions
 from transactions.outputs import Mark, Output
-from transactions.records import Key
-from transactions.requests import Reply, Request
+from transactions.records import Handle, Key
+from transactions.requests import Done, Join, Open, Opened, Prepare, Reply, Request
 from transactions.state import TransactionsState
 
 KEY_RETENTION_MS = 10 * SWEEP_MS
 ID_RETENTION_MS = 100 * SWEEP_MS
+HOUR_MS = 3_600_000
 
 
 class Coordinator:
@@ -73,3 +74,20 @@ class Coordinator:
                     self.replies[request_id] = reply
                 case Mark():
                     self.marks.append(wanted)
+
+
+def opened(coordinator: Coordinator, name: str, producer_id: int = 7, *, run_epoch: int = 0) -> Handle:
+    """A new transaction."""
+    reply = coordinator.ask(
+        Open(transactional_id=name, timeout_ms=60_000, new_producer_id=producer_id, run_epoch=run_epoch)
+    )
+    assert isinstance(reply, Opened), reply
+    return Handle(name, reply.producer_id, reply.epoch)
+
+
+def prepared(coordinator: Coordinator, name: str, producer_id: int, *, run_epoch: int = 0) -> Handle:
+    """A transaction with records, prepared for an hour."""
+    handle = opened(coordinator, name, producer_id, run_epoch=run_epoch)
+    assert coordinator.ask(Join(transaction=handle, partitions=(("orders", 0),))) == Done()
+    assert coordinator.ask(Prepare(transaction=handle, prepared_ms_max=HOUR_MS)) == Done()
+    return handle

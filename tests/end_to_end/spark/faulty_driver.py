@@ -1,8 +1,8 @@
 """A driver whose tasks are killed, and that waits to be killed itself: a program for ``test_faults``.
 
-``python faulty_driver.py SERVERS DIRECTORY NAME WHEN`` copies the topic ``raw`` to ``copy`` until nothing is
-left. WHEN is ``before`` or ``after`` the commit of batch 2, where it makes the file NAME and waits for
-the file NAME.go, or ``never``.
+``python faulty_driver.py SERVERS DIRECTORY NAME WHEN BATCH`` copies the topic ``raw`` to ``copy`` until
+nothing is left. WHEN is ``before`` or ``after`` the commit of the batch BATCH, where it makes the file NAME
+and waits for the file NAME.go.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from spark_io.sink import StreamWriter
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SERVERS, DIRECTORY, NAME, WHEN = sys.argv[1:]
-BATCH = 2  # batch 0 has no records
+SERVERS, DIRECTORY, NAME, WHEN, BATCH = sys.argv[1:]
 
 
 def once(what: str) -> bool:
@@ -52,23 +51,23 @@ class FaultyWriter(StreamWriter):
     """Kills a task half-way through its rows, another one after them, and stops at its commit."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Batch 1: dead with half of its rows sent. Batch 2: dead before its message is out."""
+        """Batch 1: dead with half of its rows sent. BATCH: dead before its message is out."""
         context = TaskContext.get()
         assert context is not None
         batch, first = context.getLocalProperty("streaming.sql.batchId"), context.partitionId() == 0
         if batch == "1" and first and once("F1"):
             iterator = self._ending(iterator)
         message = super().write(iterator)
-        if batch == str(BATCH) and first and once("F2"):
+        if batch == BATCH and first and once("F2"):
             os.kill(os.getpid(), signal.SIGKILL)
         return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Wait before or after it."""
-        if batchId == BATCH and WHEN == "before":
+        if str(batchId) == BATCH and WHEN == "before":
             wait()
         super().commit(messages, batchId)
-        if batchId == BATCH and WHEN == "after":
+        if str(batchId) == BATCH and WHEN == "after":
             wait()
 
     def _ending(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

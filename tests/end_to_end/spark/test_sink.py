@@ -133,6 +133,36 @@ def test_a_pipeline_writes_each_record_once_although_a_batch_is_repeated(
 
 
 # requirement: A8 D3
+def test_a_new_checkpoint_is_not_taken_for_the_old_one(
+    spark: SparkSession, brokers: Cluster, servers: str, client: Client, tmp_path: Path
+) -> None:
+    create_topic(brokers.urls[0], "first-input", 2)
+    create_topic(brokers.urls[0], "named", 2)
+
+    def run(checkpoint: str, **options: str) -> None:
+        source = spark.readStream.format("raftlog").option("bootstrap.servers", servers)
+        frame = source.options(subscribe="first-input", startingOffsets="earliest").load()
+        sink = frame.select("key", "value").writeStream.format("raftlog").options(**options)
+        sink = sink.option("bootstrap.servers", servers).option("topic", "named")
+        sink = sink.option("checkpointLocation", str(tmp_path / checkpoint))
+        sink.trigger(availableNow=True).start().awaitTermination()
+
+    client.send("first-input", "a", key="k")
+    named = {"sinkId": "clean", "linger": "1ms", "batch.bytes": "65536"}
+    run("one", **named)
+    run("one", **named)
+    with pytest.raises(Exception, match=r"belongs to the query .* set sinkTakeover=true"):
+        run("two", **named)
+    assert [one.value for one in visible(client, "named")] == [b"a"]
+    run("two", **named, sinkTakeover="true")
+    assert [one.value for one in visible(client, "named")] == [b"a", b"a"], "it reads all again, as asked"
+    client.send("first-input", "b", key="k")
+    with pytest.raises(Exception, match="belongs to the query"):
+        run("one", **named)
+    assert open_ids(client) == []
+
+
+# requirement: A8 D3
 def test_the_documented_pipelines_run(
     spark: SparkSession, brokers: Cluster, servers: str, client: Client, tmp_path: Path
 ) -> None:

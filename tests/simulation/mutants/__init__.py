@@ -33,7 +33,9 @@ from tests.simulation.mutants.quiescence import QUIESCENCE
 from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.room import ROOM
+from tests.simulation.mutants.sinks import SINKS
 from tests.simulation.mutants.spark import SPARK
+from tests.simulation.mutants.spark_input import SPARK_INPUT
 from tests.simulation.mutants.storage import STORAGE
 from tests.simulation.mutants.tags import TAGS
 from tests.simulation.mutants.transaction_client import TRANSACTION_CLIENT
@@ -80,11 +82,13 @@ MUTANTS = (
     *ASSIGNORS,
     *WORKERS,
     *TRANSACTIONS,
+    *SINKS,
     *TRANSACTION_OFFSETS,
     *TRANSACTION_CLIENT,
     *TRANSACTION_COMPACTION,
     *ONE_SHOT,
     *TRANSACTION_SEEDS,
     *SPARK,
+    *SPARK_INPUT,
     *ARCHIVE,
 )

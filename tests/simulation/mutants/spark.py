@@ -27,7 +27,7 @@ SPARK = (
     _mutant(
         "what a repeated batch has staged holds back readers",
         "commits:commit",
-        "_abort(client, key, handles)\n        if newest == sequence:",
+        "_abort(client, key, handles, run)\n        if newest == sequence and run is None:",
         "if False:",
         _STAGING,
     ),
@@ -55,7 +55,7 @@ SPARK = (
     _mutant(
         "a task waits for what a dead run has prepared under its id",
         "commits:begun",
-        "client.transactions.abort(name)",
+        "client.transactions.abort_batch(name.partition(KEY_END)[0], [prepared])",
         "pass",
         _STAGING,
     ),

@@ -172,7 +172,7 @@ TRANSACTIONS = (
     _mutant(
         "a repeated batch of a sink is decided again",
         _DECISIONS + "_commit_batch",
-        "if before is None or before.sequence < ask.sequence:",
+        "if before is None or sinks.is_new_batch(ask, before):",
         "if True:",
     ),
     _mutant(

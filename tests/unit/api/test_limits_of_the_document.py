@@ -52,6 +52,7 @@ BODIES: dict[str, Schema] = {
         "records": [{"topic": "orders", "value": 1, "tags": ["a"]}],
         "group_offsets": {"group": "g", "offsets": [PLACE]},
     },
+    "BeginRun": {"key": "a", "owner": "query", "run": "run", "sequence": 0},
     "CommitBatch": {"key": "a", "sequence": 0, "transactions": ["a~1@1.0"]},
     "AbortBatch": {"key": "a", "transactions": ["a~1@1.0"]},
     "RescheduleMessage": {"delay": "1s"},

@@ -126,6 +126,31 @@ async def test_prepared_transactions_are_committed_together_and_once() -> None:
         assert (late.status, late.code) == (409, "conflict")
 
 
+# requirement: D3
+@in_real_time
+async def test_a_run_of_a_sink_registers_and_fences_the_run_before() -> None:
+    async with serve() as server:
+        first = {"key": "sink", "owner": "q", "run": "r1", "sequence": 0}
+        for _ in range(2):
+            begun = await server.post(f"{TRANSACTIONS}:begin-run", first)
+            assert begun.json == {"key": "sink", "run_epoch": 1, "committed": False}
+        ask = {"transactional_id": "sink~1", "run_epoch": 1}
+        one = (await server.post(TRANSACTIONS, ask)).json
+        await joined(server, one)
+        second = await server.post(f"{TRANSACTIONS}:begin-run", {**first, "run": "r2"})
+        assert second.json["run_epoch"] == 2
+        assert (await server.get(f"{TRANSACTIONS}/{one['id']}")).json["state"] == "aborted"
+        assert (await server.post(TRANSACTIONS, ask)).code == "producer_fenced"
+        batch = {"key": "sink", "sequence": 0, "transactions": [], "run": "r1", "run_epoch": 1}
+        assert (await server.post(f"{TRANSACTIONS}:commit-batch", batch)).code == "producer_fenced"
+        batch |= {"run": "r2", "run_epoch": 2}
+        assert (await server.post(f"{TRANSACTIONS}:commit-batch", batch)).json["outcome"] == "committed"
+        third = await server.post(f"{TRANSACTIONS}:begin-run", {**first, "run": "r3"})
+        assert third.json == {"key": "sink", "run_epoch": None, "committed": True}
+        rest = {"key": "sink", "transactions": [], "run_epoch": 2}
+        assert (await server.post(f"{TRANSACTIONS}:abort-batch", rest)).json["outcome"] == "aborted"
+
+
 @in_real_time
 async def test_binary_batches_have_the_producer_of_their_transaction() -> None:
     async with serve() as server:
@@ -149,7 +174,7 @@ async def test_binary_batches_have_the_producer_of_their_transaction() -> None:
         (f"{TRANSACTIONS}/copy-1:commit", None, "transaction"),
         (f"{TRANSACTIONS}/a@b.c:abort", None, "transaction"),
         (f"{TRANSACTIONS}/a@1.0:prepare", {"timeout": "2d"}, "timeout"),
-        (f"{TRANSACTIONS}:commit-batch", {"key": "k", "sequence": 1, "transactions": []}, "/transactions"),
+        (f"{TRANSACTIONS}:commit-batch", {"key": "k", "sequence": 1, "transactions": []}, "transactions"),
         (f"{TRANSACTIONS}:abort-batch", {"key": "k", "transactions": ["k"]}, "transactions"),
     ],
 )

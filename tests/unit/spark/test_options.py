@@ -116,6 +116,9 @@ def test_a_time_counts_before_times_of_partitions_and_these_before_offsets() -> 
         ({"delivery": "maybe"}, "choose exactly_once or at_least_once"),
         ({"acks": "1"}, "a transaction needs 'quorum'"),
         ({"compression": "zip"}, "choose 'none', 'gzip'"),
+        ({"linger": "5"}, "linger"),
+        ({"batch.bytes": "none"}, "batch.bytes is 'none'; give a whole number"),
+        ({"sinkId": "s"}, "sinkId is an option of df.writeStream; here, use txnAppId"),
         ({"path": "orders"}, "name the topic with the option topic"),
     ],
 )
@@ -129,5 +132,11 @@ def test_a_sink_takes_what_spark_adds() -> None:
     options = {"bootstrap.servers": "b1", "checkpointlocation": "/tmp/c", "queryname": "q", "acks": "1"}
     found = write_options({**options, "delivery": "at_least_once"}, is_stream=True)
     assert (found.delivery, found.acks) == ("at_least_once", "1")
+    tuned = write_options(
+        {**options, "acks": "quorum", "linger": "5ms", "batch.bytes": "65536"}, is_stream=True
+    )
+    assert (tuned.linger, tuned.batch_bytes, tuned.sink_id) == ("5ms", 65_536, None)
+    with pytest.raises(InvalidOption, match="sinkTakeover belongs to sinkId"):
+        write_options({**options, "acks": "quorum", "sinkTakeover": "true"}, is_stream=True)
     with pytest.raises(InvalidOption, match=r"txnVersion is an option of df\.write"):
         write_options({**options, "txnVersion": "1"}, is_stream=True)

@@ -11,9 +11,10 @@ import pytest
 
 from raftlog import Client
 from raftlog.errors import RaftlogError
-from spark_io.commits import HANDLES_MAX, abandon, commit
-from spark_io.errors import InvalidRows
+from spark_io.commits import HANDLES_MAX, Run, abandon, begin_run, commit
+from spark_io.errors import InvalidRows, SinkAhead, SinkGap, SinkInUse
 from spark_io.options import WriteOptions, write_options
+from spark_io.sink import StreamWriter
 from spark_io.staging import Staged, send_at_once, stage
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.whole_broker import Trouble, WholeBroker, whole_broker
@@ -33,15 +34,27 @@ class Sink:
         given = {"bootstrap.servers": self.broker.url, "topic": "orders"}
         return write_options(given, is_stream=True)
 
-    def stage(self, task: str, *values: str) -> str:
+    def stage(self, task: str, *values: str, run: Run | None = None) -> str:
         """Run a task; its handle."""
-        found = stage(self.client, self.options, KEY, task, batches(*values))
+        found = stage(self.client, self.options, KEY, task, batches(*values), run=run)
         assert found.handle is not None
         return found.handle
 
     def commit(self, sequence: int, *handles: str) -> int:
         """What the driver does."""
         return commit(self.client, KEY, sequence, handles, timeout_s=30)
+
+    def begin(self, sequence: int, run: str, *, owner: str = "q", takes_over: bool = False) -> Run:
+        """What each task of a stream does first."""
+        begun, is_committed = begin_run(
+            self.client, KEY, sequence, owner=owner, run=run, takes_over=takes_over
+        )
+        assert not is_committed
+        return begun
+
+    def commit_as(self, run: Run, sequence: int, *handles: str) -> int:
+        """What the driver of a stream does."""
+        return commit(self.client, KEY, sequence, handles, timeout_s=30, run=run)
 
     def visible(self) -> list[str]:
         """To readers of committed records, sorted."""
@@ -116,6 +129,93 @@ def test_what_a_dead_run_has_staged_is_never_visible_and_holds_nobody_back(sink:
     assert sink.open() == []
     with fails():
         sink.commit(2, *dead)  # a zombie
+    assert sink.visible() == ["a", "b"]
+
+
+# requirement: D3
+@with_sink
+def test_a_run_that_is_over_another_query_and_a_gap_are_told_the_way_out(sink: Sink) -> None:
+    first = sink.begin(0, "r1")
+    assert sink.commit_as(first, 0) == 0
+    late = sink.stage("q.1.0", "late", run=first)
+    second = sink.begin(1, "r2")
+    assert sink.commit_as(second, 1, sink.stage("q.0.0", "a", run=second)) == 1, "behind an empty batch"
+    with pytest.raises(SinkInUse, match="run r1 of query q is over"):
+        sink.commit_as(first, 1, late)
+    with pytest.raises(SinkInUse, match="run r1 of query q is over"):
+        sink.begin(2, "r1")
+    with pytest.raises(SinkInUse, match=r"belongs to the query q, .* set sinkTakeover=true"):
+        sink.begin(0, "r3", owner="other")
+    with pytest.raises(SinkGap, match=r"expects batch 2.*sinkTakeover=true"):
+        sink.begin(3, "r2")
+    with pytest.raises(SinkAhead, match=r"batch 0 of spark-q is over.*has committed batch 1"):
+        sink.begin(0, "r4")
+    other = sink.begin(0, "r3", owner="other", takes_over=True)
+    assert sink.commit_as(other, 0, sink.stage("other.0.0", "b", run=other)) == 0
+    assert sink.visible() == ["a", "b"]
+    assert sink.open() == []
+
+
+# requirement: D3
+@with_sink
+def test_an_old_run_that_is_late_disturbs_nothing_of_the_newest(sink: Sink) -> None:
+    first = sink.begin(0, "r1")
+    old = sink.stage("q.0.0", "old", run=first)
+    second = sink.begin(0, "r2")
+    kept = sink.stage("q.0.0", "a", run=second)  # the same task of another run
+    with pytest.raises(SinkInUse):
+        sink.commit_as(first, 0, old)
+    abandon(sink.client, KEY, [old], run=first)  # as Spark does after a commit that was refused
+    with fails():
+        sink.stage("q.0.0", "old", run=first)
+    assert sink.commit_as(second, 0, kept) == 0
+    assert sink.visible() == ["a"]
+    assert sink.open() == []
+
+
+# requirement: D3
+@with_sink
+def test_a_task_of_a_repeated_stage_has_the_name_of_the_lost_one_and_replaces_it(sink: Sink) -> None:
+    lost = sink.stage("1.0", "a")
+    again = sink.stage("1.0", "a")  # the attempts of a repeated stage count from 0 again
+    with fails():
+        sink.commit(1, lost)
+    assert sink.commit(1, again) == 1
+    assert sink.visible() == ["a"]
+    assert sink.open() == []
+
+
+# requirement: D3
+@with_sink
+def test_a_query_that_is_stopped_while_its_tasks_end_writes_their_rows_once_later(sink: Sink) -> None:
+    stopped = sink.begin(1, "r1")
+    writer = StreamWriter(sink.options)
+    done = sink.stage("q.0.0", "a", run=stopped)
+    sink.stage("q.2.0", "its message is lost", run=stopped)
+    writer.abort([None, Staged(KEY, done, 1, stopped), None], 1)
+    assert sink.open() == [], "what has ended by then is aborted"
+    late = sink.stage("q.1.0", "b", run=stopped)
+    writer.abort([None, None], 1)  # Spark passes nothing of tasks that it has not heard of
+    next_run = sink.begin(1, "r2")
+    assert sink.open() == [], "the next run ends the rest"
+    again = [sink.stage("q.0.0", "a", run=next_run), sink.stage("q.1.0", "b", run=next_run)]
+    assert sink.commit_as(next_run, 1, *again) == 1
+    with pytest.raises(SinkInUse):
+        sink.commit_as(stopped, 1, late)
+    assert sink.visible() == ["a", "b"]
+    assert sink.open() == []
+
+
+# requirement: D3
+@with_sink
+def test_a_run_that_repeats_a_committed_batch_has_nothing_to_write(sink: Sink) -> None:
+    first = sink.begin(0, "r1")
+    sink.commit_as(first, 0, sink.stage("q.0.0", "a", run=first))
+    run, is_committed = begin_run(sink.client, KEY, 0, owner="q", run="r2", takes_over=False)
+    assert is_committed
+    StreamWriter(sink.options).commit([Staged(KEY, None, 0, run, is_committed=True)], 0)
+    second = sink.begin(1, "r2")
+    assert sink.commit_as(second, 1, sink.stage("q.0.0", "b", run=second)) == 1
     assert sink.visible() == ["a", "b"]
 
 

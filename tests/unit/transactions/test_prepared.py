@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raftlog.errors import Conflict, InvalidRequest, ProducerFenced, TransactionAborted
-from tests.helpers.decided_transactions import Coordinator
+from tests.helpers.decided_transactions import HOUR_MS, Coordinator, opened, prepared
 from transactions.records import Handle, State
 from transactions.requests import (
     AbortBatch,
@@ -13,29 +13,10 @@ from transactions.requests import (
     Join,
     Listed,
     ListTransactions,
-    Open,
-    Opened,
-    Prepare,
     ReadTransaction,
 )
 
-HOUR_MS = 3_600_000
 IDS = 10_000
-
-
-def opened(coordinator: Coordinator, name: str, producer_id: int = 7) -> Handle:
-    """A new transaction."""
-    reply = coordinator.ask(Open(transactional_id=name, timeout_ms=60_000, new_producer_id=producer_id))
-    assert isinstance(reply, Opened), reply
-    return Handle(name, reply.producer_id, reply.epoch)
-
-
-def prepared(coordinator: Coordinator, name: str, producer_id: int) -> Handle:
-    """A transaction with records, prepared for an hour."""
-    handle = opened(coordinator, name, producer_id)
-    assert coordinator.ask(Join(transaction=handle, partitions=(("orders", 0),))) == Done()
-    assert coordinator.ask(Prepare(transaction=handle, prepared_ms_max=HOUR_MS)) == Done()
-    return handle
 
 
 def committed(coordinator: Coordinator, sequence: int, *handles: Handle) -> object:

@@ -1,0 +1,191 @@
+"""What a source and a sink make of input that is wrong or lost, with a whole broker and without Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from raftlog import Client
+from raftlog.errors import RaftlogError
+from spark_io.columns import schema_of
+from spark_io.errors import DataLoss, InvalidOption
+from spark_io.options import read_options, write_options
+from spark_io.source import BatchReader, StreamReader
+from spark_io.staging import Staged, stage
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.whole_broker import whole_broker
+
+ALL = ReadAllAvailable()
+SCHEMA = schema_of(includes_headers=True)
+_PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+class Topics:
+    """A broker with the topic ``orders`` of two partitions, each with the records 0 to 4."""
+
+    def __init__(self, url: str, client: Client) -> None:
+        self.url = url
+        self.client = client
+
+    def batch(self, **options: str) -> BatchReader:
+        """A batch read."""
+        return BatchReader(read_options(self._given(options), is_stream=False), SCHEMA)
+
+    def stream(self, **options: str) -> StreamReader:
+        """A stream of this topic, from the beginning if nothing else is said."""
+        given = {"startingOffsets": "earliest", "fetchTimeout": "300ms", **options}
+        return StreamReader(read_options(self._given(given), is_stream=True), SCHEMA)
+
+    def rows(self, **options: str) -> list[dict[str, object]]:
+        """All rows of a batch read."""
+        reader = self.batch(**options)
+        read = [batch for part in reader.partitions() for batch in reader.read(part)]
+        return [row for batch in read for row in batch.to_pylist()]
+
+    def staged(self, topic: str | None, columns: dict[str, pa.Array]) -> Staged:
+        """What a task makes of rows."""
+        given = {"bootstrap.servers": self.url, **({} if topic is None else {"topic": topic})}
+        options = write_options(given, is_stream=False)
+        return stage(self.client, options, "spark-q", "0.0", [pa.RecordBatch.from_pydict(columns)])
+
+    def fill(self, count: int) -> None:
+        """Records in each partition."""
+        with self.client.producer("orders") as producer:
+            for number in range(2 * count):
+                producer.send(str(number), partition=number % 2)
+
+    def _given(self, options: dict[str, str]) -> dict[str, str]:
+        return {"bootstrap.servers": self.url, "subscribe": "orders", "includeHeaders": "true", **options}
+
+
+def with_topics(test: Callable[[Topics], None]) -> Callable[[], None]:
+    """Run a test on a thread, beside a broker."""
+
+    async def run() -> None:
+        async with whole_broker() as broker:
+
+            def use() -> None:
+                with Client(broker.url) as client:
+                    topics = Topics(broker.url, client)
+                    topics.fill(5)
+                    test(topics)
+
+            await asyncio.to_thread(use)
+
+    run.__name__ = test.__name__
+    return in_real_time(run)
+
+
+def offsets(*each: int, topic: str = "orders") -> str:
+    """The JSON with an offset for each partition."""
+    return json.dumps({topic: {str(number): one for number, one in enumerate(each)}})
+
+
+# requirement: A8
+@with_topics
+def test_a_topic_that_does_not_exist_is_an_error_with_its_name(topics: Topics) -> None:
+    with pytest.raises(InvalidOption, match="topic 'nowhere' does not exist; create it, or correct"):
+        topics.batch(subscribe="orders,nowhere").partitions()
+    stream = topics.stream(subscribe="nowhere")
+    with pytest.raises(InvalidOption, match="topic 'nowhere' does not exist"):
+        stream.latestOffset(stream.initialOffset(), ALL)
+    with pytest.raises(RaftlogError, match="nowhere"):
+        topics.staged("nowhere", {"value": pa.array(["v"])})
+    assert topics.client.transactions.list() == [], "nothing is left open"
+    assert topics.rows(subscribePattern="no.*", subscribe="") == [], "a pattern may match nothing yet"
+
+
+# requirement: A8
+@with_topics
+def test_offsets_must_be_those_of_the_partitions_and_not_beyond_their_end(topics: Topics) -> None:
+    wrong = {
+        (0,): "has no offset for orders/1; name every partition that is read",
+        (0, 0, 0): "names orders/2, which is not read; leave it out",
+        (0, 6): "offset 6 of orders/1 is beyond its end, 5; use -1 for latest",
+    }
+    for numbers, expected in wrong.items():
+        for option in ("startingOffsets", "endingOffsets"):
+            with pytest.raises(InvalidOption, match=f"{option}.*{expected}"):
+                topics.batch(**{option: offsets(*numbers)}).partitions()
+        stream = topics.stream(startingOffsets=offsets(*numbers))
+        with pytest.raises(InvalidOption, match=f"startingOffsets.*{expected}"):
+            stream.latestOffset(stream.initialOffset(), ALL)
+    with pytest.raises(InvalidOption, match="startingOffsetsByTimestamp has no offset for orders/1"):
+        topics.batch(startingOffsetsByTimestamp=offsets(0)).partitions()
+    with pytest.raises(InvalidOption, match=r"names other/0, other/1, which is not read|has no offset for"):
+        topics.batch(startingOffsets=offsets(0, 0, topic="other")).partitions()
+    with pytest.raises(InvalidOption, match=r"startingOffsets is .*which is not JSON"):
+        topics.batch(startingOffsets='{"orders":{"0":')
+    assert topics.rows(startingOffsets=offsets(5, 5)) == [], "the end itself is no error"
+
+
+# requirement: A8
+@with_topics
+def test_nulls_and_repeated_headers_come_back_as_they_were_written(topics: Topics) -> None:
+    pairs = [{"key": "h", "value": b"1"}, {"key": "h", "value": None}, {"key": "h", "value": b"1"}]
+    written = topics.staged(
+        "orders",
+        {
+            "value": pa.array([None, ""], pa.string()),
+            "key": pa.array([None, ""], pa.string()),
+            "partition": pa.array([0, 0], pa.int32()),
+            "headers": pa.array([pairs, None], _PAIRS),
+        },
+    )
+    assert written.handle is not None
+    topics.client.transactions.commit_batch("spark-q", 1, [written.handle])
+    first, second = topics.rows(startingOffsets=offsets(5, 5))
+    assert (first["key"], first["value"], first["headers"]) == (None, None, pairs)
+    assert (second["key"], second["value"], second["headers"]) == (b"", b"", None)
+
+
+# requirement: A8
+@with_topics
+def test_a_topic_that_was_created_again_is_lost_data_and_no_silence(topics: Topics) -> None:
+    stream = topics.stream()
+    begin = stream.latestOffset(stream.initialOffset(), ALL)
+    end = stream.latestOffset(begin, ALL)
+    assert stream.latestOffset(end, ALL) == end, "all is read, and nothing is lost"
+    topics.client.topics.delete("orders")
+    topics.client.topics.create("orders", partitions=2, replication=1)
+    topics.fill(3)
+    with pytest.raises(
+        DataLoss, match="orders/0 was read up to offset 5, and ends at 3: the topic was deleted"
+    ):
+        topics.stream().latestOffset(end, ALL)
+    lenient = topics.stream(failOnDataLoss="false")
+    assert lenient.latestOffset(end, ALL) == end
+    topics.fill(4)
+    after = lenient.latestOffset(end, ALL)
+    read = [row for part in lenient.partitions(end, after) for row in _rows(lenient, part)]
+    assert sorted((row["partition"], row["offset"]) for row in read) == [(0, 5), (0, 6), (1, 5), (1, 6)]
+
+
+def test_a_sink_that_has_no_topic_for_a_row_writes_nothing() -> None:
+    async def run() -> None:
+        async with whole_broker() as broker:
+
+            def use() -> None:
+                with Client(broker.url) as client:
+                    topics = Topics(broker.url, client)
+                    columns = {"value": pa.array(["a", "b"]), "topic": pa.array(["orders", None])}
+                    with pytest.raises(ValueError, match="column topic is null in a row; set the option"):
+                        topics.staged(None, columns)
+                    far = {"value": pa.array(["a"]), "partition": pa.array([7], pa.int64())}
+                    with pytest.raises(Exception, match=r"orders has the partitions 0 to 1"):
+                        topics.staged("orders", far)
+                    assert client.transactions.list() == []
+
+            await asyncio.to_thread(use)
+
+    in_real_time(run)()
+
+
+def _rows(reader: StreamReader, part: object) -> Iterator[dict[str, object]]:
+    for batch in reader.read(part):  # type: ignore[arg-type]
+        yield from batch.to_pylist()

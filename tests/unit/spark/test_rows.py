@@ -1,0 +1,77 @@
+"""What a DataFrame may have in its columns, and what a null means in each."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
+
+from spark_io.columns import HEADERS
+from spark_io.errors import InvalidRows
+from spark_io.rows import check_columns, rows_of
+
+_PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+# requirement: A8
+@pytest.mark.parametrize(
+    ("name", "kind", "expected"),
+    [
+        ("value", IntegerType(), "column value has the type int, and must have string or binary"),
+        ("key", LongType(), "column key has the type bigint, and must have string or binary"),
+        ("topic", BinaryType(), "column topic has the type binary, and must have string"),
+        ("partition", StringType(), "column partition has the type string, and must have integer or long"),
+        ("timestamp", LongType(), "column timestamp has the type bigint, and must have timestamp"),
+        ("timestamp", TimestampNTZType(), "column timestamp has the type timestamp_ntz"),
+        ("headers", MapType(StringType(), BinaryType()), "column headers has the type map<string,binary>"),
+        ("headers", ArrayType(StringType()), "and must have array<struct<key:string,value:binary>>"),
+        ("offset", LongType(), "column offset cannot be written; select some of value, key, topic"),
+    ],
+)
+def test_a_column_of_a_wrong_type_is_refused_before_anything_is_written(
+    name: str, kind: DataType, expected: str
+) -> None:
+    others = [StructField("value", StringType())] if name != "value" else []
+    with pytest.raises(InvalidRows) as error:
+        check_columns(StructType([*others, StructField(name, kind)]), "orders")
+    assert expected in str(error.value)
+
+
+def test_what_spark_knows_of_nulls_makes_no_other_type() -> None:
+    pair = StructType([StructField("key", StringType(), False), StructField("value", BinaryType(), False)])
+    headers = StructField("headers", ArrayType(pair, containsNull=False), False)
+    check_columns(StructType([StructField("value", StringType(), False), headers]), "orders")
+    check_columns(StructType([StructField("value", BinaryType()), StructField("headers", HEADERS)]), "orders")
+
+
+# requirement: A8
+def test_nulls_and_repeated_headers_stay_what_they_are() -> None:
+    repeated = [{"key": "h", "value": b"1"}, {"key": "h", "value": None}, {"key": "h", "value": b"1"}]
+    columns = {
+        "value": pa.array([None, "v"], pa.string()),
+        "key": pa.array([None, "k"], pa.string()),
+        "partition": pa.array([None, 3], pa.int32()),
+        "timestamp": pa.array([None, 1_500_999], pa.timestamp("us", "UTC")),
+        "headers": pa.array([None, repeated], _PAIRS),
+    }
+    ((first, second),) = rows_of([pa.RecordBatch.from_pydict(columns)], "orders")
+    assert first == (None, None, "orders", None, (), None)
+    assert second == ("v", "k", "orders", 3, (("h", b"1"), ("h", None), ("h", b"1")), 1_500)
+
+
+@pytest.mark.parametrize("pair", [None, {"key": None, "value": b"1"}])
+def test_a_header_without_a_name_is_refused(pair: object) -> None:
+    columns = {"value": pa.array(["v"]), "headers": pa.array([[pair]], _PAIRS)}
+    with pytest.raises(InvalidRows, match="a header without a key in a row; names are text"):
+        list(rows_of([pa.RecordBatch.from_pydict(columns)], "orders"))
