@@ -16,7 +16,7 @@ ROOM = (
     ),
     Mutant(
         "a broker without room declines no leadership",
-        "raftlog.node.group_host:GroupHost._drain",
+        "raftlog.node.group_host:GroupHost.declines",
         "self._is_stopping or self._room.declines",
         "self._is_stopping",
         script=SCRIPT,
