@@ -20,6 +20,7 @@ from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewPartitions, NewTopic, PlannerLimits, plan
+from partitions.metadata.refusals import MoveStuck, Refusals
 from partitions.metadata.requests import Answer, CurrentVersion, Request
 from partitions.metadata.silence import WatchedSilence
 from raftlog.errors import (
@@ -74,6 +75,7 @@ class ActiveController:
         self._bootstrap_id = bootstrap_id
         self._planning = asyncio.Lock()
         self._silence = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)
+        self._refusals = Refusals()
         self._dead: frozenset[NodeId] = frozenset()
         self._nothing_due_in: object = None  # the state for which a plan was empty
 
@@ -90,6 +92,8 @@ class ActiveController:
         """
         if isinstance(request, CurrentVersion):
             return await self._current_version(timeout_ms)
+        if isinstance(request, MoveStuck):
+            return await self._note_stuck(request, timeout_ms)
         proposal: Proposal[Reply] | None = None
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._planning:
@@ -111,7 +115,26 @@ class ActiveController:
                 await self._group.confirm_read()
         except TimeoutError:
             raise NoLeader("the controller could not confirm in time that it still leads; retry") from None
+        return Answer(self._machine.image.version, refused=self._refusals.now(self._now_ms()))
+
+    async def _note_stuck(self, report: MoveStuck, timeout_ms: float) -> Answer:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._group.ready()
+        except TimeoutError:
+            raise NoLeader("the controller did not come to it in time; retry") from None
+        if self._refusals.note(report, self._now_ms()):
+            _log.warning(
+                "broker %s does not open a new replica of %s/%s and is avoided for now: %s",
+                report.broker_id,
+                report.name,
+                report.partition,
+                report.reason,
+            )
         return Answer(self._machine.image.version)
+
+    def _now_ms(self) -> float:
+        return self._host.clock.monotonic() * 1000
 
     async def _plan(self, request: NewTopic | NewPartitions | MoveReplicas | Command) -> Command:
         limits = self._settings.limits
@@ -136,12 +159,12 @@ class ActiveController:
             await self._heal()
 
     def _note_who_is_heard(self) -> None:
-        now_ms = self._host.clock.monotonic() * 1000
         is_heard = {broker: self._host.is_reachable(broker) for broker in self._machine.image.brokers}
         if self._group.is_leader:
-            self._silence.look(now_ms, is_heard)
+            self._silence.look(self._now_ms(), is_heard)
         else:
             self._silence.begin_again()
+            self._refusals.begin_again()
 
     def _due(self) -> list[Command]:
         if not self._group.is_ready:
@@ -159,7 +182,7 @@ class ActiveController:
         ]
 
     async def _heal(self) -> None:
-        """Begin the moves that restore the replicas of dead brokers, as long as none of these comes back."""
+        """Begin the moves that restore replicas of dead brokers, as long as none of these comes back."""
         for move in self._healing_due():
             self._note_who_is_heard()
             if self._dead_now() != self._dead:
@@ -173,9 +196,12 @@ class ActiveController:
                 return
             else:
                 _log.warning(
-                    "%s/%s: replicas of dead brokers are restored: %s to %s",
+                    "%s/%s: %s: %s to %s",
                     move.name,
                     move.partition,
+                    "replicas of dead brokers are restored"
+                    if self._dead.intersection(move.expected or ())
+                    else "a broker that does not open its new replica is replaced",
                     list(move.expected or ()),
                     list(move.replicas or ()),
                 )
@@ -192,7 +218,8 @@ class ActiveController:
                 broker,
                 settings.broker_dead_ms,
             )
-        state = (image.version, self._dead, heard)
+        refused = self._refusals.now(self._now_ms())
+        state = (image.version, self._dead, heard, refused)
         if state == self._nothing_due_in:
             return []
         moves = plan_healing(
@@ -202,6 +229,7 @@ class ActiveController:
             broker_dead_ms=settings.broker_dead_ms,
             moves_max=settings.healing_moves_max,
             replicas_per_broker_max=settings.limits.replicas_per_broker_max,
+            refused=refused,
         )
         self._nothing_due_in = None if moves else state
         return moves

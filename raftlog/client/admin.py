@@ -106,3 +106,7 @@ class AsyncCluster:
     async def brokers(self) -> list[bodies.BrokerBody]:
         """All registered brokers, by id."""
         return (await self._session.ask_any("GET", paths.BROKERS)).read(bodies.BrokerList).items
+
+    async def controller(self) -> bodies.ControllerBody:
+        """The active controller, and the new replicas that brokers do not open. Raises ``NoLeader``."""
+        return (await self._session.ask_any("GET", paths.CLUSTER_CONTROLLER)).read(bodies.ControllerBody)

@@ -51,6 +51,7 @@ class Cluster(SyncProxy[AsyncCluster]):
 
     info = blocking(AsyncCluster.info)
     brokers = blocking(AsyncCluster.brokers)
+    controller = blocking(AsyncCluster.controller)
 
 
 class Replicas(SyncProxy[AsyncReplicas]):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.metadata.refusals import Refused
 from partitions.metadata.topic_config import check
 from raftlog.errors import InvalidRequest, NoLeader, PreconditionFailed, TopicExists, UnknownTopic
 from raftlog.types import GroupId, NodeId, ProducerId, TopicId
@@ -127,6 +128,10 @@ class FakeController:
         if self.unheard is not None:
             self.image, self.unheard = self.unheard, None
         return self.image
+
+    async def refused(self, timeout_ms: int) -> Refused:
+        """Every broker opens its replicas."""
+        return ()
 
     async def wait_for_version(self, version: int, timeout_ms: int) -> None:
         """There is one image only."""

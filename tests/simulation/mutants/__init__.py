@@ -32,6 +32,7 @@ from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.room import ROOM
 from tests.simulation.mutants.spark import SPARK
 from tests.simulation.mutants.storage import STORAGE
+from tests.simulation.mutants.stuck_moves import STUCK_MOVES
 from tests.simulation.mutants.transaction_client import TRANSACTION_CLIENT
 from tests.simulation.mutants.transaction_compaction import TRANSACTION_COMPACTION
 from tests.simulation.mutants.transaction_offsets import TRANSACTION_OFFSETS
@@ -65,6 +66,7 @@ MUTANTS = (
     *ADDED_PARTITIONS,
     *HEALING,
     *HEALING_SEEDS,
+    *STUCK_MOVES,
     *CLIENTS,
     *HTTP,
     *GROUPS,

@@ -20,14 +20,14 @@ HEALING_SEEDS = (
     _seen(
         "a dead broker's replica is removed and none is added",
         "partitions.metadata.healing:_restored",
-        "row = [node for node in partition.target_replicas if node not in dead]",
-        "return tuple(node for node in partition.target_replicas if node not in dead)",
+        "row = [node for node in partition.target_replicas if node not in leaving]",
+        "return tuple(node for node in partition.target_replicas if node not in leaving)",
     ),
     _seen(
         "replicas are restored without a look at racks",
         "partitions.metadata.healing:_restored",
-        "racks[_rack(image, node)], load[node], node",
-        "load[node], node",
+        "racks[_rack(image, node)], ",
+        "",
     ),
     _seen(
         "replicas are restored on a dead broker",
