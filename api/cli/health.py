@@ -1,21 +1,22 @@
 """Problems of a cluster: finds them in its lists of brokers and partitions.
 
-Decides: what counts as a problem: a broker that is down and not decommissioned, a partition without a leader,
-with replicas that are offline or not in sync, or with readers that wait for a transaction that should have
-ended. Also says why the replicas of a broker that is down cannot be restored on others. Free disk space is
-only shown: brokers refuse writes before a disk is full.
+Decides: what counts as a problem: a broker that is down and not decommissioned, or that cannot open new
+replicas; a partition without a leader, with replicas that are offline or not in sync, or with readers that
+wait for a transaction that should have ended. Also says why the replicas of a broker that is down cannot be
+restored on others. Free disk space is only shown: brokers refuse writes before a disk is full.
 """
 
 from __future__ import annotations
 
 import re
 import urllib.request
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from api.cli.output import Row
 from raftlog.client import Client
 from raftlog.wire import paths
-from raftlog.wire.bodies import PartitionBody
+from raftlog.wire.bodies import PartitionBody, RefusedReplicaBody
 from raftlog.wire.limits import TRANSACTION_MS_MAX
 
 _TIMEOUT_S = 3.0
@@ -34,6 +35,7 @@ class Health:
     offline: list[str] = field(default_factory=list)
     held_back: list[str] = field(default_factory=list)
     not_restorable: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     spare: frozenset[int] = frozenset()  # brokers that take new replicas
     silent: frozenset[int] = frozenset()  # brokers that do not answer, down or not yet known to be down
     problems: list[str] = field(default_factory=list)
@@ -55,6 +57,7 @@ class Health:
             "offline_replicas": self.offline,
             "readers_held_back": self.held_back,
             "not_restorable": self.not_restorable,
+            "refused_replicas": self.refused,
             "problems": self.problems,
         }
 
@@ -84,6 +87,18 @@ class Health:
         for replica in partition.offline:
             self.offline.append(f"{name} on broker {replica.broker}")
             self.problems.append(f"{name} on broker {replica.broker} is offline: {replica.reason}")
+
+    def add_refused(self, refused: Iterable[RefusedReplicaBody]) -> None:
+        """Note the new replicas that brokers could not open: one problem for each of these brokers."""
+        first: dict[int, RefusedReplicaBody] = {}
+        for one in refused:
+            first.setdefault(one.broker, one)
+            self.refused.append(f"{one.topic}/{one.partition} on broker {one.broker}")
+        for broker, one in first.items():
+            self.problems.append(
+                f"broker {broker} does not open new replicas and gets none for now: "
+                f"{one.topic}/{one.partition}: {one.reason}"
+            )
 
     def _obstacle(self, partition: PartitionBody) -> str:
         """Why the replicas on brokers that are down cannot be restored on others; empty if they can."""
@@ -120,6 +135,8 @@ def examine(client: Client) -> Health:
     )
     problems = [f"broker {broker} is down" for broker in missed]
     found = Health(rows, down, spare=spare, silent=silent, problems=problems)
+    if client.cluster.info().controller is not None:
+        found.add_refused(client.cluster.controller().refused_replicas or ())
     for topic in client.topics.list():
         for partition in client.topics.partitions(topic.name):
             found.add(topic.name, partition)

@@ -20,6 +20,7 @@ from partitions.metadata.commands import DecommissionBroker, DrainBroker
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.producer_ids import ProducerIdCipher
+from partitions.metadata.refusals import Refused
 from partitions.metadata.topic_config import DEFAULTS, complete
 from partitions.values import (
     Acks,
@@ -86,6 +87,9 @@ class ControllerPort(Protocol):
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
         """``image`` once it contains everything acknowledged before this call. Raises ``NoLeader``."""
+
+    async def refused(self, timeout_ms: int) -> Refused:
+        """New replicas that live brokers do not open. Raises ``NoLeader``."""
 
     async def wait_for_version(self, version: int, timeout_ms: int) -> None:
         """Return once ``image`` is at least that new."""

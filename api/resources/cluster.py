@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from aiohttp import web
 
@@ -18,6 +19,7 @@ from api.http.routes import (
     json_answer,
     json_response,
 )
+from api.http.services import ControllerPort
 from partitions.metadata.commands import DecommissionBroker, DrainBroker
 from partitions.metadata.image import BrokerInfo, MetadataImage
 from raftlog import errors
@@ -25,6 +27,8 @@ from raftlog.errors import NoLeader
 from raftlog.types import NodeId
 from raftlog.wire import bodies, media_types, paths
 from raftlog.wire.limits import BROKER_ID_MAX
+
+REFUSED_TIMEOUT_MS: Final = 1000
 
 
 async def list_brokers(call: Call) -> web.StreamResponse:
@@ -84,15 +88,23 @@ async def get_cluster(call: Call) -> web.StreamResponse:
 
 
 async def get_controller(call: Call) -> web.StreamResponse:
-    """The active controller."""
+    """The active controller, and what it knows of moves that make no progress."""
     controller = call.services.controller
     leader = controller.leader
     if leader is None:
         raise NoLeader("no controller is active; one is being elected")
     info = controller.image.brokers.get(leader)
-    return json_response(
-        bodies.ControllerBody(leader, None if info is None else info.http_url, controller.image.version)
-    )
+    url = None if info is None else info.http_url
+    refused = await _refused(controller)
+    return json_response(bodies.ControllerBody(leader, url, controller.image.version, refused))
+
+
+async def _refused(controller: ControllerPort) -> list[bodies.RefusedReplicaBody] | None:
+    try:
+        reports = await controller.refused(REFUSED_TIMEOUT_MS)
+    except NoLeader:
+        return None
+    return [bodies.RefusedReplicaBody(one.broker_id, one.name, one.partition, one.reason) for one in reports]
 
 
 async def create_producer(call: Call) -> web.StreamResponse:
@@ -198,7 +210,8 @@ ROUTES = (
         paths.CLUSTER_CONTROLLER,
         get_controller,
         "Find the controller",
-        "",
+        "`refused_replicas` are new replicas that live brokers could not open in the last minute; `null` "
+        "when the controller does not answer in time.",
         (),
         {},
         {200: json_answer("the active controller", bodies.ControllerBody)},

@@ -86,6 +86,7 @@ class ReplicaManager:
         self._seen: Mapping[str, TopicInfo] = {}
         self._seen_version = -1
         self._is_following = False  # a pass is under way
+        self._why_behind = ""  # the last pass failed
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
         self._is_sure = False  # the metadata has been confirmed
@@ -172,7 +173,9 @@ class ReplicaManager:
             self._is_following = True
             try:
                 await self._catch_up()
+                self._why_behind = ""
             except OSError as error:
+                self._why_behind = str(error)
                 _log.error("the metadata is not followed for now: %s", error)
                 asyncio.get_running_loop().call_later(FOLLOW_AGAIN_S, self._changed.set)
             self._is_following = False
@@ -342,7 +345,13 @@ class ReplicaManager:
         group = self._host.groups.get(group_id)
         if is_open and ask.is_added and hosted is not None and hosted.must_begin_empty:
             hosted.is_former, is_open = True, False
-        return encode_body(rpc.PreparedAnswer(is_open, group is not None and group.is_rejoining)), ()
+        reason = "" if is_open else self._why_not_open(group_id, ask.version)
+        return encode_body(rpc.PreparedAnswer(is_open, group is not None and group.is_rejoining, reason)), ()
+
+    def _why_not_open(self, group_id: GroupId, version: int) -> str:
+        if self._seen_version < version:
+            return self._why_behind or f"its metadata is at version {self._seen_version}, before {version}"
+        return self._supervisor.reason_of(group_id) or "it is not open yet"
 
     def _elect_again(self, group: RaftGroup[None]) -> None:
         """The other replicas of a new partition may open after the first call for votes: call again."""

@@ -26,6 +26,7 @@ from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewPartitions, NewTopic, PlannerLimits, plan
+from partitions.metadata.refusals import MoveStuck, Refusals
 from partitions.metadata.requests import Answer, CurrentVersion, Request
 from partitions.metadata.silence import WatchedSilence
 from raftlog.errors import (
@@ -81,9 +82,8 @@ class ActiveController:
         self._bootstrap_id = bootstrap_id
         self._planning = asyncio.Lock()
         self._silence = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)
-        self._without_room = WatchedSilence(
-            LOOKS_MISSED_MAX * settings.duty_interval_ms
-        )  # of statements of room
+        self._without_room = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)  # says it has room
+        self._refusals = Refusals()
         self._dead: frozenset[NodeId] = frozenset()
         self._leaving: frozenset[NodeId] = (
             frozenset()
@@ -104,6 +104,8 @@ class ActiveController:
         """
         if isinstance(request, CurrentVersion):
             return await self._current_version(timeout_ms)
+        if isinstance(request, MoveStuck):
+            return await self._note_stuck(request, timeout_ms)
         proposal: Proposal[Reply] | None = None
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._planning:
@@ -125,7 +127,26 @@ class ActiveController:
                 await self._group.confirm_read()
         except TimeoutError:
             raise NoLeader("the controller could not confirm in time that it still leads; retry") from None
+        return Answer(self._machine.image.version, refused=self._refusals.now(self._now_ms()))
+
+    async def _note_stuck(self, report: MoveStuck, timeout_ms: float) -> Answer:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._group.ready()
+        except TimeoutError:
+            raise NoLeader("the controller did not come to it in time; retry") from None
+        if self._refusals.note(report, self._now_ms()):
+            _log.warning(
+                "broker %s does not open a new replica of %s/%s and is avoided for now: %s",
+                report.broker_id,
+                report.name,
+                report.partition,
+                report.reason,
+            )
         return Answer(self._machine.image.version)
+
+    def _now_ms(self) -> float:
+        return self._host.clock.monotonic() * 1000
 
     async def _plan(self, request: NewTopic | NewPartitions | MoveReplicas | Command) -> Command:
         limits = self._settings.limits
@@ -150,14 +171,15 @@ class ActiveController:
             await self._heal()
 
     def _note_who_is_heard(self) -> None:
-        now_ms = self._host.clock.monotonic() * 1000
         is_heard = {broker: self._host.is_reachable(broker) for broker in self._machine.image.brokers}
         if self._group.is_leader:
-            self._silence.look(now_ms, is_heard)
-            self._without_room.look(now_ms, {broker: not self._host.declines(broker) for broker in is_heard})
+            self._silence.look(self._now_ms(), is_heard)
+            has_room = {broker: not self._host.declines(broker) for broker in is_heard}
+            self._without_room.look(self._now_ms(), has_room)
         else:
             self._silence.begin_again()
             self._without_room.begin_again()
+            self._refusals.begin_again()
 
     def _due(self) -> list[Command]:
         if not self._group.is_ready:
@@ -189,9 +211,12 @@ class ActiveController:
                 return
             else:
                 _log.warning(
-                    "%s/%s: replicas of dead or decommissioned brokers move: %s to %s",
+                    "%s/%s: %s: %s to %s",
                     move.name,
                     move.partition,
+                    "replicas of dead or decommissioned brokers move"
+                    if self._leaving.intersection(move.expected or ())
+                    else "a broker that does not open its new replica, or has no room, is replaced",
                     list(move.expected or ()),
                     list(move.replicas or ()),
                 )
@@ -211,7 +236,8 @@ class ActiveController:
         without_room = frozenset(
             broker for broker, ms in self._without_room.silent_ms.items() if ms >= NO_ROOM_MS
         )
-        state = (image.version, self._leaving, heard, without_room)
+        refused = self._refusals.now(self._now_ms())
+        state = (image.version, self._leaving, heard, without_room, refused)
         if state == self._nothing_due_in:
             return []
         moves = plan_healing(
@@ -219,8 +245,9 @@ class ActiveController:
             self._leaving,
             heard,
             without_room,
-            moves_max=settings.healing_moves_max or 1,  # 0: of decommissioned brokers only
+            moves_max=settings.healing_moves_max,
             replicas_per_broker_max=settings.limits.replicas_per_broker_max,
+            refused=refused,
         )
         self._nothing_due_in = None if moves else state
         return moves

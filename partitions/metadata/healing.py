@@ -7,12 +7,13 @@ metadata group never change.
 - A broker leaves when it is dead or decommissioned. It is dead when it is fenced and has been silent for
   ``broker_dead_ms``. The target of each of its partitions names another broker in its place, so the number of
   replicas stays. A move towards a broker that leaves meanwhile gets another target for the same reason, and
-  so does one whose new replica is on a broker without room. Other moves under way are left alone.
+  so does one towards a live broker that has no room or does not open its new replica (``refusals``). Other
+  moves under way are left alone.
 - Partitions with the fewest live replicas come first. At most ``moves_max`` moves are under way at a time,
   those of operators included, without those that cannot end now.
-- A new replica goes to a broker that is alive, heard, not draining, with room, below its limit, and without a
-  replica of the partition: to a rack with the fewest of them, there to the broker with the fewest replicas of
-  all.
+- A new replica goes to a broker that is alive, heard, not draining, with room, below its limit, without a
+  replica of the partition, and that has not refused one lately: to a rack with the fewest of them, there to
+  one that still votes in the partition, if any, else to the one with the fewest replicas of all.
 - Without a majority of its voters a partition cannot move; without a broker to spare it waits for one.
 
 Nothing is remembered: when a broker comes back, what has not begun is not begun.
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas, alive_of, has_majority
+from partitions.metadata.refusals import Refused
 from raftlog.types import NodeId
 
 
@@ -55,24 +57,33 @@ def plan_healing(
     *,
     moves_max: int,
     replicas_per_broker_max: int,
+    refused: Refused = (),
 ) -> list[MoveReplicas]:
-    """The moves to begin now, most urgent first. ``without_room`` are brokers that can store nothing now."""
-    endangered = _endangered(image, leaving, without_room)
+    """The moves to begin now, most urgent first. ``without_room`` are brokers that can store nothing now.
+
+    With ``moves_max`` 0 only decommissioned brokers are replaced, in one partition at a time.
+    """
+    unable = _Unable(without_room, refused)
+    replaced = unable if moves_max else _Unable(frozenset(), ())
+    leaving = leaving if moves_max else leaving_brokers(image, ())
+    endangered = _endangered(image, leaving, replaced)
     if not endangered:
         return []
     load = Counter(node for _, partition in _partitions(image) for node in partition.all_replicas)
+    able = [broker for broker in image.brokers.values() if broker.broker_id not in unable.brokers]
     spare = [
         broker.broker_id
-        for broker in image.brokers.values()
-        if broker.alive and not broker.draining and broker.broker_id in heard.difference(without_room)
+        for broker in able
+        if broker.alive and not broker.draining and broker.broker_id in heard
     ]
-    room = moves_max - sum(_is_moving(image, partition, without_room) for _, partition in _partitions(image))
+    room = (moves_max or 1) - sum(_is_moving(image, *where, unable) for where in _partitions(image))
     moves: list[MoveReplicas] = []
     for topic, partition in endangered:
         if room < 1 and not partition.target:
             continue
         candidates = [node for node in spare if load[node] < replicas_per_broker_max]
-        target = _restored(image, partition, _lost(partition, leaving, without_room), candidates, load)
+        lost = leaving | replaced.of(topic, partition)
+        target = _restored(image, partition, lost, candidates, load)
         if set(target) == set(partition.target_replicas) or not has_majority(image, target):
             continue
         load.update(set(target) - set(partition.all_replicas))
@@ -106,21 +117,34 @@ def healing_counts(image: MetadataImage, leaving: Collection[NodeId]) -> Healing
     )
 
 
-def _lost(
-    partition: PartitionInfo, leaving: frozenset[NodeId], without_room: frozenset[NodeId]
-) -> frozenset[NodeId]:
-    """Brokers that another one replaces in the target."""
-    return leaving | (without_room & {*partition.target}.difference(partition.replicas))
+class _Unable:
+    """The brokers that cannot take new replicas now: without room, or by the reports of leaders."""
+
+    def __init__(self, without_room: frozenset[NodeId], refused: Refused) -> None:
+        self.brokers = without_room.union(report.broker_id for report in refused)
+        self._without_room = without_room
+        self._refused = refused
+
+    def of(self, topic: TopicInfo, partition: PartitionInfo) -> frozenset[NodeId]:
+        """The brokers that do not take what this very move brings to them."""
+        refusing = {
+            report.broker_id
+            for report in self._refused
+            if (report.topic_id, report.partition) == (topic.topic_id, partition.partition)
+            and report.target_version == partition.version
+        }
+        new = frozenset(partition.target).difference(partition.replicas)
+        return new & (self._without_room | refusing)
 
 
 def _endangered(
-    image: MetadataImage, leaving: frozenset[NodeId], without_room: frozenset[NodeId]
+    image: MetadataImage, leaving: frozenset[NodeId], unable: _Unable
 ) -> list[tuple[TopicInfo, PartitionInfo]]:
     """The partitions with a lost target that can be moved; fewest live replicas first."""
     found = [
         (topic, partition)
         for topic, partition in _partitions(image)
-        if not _lost(partition, leaving, without_room).isdisjoint(partition.target_replicas)
+        if not (leaving | unable.of(topic, partition)).isdisjoint(partition.target_replicas)
         and has_majority(image, partition.replicas)
     ]
     return sorted(
@@ -135,7 +159,7 @@ def _restored(
     candidates: list[NodeId],
     load: Mapping[NodeId, int],
 ) -> tuple[NodeId, ...]:
-    """The target with another broker for each that leaves, as far as there are any.
+    """The target with another broker for each of these that are in it, as far as there are any.
 
     The replicas that stay come first: one of them leads.
     """
@@ -146,15 +170,20 @@ def _restored(
         free = [node for node in candidates if node not in row]
         if not free:
             break
-        row.append(min(free, key=lambda node: (racks[_rack(image, node)], load[node], node)))
+        order = {
+            node: (racks[_rack(image, node)], node not in partition.replicas, load[node], node)
+            for node in free
+        }
+        row.append(min(free, key=order.__getitem__))
         lost.pop()
     return (*row, *lost)
 
 
-def _is_moving(image: MetadataImage, partition: PartitionInfo, without_room: frozenset[NodeId]) -> bool:
+def _is_moving(image: MetadataImage, topic: TopicInfo, partition: PartitionInfo, unable: _Unable) -> bool:
     """Whether a move is under way that can end now."""
-    new = {*partition.target}.difference(partition.replicas)
-    return bool(partition.target) and has_majority(image, partition.replicas) and without_room.isdisjoint(new)
+    return (
+        bool(partition.target) and has_majority(image, partition.replicas) and not unable.of(topic, partition)
+    )
 
 
 def _rack(image: MetadataImage, node: NodeId) -> str:

@@ -19,6 +19,7 @@ from partitions.metadata.commands import (
 from partitions.metadata.image import TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewPartitions, NewTopic
+from partitions.metadata.refusals import MoveStuck, Refused
 from raftlog.errors import InvalidRequest
 from raftlog.node.rpc_classes import CallClass, Service
 
@@ -41,6 +42,7 @@ Request = (
     | MoveReplicas
     | ReplicasChanged
     | RecoveredUnsafely
+    | MoveStuck
     | CurrentVersion
 )
 
@@ -51,6 +53,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     version: int
     topic: TopicInfo | None = None
     ids: tuple[int, int] = (0, 0)
+    refused: Refused = ()  # with ``CurrentVersion``: what the controller knows of moves without progress
 
 
 class _Question(msgspec.Struct, frozen=True, array_like=True):

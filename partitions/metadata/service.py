@@ -39,6 +39,7 @@ from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas, find_topic
 from partitions.metadata.names import check_name
 from partitions.metadata.planner import NewPartitions, NewTopic
+from partitions.metadata.refusals import MoveStuck, Refused
 from partitions.metadata.requests import (
     SERVICE,
     Answer,
@@ -73,6 +74,7 @@ _REPEATABLE: Final = (
     AllocateProducerIds,
     RegisterBroker,
     ReplicasChanged,
+    MoveStuck,
     CurrentVersion,
 )
 
@@ -257,13 +259,24 @@ class Controller:
             return _topic(await self._ask_about(request, timeout_ms), request.name)
         return _topic(await self._ask(request, timeout_ms), request.name)
 
+    async def report_stuck(self, report: MoveStuck, timeout_ms: int) -> None:
+        """Report a broker that does not open a new replica. Raises ``NoLeader``, ``CommitUnknown``."""
+        await self._ask(report, timeout_ms)
+
+    async def refused(self, timeout_ms: int) -> Refused:
+        """Moves without progress that the active controller knows of. Raises ``NoLeader``."""
+        return (await self._current(timeout_ms)).refused
+
     async def current_image(self, timeout_ms: int) -> MetadataImage:
         """Metadata that holds everything acknowledged anywhere before this call. Raises ``NoLeader``."""
+        await self._current(timeout_ms)
+        return self.image
+
+    async def _current(self, timeout_ms: int) -> Answer:
         try:
-            await self._ask(CurrentVersion(), timeout_ms)
+            return await self._ask(CurrentVersion(), timeout_ms)
         except CommitUnknown as late:  # asking changes nothing
             raise NoLeader("the active controller did not answer in time; retry") from late
-        return self.image
 
     async def wait_for_version(self, version: int, timeout_ms: float) -> None:
         """Return once ``image`` is at least that new. Raises ``NoLeader`` when the time is up first."""

@@ -17,7 +17,18 @@ from typing import Final, Protocol, assert_never
 
 from partitions.metadata.commands import ReplicasChanged
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
-from partitions.reassignment.steps import Change, Prepare, Report, Step, View, Wait, next_step
+from partitions.metadata.refusals import MoveStuck
+from partitions.reassignment.patience import Patience
+from partitions.reassignment.steps import (
+    Change,
+    Prepare,
+    Report,
+    ReportStuck,
+    Step,
+    View,
+    Wait,
+    next_step,
+)
 from partitions.replica.replica import PartitionReplica
 from partitions.routing import rpc
 from raftlog.core.membership import Membership
@@ -34,6 +45,7 @@ REPORT_TIMEOUT_MS: Final = 5000
 CONFIRM_TIMEOUT_MS: Final = 2000
 CHANGE_TIMEOUT_S: Final = 10.0  # then it is looked at again; the change itself may continue
 SAY_AGAIN_S: Final = 5.0
+REASON_CHARS_MAX: Final = 300
 
 Key = tuple[str, int]
 
@@ -51,8 +63,11 @@ class Metadata(Protocol):
     async def change_replicas(self, request: ReplicasChanged, timeout_ms: int) -> TopicInfo:
         """Report the voters."""
 
+    async def report_stuck(self, report: MoveStuck, timeout_ms: int) -> None:
+        """Report a broker that does not open a new replica."""
 
-_SILENT: Final = rpc.PreparedAnswer(is_open=False, is_rejoining=False)
+
+_SILENT: Final = rpc.PreparedAnswer(is_open=False, is_rejoining=False, reason="it does not answer the leader")
 
 
 @dataclass(slots=True)
@@ -62,6 +77,8 @@ class _Move:
     epoch: tuple[Term, int]  # term, and metadata version of the target
     goal: Index
     prepared: set[NodeId] = field(default_factory=set)
+    patience: Patience = field(default_factory=Patience)
+    reported_at: float = float("-inf")
     step: asyncio.Task[None] | None = None
     complained_at: float = float("-inf")
 
@@ -116,7 +133,7 @@ class Reassigner:
             self._forget(key)
             move = self._moves[key] = _Move(epoch, group.last_index)
         if move.step is None:
-            step = next_step(_view(replica, info, move))
+            step = next_step(_view(replica, info, move, self._host.clock.monotonic()))
             move.goal = group.last_index
             if not isinstance(step, Wait):
                 move.step = self._host.begin(self._take(key, replica, info, move, step), group.group_id)
@@ -129,6 +146,9 @@ class Reassigner:
                 case Prepare(nodes):
                     answers = await self._ask_prepared(key, info, nodes, is_added=True)
                     move.prepared |= {node for node, answer in answers.items() if answer.is_open}
+                case ReportStuck(nodes):
+                    move.reported_at = self._host.clock.monotonic()
+                    await self._report_stuck(key, info, nodes)
                 case Change(membership):
                     if not await self._is_current(key, info, move):
                         return
@@ -212,6 +232,23 @@ class Reassigner:
             REPORT_TIMEOUT_MS,
         )
 
+    async def _report_stuck(self, key: Key, info: PartitionInfo, nodes: frozenset[NodeId]) -> None:
+        """Report brokers that are alive and have not opened the replica; a learner that is open is only slow.
+
+        A broker that is down may come back: ``broker_dead_ms`` decides about it.
+        """
+        answers = await self._ask_prepared(key, info, nodes)
+        image = self._metadata.image
+        topic = image.topics.get(key[0])
+        for node, answer in answers.items():
+            broker = image.brokers.get(node)
+            if topic is None or broker is None or not broker.alive or answer.is_open:
+                continue
+            reason = answer.reason[:REASON_CHARS_MAX]
+            _log.warning("%s/%s: broker %s does not open its new replica: %s", *key, node, reason)
+            report = MoveStuck(key[0], topic.topic_id, key[1], info.version, node, reason)
+            await self._metadata.report_stuck(report, REPORT_TIMEOUT_MS)
+
     def _info(self, key: Key) -> PartitionInfo | None:
         topic = self._metadata.image.topics.get(key[0])
         return topic.partitions[key[1]] if topic is not None and key[1] < len(topic.partitions) else None
@@ -229,16 +266,24 @@ def _moving(topics: Mapping[str, TopicInfo]) -> Iterator[Key]:
                 yield topic.name, partition.partition
 
 
-def _view(replica: PartitionReplica, info: PartitionInfo, move: _Move) -> View:
+def _view(replica: PartitionReplica, info: PartitionInfo, move: _Move, now_s: float) -> View:
     status = replica.group.status()
+    matches = status.learner_match_index
+    progress = {
+        node: matches.get(node)
+        for node in info.target
+        if node not in status.membership.voters and (node not in matches or matches[node] < move.goal)
+    }
+    stuck = move.patience.stuck(now_s, progress)
     return View(
         target=frozenset(info.target),
         membership=status.membership,
         is_committed=status.commit_index >= status.membership_index,
         has_committed=replica.group.has_committed,
         prepared=frozenset(move.prepared),
-        learner_match=status.learner_match_index,
+        learner_match=matches,
         goal=move.goal,
+        stuck=stuck if now_s - move.reported_at >= SAY_AGAIN_S else frozenset(),
     )
 
 

@@ -25,6 +25,7 @@ class View:
     prepared: frozenset[NodeId]  # brokers that have said that they hold the new replica open
     learner_match: Mapping[NodeId, Index]  # what learners are known to have on their disks
     goal: Index  # the log's end one look ago
+    stuck: frozenset[NodeId] = frozenset()  # new replicas without progress, when it is time to report them
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,13 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportStuck:
+    """Ask these brokers why their new replicas make no progress, and tell the active controller."""
+
+    nodes: frozenset[NodeId]
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """Make this the membership."""
 
@@ -53,7 +61,7 @@ class Report:
     """The target is reached and committed: tell the metadata."""
 
 
-Step = Wait | Prepare | Change | Report
+Step = Wait | Prepare | ReportStuck | Change | Report
 
 
 def next_step(view: View) -> Step:
@@ -69,6 +77,8 @@ def next_step(view: View) -> Step:
     arriving = strangers & view.prepared
     if arriving or wanted != learners:
         return Change(Membership(voters, wanted | arriving))
+    if view.stuck:
+        return ReportStuck(view.stuck)
     if strangers:
         return Prepare(strangers)
     if all(view.learner_match.get(node, -1) >= view.goal for node in wanted):

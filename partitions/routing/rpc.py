@@ -139,6 +139,7 @@ class PreparedAnswer(Struct, frozen=True, array_like=True):
 
     is_open: bool
     is_rejoining: bool
+    reason: str = ""  # why it is not open, as far as that is known
 
 
 class MayDelete(Struct, frozen=True, array_like=True):

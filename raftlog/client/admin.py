@@ -152,3 +152,7 @@ class AsyncCluster:
     async def _change(self, template: str, broker: int) -> bodies.BrokerBody:
         path = paths.of_broker(template, broker)
         return (await self._session.ask_any("POST", path, may_repeat=False)).read(bodies.BrokerBody)
+
+    async def controller(self) -> bodies.ControllerBody:
+        """The active controller, and the new replicas that brokers do not open. Raises ``NoLeader``."""
+        return (await self._session.ask_any("GET", paths.CLUSTER_CONTROLLER)).read(bodies.ControllerBody)

@@ -57,6 +57,7 @@ class Cluster(SyncProxy[AsyncCluster]):
     drain = blocking(AsyncCluster.drain)
     decommission = blocking(AsyncCluster.decommission)
     recommission = blocking(AsyncCluster.recommission)
+    controller = blocking(AsyncCluster.controller)
 
 
 class Replicas(SyncProxy[AsyncReplicas]):

@@ -402,12 +402,25 @@ class ClusterBody(Answer):
     version: str
 
 
+class RefusedReplicaBody(Answer):
+    """A new replica that a live broker does not open, and the reason."""
+
+    broker: int
+    topic: str
+    partition: int
+    reason: str
+
+
 class ControllerBody(Answer):
-    """The active controller."""
+    """The active controller, and the replicas that brokers have refused in the last minute.
+
+    ``refused_replicas`` is ``None`` when the controller did not answer in time.
+    """
 
     broker_id: int
     http: str | None
     metadata_version: int
+    refused_replicas: list[RefusedReplicaBody] | None = None
 
 
 class VersionBody(Answer):

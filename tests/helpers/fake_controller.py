@@ -9,6 +9,7 @@ from partitions.metadata.commands import DecommissionBroker, DrainBroker
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.machine import apply_command
 from partitions.metadata.planner import PlannerLimits, plan
+from partitions.metadata.refusals import Refused
 from partitions.metadata.topic_config import check
 from raftlog.errors import InvalidRequest, NoLeader, PreconditionFailed, TopicExists, UnknownTopic
 from raftlog.types import GroupId, NodeId, ProducerId, TopicId
@@ -137,6 +138,10 @@ class FakeController:
         if self.unheard is not None:
             self.image, self.unheard = self.unheard, None
         return self.image
+
+    async def refused(self, timeout_ms: int) -> Refused:
+        """Every broker opens its replicas."""
+        return ()
 
     async def wait_for_version(self, version: int, timeout_ms: int) -> None:
         """There is one image only."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from dataclasses import replace
 from functools import partial
 
@@ -288,3 +289,36 @@ async def test_a_broker_without_room_gets_nothing_until_it_has_some() -> None:
         spare.host.has_room = lambda: True
         await eventually(lambda: is_restored(cluster, dead))
         assert spare.node_id in info(leader).replicas
+
+
+def refuses(cluster: ControlledCluster, node: NodeId) -> None:
+    """The broker's folder is not writable for new replicas."""
+
+    def deny(what: str, path: str) -> None:
+        if what == "make" and "/orders-" in path:
+            raise PermissionError(errno.EACCES, "the folder is not writable on purpose", path)
+
+    cluster.disks[node].on_wait = deny
+
+
+# requirement: F1
+@in_virtual_time
+async def test_a_broker_that_cannot_open_replicas_does_not_stop_healing() -> None:
+    async with healing(5) as cluster:
+        unable = other_than(cluster, await cluster.controller_broker())
+        await cluster.any.controller.change_broker(DrainBroker(unable, True), timeout_ms=5000)
+        await cluster.create("orders", 8)
+        await cluster.any.controller.change_broker(DrainBroker(unable, False), timeout_ms=5000)
+        leader = await cluster.controller_broker()
+        refuses(cluster, unable)
+        dead = next(node for node in cluster.nodes if node not in (unable, leader.node_id))
+        await cluster.stop(dead)
+        await eventually(lambda: moving(cluster) == HEALS.healing_moves_max)
+        towards = [one.target for one in partitions(cluster.any.controller.image) if one.target]
+        assert all(unable in target for target in towards), "it holds fewest"
+        await eventually(lambda: is_restored(cluster, dead), within_s=60)
+        rows = [one.replicas for one in partitions(cluster.any.controller.image)]
+        assert all(len({*row}) == 3 and unable not in row for row in rows)
+        refused = await cluster.any.controller.refused(5000)
+        assert {report.broker_id for report in refused} == {unable}
+        assert all("not writable on purpose" in report.reason for report in refused)

@@ -37,6 +37,7 @@ from tests.simulation.mutants.sinks import SINKS
 from tests.simulation.mutants.spark import SPARK
 from tests.simulation.mutants.spark_input import SPARK_INPUT
 from tests.simulation.mutants.storage import STORAGE
+from tests.simulation.mutants.stuck_moves import STUCK_MOVES
 from tests.simulation.mutants.tags import TAGS
 from tests.simulation.mutants.transaction_client import TRANSACTION_CLIENT
 from tests.simulation.mutants.transaction_compaction import TRANSACTION_COMPACTION
@@ -73,6 +74,7 @@ MUTANTS = (
     *HEALING,
     *DECOMMISSION,
     *HEALING_SEEDS,
+    *STUCK_MOVES,
     *CLIENTS,
     *HTTP,
     *GROUPS,

@@ -107,7 +107,7 @@ CONTROLLER = (
     Mutant(
         "metadata counts as confirmed without a request",
         "partitions.metadata.service:Controller.current_image",
-        "await self._ask(CurrentVersion(), timeout_ms)",
+        "await self._current(timeout_ms)",
         "pass",
     ),
     Mutant(
@@ -146,8 +146,8 @@ CONTROLLER = (
         more=(
             Edit(
                 "partitions.metadata.active:ActiveController._current_version",
-                "return Answer(self._machine.image.version)",
-                "return Answer(version)",
+                "return Answer(self._machine.image.version, ",
+                "return Answer(version, ",
             ),
         ),
         script="tests/unit/partitions/metadata/test_active.py",

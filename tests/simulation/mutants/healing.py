@@ -34,8 +34,8 @@ HEALING = (
     Mutant(
         "a restored replica goes to a rack that has one already",
         "partitions.metadata.healing:_restored",
-        "racks[_rack(image, node)], load[node], node",
-        "load[node], node",
+        "racks[_rack(image, node)], ",
+        "",
         script=PLANS,
     ),
     Mutant(
@@ -111,7 +111,7 @@ HEALING = (
     Mutant(
         "what could not be restored once is never restored",
         "partitions.metadata.active:ActiveController._healing_due",
-        "state = (image.version, self._leaving, heard, without_room)",
+        "state = (image.version, self._leaving, heard, without_room, refused)",
         "state = self._leaving",
         script=f"{SCENARIOS}::test_a_draining_broker_gets_nothing_until_it_takes_replicas_again",
     ),

@@ -26,8 +26,8 @@ HEALING_SEEDS = (
     _seen(
         "replicas are restored without a look at racks",
         "partitions.metadata.healing:_restored",
-        "racks[_rack(image, node)], load[node], node",
-        "load[node], node",
+        "racks[_rack(image, node)], ",
+        "",
     ),
     _seen(
         "replicas are restored on a dead broker",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from api.cli.health import Health
-from raftlog.wire.bodies import PartitionBody, ReassignmentBody
+from raftlog.wire.bodies import PartitionBody, ReassignmentBody, RefusedReplicaBody
 
 
 def partition(replicas: list[int], in_sync: list[int], target: list[int] | None = None) -> PartitionBody:
@@ -98,3 +98,17 @@ def test_restorable_replicas_have_no_obstacle(one: PartitionBody, down: list[int
     found = examined(one, down=down, spare=[1, 2, 4])
     assert found.not_restorable == []
     assert not any("restored" in problem or "can take" in problem for problem in found.problems)
+
+
+# requirement: F1
+def test_names_brokers_that_do_not_open_new_replicas_once() -> None:
+    found = Health([], [])
+    found.add_refused(
+        RefusedReplicaBody(broker, "orders", partition, "no room")
+        for broker, partition in ((4, 0), (4, 1), (5, 2))
+    )
+    assert found.refused == ["orders/0 on broker 4", "orders/1 on broker 4", "orders/2 on broker 5"]
+    assert found.problems == [
+        "broker 4 does not open new replicas and gets none for now: orders/0: no room",
+        "broker 5 does not open new replicas and gets none for now: orders/2: no room",
+    ]

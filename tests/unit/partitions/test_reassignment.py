@@ -6,7 +6,17 @@ import itertools
 
 import pytest
 
-from partitions.reassignment.steps import Change, Prepare, Report, Step, View, Wait, next_step
+from partitions.reassignment.patience import STUCK_AFTER_S, Patience
+from partitions.reassignment.steps import (
+    Change,
+    Prepare,
+    Report,
+    ReportStuck,
+    Step,
+    View,
+    Wait,
+    next_step,
+)
 from raftlog.core.membership import Membership
 from raftlog.types import Index, NodeId
 
@@ -28,6 +38,7 @@ def view(
     is_committed: bool = True,
     has_committed: bool = True,
     prepared: tuple[int, ...] = (),
+    stuck: tuple[int, ...] = (),
     goal: int = 100,
     **matches: int,
 ) -> View:
@@ -39,6 +50,7 @@ def view(
         prepared=group(*prepared),
         learner_match={NodeId(int(name[1:])): Index(match) for name, match in matches.items()},
         goal=Index(goal),
+        stuck=group(*stuck),
     )
 
 
@@ -51,6 +63,9 @@ OLD, NEW = (1, 2, 3), (2, 3, 4)
     [
         (view(NEW, members(OLD)), Prepare(group(4))),
         (view(NEW, members(OLD), prepared=(4,)), Change(members(OLD, (4,)))),
+        (view(NEW, members(OLD), stuck=(4,)), ReportStuck(group(4))),
+        (view((3, 4, 5), members(OLD), prepared=(4,), stuck=(5,)), Change(members(OLD, (4,)))),
+        (view(NEW, members(OLD, (4,)), n4=99, stuck=(4,)), ReportStuck(group(4))),
         (view(NEW, members(OLD, (4,)), prepared=(4,), n4=99), Wait("learners to catch up")),
         (view(NEW, members(OLD, (4,))), Wait("learners to catch up")),
         (view(NEW, members(OLD, (4,)), n4=100), Change(members(NEW))),
@@ -106,3 +121,13 @@ def test_every_move_arrives_and_no_newcomer_votes_before_it_has_learned() -> Non
                 prepared |= step.nodes
             membership = carried_out(membership, step, prepared)
         assert membership == members(new), (old, new)
+
+
+# requirement: F1
+def test_a_replica_is_stuck_after_a_time_without_progress() -> None:
+    patience, four, five = Patience(), NodeId(4), NodeId(5)
+    assert patience.stuck(100.0, {four: None, five: None}) == group()
+    assert patience.stuck(100.0 + STUCK_AFTER_S - 0.1, {four: None, five: Index(0)}) == group()
+    assert patience.stuck(100.0 + STUCK_AFTER_S, {four: None, five: Index(0)}) == group(4)
+    assert patience.stuck(101.0 + STUCK_AFTER_S, {five: Index(0)}) == group()
+    assert patience.stuck(102.0 + STUCK_AFTER_S, {four: None}) == group(), "it waits anew"

@@ -21,6 +21,7 @@ from partitions.metadata.healing import (
 from partitions.metadata.image import MetadataImage
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import PlannerLimits, plan
+from partitions.metadata.refusals import MoveStuck, Refused
 from raftlog.types import NodeId
 from tests.helpers.metadata_images import applied, cluster, create, nodes, recovered, set_replicas
 
@@ -39,6 +40,7 @@ def planned(
     without_room: Iterable[int] = (),
     moves_max: int = 100,
     replicas_max: int = 1000,
+    refused: Refused = (),
 ) -> list[MoveReplicas]:
     """The moves when these brokers are silent and all others are heard."""
     gone = {NodeId(broker) for broker in silent}
@@ -50,6 +52,7 @@ def planned(
         frozenset(NodeId(broker) for broker in without_room),
         moves_max=moves_max,
         replicas_per_broker_max=replicas_max,
+        refused=refused,
     )
 
 
@@ -317,3 +320,49 @@ def test_partitions_that_move_and_that_are_to_be_restored_are_counted() -> None:
     assert healing_counts(carried_out(begun, planned(begun, [3])), dead) == HealingCounts(
         moving=2, to_restore=0
     )
+
+
+def stuck(image: MetadataImage, broker: int, partition: int = 0, *, older: int = 0) -> MoveStuck:
+    topic = image.topics["orders"]
+    version = topic.partitions[partition].version - older
+    return MoveStuck("orders", topic.topic_id, partition, version, NodeId(broker), "no room")
+
+
+# requirement: F1
+def test_a_move_to_a_broker_that_does_not_open_its_replica_goes_to_another() -> None:
+    before, _ = applied(create("orders", (1, 2, 3), (1, 2, 3)), to=cluster(brokers=5))
+    moving = carried_out(fenced(before, 3), planned(fenced(before, 3), [3], moves_max=1))
+    assert planned(moving, [3], moves_max=1) == [], "one at a time"
+    report = stuck(moving, 4)
+    assert targets(planned(moving, [3], moves_max=1, refused=(report,))) == {
+        ("orders", 0): (1, 2, 5),
+        ("orders", 1): (1, 2, 5),
+    }
+    assert planned(moving, [3], moves_max=0, refused=(report,)) == [], "it is switched off"
+    old = stuck(moving, 4, older=1)
+    assert planned(moving, [3], moves_max=1, refused=(old,)) == [], "that was about an earlier target"
+    assert targets(planned(moving, [3], moves_max=2, refused=(old,))) == {("orders", 1): (1, 2, 5)}
+
+
+# requirement: F1
+def test_without_another_broker_a_stuck_move_stays_and_does_not_count() -> None:
+    before, _ = applied(create("orders", (1, 2, 3), (1, 2, 3)), to=cluster(brokers=4))
+    moving = carried_out(fenced(before, 3), planned(fenced(before, 3), [3], moves_max=1))
+    assert planned(moving, [3], moves_max=1, refused=(stuck(moving, 4),)) == []
+    there, _ = applied(create("other", (1, 3, 4), number=2), to=moving)
+    (move,) = planned(there, [3], moves_max=1, refused=(stuck(there, 4),))
+    assert (move.name, move.replicas) == ("other", (1, 4, 2))
+
+
+# requirement: F2
+def test_an_operators_move_to_a_broker_that_refuses_goes_back() -> None:
+    before, _ = applied(create("orders", (1, 2, 3)), to=cluster(brokers=5))
+    moving, _ = applied(set_replicas("orders", (1, 2, 4), (1, 2, 3)), to=before)
+    assert planned(moving) == []
+    assert targets(planned(moving, refused=(stuck(moving, 4),))) == {("orders", 0): (1, 2, 3)}
+
+
+def test_a_broker_that_votes_already_has_not_refused() -> None:
+    before, _ = applied(create("orders", (1, 2, 3)), to=cluster(brokers=5))
+    moving, _ = applied(set_replicas("orders", (1, 2, 4), (1, 2, 3)), to=before)
+    assert planned(moving, refused=(stuck(moving, 2),)) == []
