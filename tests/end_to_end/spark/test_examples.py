@@ -24,7 +24,7 @@ from tests.helpers.real_cluster import create_topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 COUNT = 4_000  # flights of the first four days
 NOW = {"availableNow": True}
@@ -87,6 +87,7 @@ def at(text: object) -> datetime:
 
 
 # requirement: A8 D3
+@pytest.mark.e2e
 def test_delays_of_carriers_are_those_of_each_window_and_written_once(
     spark: SparkSession, brokers: Cluster, servers: str, client: Client, tmp_path: Path, january: list[Flight]
 ) -> None:
@@ -116,6 +117,7 @@ def test_delays_of_carriers_are_those_of_each_window_and_written_once(
 
 
 # requirement: A8 D3
+@pytest.mark.slow
 def test_sessions_of_aircraft_go_on_over_a_restart(
     spark: SparkSession, brokers: Cluster, servers: str, client: Client, tmp_path: Path, january: list[Flight]
 ) -> None:
@@ -156,6 +158,7 @@ def sessions_of(january: list[Flight]) -> dict[tuple[str, datetime], tuple[datet
 
 
 # requirement: A8
+@pytest.mark.slow
 def test_an_archive_gets_each_flight_once_in_daily_runs(
     spark: SparkSession, brokers: Cluster, servers: str, client: Client, tmp_path: Path, january: list[Flight]
 ) -> None:
