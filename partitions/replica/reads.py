@@ -193,6 +193,9 @@ class Reads:
         Unless the position is an offset, it lies at the log start or above.
         """
 
+        if isinstance(position, int):
+            return Offset(position), self._visible(committed_only)
+
         async def look() -> tuple[Offset, Index]:
             log, visible = self._serving.group.log, self._visible(committed_only)
             if not isinstance(position, AtTime):
@@ -203,7 +206,7 @@ class Reads:
             return await read_part(log, part, lambda part: find(part, visible, position)), visible
 
         offset, visible = await self._from_log(look)
-        return (offset if isinstance(position, int) else max(offset, self._start(committed_only))), visible
+        return max(offset, self._start(committed_only)), visible
 
     async def _read(
         self, offset: Offset, bytes_max: int, committed_only: bool
@@ -232,10 +235,11 @@ class Reads:
             serving.check_leads()
             if not self._knows_start:
                 await serving.ready(asyncio.get_running_loop().time() + CONFIRM_S)
+            term = serving.group.term
             with serving.healthy_log(), contextlib.suppress(LogChanged):
                 found = await look()
                 serving.check_leads()  # a thread may have taken its time
-                if self._knows_start:
+                if serving.group.term == term:  # what it knew of the log start, it still knows
                     return found
 
     @property

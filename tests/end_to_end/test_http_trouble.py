@@ -129,9 +129,8 @@ def test_what_retention_removed_is_gone_and_the_range_is_named(brokers: Cluster)
     for asked in brokers.urls:
         below = call(asked, "GET", records_path("short") + "?offset=0")
         assert (below.status, below.code) == (410, "offset_out_of_range"), below
-        assert below.number("end") == 40
-        first = below.number("start")
-        assert 32 <= first < 40
+        first, end = below.number("start"), below.number("end")
+        assert 32 <= first < 40 <= end, "each log start takes an offset behind the records"
         found = read_all(asked, "short", start=first)
         assert [str(value).split("-")[0] for _, value in found] == [str(n) for n in range(first, 40)]
 

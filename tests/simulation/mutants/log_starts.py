@@ -65,7 +65,7 @@ LOG_STARTS = (
         _READS + "_from_log",
         "await serving.ready(asyncio.get_running_loop().time() + CONFIRM_S)",
         "pass",
-        more=(Edit(_READS + "_from_log", "if self._knows_start:", "if True:"),),
+        more=(Edit(_READS + "_from_log", "if serving.group.term == term:", "if True:"),),
         script=_DELETIONS,
     ),
     Mutant(
