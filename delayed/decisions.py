@@ -332,7 +332,10 @@ class Decisions:
         bytes_max = min(MOVE_BYTES_MAX, self._batch_bytes_max(key.topic))
         ids, size_bytes = dict[bytes, None](), 0
         while ready and len(ids) < MOVE_COUNT_MAX:
-            if self._is_due(ready[0]):
+            one = self.state.waiting.get(ready[0])
+            if one is not None and one.due_ms > self._wall_ms:  # the clock went back, or it has another time
+                heapq.heappush(self._due, (one.due_ms, ready[0]))
+            elif self._is_due(ready[0]):
                 size_bytes += self.state.waiting[ready[0]].size_bytes
                 if ids and size_bytes > bytes_max:
                     break

@@ -271,6 +271,21 @@ def test_a_clock_that_jumps_is_noticed_soon_and_nothing_is_early() -> None:
 
 
 # requirement: A3
+def test_a_clock_that_goes_back_loses_no_message_behind_a_batch() -> None:
+    coordinator = Coordinator()
+    coordinator.ask(add(new(1, delay_ms=1_000), new(2, delay_ms=1_001)))
+    coordinator.advance(1_000)
+    coordinator.advance(1)
+    assert [move.batch.ids for move in coordinator.moves] == [(id_of(1),)]
+    coordinator.wall_ms -= 1
+    coordinator.deliver()
+    assert coordinator.values() == [1]
+    coordinator.advance(1)
+    coordinator.deliver()
+    assert coordinator.values() == [1, 2]
+
+
+# requirement: A3
 @pytest.mark.parametrize("seed", range(200))
 def test_each_message_arrives_once_whatever_leaders_do(seed: int) -> None:
     """Leaders die between any two of their steps; batches of dead leaders arrive late; answers are lost."""
