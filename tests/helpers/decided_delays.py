@@ -40,9 +40,15 @@ class Target:
     delivered: list[tuple[int, bytes]] = field(default_factory=list)  # when, and which
     epoch: int = -1
     window: list[tuple[int, int]] = field(default_factory=list)
+    producer_id: int = -1  # the newest
+    others: dict[int, tuple[int, list[tuple[int, int]]]] = field(default_factory=dict)
 
     def append(self, move: Move, wall_ms: int) -> None:
         """Raises what a partition raises."""
+        if move.producer_id != self.producer_id:
+            self.others[self.producer_id] = self.epoch, self.window
+            self.producer_id = move.producer_id
+            self.epoch, self.window = self.others.get(move.producer_id, (-1, []))
         epoch, first = move.batch.epoch, move.batch.sequence
         if epoch < self.epoch:
             raise ProducerFenced("an old epoch")

@@ -59,6 +59,27 @@ DELAYED = (
         script=DECIDED,
     ),
     Mutant(
+        "a lane of delayed messages repeats the last epoch of its producer",
+        "delayed.decisions:_next_epoch",
+        "    return Lane(0, 0, ids, new_producer_id)",
+        "    return Lane(EPOCH_MAX, 0, ids, move.batch.producer_id)",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a lane of delayed messages forgets its own producer after a delivery",
+        f"{DECISIONS}.delivered",
+        "idle = Lane(move.batch.epoch, following, producer_id=move.batch.producer_id)",
+        "idle = Lane(move.batch.epoch, following)",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a clock that goes back loses due messages behind a batch",
+        f"{DECISIONS}._start",
+        "heapq.heappush(self._due, (one.due_ms, ready[0]))",
+        "pass",
+        script=DECIDED,
+    ),
+    Mutant(
         "a cancelled message behind a batch is delivered",
         f"{DECISIONS}._cancel",
         "self._write(*self._left(request.id, Outcome.CANCELLED))",

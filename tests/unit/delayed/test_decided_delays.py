@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from delayed.decisions import MOVE_COUNT_MAX
-from delayed.records import LaneKey
+from delayed.records import Lane, LaneKey
 from delayed.requests import (
     Add,
     Added,
@@ -29,6 +29,7 @@ from raftlog.errors import (
     Overloaded,
     UnknownDelayed,
 )
+from raftlog.records.batch import EPOCH_MAX
 from tests.helpers.decided_delays import Coordinator, Target, add, id_of, new
 
 HALF_HOUR_MS = 1_800_000
@@ -222,12 +223,36 @@ def test_one_message_that_the_target_refuses_does_not_hold_back_the_others() -> 
 
 
 # requirement: A3
+def test_a_message_after_the_last_epoch_of_a_producer_is_delivered() -> None:
+    coordinator = Coordinator()
+    coordinator.decisions.state.lanes[LANE] = Lane(EPOCH_MAX, 0)
+    coordinator.ask(add(new(1, delay_ms=0)))
+    coordinator.deliver()
+    coordinator.ask(add(new(2, delay_ms=0), new(3, delay_ms=0)))
+    for _ in range(2):  # together, then the first alone
+        move = coordinator.moves.pop()
+        now_ms = coordinator.wall_ms
+        coordinator.decisions.refused(
+            move, "too large", is_gone=False, now_ms=now_ms, wall_ms=now_ms, new_producer_id=8
+        )
+        coordinator.commit()
+    coordinator.deliver()
+    coordinator.lead()
+    coordinator.ask(add(new(4, delay_ms=0)))
+    coordinator.deliver()
+    assert coordinator.values() == [1, 3, 4]
+    assert described(coordinator, 2) == ("failed", "too large")
+
+
+# requirement: A3
 def test_a_target_that_has_lost_its_producers_gets_the_batch_once() -> None:
     coordinator = Coordinator()
     coordinator.ask(add(new(1, delay_ms=1), new(2, delay_ms=2)))
     coordinator.advance(1)
     coordinator.deliver()
-    coordinator.targets[LANE] = Target(coordinator.targets[LANE].delivered, epoch=0, window=[(3, 4)])
+    coordinator.targets[LANE] = Target(
+        coordinator.targets[LANE].delivered, epoch=0, window=[(3, 4)], producer_id=7
+    )
     coordinator.advance(1)
     coordinator.deliver()
     assert coordinator.values() == [1, 2]
