@@ -105,9 +105,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
 
     def leads(self, log: CoordinatorLog | None) -> None:
         """This broker coordinates the messages from now on, or no longer."""
-        for task in self._moves:
-            task.cancel()
-        self._moves.clear()
+        self._cancel_moves()
         super().leads(log)
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
@@ -127,7 +125,8 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     # Hooks of the coordinator.
 
     def begin(self, now_ms: int) -> Decisions:
-        """With the messages as they are committed."""
+        """With the messages as they are committed. What is on its way then is sent again."""
+        self._cancel_moves()
         return Decisions(
             self.state,
             now_ms=now_ms,
@@ -148,6 +147,11 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         task = asyncio.get_running_loop().create_task(self._carry(effect, self.decisions))
         self._moves.add(task)
         task.add_done_callback(self._moves.discard)
+
+    def _cancel_moves(self) -> None:
+        for task in self._moves:
+            task.cancel()
+        self._moves.clear()
 
     async def _carry(self, move: Move, decisions: Decisions) -> None:
         """Until the outcome is known. Its records are committed, so their offsets are, too."""

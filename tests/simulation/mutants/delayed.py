@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.helpers.planted_bugs import Mutant
 
 DECIDED = "tests/unit/delayed/test_decided_delays.py"
+MOVES = "tests/unit/delayed/test_coordinator_moves.py"
 HTTP = "tests/unit/api/test_delays_over_http.py"
 DECISIONS = "delayed.decisions:Decisions"
 
@@ -78,6 +79,27 @@ DELAYED = (
         "heapq.heappush(self._due, (one.due_ms, ready[0]))",
         "pass",
         script=DECIDED,
+    ),
+    Mutant(
+        "a coordinator that begins again leaves its moves of delayed messages running",
+        "delayed.coordinator:DelayedCoordinator.begin",
+        "self._cancel_moves()",
+        "pass",
+        script=MOVES,
+    ),
+    Mutant(
+        "a coordinator that begins slowly begins again as soon as others",
+        "raftlog.hosting.coordinator:Coordinator._failed",
+        "min(AGAIN_S_MAX, max(AGAIN_S, AGAIN_TIMES * self._begin_s))",
+        "AGAIN_S",
+        script=MOVES,
+    ),
+    Mutant(
+        "a refusal in the last epoch of a lane allocates no producer",
+        "delayed.coordinator:DelayedCoordinator._try",
+        "if move.is_last_epoch and isinstance(failure, _NEEDS_EPOCH):",
+        "if False:",
+        script=MOVES,
     ),
     Mutant(
         "a cancelled message behind a batch is delivered",
