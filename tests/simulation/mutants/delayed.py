@@ -102,6 +102,13 @@ DELAYED = (
         script=MOVES,
     ),
     Mutant(
+        "a replica of a compacted log does not know how delayed messages left",
+        "delayed.state:DelayedState._leave",
+        "if outcome is not None:",
+        "if outcome is not None and before is not None:",
+        script=DECIDED,
+    ),
+    Mutant(
         "a cancelled message behind a batch is delivered",
         f"{DECISIONS}._cancel",
         "self._write(*self._left(request.id, Outcome.CANCELLED))",
