@@ -158,6 +158,13 @@ DELAYED = (
         script=DECIDED,
     ),
     Mutant(
+        "a delayed record needs no key where the topic is compacted",
+        "api.resources.delays:_check_keys",
+        "if missing:",
+        "if False:",
+        script=HTTP,
+    ),
+    Mutant(
         "the delay of a record is ignored where another has none",
         "api.resources.delays:_due_of_each",
         "if missing:",
