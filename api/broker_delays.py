@@ -49,12 +49,8 @@ class BrokerDelays:
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._delivery = BrokerDelivery(controller, gateway, clock)
+        self._delivery = BrokerDelivery(controller, gateway, clock, producer_ids)
         self.coordinators: dict[int, DelayedCoordinator] = {}  # by partition of ``__delayed``
-
-        async def new_producer_id(timeout_ms: int) -> int:
-            (allocated,) = await controller.allocate_producer_ids(1, timeout_ms)
-            return producer_ids.id_of(allocated)
 
         topic = CreatedTopic(
             TOPIC,
@@ -64,9 +60,7 @@ class BrokerDelays:
             partitions=settings.partitions,
             brokers=brokers,
         )
-        self.service = DelayedService(
-            node_id, topic, self.coordinators, calls, new_producer_id, self._delivery
-        )
+        self.service = DelayedService(node_id, topic, self.coordinators, calls, self._delivery)
 
     def derive(self, target: TopicPartition) -> DerivedState | None:
         """The coordinator of a partition of ``__delayed`` whose replica is being opened here."""
@@ -87,10 +81,13 @@ class BrokerDelays:
 class BrokerDelivery:
     """See ``delayed.coordinator.Delivery``."""
 
-    def __init__(self, controller: Controller, gateway: Gateway, clock: Clock) -> None:
+    def __init__(
+        self, controller: Controller, gateway: Gateway, clock: Clock, producer_ids: ProducerIdCipher
+    ) -> None:
         self._controller = controller
         self._gateway = gateway
         self._clock = clock
+        self._producer_ids = producer_ids
 
     def batch_bytes_max(self, topic: str) -> int:
         """Of a topic that may be gone by now."""
@@ -154,6 +151,11 @@ class BrokerDelivery:
             await self._controller.current_image(CONFIRM_MS)
             self._check(lane, messages)
             raise NoLeader(f"{target} is being created or deleted: {error}", retry_after_ms=200) from error
+
+    async def new_producer_id(self, timeout_ms: int) -> int:
+        """See the port."""
+        (allocated,) = await self._controller.allocate_producer_ids(1, timeout_ms)
+        return self._producer_ids.id_of(allocated)
 
     def _check(self, lane: LaneKey, messages: Sequence[Message]) -> None:
         topic = self._controller.image.topics.get(lane.topic)

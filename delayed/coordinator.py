@@ -34,6 +34,7 @@ from raftlog.records.batch import Batch
 MOVE_MS: Final = 5_000  # for one attempt
 PAUSE_MIN_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
+_NEEDS_EPOCH: Final = (OutOfOrderSequence, ProducerFenced, InvalidRequest)
 _log = logging.getLogger("raftlog.delayed")
 
 
@@ -61,6 +62,9 @@ class Delivery(Protocol):
         Raises ``RaftlogError``, and ``UnknownTopic`` and ``UnknownPartition`` only if the partition is known
         to be gone.
         """
+
+    async def new_producer_id(self, timeout_ms: int) -> int:
+        """Allocate a producer id. Raises ``RaftlogError``."""
 
 
 class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
@@ -101,9 +105,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
 
     def leads(self, log: CoordinatorLog | None) -> None:
         """This broker coordinates the messages from now on, or no longer."""
-        for task in self._moves:
-            task.cancel()
-        self._moves.clear()
+        self._cancel_moves()
         super().leads(log)
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
@@ -123,7 +125,8 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     # Hooks of the coordinator.
 
     def begin(self, now_ms: int) -> Decisions:
-        """With the messages as they are committed."""
+        """With the messages as they are committed. What is on its way then is sent again."""
+        self._cancel_moves()
         return Decisions(
             self.state,
             now_ms=now_ms,
@@ -144,6 +147,11 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         task = asyncio.get_running_loop().create_task(self._carry(effect, self.decisions))
         self._moves.add(task)
         task.add_done_callback(self._moves.discard)
+
+    def _cancel_moves(self) -> None:
+        for task in self._moves:
+            task.cancel()
+        self._moves.clear()
 
     async def _carry(self, move: Move, decisions: Decisions) -> None:
         """Until the outcome is known. Its records are committed, so their offsets are, too."""
@@ -172,9 +180,18 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             )
         except RaftlogError as error:
             failure = error
-        return self._report(move, decisions, failure)
+        producer_id: int | None = None
+        if move.is_last_epoch and isinstance(failure, _NEEDS_EPOCH):
+            try:
+                producer_id = await self._delivery.new_producer_id(MOVE_MS)
+            except RaftlogError as error:
+                _log.info("%s: a new producer id for %s is tried again: %s", self._name, move.lane, error)
+                return False
+        return self._report(move, decisions, failure, producer_id)
 
-    def _report(self, move: Move, decisions: Decisions, failure: RaftlogError | None) -> bool:
+    def _report(
+        self, move: Move, decisions: Decisions, failure: RaftlogError | None, new_producer_id: int | None
+    ) -> bool:
         """Tell the decisions, unless they are over; false if the move is to be tried again."""
         if decisions is not self.decisions:
             return True
@@ -185,9 +202,16 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             case UnknownTopic() | UnknownPartition():
                 decisions.refused(move, str(failure), is_gone=True, now_ms=now_ms, wall_ms=wall_ms)
             case OutOfOrderSequence() | ProducerFenced():
-                decisions.out_of_order(move, now_ms, wall_ms)
+                decisions.out_of_order(move, now_ms, wall_ms, new_producer_id)
             case InvalidRequest():
-                decisions.refused(move, str(failure), is_gone=False, now_ms=now_ms, wall_ms=wall_ms)
+                decisions.refused(
+                    move,
+                    str(failure),
+                    is_gone=False,
+                    now_ms=now_ms,
+                    wall_ms=wall_ms,
+                    new_producer_id=new_producer_id,
+                )
             case _:
                 _log.info("%s: a batch for %s is tried again: %s", self._name, move.lane, failure)
                 return False

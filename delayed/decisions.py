@@ -78,6 +78,11 @@ class Move(Effect):
     batch: Lane
     producer_id: int
 
+    @property
+    def is_last_epoch(self) -> bool:
+        """Whether another epoch needs another producer id."""
+        return self.batch.epoch >= EPOCH_MAX
+
 
 Output = Answer[Reply] | Write[Row] | Move
 
@@ -153,34 +158,47 @@ class Decisions:
         following = (move.batch.sequence + len(move.batch.ids)) & SEQUENCE_MAX
         self._tally.delivered += len(move.batch.ids)
         self._moving.difference_update(move.batch.ids)
-        self._write(*rows, Row(move.lane, Lane(move.batch.epoch, following)))
+        idle = Lane(move.batch.epoch, following, producer_id=move.batch.producer_id)
+        self._write(*rows, Row(move.lane, idle))
         self._start(move.lane)
 
-    def refused(self, move: Move, reason: str, *, is_gone: bool, now_ms: int, wall_ms: int) -> None:
+    def refused(
+        self,
+        move: Move,
+        reason: str,
+        *,
+        is_gone: bool,
+        now_ms: int,
+        wall_ms: int,
+        new_producer_id: int | None = None,
+    ) -> None:
         """The target will never take this batch. Its messages fail; of several, each is tried alone.
 
-        ``is_gone``: there is no such partition. Then nothing of the lane is left.
+        ``is_gone``: there is no such partition. Then nothing of the lane is left. ``new_producer_id`` is for
+        the epochs after the last one.
         """
         self._now_ms, self._wall_ms = now_ms, wall_ms
         ids = move.batch.ids
         if len(ids) > 1 and not is_gone:
-            self._resend(move, ids[:1], ids[1:])
+            self._resend(move, ids[:1], ids[1:], new_producer_id)
             return
         rows = [Row(ChangeKey(id_), Change(self.state.waiting[id_].due_ms, reason)) for id_ in ids]
         self._tally.failed += len(ids)
         self._moving.difference_update(ids)
-        self._write(*rows, Row(move.lane, None if is_gone else _next_epoch(move.batch)))
+        self._write(*rows, Row(move.lane, None if is_gone else _next_epoch(move, (), new_producer_id)))
         self._start(move.lane)
 
-    def out_of_order(self, move: Move, now_ms: int, wall_ms: int) -> None:
+    def out_of_order(self, move: Move, now_ms: int, wall_ms: int, new_producer_id: int | None = None) -> None:
         """The target has lost what it knew of this lane, and not taken the batch: begin a new epoch."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
-        self._resend(move, move.batch.ids, ())
+        self._resend(move, move.batch.ids, (), new_producer_id)
 
-    def _resend(self, move: Move, ids: tuple[bytes, ...], later: tuple[bytes, ...]) -> None:
+    def _resend(
+        self, move: Move, ids: tuple[bytes, ...], later: tuple[bytes, ...], new_producer_id: int | None
+    ) -> None:
         self._moving.difference_update(later)
         self._ready.setdefault(move.lane, deque()).extendleft(reversed(later))
-        lane = Lane(_next_epoch(move.batch).epoch, 0, ids)
+        lane = _next_epoch(move, ids, new_producer_id)
         self._write(Row(move.lane, lane))
         self._move(move.lane, lane)
 
@@ -332,7 +350,10 @@ class Decisions:
         bytes_max = min(MOVE_BYTES_MAX, self._batch_bytes_max(key.topic))
         ids, size_bytes = dict[bytes, None](), 0
         while ready and len(ids) < MOVE_COUNT_MAX:
-            if self._is_due(ready[0]):
+            one = self.state.waiting.get(ready[0])
+            if one is not None and one.due_ms > self._wall_ms:  # the clock went back, or it has another time
+                heapq.heappush(self._due, (one.due_ms, ready[0]))
+            elif self._is_due(ready[0]):
                 size_bytes += self.state.waiting[ready[0]].size_bytes
                 if ids and size_bytes > bytes_max:
                     break
@@ -341,18 +362,23 @@ class Decisions:
         if not ready:
             del self._ready[key]
         if ids:
-            lane = Lane(before.epoch, before.sequence, tuple(ids))
+            lane = Lane(before.epoch, before.sequence, tuple(ids), before.producer_id)
             self._moving.update(ids)
             self._write(Row(key, lane))
             self._move(key, lane)
 
     def _move(self, key: LaneKey, lane: Lane) -> None:
-        assert self.state.producer_id is not None
-        self._wanted.append(Move(key, lane, self.state.producer_id))
+        producer_id = self.state.producer_id if lane.producer_id is None else lane.producer_id
+        assert producer_id is not None
+        self._wanted.append(Move(key, lane, producer_id))
 
 
-def _next_epoch(batch: Lane) -> Lane:
-    return Lane(min(batch.epoch + 1, EPOCH_MAX), 0)
+def _next_epoch(move: Move, ids: tuple[bytes, ...], new_producer_id: int | None) -> Lane:
+    """No epoch comes twice: the target would take the batch for the one that it has."""
+    if not move.is_last_epoch:
+        return Lane(move.batch.epoch + 1, 0, ids, move.batch.producer_id)
+    assert new_producer_id is not None
+    return Lane(0, 0, ids, new_producer_id)
 
 
 def _message(request: Add, new: NewMessage, due_ms: int, wall_ms: int) -> Message:

@@ -77,11 +77,15 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``ids`` are on their way as one batch with this epoch and sequence; without any, the lane is idle."""
+    """``ids`` are on their way as one batch with this epoch and sequence; without any, the lane is idle.
+
+    ``producer_id`` is set once the epochs of the partition's own producer are used up.
+    """
 
     epoch: int
     sequence: int
     ids: tuple[bytes, ...] = ()
+    producer_id: int | None = None
 
 
 class Producer(msgspec.Struct, frozen=True):

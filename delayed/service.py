@@ -8,7 +8,7 @@ a producer id is allocated. Leaves to others: the replies (``coordinator``), fin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -37,9 +37,6 @@ from raftlog.types import NodeId
 
 ASK: Final = Service("delayed.ask", CallClass.GROUPS)
 PARTITION_DIGITS: Final = 4
-
-NewProducerId = Callable[[int], Awaitable[int]]
-"""Allocates a producer id within so many milliseconds."""
 
 
 class MessageId(NamedTuple):
@@ -75,13 +72,11 @@ class DelayedService:
         topic: InternalTopic,
         coordinators: Mapping[int, DelayedCoordinator],
         calls: Calls,
-        new_producer_id: NewProducerId,
         delivery: Delivery,
     ) -> None:
         """``coordinators`` has those of this broker's replicas, by partition."""
         self._delivery = delivery
         self._topic = topic
-        self._new_producer_id = new_producer_id
         self._coordinators: CoordinatorService[DelayedCoordinator, Request, Reply] = CoordinatorService(
             node_id, topic, coordinators, calls, ASK, asks=Ask[Request], answers=Answered[Reply]
         )
@@ -97,7 +92,7 @@ class DelayedService:
         partition = spread % count
         reply = await self._ask(partition, request, _ms_until(deadline))
         if isinstance(reply, NeedsProducerId):
-            producer_id = await self._new_producer_id(_ms_until(deadline))
+            producer_id = await self._delivery.new_producer_id(_ms_until(deadline))
             request = msgspec.structs.replace(request, new_producer_id=producer_id)
             reply = await self._ask(partition, request, _ms_until(deadline))
         assert isinstance(reply, Added)

@@ -177,8 +177,9 @@ class DelayedState:
         before = self.waiting.pop(id_, None)
         self.changed.discard(id_)
         self.failed.pop(id_, None)
-        if outcome is not None and before is not None:
-            self.recent[id_] = Left(outcome, before.due_ms, at_ms)
+        if outcome is not None:  # compaction may have left out the message
+            due_ms = at_ms if before is None else before.due_ms
+            self.recent[id_] = Left(outcome, due_ms, at_ms)
         while self.recent:
             oldest = next(iter(self.recent))
             if len(self.recent) <= RECENT_MAX and self.recent[oldest].at_ms + RECENT_MS > at_ms:

@@ -22,7 +22,7 @@ from delayed.records import ID_BYTES, TOPIC, Message
 from delayed.requests import Add, Described, NewMessage, When
 from delayed.service import MessageId
 from partitions.metadata.image import TopicInfo
-from partitions.metadata.topic_config import deletes, number
+from partitions.metadata.topic_config import compacts, deletes, number
 from partitions.values import QUORUM, Acks
 from raftlog import errors
 from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
@@ -147,12 +147,23 @@ def _check(call: Call, topic: TopicInfo, placed: Sequence[Placed], acks: Acks) -
             f"one request takes {DELAYED_RECORDS_MAX} delayed records at most; send several",
             limit_records=DELAYED_RECORDS_MAX,
         )
+    _check_keys(call, topic, placed)
     sizes = [json_records.size_of(item.record) for item in placed]
     bytes_max = call.services.batch_bytes_max(topic)
     if max(sizes) + HEADER_BYTES > bytes_max:
         raise batch_too_large(max(sizes) + HEADER_BYTES, 1, bytes_max)
     if sum(sizes) > DELAYED_BYTES_MAX:
         raise batch_too_large(sum(sizes), len(placed), DELAYED_BYTES_MAX)
+
+
+def _check_keys(call: Call, topic: TopicInfo, placed: Sequence[Placed]) -> None:
+    """A compacted topic would refuse a record without a key when it is due."""
+    if not compacts(call.services.config_of(topic)):
+        return
+    missing = [place for place, item in enumerate(placed) if item.record.key is None]
+    if missing:
+        what = f"/records/{missing[0]}: has no key, and the topic is compacted: send a key with every record"
+        raise InvalidRecord(what, errors=[what])
 
 
 def _due_of_query(query: Mapping[str, str]) -> Due | None:

@@ -30,7 +30,9 @@ from raftlog.records.builder import Record, build_batch
 LOOK_S_MAX: Final = 1.0  # after this time a clock that was advanced is noticed
 STALL_S: Final = 0.25  # a tick that is so late waits once more: heartbeats may stand in a queue
 BYTES_PER_BATCH: Final = 1 << 20  # unless a single write has more
-AGAIN_S: Final = 0.2  # before the coordinator begins again
+AGAIN_S: Final = 0.2  # before the coordinator begins again, at least
+AGAIN_TIMES: Final = 50  # as long as it takes to begin: much state must not occupy the broker
+AGAIN_S_MAX: Final = 5.0  # also where the process was stopped meanwhile
 _log = logging.getLogger("raftlog.hosting")
 
 Row = TypeVar("Row")
@@ -83,6 +85,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._is_append_due = False  # in the next turn of the loop
         self._timer: asyncio.TimerHandle | None = None
         self._hears_until_s: float | None = None  # after a stall, by the loop's time
+        self._begin_s = 0.0  # it took so long the last time
 
     # Hooks.
 
@@ -158,7 +161,9 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         return self.decisions
 
     def _begin(self) -> None:
+        began_s = self._clock.monotonic()
         self.decisions = self.begin(self._now_ms())
+        self._begin_s = self._clock.monotonic() - began_s
         self.carry_out()
 
     def _end(self, reason: RaftlogError) -> None:
@@ -223,7 +228,8 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._end(error)
         if error.is_definite:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(AGAIN_S, self._begin)
+            pause_s = min(AGAIN_S_MAX, max(AGAIN_S, AGAIN_TIMES * self._begin_s))
+            self._timer = loop.call_later(pause_s, self._begin)
 
     def _finish(self, wanted: Answer[Any] | Effect) -> None:
         if isinstance(wanted, Answer):

@@ -11,8 +11,10 @@ from delayed.requests import Add, NewMessage, Reply, Request, When
 from delayed.state import DelayedState
 from raftlog.errors import OutOfOrderSequence, ProducerFenced, RaftlogError
 from raftlog.hosting.decisions import Answer, Write
-from raftlog.records.batch import Codec, split_batches, stamp
+from raftlog.records.aborted import AbortedRanges
+from raftlog.records.batch import Batch, Codec, split_batches, stamp
 from raftlog.records.builder import build_batch
+from raftlog.storage.compaction import Compaction, NewestOffsets, Round
 
 WINDOW = 5
 
@@ -40,9 +42,15 @@ class Target:
     delivered: list[tuple[int, bytes]] = field(default_factory=list)  # when, and which
     epoch: int = -1
     window: list[tuple[int, int]] = field(default_factory=list)
+    producer_id: int = -1  # the newest
+    others: dict[int, tuple[int, list[tuple[int, int]]]] = field(default_factory=dict)
 
     def append(self, move: Move, wall_ms: int) -> None:
         """Raises what a partition raises."""
+        if move.producer_id != self.producer_id:
+            self.others[self.producer_id] = self.epoch, self.window
+            self.producer_id = move.producer_id
+            self.epoch, self.window = self.others.get(move.producer_id, (-1, []))
         epoch, first = move.batch.epoch, move.batch.sequence
         if epoch < self.epoch:
             raise ProducerFenced("an old epoch")
@@ -70,6 +78,7 @@ class Coordinator:
         self.late: list[Move] = []  # of leaders that are dead
         self.replies: dict[int, Reply | RaftlogError] = {}
         self._offset = self._ids = 0
+        self._log: list[Batch] = []
         self.lead()
 
     def lead(self) -> None:
@@ -135,8 +144,26 @@ class Coordinator:
         """The numbers of the messages that a target has, in order."""
         return [int.from_bytes(id_, "big") for _, id_ in self.targets[LaneKey(topic, partition)].delivered]
 
+    @property
+    def end_offset(self) -> int:
+        """Of the log."""
+        return self._offset
+
+    def replayed(self, *, compacted_to: int) -> DelayedState:
+        """The state of a replica that got the log when a round of compaction had ended at this offset."""
+        newest = NewestOffsets(1 << 20, AbortedRanges())
+        clean = [batch for batch in self._log if batch.last_offset < compacted_to]
+        for batch in clean:
+            newest.note(batch)
+        compaction = Compaction(Round(newest, compacted_to))
+        state = DelayedState()
+        for batch in [*compaction.feed(clean), *compaction.flush(), *self._log[len(clean) :]]:
+            state.apply(batch)
+        return state
+
     def _append(self, rows: tuple[Row, ...]) -> None:
         data = build_batch([record_of(row) for row in rows], codec=Codec.NONE, timestamp_ms=self.wall_ms)
         batch = stamp(data, base_offset=self._offset, leader_epoch=1, append_time_ms=self.wall_ms)
         self._offset += len(rows)
-        self.committed.apply(split_batches(batch.data)[0])
+        self._log.append(split_batches(batch.data)[0])
+        self.committed.apply(self._log[-1])

@@ -59,6 +59,10 @@ class Deliveries:
         """It arrives at once."""
         self.delivered += ((lane, message) for message in messages)
 
+    async def new_producer_id(self, timeout_ms: int) -> int:
+        """Always the same."""
+        return 4711
+
 
 def instant_delays(clock: Clock) -> DelayedService:
     """The delayed messages of broker 1."""
@@ -68,9 +72,5 @@ def instant_delays(clock: Clock) -> DelayedService:
     )
     coordinator.kept = deliveries.kept
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
-
-    async def new_producer_id(timeout_ms: int) -> int:
-        return 4711
-
     topic = OneTopic("__delayed", coordinator)
-    return DelayedService(NodeId(1), topic, {0: coordinator}, calls, new_producer_id, deliveries)
+    return DelayedService(NodeId(1), topic, {0: coordinator}, calls, deliveries)

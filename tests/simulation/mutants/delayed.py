@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.helpers.planted_bugs import Mutant
 
 DECIDED = "tests/unit/delayed/test_decided_delays.py"
+MOVES = "tests/unit/delayed/test_coordinator_moves.py"
 HTTP = "tests/unit/api/test_delays_over_http.py"
 DECISIONS = "delayed.decisions:Decisions"
 
@@ -59,6 +60,55 @@ DELAYED = (
         script=DECIDED,
     ),
     Mutant(
+        "a lane of delayed messages repeats the last epoch of its producer",
+        "delayed.decisions:_next_epoch",
+        "    return Lane(0, 0, ids, new_producer_id)",
+        "    return Lane(EPOCH_MAX, 0, ids, move.batch.producer_id)",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a lane of delayed messages forgets its own producer after a delivery",
+        f"{DECISIONS}.delivered",
+        "idle = Lane(move.batch.epoch, following, producer_id=move.batch.producer_id)",
+        "idle = Lane(move.batch.epoch, following)",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a clock that goes back loses due messages behind a batch",
+        f"{DECISIONS}._start",
+        "heapq.heappush(self._due, (one.due_ms, ready[0]))",
+        "pass",
+        script=DECIDED,
+    ),
+    Mutant(
+        "a coordinator that begins again leaves its moves of delayed messages running",
+        "delayed.coordinator:DelayedCoordinator.begin",
+        "self._cancel_moves()",
+        "pass",
+        script=MOVES,
+    ),
+    Mutant(
+        "a coordinator that begins slowly begins again as soon as others",
+        "raftlog.hosting.coordinator:Coordinator._failed",
+        "min(AGAIN_S_MAX, max(AGAIN_S, AGAIN_TIMES * self._begin_s))",
+        "AGAIN_S",
+        script=MOVES,
+    ),
+    Mutant(
+        "a refusal in the last epoch of a lane allocates no producer",
+        "delayed.coordinator:DelayedCoordinator._try",
+        "if move.is_last_epoch and isinstance(failure, _NEEDS_EPOCH):",
+        "if False:",
+        script=MOVES,
+    ),
+    Mutant(
+        "a replica of a compacted log does not know how delayed messages left",
+        "delayed.state:DelayedState._leave",
+        "if outcome is not None:",
+        "if outcome is not None and before is not None:",
+        script=DECIDED,
+    ),
+    Mutant(
         "a cancelled message behind a batch is delivered",
         f"{DECISIONS}._cancel",
         "self._write(*self._left(request.id, Outcome.CANCELLED))",
@@ -106,6 +156,13 @@ DELAYED = (
         "min(LOOK_MS, max(0, self._due[0][0] - self._wall_ms))",
         "max(0, self._due[0][0] - self._wall_ms)",
         script=DECIDED,
+    ),
+    Mutant(
+        "a delayed record needs no key where the topic is compacted",
+        "api.resources.delays:_check_keys",
+        "if missing:",
+        "if False:",
+        script=HTTP,
     ),
     Mutant(
         "the delay of a record is ignored where another has none",

@@ -109,6 +109,17 @@ async def test_records_with_and_without_a_delay_do_not_mix() -> None:
 
 # requirement: A3
 @in_real_time
+async def test_a_delayed_record_without_a_key_is_refused_where_the_topic_is_compacted() -> None:
+    async with serve() as server:
+        await server.topic(cleanup_policy="compact")
+        reply = await server.call("POST", f"{TOPIC}?delay=1s", {"records": [{"value": 1}]})
+        assert (reply.status, reply.code) == (422, "invalid_record"), reply
+        assert "key" in str(reply.json["detail"])
+        assert (await delayed(server, key="u1"))["delayed_id"]
+
+
+# requirement: A3
+@in_real_time
 async def test_pending_messages_are_listed_page_by_page() -> None:
     async with serve() as server:
         await server.topic()

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from delayed.decisions import MOVE_COUNT_MAX
-from delayed.records import LaneKey
+from delayed.records import Lane, LaneKey
 from delayed.requests import (
     Add,
     Added,
@@ -29,6 +29,7 @@ from raftlog.errors import (
     Overloaded,
     UnknownDelayed,
 )
+from raftlog.records.batch import EPOCH_MAX
 from tests.helpers.decided_delays import Coordinator, Target, add, id_of, new
 
 HALF_HOUR_MS = 1_800_000
@@ -222,12 +223,36 @@ def test_one_message_that_the_target_refuses_does_not_hold_back_the_others() -> 
 
 
 # requirement: A3
+def test_a_message_after_the_last_epoch_of_a_producer_is_delivered() -> None:
+    coordinator = Coordinator()
+    coordinator.decisions.state.lanes[LANE] = Lane(EPOCH_MAX, 0)
+    coordinator.ask(add(new(1, delay_ms=0)))
+    coordinator.deliver()
+    coordinator.ask(add(new(2, delay_ms=0), new(3, delay_ms=0)))
+    for _ in range(2):  # together, then the first alone
+        move = coordinator.moves.pop()
+        now_ms = coordinator.wall_ms
+        coordinator.decisions.refused(
+            move, "too large", is_gone=False, now_ms=now_ms, wall_ms=now_ms, new_producer_id=8
+        )
+        coordinator.commit()
+    coordinator.deliver()
+    coordinator.lead()
+    coordinator.ask(add(new(4, delay_ms=0)))
+    coordinator.deliver()
+    assert coordinator.values() == [1, 3, 4]
+    assert described(coordinator, 2) == ("failed", "too large")
+
+
+# requirement: A3
 def test_a_target_that_has_lost_its_producers_gets_the_batch_once() -> None:
     coordinator = Coordinator()
     coordinator.ask(add(new(1, delay_ms=1), new(2, delay_ms=2)))
     coordinator.advance(1)
     coordinator.deliver()
-    coordinator.targets[LANE] = Target(coordinator.targets[LANE].delivered, epoch=0, window=[(3, 4)])
+    coordinator.targets[LANE] = Target(
+        coordinator.targets[LANE].delivered, epoch=0, window=[(3, 4)], producer_id=7
+    )
     coordinator.advance(1)
     coordinator.deliver()
     assert coordinator.values() == [1, 2]
@@ -268,6 +293,21 @@ def test_a_clock_that_jumps_is_noticed_soon_and_nothing_is_early() -> None:
     coordinator.wall_ms += HALF_HOUR_MS
     coordinator.deliver()
     assert coordinator.values() == [1]
+
+
+# requirement: A3
+def test_a_clock_that_goes_back_loses_no_message_behind_a_batch() -> None:
+    coordinator = Coordinator()
+    coordinator.ask(add(new(1, delay_ms=1_000), new(2, delay_ms=1_001)))
+    coordinator.advance(1_000)
+    coordinator.advance(1)
+    assert [move.batch.ids for move in coordinator.moves] == [(id_of(1),)]
+    coordinator.wall_ms -= 1
+    coordinator.deliver()
+    assert coordinator.values() == [1]
+    coordinator.advance(1)
+    coordinator.deliver()
+    assert coordinator.values() == [1, 2]
 
 
 # requirement: A3
@@ -319,6 +359,30 @@ def test_each_message_arrives_once_whatever_leaders_do(seed: int) -> None:
     for at_ms, id_ in arrived:
         assert at_ms >= due[int.from_bytes(id_, "big")]
     assert not coordinator.committed.waiting
+
+
+# requirement: A3
+@pytest.mark.parametrize("seed", range(50))
+def test_a_compacted_log_adds_up_to_the_same_messages(seed: int) -> None:
+    """Whatever a round of compaction leaves out; how a message left is known, too."""
+    rng = Random(seed)
+    coordinator = Coordinator()
+    coordinator.ask(add(*(new(number, delay_ms=rng.randrange(50)) for number in range(30))))
+    for _ in range(20):
+        coordinator.ask(Cancel(id=id_of(rng.randrange(30))))
+        coordinator.ask(Reschedule(id=id_of(rng.randrange(30)), when=When(delay_ms=rng.randrange(50))))
+        coordinator.wall_ms += rng.randrange(3)
+        coordinator.decisions.tick(coordinator.wall_ms, coordinator.wall_ms)
+        coordinator.commit()
+        if rng.random() < 0.3:
+            coordinator.deliver()
+    replayed = coordinator.replayed(compacted_to=rng.randrange(coordinator.end_offset))
+    committed = coordinator.committed
+    assert replayed.waiting == committed.waiting
+    assert (replayed.changed, replayed.failed) == (committed.changed, committed.failed)
+    assert (replayed.lanes, replayed.producer_id) == (committed.lanes, committed.producer_id)
+    outcomes = [(id_, left.outcome, left.at_ms) for id_, left in committed.recent.items()]
+    assert [(id_, left.outcome, left.at_ms) for id_, left in replayed.recent.items()] == outcomes
 
 
 # requirement: A3

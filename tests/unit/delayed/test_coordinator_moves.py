@@ -1,0 +1,146 @@
+"""How a coordinator moves batches while its log or its targets refuse them. In virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from delayed.coordinator import DelayedCoordinator
+from delayed.decisions import Decisions
+from delayed.records import Lane, LaneKey, Message
+from delayed.requests import Added
+from raftlog.clock import Clock
+from raftlog.errors import NoLeader, RecordTooLarge, StorageFull
+from raftlog.records.batch import EPOCH_MAX, Batch
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.decided_delays import add, id_of, new
+from tests.helpers.instant_groups import InstantLog
+from tests.helpers.virtual_time import VirtualClock
+
+LANE = LaneKey("orders", 0)
+
+
+class FullLog(InstantLog):
+    """It has no room while ``is_full``."""
+
+    is_full = False
+
+    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+        """Refused at once, as by a leader whose disk is full."""
+        if self.is_full:
+            raise StorageFull("the leader's disk is full; free space or retry later")
+        return super().propose(batches)
+
+
+class Refusing:
+    """See ``delayed.coordinator.Delivery``. Targets have no leader, or refuse for good."""
+
+    def __init__(self, *, is_too_large: bool) -> None:
+        self.is_too_large = is_too_large
+        self.tried: list[tuple[int, int, int]] = []
+        self.at_a_time = self.at_a_time_max = 0
+
+    async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
+        """Always the same message."""
+        return [Message(topic="orders", topic_id="orders", partition=0, due_ms=0, accepted_ms=0)]
+
+    async def append(
+        self,
+        lane: LaneKey,
+        messages: Sequence[Message],
+        *,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        timeout_ms: int,
+    ) -> None:
+        """Refused, at once or after the whole time."""
+        self.tried.append((producer_id, epoch, sequence))
+        if self.is_too_large:
+            raise RecordTooLarge("too large")
+        self.at_a_time += 1
+        self.at_a_time_max = max(self.at_a_time_max, self.at_a_time)
+        try:
+            await asyncio.sleep(timeout_ms / 1000)
+        finally:
+            self.at_a_time -= 1
+        raise NoLeader("no leader")
+
+    async def new_producer_id(self, timeout_ms: int) -> int:
+        """Always the same."""
+        return 8
+
+
+class Slow(DelayedCoordinator):
+    """It takes a tenth of a second to begin."""
+
+    passed_s = 0.0
+    begun = 0
+
+    def begin(self, now_ms: int) -> Decisions:
+        """Counted."""
+        self.begun += 1
+        self.passed_s += 0.1
+        return super().begin(now_ms)
+
+
+class SlowClock(VirtualClock):
+    """Advances while ``coordinator`` begins."""
+
+    coordinator: Slow | None = None
+
+    def monotonic(self) -> float:
+        """The loop's time, and what the coordinator has taken."""
+        return super().monotonic() + (0.0 if self.coordinator is None else self.coordinator.passed_s)
+
+
+def coordinator_of(
+    delivery: Refusing, clock: Clock, kind: type[DelayedCoordinator] = DelayedCoordinator
+) -> DelayedCoordinator:
+    return kind("__delayed/0", 0, clock, delivery, pending_max=100, batch_bytes_max=lambda topic: 1 << 20)
+
+
+# requirement: A3
+@in_virtual_time
+async def test_a_refusal_in_the_last_epoch_brings_a_new_producer() -> None:
+    delivery = Refusing(is_too_large=True)
+    coordinator = coordinator_of(delivery, VirtualClock())
+    coordinator.state.lanes[LANE] = Lane(EPOCH_MAX, 5)
+    coordinator.leads(InstantLog(coordinator))
+    for number in (1, 2):
+        assert isinstance(await coordinator.ask(add(new(number, delay_ms=0)), 1_000), Added)
+        await asyncio.sleep(1)
+    assert delivery.tried == [(7, EPOCH_MAX, 5), (8, 0, 0)]
+    assert set(coordinator.state.failed) == {id_of(1), id_of(2)}
+    coordinator.leads(None)
+
+
+# requirement: A3
+@in_virtual_time
+async def test_a_full_disk_does_not_multiply_the_attempts_of_a_batch() -> None:
+    delivery = Refusing(is_too_large=False)
+    coordinator = coordinator_of(delivery, VirtualClock())
+    log = FullLog(coordinator)
+    coordinator.leads(log)
+    await coordinator.ask(add(new(1, delay_ms=0), new(2, delay_ms=500, partition=1)), 1_000)
+    log.is_full = True  # the assignment of the second message is refused, again and again
+    await asyncio.sleep(30)
+    assert delivery.at_a_time_max == 1
+    coordinator.leads(None)
+
+
+# requirement: A3
+@in_virtual_time
+async def test_a_coordinator_that_begins_slowly_does_so_less_often() -> None:
+    clock = SlowClock()
+    coordinator = coordinator_of(Refusing(is_too_large=False), clock, Slow)
+    assert isinstance(coordinator, Slow)
+    clock.coordinator = coordinator
+    log = FullLog(coordinator)
+    coordinator.leads(log)
+    await coordinator.ask(add(new(1, delay_ms=0), new(2, delay_ms=500, partition=1)), 1_000)
+    log.is_full = True
+    before = coordinator.begun
+    await asyncio.sleep(60)
+    assert 3 <= coordinator.begun - before <= 60 / 2
+    coordinator.leads(None)
