@@ -6,9 +6,11 @@ Decides: when a target counts as gone. Leaves to others: delayed messages (``del
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Sequence, Set
 from typing import Final
 
+from api.http.services import ControllerPort, GatewayPort
 from api.internal_topics import CreatedTopic
 from api.settings import DelaySettings
 from delayed.coordinator import DelayedCoordinator
@@ -24,13 +26,14 @@ from partitions.values import QUORUM, FetchRequest
 from raftlog.clock import Clock
 from raftlog.errors import InvalidRequest, NoLeader, UnknownDelayed, UnknownPartition, UnknownTopic
 from raftlog.node.rpc import Calls
-from raftlog.records.batch import HEADER_BYTES, Codec, split_batches
+from raftlog.records.batch import HEADER_BYTES, Buffer, Codec, split_batches
 from raftlog.records.builder import build_batch
 from raftlog.records.reader import iter_records
 from raftlog.types import NodeId, Offset, TopicPartition
 
 CONFIRM_MS: Final = 2_000
 READ_BYTES: Final = 256 << 10  # of batches in one read, and one batch at least
+READS_MAX: Final = 4  # at a time: a batch may have 8 MiB, and messages for many partitions
 
 
 class BrokerDelays:
@@ -82,12 +85,13 @@ class BrokerDelivery:
     """See ``delayed.coordinator.Delivery``."""
 
     def __init__(
-        self, controller: Controller, gateway: Gateway, clock: Clock, producer_ids: ProducerIdCipher
+        self, controller: ControllerPort, gateway: GatewayPort, clock: Clock, producer_ids: ProducerIdCipher
     ) -> None:
         self._controller = controller
         self._gateway = gateway
         self._clock = clock
         self._producer_ids = producer_ids
+        self._reads = asyncio.Semaphore(READS_MAX)
 
     def batch_bytes_max(self, topic: str) -> int:
         """Of a topic that may be gone by now."""
@@ -104,17 +108,10 @@ class BrokerDelivery:
         for offset in sorted(wanted):
             if offset in found:
                 continue
-            request = FetchRequest(position=Offset(offset), bytes_max=READ_BYTES)
-            result = await self._gateway.fetch(target, request)
-            for batch in split_batches(result.data):
-                if batch.header.is_control or not wanted.intersection(
-                    range(batch.base_offset, batch.last_offset + 1)
-                ):
-                    continue
-                for record in iter_records(batch, offset):
-                    known = KINDS.decoded(record.key, record.value) if record.offset in wanted else None
-                    if known is not None and isinstance(known[1], Message):
-                        found[record.offset] = known[1]
+            async with self._reads:
+                request = FetchRequest(position=Offset(offset), bytes_max=READ_BYTES)
+                result = await self._gateway.fetch(target, request)
+                found |= _messages_of(result.data, wanted, offset)
             if offset not in found:
                 raise UnknownDelayed(f"the message at offset {offset} of {target} has left")
         return [found[offset] for offset in offsets]
@@ -165,6 +162,20 @@ class BrokerDelivery:
             raise UnknownPartition(f"{lane.topic} has no partition {lane.partition}", topic=lane.topic)
         if any(not _is_for(message, topic) for message in messages):
             raise InvalidRequest(f"the topic {lane.topic} was deleted and created again", field="topic")
+
+
+def _messages_of(data: Buffer, wanted: Set[int], first: int) -> dict[int, Message]:
+    """The messages at these offsets, from ``first`` on."""
+    found: dict[int, Message] = {}
+    for batch in split_batches(data):
+        offsets = range(batch.base_offset, batch.last_offset + 1)
+        if batch.header.is_control or wanted.isdisjoint(offsets):
+            continue
+        for record in iter_records(batch, first):
+            known = KINDS.decoded(record.key, record.value) if record.offset in wanted else None
+            if known is not None and isinstance(known[1], Message):
+                found[record.offset] = known[1]
+    return found
 
 
 def _is_for(message: Message, topic: TopicInfo) -> bool:

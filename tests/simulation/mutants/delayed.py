@@ -165,6 +165,13 @@ DELAYED = (
         script=HTTP,
     ),
     Mutant(
+        "delayed messages for all partitions are read at the same time",
+        "api.broker_delays:BrokerDelivery.__init__",
+        "asyncio.Semaphore(READS_MAX)",
+        "asyncio.Semaphore(1_000)",
+        script="tests/unit/api/test_broker_delays.py",
+    ),
+    Mutant(
         "the delay of a record is ignored where another has none",
         "api.resources.delays:_due_of_each",
         "if missing:",
