@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 
 MESSAGES = 300
 PARTITIONS = 3
-SPREAD_MS = 25_000
+SPREAD_MS = 18_000
 KILLS = 3  # at least; they go on until the last message is due
 
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from tests.helpers import metered
 
-ATTEMPTS: Final = 100
+ATTEMPTS: Final = 60
 WARM_UPS: Final = 20
 PAUSE_S: Final = 0.05  # at most; a random one, so that no periodic timer fires in each attempt
 IDLE_S: Final = 0.02  # in which followers end what an answer did not wait for

@@ -13,7 +13,7 @@ from chaos.cluster import Cluster
 from tests.end_to_end.spark.vocabulary import ENVIRONMENT, why_no_spark
 from tests.helpers.real_cluster import create_topic
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 DRIVER = Path(__file__).with_name("by_value_driver.py")
 
