@@ -104,8 +104,7 @@ class Reads:
                     await self._gathered(offset, goal, request.committed_only)
             except TimeoutError:
                 pass  # what is there by now is the answer
-        stable = self.last_stable_offset
-        found, high_watermark = await self._read(offset, request.bytes_max, request.committed_only)
+        found, high_watermark, stable = await self._read(offset, request.bytes_max, request.committed_only)
         if offset > high_watermark:
             raise await self._above(offset)
         data = b"" if found is None else found.data
@@ -122,8 +121,9 @@ class Reads:
         goal = min(request.bytes_min, request.bytes_max)
         selection = Selection(offset, wanted, request.bytes_max)
         while True:
-            stable = self.last_stable_offset
-            found, high_watermark = await self._read(selection.next_offset, STEP_BYTES, committed_only)
+            found, high_watermark, stable = await self._read(
+                selection.next_offset, STEP_BYTES, committed_only
+            )
             if found is not None:
                 data = self._transactions.without_aborted(found.data) if committed_only else found.data
                 selection.add(data, found.last)
@@ -210,19 +210,19 @@ class Reads:
 
     async def _read(
         self, offset: Offset, bytes_max: int, committed_only: bool
-    ) -> tuple[LogBytes | None, Offset]:
-        """The committed batches from ``offset`` on, or None, and the high watermark that they lie below."""
+    ) -> tuple[LogBytes | None, Offset, Offset]:
+        """The committed batches from ``offset`` on, or None; high watermark and last stable offset then."""
 
-        async def look() -> tuple[LogBytes | None, Offset]:
+        async def look() -> tuple[LogBytes | None, Offset, Offset]:
             log, high_watermark = self._serving.group.log, self.high_watermark
-            visible = self._visible(committed_only)
+            stable, visible = self.last_stable_offset, self._visible(committed_only)
             self._check_start(offset, committed_only)
             if offset > visible:
-                return None, high_watermark
+                return None, high_watermark, stable
             found = await read_batches(log, Index(offset), visible, bytes_max=bytes_max)
             if found.last > visible:  # the end of a gap batch that is not yet known to be committed
                 found = LogBytes(visible, ending_at(found.data, visible))
-            return found, high_watermark
+            return found, high_watermark, stable
 
         found = await self._from_log(look)
         self._check_start(offset, committed_only)
@@ -265,7 +265,7 @@ class Reads:
             visible = self._visible(committed_only)
             if goal - counted <= HEADER_BYTES and self.log_start_offset <= following <= visible:
                 return  # no batch is smaller
-            found, _ = await self._read(following, goal - counted, committed_only)
+            found, *_ = await self._read(following, goal - counted, committed_only)
             if found is not None:
                 counted += len(found.data)
                 following = Offset(found.last + 1)
