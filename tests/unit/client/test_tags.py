@@ -165,16 +165,19 @@ async def test_nothing_is_committed_over_a_record_that_is_being_handled() -> Non
 
 @in_real_time
 async def test_a_member_with_other_tags_is_refused() -> None:
-    async with whole_broker() as broker, Client(broker.url) as client:
-        async with await consumer(client, "paid", "vip") as first:
-            await first.poll("200ms")
-            for tags in (["paid"], None):
-                other = await client.consumer("g", TOPIC, tags=tags)
-                with pytest.raises(Conflict, match=r"tags: .* read paid, vip"):
-                    await other.poll("10s")
-                await other.close()
-            async with await consumer(client, "vip", "paid") as same:
-                await same.poll("100ms")
+    async with (
+        whole_broker() as broker,
+        Client(broker.url) as client,
+        await consumer(client, "paid", "vip") as first,
+    ):
+        await first.poll("200ms")
+        for tags in (["paid"], None):
+            other = await client.consumer("g", TOPIC, tags=tags)
+            with pytest.raises(Conflict, match=r"tags: .* read paid, vip"):
+                await other.poll("10s")
+            await other.close()
+        async with await consumer(client, "vip", "paid") as same:
+            await same.poll("100ms")
 
 
 @in_real_time
