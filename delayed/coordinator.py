@@ -27,7 +27,7 @@ from raftlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
+from raftlog.hosting.coordinator import Coordinator
 from raftlog.hosting.decisions import Effect
 from raftlog.records.batch import Batch
 
@@ -87,7 +87,6 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self._delivery = delivery
         self._pending_max = pending_max
         self._batch_bytes_max = batch_bytes_max
-        self._moves: set[asyncio.Task[None]] = set()
 
     # What the replica tells.
 
@@ -102,11 +101,6 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     def restore(self, snapshot: bytes) -> None:
         """See ``DelayedState.restore``."""
         self.state.restore(snapshot)
-
-    def leads(self, log: CoordinatorLog | None) -> None:
-        """This broker coordinates the messages from now on, or no longer."""
-        self._cancel_moves()
-        super().leads(log)
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
         """See ``Coordinator.ask``. Messages are described with the offsets at which they are committed."""
@@ -126,7 +120,6 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
 
     def begin(self, now_ms: int) -> Decisions:
         """With the messages as they are committed. What is on its way then is sent again."""
-        self._cancel_moves()
         return Decisions(
             self.state,
             now_ms=now_ms,
@@ -144,14 +137,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         """Move a batch beside everything else."""
         assert isinstance(effect, Move)
         assert self.decisions is not None
-        task = asyncio.get_running_loop().create_task(self._carry(effect, self.decisions))
-        self._moves.add(task)
-        task.add_done_callback(self._moves.discard)
-
-    def _cancel_moves(self) -> None:
-        for task in self._moves:
-            task.cancel()
-        self._moves.clear()
+        self.do_beside(self._carry(effect, self.decisions))
 
     async def _carry(self, move: Move, decisions: Decisions) -> None:
         """Until the outcome is known. Its records are committed, so their offsets are, too."""

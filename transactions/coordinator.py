@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from raftlog.clock import Clock
 from raftlog.errors import RaftlogError, UnknownGroup, UnknownPartition, UnknownTopic
-from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
+from raftlog.hosting.coordinator import Coordinator
 from raftlog.hosting.decisions import Effect
 from raftlog.records.batch import Batch
 from transactions.decisions import Decisions
@@ -75,7 +75,6 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self._markers = markers
         self._id_retention_ms = id_retention_ms
         self._key_retention_ms = key_retention_ms
-        self._sending: set[asyncio.Task[None]] = set()
 
     # What the replica tells.
 
@@ -90,13 +89,6 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     def restore(self, snapshot: bytes) -> None:
         """See ``KeyedState.restore``."""
         self.state.restore(snapshot)
-
-    def leads(self, log: CoordinatorLog | None) -> None:
-        """This broker coordinates the transactions from now on, or no longer."""
-        for task in self._sending:
-            task.cancel()
-        self._sending.clear()
-        super().leads(log)
 
     # Hooks of the coordinator.
 
@@ -119,9 +111,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         """Send outcomes beside everything else."""
         assert isinstance(effect, Mark)
         assert self.decisions is not None
-        task = asyncio.get_running_loop().create_task(self._send(effect, self.decisions))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self.do_beside(self._send(effect, self.decisions))
 
     async def _send(self, mark: Mark, decisions: Decisions) -> None:
         partitions = (self._counted(mark, target, self._write) for target in mark.partitions)

@@ -140,7 +140,7 @@ def _with_run(ask: BeginRun, before: Sink, wall_ms: int) -> Sink:
 
 
 def _owner_of_newest(before: Sink, otherwise: str) -> str:
-    """Who has committed the newest batch: the numbers of another owner are other numbers."""
+    """The owner that committed the newest batch; batches of different owners are numbered separately."""
     return before.owner_before or before.owner or otherwise
 
 

@@ -85,9 +85,7 @@ class ActiveController:
         self._without_room = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)  # says it has room
         self._refusals = Refusals()
         self._dead: frozenset[NodeId] = frozenset()
-        self._leaving: frozenset[NodeId] = (
-            frozenset()
-        )  # dead or decommissioned, for the plan that is carried out
+        self._leaving: frozenset[NodeId] = frozenset()  # dead or decommissioned, in the newest plan
         self._nothing_due_in: object = None  # the state for which a plan was empty
 
     @property

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -86,6 +86,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._timer: asyncio.TimerHandle | None = None
         self._hears_until_s: float | None = None  # after a stall, by the loop's time
         self._begin_s = 0.0  # it took so long the last time
+        self._beside: set[asyncio.Task[None]] = set()  # until these decisions end
 
     # Hooks.
 
@@ -167,8 +168,11 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self.carry_out()
 
     def _end(self, reason: RaftlogError) -> None:
-        """All that wait are told."""
+        """All that wait are told. What is done beside is begun again by the next decisions."""
         self.decisions = self._appending = self._next = None
+        for task in self._beside:
+            task.cancel()
+        self._beside.clear()
         if self._timer is not None:
             self._timer.cancel()
         for future in self._open.values():
@@ -230,6 +234,12 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             loop = asyncio.get_running_loop()
             pause_s = min(AGAIN_S_MAX, max(AGAIN_S, AGAIN_TIMES * self._begin_s))
             self._timer = loop.call_later(pause_s, self._begin)
+
+    def do_beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Carry out what takes time, at most until these decisions end."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
 
     def _finish(self, wanted: Answer[Any] | Effect) -> None:
         if isinstance(wanted, Answer):

@@ -167,7 +167,7 @@ class FakeGateway:
         )
 
     async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
-        """Nobody reads what lies below any more."""
+        """Records below the offset are refused from now on."""
         if target in self.faults:
             raise self.faults[target]
         log = self.log(target)

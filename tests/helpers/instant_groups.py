@@ -13,6 +13,7 @@ from groups.coordinator import GroupCoordinator
 from groups.offsets import GroupOffsets
 from groups.service import GroupService
 from raftlog.clock import Clock
+from raftlog.errors import StorageFull
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch, stamp
 from raftlog.types import NodeId, Offset
@@ -44,6 +45,18 @@ class InstantLog:
 
     async def confirm(self) -> None:
         """It is the only one."""
+
+
+class FullLog(InstantLog):
+    """It has no room while ``is_full``."""
+
+    is_full = False
+
+    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+        """Refused at once, as by a leader whose disk is full."""
+        if self.is_full:
+            raise StorageFull("the leader's disk is full; free space or retry later")
+        return super().propose(batches)
 
 
 class OneTopic:

@@ -82,8 +82,8 @@ DELAYED = (
     ),
     Mutant(
         "a coordinator that begins again leaves its moves of delayed messages running",
-        "delayed.coordinator:DelayedCoordinator.begin",
-        "self._cancel_moves()",
+        "raftlog.hosting.coordinator:Coordinator._end",
+        "task.cancel()",
         "pass",
         script=MOVES,
     ),

@@ -173,7 +173,7 @@ TRANSACTION_OFFSETS = (
         "an end is answered before the groups know it",
         "transactions.coordinator:TransactionCoordinator._send",
         "await asyncio.gather(*partitions, *groups)",
-        "self._sending.update(map(asyncio.ensure_future, groups)); await asyncio.gather(*partitions)",
+        "self._beside.update(map(asyncio.ensure_future, groups)); await asyncio.gather(*partitions)",
         _TOLD,
     ),
     _mutant(

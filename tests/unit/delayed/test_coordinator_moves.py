@@ -10,26 +10,14 @@ from delayed.decisions import Decisions
 from delayed.records import Lane, LaneKey, Message
 from delayed.requests import Added
 from raftlog.clock import Clock
-from raftlog.errors import NoLeader, RecordTooLarge, StorageFull
-from raftlog.records.batch import EPOCH_MAX, Batch
+from raftlog.errors import NoLeader, RecordTooLarge
+from raftlog.records.batch import EPOCH_MAX
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.decided_delays import add, id_of, new
-from tests.helpers.instant_groups import InstantLog
+from tests.helpers.instant_groups import FullLog, InstantLog
 from tests.helpers.virtual_time import VirtualClock
 
 LANE = LaneKey("orders", 0)
-
-
-class FullLog(InstantLog):
-    """It has no room while ``is_full``."""
-
-    is_full = False
-
-    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
-        """Refused at once, as by a leader whose disk is full."""
-        if self.is_full:
-            raise StorageFull("the leader's disk is full; free space or retry later")
-        return super().propose(batches)
 
 
 class Refusing:

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
 from groups.coordinator import GroupCoordinator
 from groups.requests import Join
 from raftlog.errors import StorageFull
-from raftlog.records.batch import Batch
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.instant_groups import InstantLog
+from tests.helpers.instant_groups import FullLog
 from tests.helpers.virtual_time import VirtualClock
-
-
-class FullLog(InstantLog):
-    """It has no room for a while."""
-
-    is_full = True
-
-    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
-        """Refused at once, as by a leader whose disk is full."""
-        if self.is_full:
-            raise StorageFull("the leader's disk is full; free space or retry later")
-        return super().propose(batches)
 
 
 @in_virtual_time
 async def test_a_coordinator_begins_again_after_an_append_was_refused() -> None:
     coordinator = GroupCoordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
     log = FullLog(coordinator)
+    log.is_full = True
     coordinator.leads(log)
     join = Join(group="billing", member_id="a", topics=("orders",))
     with pytest.raises(StorageFull):

@@ -130,4 +130,4 @@ def test_a_replica_is_stuck_after_a_time_without_progress() -> None:
     assert patience.stuck(100.0 + STUCK_AFTER_S - 0.1, {four: None, five: Index(0)}) == group()
     assert patience.stuck(100.0 + STUCK_AFTER_S, {four: None, five: Index(0)}) == group(4)
     assert patience.stuck(101.0 + STUCK_AFTER_S, {five: Index(0)}) == group()
-    assert patience.stuck(102.0 + STUCK_AFTER_S, {four: None}) == group(), "it waits anew"
+    assert patience.stuck(102.0 + STUCK_AFTER_S, {four: None}) == group(), "its waiting time began again"

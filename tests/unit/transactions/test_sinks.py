@@ -129,7 +129,7 @@ def test_a_sink_belongs_to_one_query_until_it_is_taken_over() -> None:
     assert refused.details["owner"] == "query"
     assert begun(coordinator, 0, "run-9", "other", takeover=True) == RunBegun(epoch=2, is_committed=False)
     assert committed(coordinator, 0, run="run-9", epoch=2) == Done()
-    assert coordinator.committed.sinks["sink"].sequence == 0, "another query counts anew"
+    assert coordinator.committed.sinks["sink"].sequence == 0, "batches of another query are numbered from 0"
     assert begun(coordinator, 1, "run-9", "other") == RunBegun(epoch=2, is_committed=False)
     assert isinstance(committed(coordinator, 2), ProducerFenced)
     assert isinstance(begun(coordinator, 2, "run-3"), Conflict)

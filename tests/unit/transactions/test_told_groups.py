@@ -8,9 +8,9 @@ import warnings
 
 import pytest
 
-from raftlog.errors import InvalidRequest, NoLeader, UnknownGroup
+from raftlog.errors import InvalidRequest, NoLeader, RaftlogError, UnknownGroup
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.instant_groups import InstantLog
+from tests.helpers.instant_groups import FullLog, InstantLog
 from tests.helpers.virtual_time import VirtualClock
 from transactions.coordinator import TransactionCoordinator
 from transactions.decisions import GROUPS_MAX
@@ -157,7 +157,7 @@ async def test_a_coordinator_that_is_deposed_as_it_begins_to_tell_leaves_no_work
     coordinator = coordinator_of(Outcomes())
     await with_groups(coordinator, "copiers")
     ending = asyncio.create_task(coordinator.ask(End(transaction=ONE, is_commit=True), TIMEOUT_MS))
-    while not coordinator._sending:
+    while not coordinator._beside:
         await asyncio.sleep(0)
     await asyncio.sleep(0)  # what it sends has begun, and each of its parts has not
     with warnings.catch_warnings():
@@ -165,4 +165,27 @@ async def test_a_coordinator_that_is_deposed_as_it_begins_to_tell_leaves_no_work
         coordinator.leads(None)
         await asyncio.gather(ending, return_exceptions=True)
         gc.collect()
+    assert coordinator.tally.markers_unwritten == 0
+
+
+# requirement: D3
+@in_virtual_time
+async def test_a_coordinator_that_begins_again_tells_each_group_from_one_place() -> None:
+    outcomes = Outcomes()
+    coordinator = coordinator_of(outcomes)
+    log = FullLog(coordinator)
+    coordinator.leads(log)
+    await with_groups(coordinator, "copiers")
+    ending = asyncio.create_task(coordinator.ask(End(transaction=ONE, is_commit=True), 60_000))
+    await asyncio.sleep(1)
+    log.is_full = True
+    for number in range(20):  # each is refused, and the coordinator begins again
+        ask = Open(transactional_id=f"copy-{number + 2}", timeout_ms=60_000, new_producer_id=5000 + number)
+        with pytest.raises(RaftlogError):
+            await coordinator.ask(ask, 1_000)
+        await asyncio.sleep(0.5)
+    await asyncio.gather(ending, return_exceptions=True)
+    assert coordinator.tally.markers_unwritten == 1
+    coordinator.leads(None)
+    await asyncio.sleep(0)
     assert coordinator.tally.markers_unwritten == 0
