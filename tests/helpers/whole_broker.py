@@ -39,6 +39,7 @@ class Trouble(Enum):
 
     LOST = auto()  # the broker never sees it
     UNANSWERED = auto()  # it is carried out, and the answer is lost
+    HELD = auto()  # it is carried out and answered after ``release``, also if its client has gone
     DELAYED = auto()  # it is carried out after ``release``, although its client has gone
 
 
@@ -129,7 +130,7 @@ async def _forward(
         return _dropped(request)
 
     async def carried_out() -> aiohttp.ClientResponse:
-        if trouble is Trouble.DELAYED:
+        if trouble in (Trouble.DELAYED, Trouble.HELD):
             await whole.release.wait()
         return await session.request(
             request.method,

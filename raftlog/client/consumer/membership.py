@@ -5,15 +5,17 @@ Decides: nothing about records. Leaves to others: what happens when partitions c
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 from urllib.parse import quote
 
 from raftlog.assignors import Subscription
 from raftlog.client.consumer.options import ConsumerOptions
 from raftlog.client.session import Session
-from raftlog.errors import RebalanceInProgress, UnknownGroup
+from raftlog.errors import RebalanceInProgress, UnknownGroup, UnknownMember
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
 from raftlog.wire import paths
@@ -21,6 +23,8 @@ from raftlog.wire import paths
 COOPERATIVE = "cooperative-sticky"
 PARK_S = 70.0  # longer than brokers let a request wait
 HEARTBEATS_PER_SESSION = 3
+LEAVE_S: Final = 5.0
+LEAVE_AGAIN_S: Final = 0.2  # while a join is under way
 
 
 class Membership:
@@ -32,6 +36,7 @@ class Membership:
         self.member_id = options.member_id or f"py-{uuid.uuid4().hex[:16]}"
         self.generation = -1
         self.strategy = ""
+        self._joining: asyncio.Task[wire.JoinedBody] | None = None  # outlives its caller
 
     async def join(self, topics: Sequence[str]) -> frozenset[TopicPartition]:
         """Join with these topics, or join again, and get this member's partitions.
@@ -39,7 +44,9 @@ class Membership:
         Raises ``UnknownMember``, ``StaleGeneration`` or ``RebalanceInProgress`` when the group has
         moved on meanwhile: join again.
         """
-        joined = await self._join(topics)
+        self._joining = asyncio.create_task(self._join(topics))
+        self._joining.add_done_callback(_seen)
+        joined = await asyncio.shield(self._joining)
         self.generation, self.strategy = joined.generation, joined.strategy
         plan = None if joined.role == "follower" else self._plan(joined)
         body = wire.SyncGroup(generation=joined.generation, plan=plan)
@@ -94,8 +101,25 @@ class Membership:
         )
 
     async def leave(self) -> None:
-        """Leave the group, so that the others need not wait for the end of the session."""
-        await self._session.ask_any("DELETE", self._path(paths.GROUP_MEMBER), retry_timeout_s=5.0)
+        """Leave the group, so that the others need not wait for the end of the session.
+
+        A join under way, on another connection, may reach the coordinator after the leave. So the member
+        leaves again until that join has its answer.
+        """
+        joining, clock = self._joining, self._session.clock
+        ends_s = clock.monotonic() + LEAVE_S
+        try:
+            while joining is not None and not joining.done() and clock.monotonic() < ends_s:
+                with contextlib.suppress(UnknownGroup, UnknownMember):
+                    await self._leave()
+                await asyncio.wait((joining,), timeout=LEAVE_AGAIN_S)
+            await self._leave()
+        finally:
+            if joining is not None:
+                joining.cancel()
+
+    async def _leave(self) -> None:
+        await self._session.ask_any("DELETE", self._path(paths.GROUP_MEMBER), retry_timeout_s=LEAVE_S)
 
     async def _join(self, topics: Sequence[str]) -> wire.JoinedBody:
         options = self._options
@@ -136,6 +160,11 @@ class Membership:
 
     def _path(self, template: str) -> str:
         return paths.of_member(template, self._options.group, self.member_id)
+
+
+def _seen(joining: asyncio.Task[wire.JoinedBody]) -> None:
+    if not joining.cancelled():
+        joining.exception()  # its caller has it, unless the member leaves
 
 
 def _targets(listed: list[wire.TopicPartitions]) -> frozenset[TopicPartition]:

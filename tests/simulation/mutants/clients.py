@@ -386,6 +386,13 @@ SENDING = (
         "generation=self._member.generation",
         script="tests/unit/client/test_generations.py",
     ),
+    Mutant(
+        "a member whose join is under way leaves only once",
+        "raftlog.client.consumer.membership:Membership.leave",
+        "while joining is not None and",
+        "while False and joining is not None and",
+        script="tests/unit/client/test_leaving.py",
+    ),
 )
 
 CLIENTS = (*PIPELINE, *SENDING, *ROUTING, *READING)
