@@ -77,6 +77,7 @@ class _Move:
     epoch: tuple[Term, int]  # term, and metadata version of the target
     goal: Index
     prepared: set[NodeId] = field(default_factory=set)
+    closed: frozenset[NodeId] = frozenset()  # new replicas that were not open when they were to vote
     patience: Patience = field(default_factory=Patience)
     reported_at: float = float("-inf")
     step: asyncio.Task[None] | None = None
@@ -152,7 +153,7 @@ class Reassigner:
                 case Change(membership):
                     if not await self._is_current(key, info, move):
                         return
-                    if not await self._can_commit(key, info, replica, membership):
+                    if not await self._can_commit(key, info, replica, move, membership):
                         return
                     _log.info("%s/%s: %s", *key, _words(membership))
                     async with asyncio.timeout(CHANGE_TIMEOUT_S):
@@ -200,7 +201,12 @@ class Reassigner:
         return is_leading and self._info(key) == info
 
     async def _can_commit(
-        self, key: Key, info: PartitionInfo, replica: PartitionReplica, membership: Membership
+        self,
+        key: Key,
+        info: PartitionInfo,
+        replica: PartitionReplica,
+        move: _Move,
+        membership: Membership,
     ) -> bool:
         """Whether a majority of new voters answers and counts: only they can commit the change.
 
@@ -211,6 +217,7 @@ class Reassigner:
         if membership.voters == before:
             return True
         answers = await self._ask_prepared(key, info, membership.voters - {me})
+        move.closed = frozenset(node for node, answer in answers.items() if not answer.is_open)
         able = [answer for answer in answers.values() if answer.is_open and not answer.is_rejoining]
         return 2 * (len(able) + (me in membership.voters)) > len(membership.voters)
 
@@ -272,7 +279,8 @@ def _view(replica: PartitionReplica, info: PartitionInfo, move: _Move, now_s: fl
     progress = {
         node: matches.get(node)
         for node in info.target
-        if node not in status.membership.voters and (node not in matches or matches[node] < move.goal)
+        if node not in status.membership.voters
+        and (node not in matches or matches[node] < move.goal or node in move.closed)
     }
     stuck = move.patience.stuck(now_s, progress)
     return View(

@@ -10,8 +10,10 @@ import pytest
 from partitions.metadata.commands import ReplicasChanged
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
-from partitions.reassignment.reassigner import Reassigner
-from raftlog.errors import NoLeader
+from partitions.reassignment.patience import STUCK_AFTER_S
+from partitions.reassignment.reassigner import LOOK_S, Reassigner
+from raftlog.errors import InvariantViolated, NoLeader
+from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.types import GroupId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
@@ -126,4 +128,42 @@ async def test_a_leader_changes_nothing_by_metadata_that_is_not_confirmed(is_ans
         status = led.manager.replicas[KEY].group.status()
         assert status.membership.voters == set(partition.replicas)
         assert status.membership_index == -1
+        await mover.stop()
+
+
+# requirement: F1
+@in_virtual_time
+async def test_a_learner_that_has_caught_up_and_is_not_open_any_more_is_reported() -> None:
+    async with ControlledCluster() as cluster:
+        topic = await cluster.create("orders", factor=1)
+        await produce(cluster, b"a")
+        led = await cluster.leader()
+        await led.reassigner.stop()
+        other = next(node for node in cluster.nodes if node != led.node_id)
+        moved = await led.admin.change_replicas(MoveReplicas("orders", 0, (other,)), 5000)
+        await cluster.settled(moved.version)
+        mover = Reassigner(led.host, led.controller, led.manager.replicas)
+        group = led.manager.replicas[KEY].group
+
+        async def look() -> None:
+            mover._look(KEY)
+            await eventually(lambda: mover._moves[KEY].step is None)
+
+        while group.status().learner_match_index.get(other, -1) < group.last_index:
+            await look()
+            await asyncio.sleep(LOOK_S)
+        await cluster.stop(other)
+        directory, disk = cluster.directory_of(other), cluster.disks[other]
+        BrokenGroups(disk, directory, led.host.clock).note(
+            topic.partitions[0].group_id, InvariantViolated("a test says so")
+        )
+        await cluster.start(other)
+        await cluster.registered()
+        for _ in range(round(2 * STUCK_AFTER_S / LOOK_S)):
+            await look()
+            await asyncio.sleep(LOOK_S)
+        assert group.status().membership.voters == {led.node_id}
+        (report,) = await led.controller.refused(5000)
+        assert report.broker_id == other
+        assert "a test says so" in report.reason
         await mover.stop()

@@ -7,6 +7,7 @@ from tests.helpers.planted_bugs import Mutant
 PLANS = "tests/unit/partitions/metadata/test_healing.py"
 REFUSALS = "tests/unit/partitions/metadata/test_refusals.py"
 SCENARIOS = "tests/scenarios/partitions/test_healing.py"
+REASSIGNER = "tests/scenarios/partitions/test_reassigner.py"
 STEPS = "tests/unit/partitions/test_reassignment.py"
 
 STUCK_MOVES = (
@@ -69,9 +70,16 @@ STUCK_MOVES = (
     Mutant(
         "a new replica of an empty log is never stuck",
         "partitions.reassignment.reassigner:_view",
-        "(node not in matches or matches[node] < move.goal)",
-        "matches.get(node, -1) < move.goal",
+        "(node not in matches or matches[node] < move.goal or",
+        "(matches.get(node, -1) < move.goal or",
         script=SCENARIOS,
+    ),
+    Mutant(
+        "a replica that has caught up and is not open any more is never stuck",
+        "partitions.reassignment.reassigner:Reassigner._can_commit",
+        "if not answer.is_open)",
+        "if False)",
+        script=REASSIGNER,
     ),
     Mutant(
         "a leader does not say why a replica is not open",
