@@ -21,6 +21,7 @@ from chaos.consumer_groups.crowd import Settings
 from chaos.consumer_groups.history import Recorder, Surprise
 from chaos.consumer_groups.members import ClientMember, Place, PollMember, ProtocolMember
 from chaos.http_client import Client
+from chaos.stacks import show_on_signal
 from raftlog.errors import RaftlogError
 
 LEAVE_S = 3.0
@@ -29,6 +30,7 @@ PAUSE_S_MAX = 3.0
 
 async def main(settings: Settings) -> None:
     """Run the members until SIGTERM."""
+    show_on_signal()
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
     rng = random.Random(settings.seed)

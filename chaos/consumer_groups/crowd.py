@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -12,7 +13,11 @@ from typing import Self
 
 import msgspec
 
+from chaos.stacks import SHOW
+
 STOP_S = 30.0
+SHOW_S = 2.0  # to print what it waits for
+OUTPUT_MAX = 20_000
 MODULE = "chaos.consumer_groups"
 
 
@@ -102,6 +107,9 @@ class Crowd:
             try:
                 status = process.wait(STOP_S)
             except subprocess.TimeoutExpired:
+                process.send_signal(SHOW)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(SHOW_S)
                 raise CrowdFailed(f"process {number} did not end:\n{self._output(number)}") from None
             if status not in (0, -signal.SIGTERM):
                 raise CrowdFailed(f"process {number} ended with {status}:\n{self._output(number)}")
@@ -134,4 +142,4 @@ class Crowd:
         return self._directory / f"{number}.log"
 
     def _output(self, number: int) -> str:
-        return self._log(number).read_text(errors="replace")[-3000:]
+        return self._log(number).read_text(errors="replace")[-OUTPUT_MAX:]

@@ -19,6 +19,7 @@ from chaos.consumer_groups.crowd import Settings
 from chaos.exactly_once.copiers import ClientCopier, Copier, HttpCopier
 from chaos.exactly_once.copies import SOURCE
 from chaos.http_client import Client
+from chaos.stacks import show_on_signal
 from raftlog.errors import RaftlogError
 
 LEAVE_S = 5.0
@@ -27,6 +28,7 @@ PAUSE_S_MAX = 2.0
 
 async def main(settings: Settings) -> None:
     """Run the copiers until SIGTERM."""
+    show_on_signal()
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
     rng = random.Random(settings.seed)
