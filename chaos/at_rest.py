@@ -6,11 +6,11 @@ Uses plain HTTP requests, and waits for nothing but the answers.
 from __future__ import annotations
 
 import time
-import urllib.request
 from collections.abc import Callable, Sized
 from typing import Final, TypeVar
 
 from chaos.history import Look
+from chaos.http_get import http_get
 from raftlog.wire import headers, paths
 from raftlog.wire.decoding import decoder_of
 from raftlog.wire.transactions import TransactionList
@@ -23,8 +23,8 @@ Found = TypeVar("Found", bound=Sized)
 
 def open_transactions(url: str, prefix: str = "") -> list[str]:
     """The transactions that are not complete, of transactional ids that begin so. Raises ``OSError``."""
-    with urllib.request.urlopen(f"{url}{paths.TRANSACTIONS}?state=open", timeout=TIMEOUT_S) as answer:
-        found = decoder_of(TransactionList).decode(answer.read()).items
+    body, _ = http_get(f"{url}{paths.TRANSACTIONS}?state=open", TIMEOUT_S)
+    found = decoder_of(TransactionList).decode(body).items
     return [one.id for one in found if one.transactional_id.startswith(prefix)]
 
 
@@ -32,8 +32,7 @@ def final_look(url: str, topic: str, partition: int) -> Look:
     """The end of a partition and the end of its committed records, in one response. Raises ``OSError``."""
     invoked_s = time.monotonic()
     path = f"{url}{paths.partition_records(topic, partition)}?offset=0&limit=1"
-    with urllib.request.urlopen(path, timeout=TIMEOUT_S) as answer:
-        found = answer.headers
+    _, found = http_get(path, TIMEOUT_S)
     return Look(
         partition=partition,
         invoked_s=invoked_s,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import time
-import urllib.error
-import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+
+from chaos.http_get import http_get
 
 POLL_S = 0.01
 
@@ -50,9 +50,8 @@ class ClusterView(ABC):
     def get(self, path: str, *, broker: int | None = None) -> dict[str, object]:
         """A JSON response of one broker (default: the first that runs). Raises ``OSError``."""
         url = self._urls[broker if broker is not None else self.running[0]]
-        with urllib.request.urlopen(url + path, timeout=10) as answer:
-            found: dict[str, object] = json.load(answer)
-            return found
+        found: dict[str, object] = json.loads(http_get(url + path, 10)[0])
+        return found
 
     def metric(self, name: str, *, broker: int) -> float:
         """One metric of one broker, summed over its labels. Raises ``OSError``."""
@@ -60,8 +59,7 @@ class ClusterView(ABC):
 
     def metrics(self, *names: str, broker: int) -> list[float]:
         """Several metrics at the same time. A name may include labels."""
-        with urllib.request.urlopen(f"{self._urls[broker]}/metrics", timeout=10) as answer:
-            lines = answer.read().decode().splitlines()
+        lines = http_get(f"{self._urls[broker]}/metrics", 10)[0].decode().splitlines()
         return [
             sum(
                 float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{re.escape(name)}[ {{]", line)
@@ -75,7 +73,7 @@ class ClusterView(ABC):
         while time.monotonic() < deadline:
             try:
                 items = self.get(f"/v1/topics/{topic}/partitions")["items"]
-            except (OSError, urllib.error.URLError):
+            except OSError:
                 items = []
             if isinstance(items, list):
                 for item in items:
@@ -87,7 +85,7 @@ class ClusterView(ABC):
     def is_ready(self, broker: int) -> bool:
         """True if the broker reports that it can serve."""
         try:
-            with urllib.request.urlopen(f"{self._urls[broker]}/healthz/ready", timeout=2) as answer:
-                return bool(answer.status == 200)
-        except (OSError, urllib.error.URLError):
+            http_get(f"{self._urls[broker]}/healthz/ready", 2)
+        except OSError:
             return False
+        return True

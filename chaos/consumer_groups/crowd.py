@@ -15,7 +15,7 @@ import msgspec
 
 from chaos.stacks import SHOW
 
-STOP_S = 30.0
+STOP_S = 60.0  # a consumer that closes commits for up to half a minute, and then leaves
 SHOW_S = 2.0  # to print what it waits for
 OUTPUT_MAX = 20_000
 MODULE = "chaos.consumer_groups"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 import threading
 import time
-import urllib.request
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from chaos.consumer_groups.history import Owned, Recorder, SeenGeneration, SeenOffset
+from chaos.http_get import http_get
 from raftlog.wire import groups, paths
 from raftlog.wire.decoding import decoder_of
 
@@ -85,5 +85,4 @@ class Observer:
 
 
 def _get(url: str, body: type[Body]) -> Body:
-    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-        return decoder_of(body).decode(answer.read())
+    return decoder_of(body).decode(http_get(url, TIMEOUT_S)[0])

@@ -6,12 +6,12 @@ Needs kafka-python, which the extra ``dev`` has.
 
 from __future__ import annotations
 
-import urllib.request
 import warnings
 from collections.abc import Iterator, Sequence
 
 from chaos.at_rest import TIMEOUT_S
 from chaos.exactly_once.copies import OF_HEADER, TRANSACTION_HEADER, Copy, Input
+from chaos.http_get import http_get
 from raftlog.wire import headers, media_types, paths
 
 with warnings.catch_warnings():
@@ -30,9 +30,8 @@ def _read_partition(url: str, topic: str, partition: int) -> Iterator[Copy]:
     offset = 0
     while True:
         path = f"{url}{paths.partition_records(topic, partition)}?offset={offset}"
-        request = urllib.request.Request(path, headers={"Accept": media_types.BATCH})
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-            data, following = answer.read(), int(answer.headers[headers.NEXT_OFFSET])
+        data, found_headers = http_get(path, TIMEOUT_S, Accept=media_types.BATCH)
+        following = int(found_headers[headers.NEXT_OFFSET])
         for record in _records(data):
             if record.offset >= offset:
                 found = {name: (value or b"").decode() for name, value in record.headers}

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import asdict, dataclass, field
@@ -28,6 +27,7 @@ from chaos.exactly_once.copies import GROUP, OUTPUTS, SOURCE, Input
 from chaos.exactly_once.judge import Verdict, judged
 from chaos.exactly_once.outputs import read_copies
 from chaos.history import Look
+from chaos.http_get import http_get
 from raftlog import Client
 from raftlog.wire import paths
 from raftlog.wire.decoding import decoder_of
@@ -205,8 +205,7 @@ def _held_back(cluster: Cluster) -> list[Look]:
 
 
 def _get(url: str, kind: type[Body]) -> Body:
-    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-        return decoder_of(kind).decode(answer.read())
+    return decoder_of(kind).decode(http_get(url, TIMEOUT_S)[0])
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from chaos.cluster_view import ClusterFailed, ClusterView
+from chaos.http_get import http_get
 from raftlog.wire import bodies, paths
 
 TIMEOUT_S: Final = 10
@@ -33,8 +33,7 @@ class RemoteCluster(ClusterView):
         failure: Exception | None = None
         for url in self._entrances:
             try:
-                with urllib.request.urlopen(f"{url}{paths.BROKERS}?limit=1000", timeout=TIMEOUT_S) as answer:
-                    items = json.load(answer)["items"]
+                items = json.loads(http_get(f"{url}{paths.BROKERS}?limit=1000", TIMEOUT_S)[0])["items"]
                 return msgspec.convert(items, list[bodies.BrokerBody])
             except (OSError, ValueError, KeyError) as error:
                 failure = error

@@ -1,0 +1,20 @@
+"""GET without the client of this project, so that an error there cannot hide one in the brokers.
+
+One attempt, and one kind of error: a broker that is killed during its response is as good as one that is away.
+"""
+
+from __future__ import annotations
+
+import http.client
+import urllib.request
+from email.message import Message
+
+
+def http_get(url: str, timeout_s: float, **sent: str) -> tuple[bytes, Message]:
+    """Body and headers of a successful response. Raises ``OSError``, also if the response breaks off."""
+    request = urllib.request.Request(url, headers=sent)
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
+            return answer.read(), answer.headers
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"{url}: {error!r}") from error
