@@ -1,6 +1,6 @@
 """GET without the client of this project, so that an error there cannot hide one in the brokers.
 
-One attempt, and one kind of error: a broker that is killed during its response is as good as one that is away.
+One attempt, and one kind of error: a broker that is killed during its response counts as one that is away.
 """
 
 from __future__ import annotations

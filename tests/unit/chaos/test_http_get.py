@@ -23,6 +23,6 @@ def test_a_response_that_breaks_off_is_an_error_of_the_connection(response: byte
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(OSError):
+        with pytest.raises(ConnectionError):
             http_get(f"http://127.0.0.1:{listener.getsockname()[1]}/", 5)
         thread.join()
