@@ -17,9 +17,11 @@ from api.broker_delays import BrokerDelays
 from api.broker_groups import BrokerGroups
 from api.broker_transactions import BrokerTransactions
 from api.disk_reserve import DiskReserve
+from api.http.join_tokens import JoinTokens
 from api.settings import BrokerSettings
 from partitions.hosting.first_start import FirstStart
 from partitions.hosting.hosted_metadata import HostedMetadata
+from partitions.hosting.peer_addresses import PeerAddresses
 from partitions.hosting.replica_manager import ReplicaManager
 from partitions.hosting.trash import Trash
 from partitions.metadata.active import ControllerSettings
@@ -28,10 +30,12 @@ from partitions.metadata.planner import PlannerLimits
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
 from partitions.reassignment.admin import PartitionAdmin
+from partitions.reassignment.metadata_members import MetadataMembers
 from partitions.reassignment.reassigner import Reassigner
 from partitions.routing.gateway import Gateway
 from partitions.values import key_of
 from raftlog.clock import Clock
+from raftlog.core.membership import NOBODY, Membership
 from raftlog.hosting.compaction import CompactionManager
 from raftlog.hosting.opener import LogOpener
 from raftlog.hosting.retention import RetentionManager
@@ -82,6 +86,7 @@ class Broker:
         self.node_id = NodeId(settings.broker_id)
         self.is_draining = False
         self.producer_ids = ProducerIdCipher(environment.secret)
+        self.join_tokens = JoinTokens(environment.secret)
         self._environment = environment
         self._data_directory = data_directory
         self._http_url = http_url
@@ -115,6 +120,8 @@ class Broker:
         self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
         self.compaction = self._compaction()
         self.controller = self._controller()
+        self._addresses = self._peer_addresses()
+        self._members = MetadataMembers(self.host, self.controller)
         self._first_start = self._first_start_of_cluster()
         self.manager = self._manager()
         self.gateway = Gateway(
@@ -190,13 +197,19 @@ class Broker:
     def _first_start_of_cluster(self) -> FirstStart:
         disk, directory = self._environment.filesystem, self._metadata_directory
         return FirstStart(
-            self.host, self._other_brokers(), disk, directory, self._registry, asyncio.to_thread
+            self.host,
+            self._other_brokers(),
+            disk,
+            directory,
+            self._registry,
+            asyncio.to_thread,
+            has_joined=self.settings.joined,
         )
 
     def _controller(self) -> Controller:
         return Controller(
             self.host,
-            frozenset(NodeId(peer) for peer in self.settings.peers),
+            NOBODY if self.settings.joined else Membership(frozenset(map(NodeId, self.settings.peers))),
             self._registration(),
             ControllerSettings(
                 cluster_id=self.settings.cluster_id,
@@ -207,6 +220,12 @@ class Broker:
             ),
             random.Random(self._environment.rng.getrandbits(64)),
         )
+
+    def _peer_addresses(self) -> PeerAddresses:
+        configured = {NodeId(peer): (each.host, each.port) for peer, each in self.settings.peers.items()}
+        addresses = PeerAddresses(self.node_id, configured, self._environment.transport.set_peer, self.host)
+        self.controller.subscribe(addresses.image_changed)
+        return addresses
 
     def _trash(self) -> Trash:
         environment, delay_ms = self._environment, self.settings.timing.trash_delay_ms
@@ -252,12 +271,9 @@ class Broker:
 
     async def start(self) -> None:
         """Connect to the peers, join the metadata group, open the replicas. Raises ``OSError``."""
-        for peer, address in self.settings.peers.items():
-            if peer != self.node_id:
-                self._environment.transport.set_peer(NodeId(peer), address.host, address.port)
+        self._addresses.begin()
         self.repairs.offer()
         self._first_start.offer()
-        self.host.watch_peers(frozenset(NodeId(peer) for peer in self.settings.peers))
         await self.host.start()
         self.supervisor.host(self._hosted_metadata())
         await self.supervisor.start()
@@ -272,6 +288,8 @@ class Broker:
                 self.retention.run(check_ms),
                 self.compaction.run(check_ms),
                 self.transactions.lost_markers.run(),
+                self._addresses.run(),
+                self._members.run(),
             )
         ]
 

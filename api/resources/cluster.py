@@ -81,9 +81,16 @@ def _broker(call: Call, image: MetadataImage) -> BrokerInfo:
 
 async def get_cluster(call: Call) -> web.StreamResponse:
     """The cluster as this broker knows it."""
-    image, leader = await call.metadata(), call.services.controller.leader
+    image, controller = await call.metadata(), call.services.controller
     return json_response(
-        bodies.ClusterBody(image.cluster_id, leader, image.version, len(image.brokers), call.services.version)
+        bodies.ClusterBody(
+            image.cluster_id,
+            controller.leader,
+            image.version,
+            len(image.brokers),
+            call.services.version,
+            [*sorted(controller.members.voters)],
+        )
     )
 
 

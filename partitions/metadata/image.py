@@ -13,7 +13,7 @@ _FIRST_PRODUCER = ProducerId(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerInfo:
-    """One registered broker. ``incarnation`` is new whenever its process starts."""
+    """One broker. ``incarnation`` is new whenever its process starts, and empty until it has registered."""
 
     broker_id: NodeId
     incarnation: str
@@ -25,6 +25,7 @@ class BrokerInfo:
     draining: bool = False
     disk_id: str = ""  # new whenever its data folder begins from nothing
     decommissioned: bool = False  # its replicas move to other brokers, for good; always with ``draining``
+    admission_id: str = ""  # of the request that let it join; empty for those that the cluster began with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,6 +144,11 @@ class GroupHost:
         """Whether the peer has been heard from within the shortest election timeout."""
         return peer == self.node_id or self._watch.is_reachable(peer)
 
+    @property
+    def reachable_peers(self) -> frozenset[NodeId]:
+        """All peers that have been heard from within the shortest election timeout, known here or not."""
+        return self._watch.reachable
+
     def declines(self, broker: NodeId) -> bool:
         """Whether a broker wants no leadership, since it is stopping, drained, or lacks room."""
         if broker == self.node_id:

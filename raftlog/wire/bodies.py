@@ -393,13 +393,17 @@ class BrokerList(Answer):
 
 
 class ClusterBody(Answer):
-    """The cluster as this broker knows it; ``controller`` is a broker id."""
+    """The cluster as this broker knows it; ``controller`` is a broker id.
+
+    ``metadata_voters`` elect the controller; all other brokers have copies of the metadata.
+    """
 
     cluster_id: str
     controller: int | None
     metadata_version: int
     brokers: int
     version: str
+    metadata_voters: list[int] = []
 
 
 class RefusedReplicaBody(Answer):

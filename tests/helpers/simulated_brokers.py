@@ -34,7 +34,7 @@ SYNC_S = 0.001
 
 @dataclass(frozen=True)
 class Place:
-    """Where a broker runs, in one incarnation of its process."""
+    """Where a broker runs, in one incarnation of its process. The cluster began with ``nodes``."""
 
     node_id: NodeId
     nodes: Sequence[NodeId]
@@ -57,9 +57,10 @@ class SimulatedBroker(ABC):
         self.has_room = True
         self.disk = asyncio.Event()  # set while syncs may end
         self.disk.set()
+        self.transport = place.network.member(place.node_id, place.nodes)
         self.host = GroupHost(
             place.node_id,
-            place.network.member(place.node_id, place.nodes),
+            self.transport,
             self.clock,
             random.Random(1000 * place.node_id + place.life),
             self._run_syncs,
