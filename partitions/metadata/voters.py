@@ -7,7 +7,8 @@ step on the way (``partitions.reassignment.metadata_members``). All other broker
   and is neither decommissioned nor dead.
 - A healthy voter never loses its vote: a cluster that began with 4 voters keeps them until some leave.
 - A decommissioned voter leaves. It is replaced, if there is another broker. A dead one leaves only in
-  exchange for another: without it the group would not tolerate more failures, and it may come back.
+  exchange for another: without it the group would not tolerate more failures, and it may come back. If so many
+  leave that the live voters would be no majority, dead ones leave as well.
 - Voters that the metadata does not know have not registered yet, and stay.
 
 Nothing is remembered: with the same metadata and the same silence every controller comes to the same voters.
@@ -49,8 +50,9 @@ def wanted_voters(
         able.remove(best)
         racks[best.rack or ""] += 1
         wanted.add(best.broker_id)
+    alive = len(wanted)
     for node in sorted(set(staying) - wanted):
-        if len(wanted) < size:
+        if len(wanted) < size and 2 * alive > len(wanted) + 1:
             wanted.add(node)
     return frozenset(wanted) or voters
 

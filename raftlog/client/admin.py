@@ -132,15 +132,15 @@ class AsyncCluster:
         return await self._change(paths.DRAIN_BROKER, broker)
 
     async def decommission(self, broker: int, *, wait: Duration | None = None) -> bodies.BrokerBody:
-        """Move all replicas of a broker to others. With ``wait`` it returns when none is left, or the time
-        is up: see ``replicas`` of the result.
+        """Move all replicas of a broker to others, and its vote on metadata. With ``wait`` it returns when
+        nothing is left, or the time is up: see ``replicas`` and ``metadata_voter`` of the result.
 
         Raises ``Conflict`` where the other brokers cannot hold the replicas.
         """
         wait_s = 0.0 if wait is None else seconds("wait", wait)
         deadline = self._session.clock.monotonic() + wait_s
         shown = await self._change(paths.DECOMMISSION_BROKER, broker)
-        while shown.replicas and self._session.clock.monotonic() < deadline:
+        while (shown.replicas or shown.metadata_voter) and self._session.clock.monotonic() < deadline:
             await asyncio.sleep(LOOK_S)
             shown = await self.broker(broker)
         return shown

@@ -383,6 +383,7 @@ class BrokerBody(Answer):
     draining: bool
     decommissioned: bool = False
     replicas: int | None = None  # that it has or shall have; only where one broker is asked for
+    metadata_voter: bool = False  # whether it is one of the brokers that elect the controller
 
 
 class BrokerList(Answer):

@@ -75,6 +75,11 @@ def test_a_dead_voter_leaves_only_in_exchange_for_another() -> None:
     assert wanted(cluster(brokers=5), 1, 2, 3, 4, dead=(4,)) == {1, 2, 3, 5}
 
 
+def test_a_voter_that_leaves_takes_no_majority_away_from_those_that_live() -> None:
+    image = changed(cluster(brokers=5), 3, decommissioned=True, draining=True)
+    assert wanted(image, 1, 2, 3, 4, 5, dead=(1, 2)) == {1, 4, 5}
+
+
 @pytest.mark.parametrize(
     "image",
     [
