@@ -1,8 +1,9 @@
 """The addresses at which this broker dials the others.
 
 Decides: that the metadata names them, and the settings for brokers that the metadata here does not know yet.
-The settings may be newer, where brokers were moved while they were stopped: a broker that is not heard is
-dialled at both addresses in turns. Leaves to others: dialling, and proving who answers (the transport).
+The settings may be newer, where brokers were moved while they were stopped: one of the first brokers that is not
+heard is dialled at both addresses in turns. One that was let in later is not: at its address of former times may
+be a process whose id was given away. Leaves to others: dialling, and proving who answers (the transport).
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class PeerAddresses:
         """Dial brokers that are new or have moved."""
         for broker in image.brokers.values():
             peer, address = broker.broker_id, (broker.rpc_host, broker.rpc_port)
+            if broker.admission_id:
+                self._configured.pop(peer, None)
             if peer != self._node_id and self._registered.get(peer) != address:
                 self._registered[peer] = address
                 self._dial(peer, address)
@@ -69,7 +72,7 @@ class PeerAddresses:
             self.try_others()
 
     def try_others(self) -> None:
-        """Dial each broker that is not heard at its other address, if it has two."""
+        """Dial each of the first brokers that is not heard at its other address, if it has two."""
         for peer, configured in self._configured.items():
             registered = self._registered.get(peer, configured)
             if registered != configured and not self._peers.is_reachable(peer):

@@ -81,7 +81,8 @@ class GroupHost:
 
     ``on_fatal`` is called with a broken invariant and must end the process; where it is known in which
     group it broke, ``note_broken`` is called before. ``has_room`` says whether the disk has more than its
-    reserve left, ``is_drained`` whether an operator wants this broker to lead nothing.
+    reserve left, ``is_drained`` whether an operator wants this broker to lead nothing, ``is_in_use`` which peers
+    count for the majority that agrees on the time.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class GroupHost:
         note_broken: Callable[[GroupId, BaseException], None] = lambda group, error: None,
         has_room: Callable[[], bool] = lambda: True,
         is_drained: Callable[[], bool] = lambda: False,
+        is_in_use: Callable[[NodeId], bool] = lambda peer: True,
         settings: HostSettings | None = None,
     ) -> None:
         self.node_id = node_id
@@ -107,6 +109,7 @@ class GroupHost:
         self.calls = Calls(transport, first_id=rng.getrandbits(48))
         self.has_room = has_room
         self._is_drained = is_drained
+        self._is_in_use = is_in_use
         self.damaged_logs = 0  # replicas that have ended because a read or a scrub found damage
         self.on_replica_failed: Callable[[GroupId, BaseException], None] = lambda group, error: None
         self._transport = transport
@@ -426,12 +429,12 @@ class GroupHost:
                 )
 
     def leader_known(self, group_id: GroupId) -> str:
-        """The leader of a group, as a sentence, and the members that are not heard."""
+        """The leader of a group, as a sentence, and the voters that are not heard."""
         group = self._groups.get(group_id)
         if group is None:
             return "its log is not open here"
         leader = "there is no leader" if group.leader is None else f"broker {group.leader} leads"
-        missing = sorted(p for p in group.membership.members if not self.is_reachable(p))
+        missing = sorted(p for p in group.membership.all_voters if not self.is_reachable(p))
         return f"{leader}; start brokers {missing}, which are not heard" if missing else leader
 
     def _look_for_room(self) -> None:
@@ -449,7 +452,7 @@ class GroupHost:
 
     def _watch_peers(self) -> None:
         peers = self._watch.known
-        self.clock.look(1 + len(peers))
+        self.clock.look(1 + sum(map(self._is_in_use, peers)))
         self._heartbeats.greet(peers)
         for peer in peers:
             if self._watch.is_silent(peer):

@@ -170,6 +170,13 @@ JOINING = (
         script=ADDRESSES,
     ),
     Mutant(
+        "a process whose id was given away is dialled",
+        "partitions.hosting.peer_addresses:PeerAddresses.image_changed",
+        "if broker.admission_id:",
+        "if False:",
+        script=ADDRESSES,
+    ),
+    Mutant(
         "a joined broker without its disk begins a cluster",
         "partitions.hosting.first_start:FirstStart.is_over",
         "if self._has_joined:",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from partitions.hosting.peer_addresses import PeerAddresses
-from partitions.metadata.commands import AdmitBroker
+from partitions.metadata.commands import AdmitBroker, FenceBroker
 from partitions.metadata.image import MetadataImage
 from raftlog.types import NodeId
 from tests.helpers.metadata_images import applied, cluster
@@ -84,6 +84,21 @@ def test_a_file_that_is_newer_than_the_metadata_is_tried_in_turns() -> None:
     for _ in range(3):
         one.addresses.try_others()
     assert [port for _, _, port in one.dialled] == [9555, 9002, 9555, 9002, 9555]
+
+
+def test_the_former_address_of_a_broker_that_was_replaced_is_never_dialled_again() -> None:
+    one = Dialler()
+    image = cluster(brokers=2)
+    one.addresses.image_changed(image)
+    image, _ = applied(
+        FenceBroker(TWO, "first"),
+        AdmitBroker("a" * 32, TWO, "http://h:1", "log9", 7170, replaces=True),
+        to=image,
+    )
+    one.addresses.image_changed(image)
+    for _ in range(3):
+        one.addresses.try_others()
+    assert one.dialled == [(2, "127.0.0.1", 9002), (2, "log9", 7170)]
 
 
 def test_no_broker_dials_itself() -> None:
