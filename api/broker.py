@@ -104,7 +104,7 @@ class Broker:
             note_broken=self._note_broken,
             has_room=self.disk.has_room,
             is_drained=self._is_drained,
-            is_in_use=self._is_in_use,
+            is_in_use=lambda peer: self.controller.image.is_in_use(peer),
             settings=_host_settings(settings),
         )
         self.repairs = RepairService(self.host, filesystem, asyncio.to_thread, self._closed_files)
@@ -252,10 +252,6 @@ class Broker:
     def _is_drained(self) -> bool:
         shown = self.controller.image.brokers.get(self.node_id)
         return shown is not None and shown.draining
-
-    def _is_in_use(self, broker: NodeId) -> bool:
-        shown = self.controller.image.brokers.get(broker)
-        return shown is None or (bool(shown.incarnation) and not shown.decommissioned)
 
     def _why_offline(self, target: TopicPartition) -> str:
         """The reason why a replica of this broker does not serve."""

@@ -109,6 +109,11 @@ class MetadataImage:
     next_producer_id: ProducerId = _FIRST_PRODUCER
     deleted: tuple[str, ...] = ()  # creation ids of the topics that were deleted last
 
+    def is_in_use(self, node: NodeId) -> bool:
+        """Whether a broker has registered and is not decommissioned, or is not known yet."""
+        broker = self.brokers.get(node)
+        return broker is None or (bool(broker.incarnation) and not broker.decommissioned)
+
     def replicas_on(self, node: NodeId) -> int:
         """The number of replicas that a broker has, or shall have."""
         return sum(

@@ -34,7 +34,9 @@ def wanted_voters(
     without_room: Collection[NodeId],
 ) -> frozenset[NodeId]:
     """The voters that shall be, given those that are. Never empty if ``voters`` is not."""
-    in_use = [each for each in image.brokers.values() if _is_in_use(each) and each.broker_id not in dead]
+    in_use = [
+        each for node, each in image.brokers.items() if image.is_in_use(node) and node not in dead
+    ]
     staying = [node for node in voters if not _is_decommissioned(image, node)]
     healthy = [node for node in staying if node not in dead]
     size = max(_size_for(len(in_use)), len(staying))
@@ -59,10 +61,6 @@ def wanted_voters(
 
 def _size_for(brokers: int) -> int:
     return next((size for size in SIZES if brokers >= size), 1)
-
-
-def _is_in_use(broker: BrokerInfo) -> bool:
-    return bool(broker.incarnation) and not broker.decommissioned
 
 
 def _is_able(broker: BrokerInfo, without_room: Collection[NodeId]) -> bool:

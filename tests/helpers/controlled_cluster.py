@@ -101,6 +101,9 @@ class ControlledBroker(SimulatedBroker):
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
+    def is_in_use(self, peer: NodeId) -> bool:
+        return self.controller.image.is_in_use(peer)
+
     async def start(self) -> None:
         """Join the cluster."""
         await self.host.start()

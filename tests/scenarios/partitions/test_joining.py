@@ -185,6 +185,18 @@ async def test_an_admitted_broker_that_never_starts_holds_up_nobody() -> None:
 
 
 @in_virtual_time
+async def test_brokers_that_were_removed_have_no_say_about_the_time() -> None:
+    async with ControlledCluster() as cluster:
+        for number in (2, 3):
+            await decommission(cluster, number)
+        await become(cluster, (1,), (2, 3))
+        for number in (2, 3, 1):
+            await cluster.stop(NodeId(number))
+        alone = await cluster.start(NodeId(1))
+        await eventually(lambda: alone.host.clock.is_known)
+
+
+@in_virtual_time
 async def test_a_cluster_of_one_grows_to_three() -> None:
     async with ControlledCluster(brokers=1) as cluster:
         await cluster.join(2)

@@ -66,10 +66,17 @@ JOINING = (
     ),
     Mutant(
         "brokers that never started make the metadata group larger",
-        "partitions.metadata.voters:_is_in_use",
+        "partitions.metadata.image:MetadataImage.is_in_use",
         "bool(broker.incarnation) and ",
         "",
         script=VOTERS,
+    ),
+    Mutant(
+        "the clocks of removed brokers are needed for a majority",
+        "raftlog.node.group_host:GroupHost._watch_peers",
+        "sum(map(self._is_in_use, peers))",
+        "len(peers)",
+        script="tests/scenarios/partitions/test_joining.py::test_brokers_that_were_removed_have_no_say_about_the_time",
     ),
     Mutant(
         "voters are chosen without a look at racks",
