@@ -271,14 +271,14 @@ class Odds:
         brokers = rng.choice((1, 3, 3, 3))
         forgets = (FORGET,) * rng.choice((0, 0, 2))
         leaves = (DECOMMISSION,) * rng.choice((0, 2))
-        moves = (*MOVES, STALE_METADATA) if rng.random() < 0.3 else ()
+        stale = (STALE_METADATA,) if rng.random() < 0.3 else ()
         return replace(
             drawn,
             brokers=brokers,
             rates=(1.0,) * brokers,
             replicas=min(drawn.replicas, brokers),
             network=replace(drawn.network, jitter_s=min(drawn.network.jitter_s, 0.02)),
-            timed=(*(JOIN,) * 4, *rng.sample(BESIDE_JOINS, rng.choice((1, 2, 4))), *forgets, *leaves, *moves),
+            timed=(*(JOIN,) * 4, *rng.sample(BESIDE_JOINS, rng.choice((1, 2, 4))), *forgets, *leaves, *stale),
             aimed={kind: min(odds, 0.02) for kind, odds in drawn.aimed.items()},
             pause_s=max(drawn.pause_s, 0.3),
             faults_s=rng.choice((8.0, 12.0, 20.0)),
