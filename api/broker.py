@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from api.addresses import is_loopback
 from api.broker_delays import BrokerDelays
 from api.broker_groups import BrokerGroups
 from api.broker_transactions import BrokerTransactions
@@ -55,6 +56,7 @@ from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition
 
 _log = logging.getLogger("raftlog.broker")
 
+LISTENS_S = 2.0  # several attempts of other brokers to connect
 METADATA_FOLDER = "__cluster_metadata"  # without a topic id, so it cannot conflict with a topic
 
 
@@ -205,6 +207,8 @@ class Broker:
             self._registry,
             asyncio.to_thread,
             has_joined=self.settings.joined,
+            # On one machine nothing is lost with one disk: there a new cluster begins at once.
+            listens_s=0.0 if is_loopback(self.settings.peers[self.settings.broker_id].host) else LISTENS_S,
         )
 
     def _controller(self) -> Controller:

@@ -49,10 +49,12 @@ class FirstStart:
         run_blocking: RunBlocking,
         *,
         has_joined: bool = False,
+        listens_s: float = 0.0,
     ) -> None:
         """``directory`` holds the metadata log; ``peers`` are all other brokers of the configuration.
 
-        With ``has_joined`` the cluster existed before this broker.
+        With ``has_joined`` the cluster existed before this broker. ``listens_s``: how long it listens for brokers
+        that were let in later, before it begins a cluster.
         """
         self._host = host
         self._peers = peers
@@ -61,6 +63,7 @@ class FirstStart:
         self._registry = registry
         self._run_blocking = run_blocking
         self._has_joined = has_joined
+        self._listens_s = listens_s
         self.trouble = ""  # whose answer is lacking before a metadata log begins here
 
     def offer(self) -> None:
@@ -86,8 +89,8 @@ class FirstStart:
 
     async def _others_know(self) -> bool:
         unheard = {*self._peers}
-        said_at = self._host.clock.monotonic()
-        while unheard:
+        began = said_at = self._host.clock.monotonic()
+        while unheard or self._host.clock.monotonic() - began < self._listens_s:
             answers = await asyncio.gather(*(self._ask(peer) for peer in sorted(unheard)))
             if any(answers) or self._hears_an_admitted_broker():
                 _log.warning("%s is empty and there is a cluster: this broker rejoins it", self._directory)
@@ -95,12 +98,12 @@ class FirstStart:
             unheard -= {
                 peer for peer, answer in zip(sorted(unheard), answers, strict=True) if answer is not None
             }
-            self.trouble = _waits_for(unheard)
+            self.trouble = _waits_for(unheard) if unheard else ""
             if unheard and self._host.clock.monotonic() - said_at > SAY_AGAIN_S:
                 said_at = self._host.clock.monotonic()
                 _log.warning("%s", self.trouble)
-            await asyncio.sleep(ASK_AGAIN_S if unheard else 0)
-        return False
+            await asyncio.sleep(ASK_AGAIN_S if unheard or self._listens_s else 0)
+        return self._hears_an_admitted_broker()
 
     def _hears_an_admitted_broker(self) -> bool:
         """Only a cluster lets brokers join that are not in the configuration."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chaos.simulator.levels import BROKERS_JOINING
-from tests.helpers.planted_bugs import Mutant
+from tests.helpers.planted_bugs import Edit, Mutant
 
 VOTERS = "tests/unit/partitions/metadata/test_voters.py"
 ADMISSION = "tests/unit/partitions/metadata/test_admission.py"
@@ -195,6 +195,20 @@ JOINING = (
         "partitions.hosting.first_start:FirstStart._others_know",
         "any(answers) or self._hears_an_admitted_broker()",
         "any(answers)",
+        more=(
+            Edit(
+                "partitions.hosting.first_start:FirstStart._others_know",
+                "return self._hears_an_admitted_broker()",
+                "return False",
+            ),
+        ),
+        script=FIRST_START,
+    ),
+    Mutant(
+        "the only first broker begins again before others can connect",
+        "partitions.hosting.first_start:FirstStart._others_know",
+        "unheard or self._host.clock.monotonic() - began < self._listens_s",
+        "unheard",
         script=FIRST_START,
     ),
     Mutant(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -35,20 +34,42 @@ class Answering:
         return encode_body(answer), memoryview(b"")
 
 
-def first_start(others: Answering, *, heard: set[int], has_joined: bool = False) -> FirstStart:
+class Host:
+    """A host that hears some brokers, one of them later."""
+
+    groups: dict[int, object] = {}
+
+    def __init__(self, calls: Answering, heard: set[int], later: int | None) -> None:
+        self.calls, self.clock = calls, VirtualClock()
+        self._heard, self._later = heard, later
+
+    @property
+    def reachable_peers(self) -> frozenset[NodeId]:
+        is_later = self._later is not None and self.clock.monotonic() >= 0.8
+        return frozenset(map(NodeId, {*self._heard, *({self._later} if is_later else ())}))
+
+
+def first_start(
+    others: Answering,
+    *,
+    heard: set[int],
+    has_joined: bool = False,
+    peers: tuple[NodeId, ...] = OTHERS,
+    later: int | None = None,
+    listens_s: float = 0.0,
+) -> FirstStart:
     """One broker's, with an empty disk."""
-    host = SimpleNamespace(
-        calls=others, clock=VirtualClock(), reachable_peers=frozenset(map(NodeId, heard)), groups={}
-    )
+    host = Host(others, heard, later)
     disk = FakeFilesystem()
     return FirstStart(
         cast("GroupHost", host),
-        OTHERS,
+        peers,
         disk,
         "/data/__metadata",
         ReplicaRegistry.open(disk, "/data", random.Random(1)),
         asyncio.to_thread,
         has_joined=has_joined,
+        listens_s=listens_s,
     )
 
 
@@ -65,6 +86,14 @@ async def test_it_begins_only_when_all_others_say_that_they_know_no_cluster() ->
 @in_virtual_time
 async def test_a_broker_that_is_in_no_file_proves_that_there_is_a_cluster() -> None:
     assert await first_start(Answering(n2=False, n3=False), heard={2, 3, 4}).is_over()
+
+
+# requirement: fault 33, F6
+@in_virtual_time
+async def test_the_only_first_broker_listens_for_those_that_came_later() -> None:
+    alone = first_start(Answering(), heard=set(), peers=(), later=4, listens_s=2.0)
+    assert await alone.is_over(), "it has lost its disk"
+    assert not await first_start(Answering(), heard=set(), peers=(), listens_s=2.0).is_over()
 
 
 # requirement: F2
