@@ -7,8 +7,8 @@
     DIR/broker-1/data/               made by the broker itself
 
 Brokers on several machines share no directory: each has a copy of the secret beside its settings,
-``DIR/broker-1/cluster.secret``, and so has a broker that joins later, with ``joined = true``. An existing cluster
-is never changed.
+``DIR/broker-1/cluster.secret``, and so has a broker that joins later, with ``joined = true``. An existing
+cluster is never changed.
 """
 
 from __future__ import annotations
@@ -142,9 +142,7 @@ def _settings(
     secret_file: str,
     peers: Mapping[int, tuple[str, int]],
 ) -> str:
-    tables = "\n".join(
-        f'[peers.{n}]\nhost = "{host}"\nport = {port}\n' for n, (host, port) in peers.items()
-    )
+    tables = "\n".join(f'[peers.{n}]\nhost = "{host}"\nport = {port}\n' for n, (host, port) in peers.items())
     return (
         f'cluster_id = "{cluster_id}"\nbroker_id = {broker_id}\n'
         f'secret_file = "{secret_file}"\ndata_directory = "data"\n{_beyond_loopback(machine)}\n'

@@ -49,8 +49,8 @@ def decommission(
 ) -> None:
     """Move all replicas of a broker to others, so that it can be removed.
 
-    With --wait the command ends with 1 if replicas, or its vote on metadata, are left when the time is up; they
-    go on moving. The broker may be dead, or die meanwhile.
+    With --wait the command ends with 1 if replicas, or its vote on metadata, are left when the time is up;
+    they go on moving. The broker may be dead, or die meanwhile.
 
     \b
     Example:

@@ -43,7 +43,9 @@ class JoinTokens:
                 "broker of this cluster for a token"
             )
         if not is_signed(request.token, self._secret):
-            raise JoinRefused("token was not made by a broker of this cluster, or was changed; ask for another")
+            raise JoinRefused(
+                "token was not made by a broker of this cluster, or was changed; ask for another"
+            )
         if not is_proven(request, self._secret):
             raise JoinRefused("proof is not made with the secret of this cluster; copy cluster.secret again")
         if token.expires_at < now_ms:

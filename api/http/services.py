@@ -84,7 +84,7 @@ class ControllerPort(Protocol):
         """The members of the metadata group as this broker knows them."""
 
     async def admit_broker(self, request: AdmitBroker, timeout_ms: int) -> BrokerInfo:
-        """The broker that may join. Raises ``InvalidRequest``, ``Conflict``, ``NoLeader``, ``CommitUnknown``."""
+        """The broker that may join. Raises ``Conflict``, ``NoLeader`` or ``CommitUnknown``."""
 
     async def change_broker(
         self, request: DrainBroker | DecommissionBroker, timeout_ms: int

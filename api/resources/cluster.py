@@ -184,9 +184,9 @@ ROUTES = (
         paths.DECOMMISSION_BROKER,
         decommission_broker,
         "Decommission a broker",
-        "Its replicas move to other brokers, which must be enough to hold them, and it loses its vote on metadata. "
-        "Once `replicas` is 0 and `metadata_voter` false its process can be stopped for good. `:recommission` ends "
-        "it at any time.",
+        "Its replicas move to other brokers, which must be enough to hold them, and it loses its vote on "
+        "metadata. Once `replicas` is 0 and `metadata_voter` false its process can be stopped for good. "
+        "`:recommission` ends it at any time.",
         (_BROKER,),
         {},
         {200: json_answer("the broker", bodies.BrokerBody)},

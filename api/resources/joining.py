@@ -21,9 +21,7 @@ async def create_join_token(call: Call) -> web.StreamResponse:
     """A token with which a broker can join."""
     services, image = call.services, await call.metadata()
     urls = [each.http_url for each in image.brokers.values() if each.alive and not each.decommissioned]
-    text, token = services.join_tokens.issue(
-        image.cluster_id, urls, services.clock.wall_ms(), services.rng
-    )
+    text, token = services.join_tokens.issue(image.cluster_id, urls, services.clock.wall_ms(), services.rng)
     return json_response(JoinTokenBody(text, token.expires_at), 201)
 
 
@@ -60,15 +58,15 @@ def _check_addresses(request: AdmitBroker, image: MetadataImage) -> None:
     """Refuse addresses that the other brokers, or clients, can never reach."""
     if is_unspecified(request.host):
         raise InvalidRequest(
-            f"host is {request.host!r}, which is not the address of a machine; give one that the other brokers "
-            "can reach",
+            f"host is {request.host!r}, which is not the address of a machine; give one that the other "
+            "brokers can reach",
             field="host",
         )
     for other in image.brokers.values():
         if other.alive and is_loopback(other.rpc_host) != is_loopback(request.host):
             raise InvalidRequest(
-                f"host is {request.host!r}, and broker {other.broker_id} is at {other.rpc_host}: an address of "
-                "this machine only and others cannot reach each other; use one kind for all brokers",
+                f"host is {request.host!r}, and broker {other.broker_id} is at {other.rpc_host}: an address "
+                "of this machine only and others cannot reach each other; use one kind for all brokers",
                 field="host",
             )
 
@@ -90,8 +88,8 @@ ROUTES = (
         paths.BROKERS,
         admit_broker,
         "Let a broker join",
-        "`raftlog cluster join` sends this. The broker is a member once it has started with the answer in its "
-        "settings. Safe to repeat with the same `admission_id`.",
+        "`raftlog cluster join` sends this. The broker is a member once it has started with the answer in "
+        "its settings. Safe to repeat with the same `admission_id`.",
         (),
         {media_types.JSON: AdmitBroker},
         {201: json_answer("the broker's id, and the brokers to connect to", BrokerAdmitted, "Location")},

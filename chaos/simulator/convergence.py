@@ -221,12 +221,14 @@ class Convergence:
 
 
 def _members(broker: Broker) -> list[str]:
-    """Members of the metadata group, as the active controller sees them, that are not yet what they shall be."""
+    """Members of the metadata group that are not yet what the active controller wants."""
     voters, members = broker.controller.wanted_voters(), broker.controller.members
     brokers = broker.controller.image.brokers.keys()
     if voters is None or (members.voters, members.learners) == (voters, brokers - voters):
         return []
-    return [f"the metadata group has {members}, and shall have the voters {sorted(voters)} of {sorted(brokers)}"]
+    return [
+        f"the metadata group has {members}, and shall have the voters {sorted(voters)} of {sorted(brokers)}"
+    ]
 
 
 def _moves(broker: Broker) -> list[str]:

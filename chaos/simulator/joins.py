@@ -1,15 +1,16 @@
 """Brokers that the cluster was not created with: an operator lets them join, and their machines start.
 
-Decides: which machine joins, and what must hold meanwhile. Checks that two committed memberships of the metadata
-group that follow one another have no disjoint majorities (I36), and that a broker that joins votes for nobody
-before a log has named it as a voter (I37). Leaves to others: all other checks of its replicas (``checker``), and
-that the members are those that shall be in the end (``convergence``).
+Decides: which machine joins, and what must hold meanwhile. Checks that two committed memberships of the
+metadata group that follow one another have no disjoint majorities (I36), and that a broker that joins votes
+for nobody before a log has named it as a voter (I37). Leaves to others: all other checks of its replicas
+(``checker``), and that the members are those that shall be in the end (``convergence``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from itertools import pairwise
 from typing import Final
 
 from chaos.simulator.machine import Machine
@@ -101,9 +102,11 @@ class Joins:
         if memberships.newest.index in self._checked or memberships.newest.index > group.commit_index:
             return
         known = [each for each in memberships._entries if each.membership.voters]
-        for earlier, later in zip(known, known[1:], strict=False):
+        for earlier, later in pairwise(known):
             self._checked[earlier.index] = earlier.membership
-            if later.index <= group.commit_index and not share_majorities(earlier.membership, later.membership):
+            if later.index <= group.commit_index and not share_majorities(
+                earlier.membership, later.membership
+            ):
                 detail = f"{earlier.membership} at {earlier.index}, {later.membership} at {later.index}"
                 self._cluster.violated(OVERLAP, detail)
         self._checked[memberships.newest.index] = memberships.newest.membership

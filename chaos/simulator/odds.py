@@ -287,7 +287,11 @@ class Odds:
             retention_ms=-1,
             joins=JoinOdds.drawn(rng),
             healing=HealingOdds(
-                broker_dead_ms=300_000, moves_max=10, dead_for_good=0, has_racks=False, is_decommissioning=True
+                broker_dead_ms=300_000,
+                moves_max=10,
+                dead_for_good=0,
+                has_racks=False,
+                is_decommissioning=True,
             ),
         )
 

@@ -91,9 +91,7 @@ class Simulation(SimulatedCluster):
 
     # Events of machines and checkers.
 
-    def _replica_changed(
-        self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]
-    ) -> None:
+    def _replica_changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
         self.log_starts.changed(record, replica, group)
         self.faults.joins.changed(record, replica, group)
 

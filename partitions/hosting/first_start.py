@@ -53,8 +53,8 @@ class FirstStart:
     ) -> None:
         """``directory`` holds the metadata log; ``peers`` are all other brokers of the configuration.
 
-        With ``has_joined`` the cluster existed before this broker. ``listens_s``: how long it listens for brokers
-        that were let in later, before it begins a cluster.
+        With ``has_joined`` the cluster existed before this broker. ``listens_s``: how long it listens for
+        brokers that were let in later, before it begins a cluster.
         """
         self._host = host
         self._peers = peers

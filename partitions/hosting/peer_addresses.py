@@ -1,9 +1,10 @@
 """The addresses at which this broker dials the others.
 
 Decides: that the metadata names them, and the settings for brokers that the metadata here does not know yet.
-The settings may be newer, where brokers were moved while they were stopped: one of the first brokers that is not
-heard is dialled at both addresses in turns. One that was let in later is not: at its address of former times may
-be a process whose id was given away. Leaves to others: dialling, and proving who answers (the transport).
+The settings may be newer, where brokers were moved while they were stopped: one of the first brokers that is
+not heard is dialled at both addresses in turns. One that was let in later is not: at its address of former
+times may be a process whose id was given away. Leaves to others: dialling, and proving who answers (the
+transport).
 """
 
 from __future__ import annotations

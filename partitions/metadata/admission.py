@@ -35,6 +35,8 @@ def check_admission(request: AdmitBroker, image: MetadataImage) -> AdmitBroker:
 
 def admitted(image: MetadataImage, admission_id: str) -> BrokerInfo | None:
     """The broker that this request has admitted, if it was the last one for its id."""
+    if not admission_id:
+        return None  # that of the first brokers
     return next((each for each in image.brokers.values() if each.admission_id == admission_id), None)
 
 

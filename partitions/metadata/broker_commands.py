@@ -1,8 +1,8 @@
 """Effects of commands about brokers on the metadata: joining, registration, fencing, decommissioning.
 
 Decides: which process of a broker is the newest, and what a new process keeps of the former one. Leaves to
-others: which brokers are fenced (``liveness``), which may join (``admission``), and which may be decommissioned
-(``decommissioning``). Pure and total, as ``machine`` is.
+others: which brokers are fenced (``liveness``), which may join (``admission``), and which may be
+decommissioned (``decommissioning``). Pure and total, as ``machine`` is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def admit(image: MetadataImage, command: AdmitBroker, version: int) -> Applied:
 
     The id of its disk stays, so that a new disk is noticed when it registers.
     """
-    known = admitted(image, command.admission_id) if command.admission_id else None
+    known = admitted(image, command.admission_id)
     if known is not None:
         return image, known  # asked again, not having heard the answer
     refused = refusal(image, command)

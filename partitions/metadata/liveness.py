@@ -3,8 +3,8 @@
 Decides: which brokers to fence and which to take back. Leaves to others: hearing from brokers and
 measuring their silence (``silence``).
 
-A broker is fenced when it was silent for ``dead_timeout_ms``, and taken back as soon as it is heard again. One
-that was admitted and has not registered yet is not alive, heard or not.
+A broker is fenced when it was silent for ``dead_timeout_ms``, and taken back as soon as it is heard again.
+One that was admitted and has not registered yet is not alive, heard or not.
 """
 
 from __future__ import annotations

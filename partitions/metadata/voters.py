@@ -7,8 +7,8 @@ step on the way (``partitions.reassignment.metadata_members``). All other broker
   and is neither decommissioned nor dead.
 - A healthy voter never loses its vote: a cluster that began with 4 voters keeps them until some leave.
 - A decommissioned voter leaves. It is replaced, if there is another broker. A dead one leaves only in
-  exchange for another: without it the group would not tolerate more failures, and it may come back. If so many
-  leave that the live voters would be no majority, dead ones leave as well.
+  exchange for another: without it the group would not tolerate more failures, and it may come back. If so
+  many leave that the live voters would be no majority, dead ones leave as well.
 - Voters that the metadata does not know have not registered yet, and stay.
 
 Nothing is remembered: with the same metadata and the same silence every controller comes to the same voters.
@@ -34,9 +34,7 @@ def wanted_voters(
     without_room: Collection[NodeId],
 ) -> frozenset[NodeId]:
     """The voters that shall be, given those that are. Never empty if ``voters`` is not."""
-    in_use = [
-        each for node, each in image.brokers.items() if image.is_in_use(node) and node not in dead
-    ]
+    in_use = [each for node, each in image.brokers.items() if image.is_in_use(node) and node not in dead]
     staying = [node for node in voters if not _is_decommissioned(image, node)]
     healthy = [node for node in staying if node not in dead]
     size = max(_size_for(len(in_use)), len(staying))

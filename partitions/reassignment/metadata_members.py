@@ -1,7 +1,7 @@
 """The members of the metadata group follow the brokers: at the active controller, one step after another.
 
-Decides: when to look, and which brokers are asked. Leaves to others: who shall vote (``metadata.voters``), which
-step is next (``steps``), safety (Raft), opening the log (``partitions.hosting.hosted_metadata``).
+Decides: when to look, and which brokers are asked. Leaves to others: who shall vote (``metadata.voters``),
+which step is next (``steps``), safety (Raft), opening the log (``partitions.hosting.hosted_metadata``).
 
 Nothing is kept but what a look has seen: a new controller, or this one after a failed step, begins with what
 stands in the log and in the metadata.

@@ -1,9 +1,9 @@
 """The next step of a group's leader towards the voters that it shall have.
 
 Decides: one step at a time, from what is now. Leaves to others: taking it (``reassigner`` for partitions,
-``metadata_members`` for the metadata group), making it safe (the Raft core's joint membership), what is wanted
-(``metadata.move_planner``, ``metadata.voters``). Pure: the same view gives the same step, on whichever broker
-leads.
+``metadata_members`` for the metadata group), making it safe (the Raft core's joint membership), what is
+wanted (``metadata.move_planner``, ``metadata.voters``). Pure: the same view gives the same step, on whichever
+broker leads.
 """
 
 from __future__ import annotations

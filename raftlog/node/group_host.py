@@ -79,9 +79,9 @@ class HostSettings:
 class GroupHost:
     """One broker's groups. All methods belong to the event loop's thread.
 
-    ``on_fatal`` is called with a broken invariant and must end the process; where it is known in which
-    group it broke, ``note_broken`` is called before. ``has_room`` says whether the disk has more than its
-    reserve left, ``is_drained`` whether an operator wants this broker to lead nothing, ``is_in_use`` which peers
+    ``on_fatal`` is called with a broken invariant and must end the process; where it is known in which group
+    it broke, ``note_broken`` is called before. ``has_room`` says whether the disk has more than its reserve
+    left, ``is_drained`` whether an operator wants this broker to lead nothing, ``is_in_use`` which peers
     count for the majority that agrees on the time.
     """
 

@@ -2,7 +2,8 @@
 
 A token says where a cluster is, and that one of its brokers has written this lately::
 
-    token = "raftlog-join." base64url(JSON of JoinToken) "." hex(HMAC-SHA256(secret, "raftlog join token\\0" JSON))
+    token = "raftlog-join." base64url(JSON of JoinToken) "." hex(HMAC-SHA256(secret, "raftlog join token\\0"
+            JSON))
     proof = hex(HMAC-SHA256(secret, "raftlog join proof\\0" JSON of AdmitBroker without its proof))
 
 The request contains the token, so a proof fits one request and one token. The secret itself is never sent.
@@ -47,8 +48,8 @@ class JoinTokenBody(Answer):
 class AdmitBroker(Request):
     """Body of ``POST /v1/brokers``. ``host`` and ``port`` are for other brokers, ``http`` is for clients.
 
-    ``admission_id`` is drawn for each broker: a repeated request lets no other one join. Without ``broker_id``
-    the lowest id is chosen that no broker has had.
+    ``admission_id`` is drawn for each broker: a repeated request lets no other one join. Without
+    ``broker_id`` the lowest id is chosen that no broker has had.
     """
 
     token: Annotated[str, msgspec.Meta(max_length=TOKEN_CHARACTERS_MAX)]
@@ -121,7 +122,8 @@ def _parts(text: str) -> tuple[bytes, str]:
         is_whole = False
     if not is_whole:
         raise InvalidRequest(
-            "token is not a join token; copy the whole line that `raftlog cluster token` prints", field="token"
+            "token is not a join token; copy the whole line that `raftlog cluster token` prints",
+            field="token",
         )
     return content, mac
 

@@ -95,7 +95,9 @@ def test_broker_4_joins_takes_the_replica_of_broker_1_and_is_removed_again(three
             assert client.cluster.broker(4).alive
             begun = client.replicas.set("orders", 2, (2, 3, 4))
             assert {*begun.replicas} == {1, 2, 3}, "broker 1 holds its copy until broker 4 has caught up"
-            eventually(lambda: rows(client, "orders")[2:] == [{2, 3, 4}], within_s=30, what="the replicas of F2")
+            eventually(
+                lambda: rows(client, "orders")[2:] == [{2, 3, 4}], within_s=30, what="the replicas of F2"
+            )
             eventually(lambda: len(logs(three, 1)) == 2, within_s=30, what="no copy left on broker 1")
             assert voters(client) == {1, 2, 3}
             load.wait_for_acknowledged(100)
@@ -129,7 +131,9 @@ def test_the_voters_follow_from_three_to_five_to_three_and_the_first_brokers_can
         for broker in (1, 2):
             three.stop(broker)
         with Client([three.url(broker) for broker in (3, 4, 5)]) as rest:
-            rest.topics.create("later", partitions=1, replication=3)  # the metadata group goes on without them
+            rest.topics.create(
+                "later", partitions=1, replication=3
+            )  # the metadata group goes on without them
             three.kill(4)
             rest.topics.create("latest", partitions=1, replication=1)  # and tolerates one more failure
             three.start(4, 1, 2)
@@ -149,7 +153,9 @@ def test_a_joined_broker_starts_again_with_its_disk_and_without_it(three: Cluste
         data = three.data_directory(broker)
         data.rename(data.with_name("lost"))
         three.start(broker)
-        eventually(lambda: rows(client, "orders") == [{1, 2, broker}], within_s=30, what="its replica is back")
+        eventually(
+            lambda: rows(client, "orders") == [{1, 2, broker}], within_s=30, what="its replica is back"
+        )
         assert values_of(three, "orders") == ["a", "b"]
         bootstrap = {three.get("/v1/cluster", broker=each)["cluster_id"] for each in three.running}
         assert len(bootstrap) == 1
@@ -164,11 +170,17 @@ def test_who_must_not_join_is_told_why_and_changes_nothing(three: Cluster, tmp_p
     with Client(three.bootstrap) as client:
         _, notes = run(three, *join_arguments(three, wrong), code=1)
         assert "is not the secret of the cluster" in notes
-        _, notes = run(three, *join_arguments(three, secret, "--broker", "9", "--data", str(tmp_path)), code=0)
-        _, notes = run(three, *join_arguments(three, secret, "--broker", "9", "--data", str(tmp_path / "b")), code=1)
+        _, notes = run(
+            three, *join_arguments(three, secret, "--broker", "9", "--data", str(tmp_path)), code=0
+        )
+        _, notes = run(
+            three, *join_arguments(three, secret, "--broker", "9", "--data", str(tmp_path / "b")), code=1
+        )
         assert "has been admitted and has not started yet" in notes
         _, notes = run(
-            three, *join_arguments(three, secret, "--broker", "3", "--replace", "--data", str(tmp_path / "c")), code=1
+            three,
+            *join_arguments(three, secret, "--broker", "3", "--replace", "--data", str(tmp_path / "c")),
+            code=1,
         )
         assert "broker 3 is alive" in notes
         _, notes = run(three, *join_arguments(three, secret, "--broker", "2"), code=1)
@@ -185,7 +197,9 @@ def test_a_broker_with_another_secret_never_gets_in(three: Cluster) -> None:
     assert read_secret(secret) == read_secret(three.directory / SECRET_NAME)
     secret.write_text("ab" * 32)
     three.launch(broker)
-    eventually(lambda: "wrong_secret" in three.log_text(broker) or None, within_s=30, what="a refusal in its log")
+    eventually(
+        lambda: "wrong_secret" in three.log_text(broker) or None, within_s=30, what="a refusal in its log"
+    )
     assert not three.is_ready(broker)
     assert b"broker=4" in output
     eventually(

@@ -38,6 +38,8 @@ def test_brokers_join_while_others_fail(number: int) -> None:
         (members((3, 4, 5), (1, 2, 3)), members((6, 7, 8)), False),
     ],
 )
-def test_which_memberships_may_follow_one_another(one: Membership, other: Membership, *, expected: bool) -> None:
+def test_which_memberships_may_follow_one_another(
+    one: Membership, other: Membership, *, expected: bool
+) -> None:
     assert share_majorities(one, other) is expected
     assert share_majorities(other, one) is expected

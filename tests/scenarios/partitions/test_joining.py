@@ -70,11 +70,15 @@ async def test_five_brokers_vote_from_the_fifth_on_and_three_when_two_leave() ->
         for number in (1, 2):  # of the first ones
             await decommission(cluster, number)
         await become(cluster, (3, 4, 5), (1, 2))
-        await eventually(lambda: {*cluster.any.controller.image.topics["orders"].partitions[0].replicas} == {3, 4, 5})
+        await eventually(
+            lambda: {*cluster.any.controller.image.topics["orders"].partitions[0].replicas} == {3, 4, 5}
+        )
         for number in (1, 2):
             await cluster.stop(NodeId(number))
         await cluster.stop(NodeId(3))
-        await cluster.create("later", factor=1)  # two of three voters decide, and those that left do not count
+        await cluster.create(
+            "later", factor=1
+        )  # two of three voters decide, and those that left do not count
 
 
 @in_virtual_time

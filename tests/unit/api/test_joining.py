@@ -48,7 +48,12 @@ async def test_a_broker_with_a_token_and_the_secret_is_let_in_and_told_of_the_ot
         assert (reply.status, reply.headers["location"]) == (201, "/v1/brokers/4")
         body = msgspec.json.decode(reply.body, type=BrokerAdmitted)
         assert (body.broker_id, body.cluster_id) == (4, "test")
-        assert [(peer.broker_id, peer.port) for peer in body.peers] == [(1, 9001), (2, 9002), (3, 9003), (4, 9101)]
+        assert [(peer.broker_id, peer.port) for peer in body.peers] == [
+            (1, 9001),
+            (2, 9002),
+            (3, 9003),
+            (4, 9101),
+        ]
         again = await asked(server, request_with(token))
         assert again.body == reply.body, "an answer that was lost is given again"
         assert (await server.get("/v1/brokers/4")).json["alive"] is False

@@ -40,7 +40,10 @@ def secret_in(directory: Path, secret: bytes = SECRET) -> str:
 def test_a_joined_broker_has_settings_of_its_own_and_never_begins_a_cluster(tmp_path: Path) -> None:
     settings = load_settings(joined(tmp_path, rack='a "quoted" rack'))
     assert (settings.broker_id, settings.joined, settings.rack) == (4, True, 'a "quoted" rack')
-    assert {number: peer.host for number, peer in settings.peers.items()} == {1: "log1.example", 4: "log4.example"}
+    assert {number: peer.host for number, peer in settings.peers.items()} == {
+        1: "log1.example",
+        4: "log4.example",
+    }
     assert settings.http_url == "http://log4.example:7070"
     assert read_secret(settings.secret_file) == SECRET
     assert settings.secret_file.stat().st_mode & 0o777 == 0o600
@@ -74,7 +77,9 @@ def test_a_secret_of_another_cluster_is_noticed_before_anybody_is_asked(tmp_path
         (("--http-port", "99999", "--host", "127.0.0.1"), 2, "choose 1 to 65535"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(tmp_path: Path, more: tuple[str, ...], code: int, text: str) -> None:
+def test_options_that_make_no_sense_are_refused(
+    tmp_path: Path, more: tuple[str, ...], code: int, text: str
+) -> None:
     result = join("--secret-file", secret_in(tmp_path), *more)
     assert (result.exit_code, text in result.stderr) == (code, True), result.stderr
 

@@ -37,8 +37,6 @@ class Answering:
 class Host:
     """A host that hears some brokers, one of them later."""
 
-    groups: dict[int, object] = {}
-
     def __init__(self, calls: Answering, heard: set[int], later: int | None) -> None:
         self.calls, self.clock = calls, VirtualClock()
         self._heard, self._later = heard, later

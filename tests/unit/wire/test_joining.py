@@ -47,7 +47,15 @@ def test_a_changed_token_is_not_signed() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "raftlog-join", "raftlog-join..", "raftlog-join.e30.00", "other." + "e30.00", "raftlog-join.%%%.00", "ü.ü.ü"],
+    [
+        "",
+        "raftlog-join",
+        "raftlog-join..",
+        "raftlog-join.e30.00",
+        "other." + "e30.00",
+        "raftlog-join.%%%.00",
+        "ü.ü.ü",
+    ],
 )
 def test_what_is_no_token_is_refused_with_the_remedy(text: str) -> None:
     for read in (read_token, lambda text: is_signed(text, SECRET)):

@@ -145,5 +145,3 @@ def test_whatever_the_brokers_do_no_healthy_voter_is_lost_and_the_goal_is_stable
     assert all(conditions[n - 1] == "fine" for n in new)
     assert len(found) <= max(5, len(voters))
     assert wanted(image, *found, **around) == found, "the goal does not move when it is reached"
-
-
