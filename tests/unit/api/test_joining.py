@@ -109,7 +109,6 @@ async def test_an_id_or_an_address_in_use_is_a_conflict() -> None:
         ({"http": "log4:7070"}, "http"),
         ({"http": "http://log4:7070/path"}, "http"),
         ({"broker_id": 1 << 40}, "broker_id"),
-        ({"token": "not a token"}, "token"),
     ],
 )
 @in_real_time
@@ -125,3 +124,11 @@ async def test_a_misspelt_option_is_refused() -> None:
     async with serve() as server:
         body = structs.asdict(request_with(await token_of(server))) | {"repalce": True}
         assert (await server.post("/v1/brokers", body)).status == 422
+
+
+@in_real_time
+async def test_what_is_no_token_is_refused_with_the_remedy() -> None:
+    async with serve() as server:
+        reply = await asked(server, request_with("not a token"))
+        assert (reply.status, reply.code) == (422, "invalid_request")
+        assert "raftlog cluster token" in str(reply.json["detail"])
