@@ -280,20 +280,20 @@ class Broker:
         self.repairs.offer()
         self._first_start.offer()
         await self.host.start()
+        self._background = [self.host.begin(self._addresses.run())]
         self.supervisor.host(self._hosted_metadata())
         await self.supervisor.start()
         await self.supervisor.serving(METADATA_GROUP)
         await self.manager.start()
         await self.reassigner.start()
         check_ms = self.settings.timing.retention_check_ms
-        self._background = [
+        self._background += [
             self.host.begin(work)
             for work in (
                 self.scrubber.run(),
                 self.retention.run(check_ms),
                 self.compaction.run(check_ms),
                 self.transactions.lost_markers.run(),
-                self._addresses.run(),
                 self._members.run(),
             )
         ]

@@ -223,7 +223,7 @@ class Convergence:
 def _members(broker: Broker) -> list[str]:
     """Members of the metadata group that are not yet what the active controller wants."""
     voters, members = broker.controller.wanted_voters(), broker.controller.members
-    brokers = broker.controller.image.brokers.keys()
+    brokers = frozenset(broker.controller.image.brokers)
     if voters is None or (members.voters, members.learners) == (voters, brokers - voters):
         return []
     return [

@@ -302,7 +302,7 @@ class Faults:
 
     def _return_of(self, rng: random.Random, deposed: Machine) -> None:
         replaced = [machine for machine in self._cluster.machines if machine is not deposed]
-        leading = [machine for machine in replaced if self._leads(machine)] or replaced
+        leading = [machine for machine in replaced if self._leads(machine)] or replaced or [deposed]
         self._cluster.network.heal()
         self._dies(rng, rng.choice(leading))
 
@@ -360,7 +360,7 @@ class Faults:
         if broker is not None and machine.process is not None:
             led = [group for group in broker.host.groups.values() if group.is_leader]
             others = [other.node for other in self._cluster.machines if other is not machine]
-            if led:
+            if led and others:
                 group, to = rng.choice(led), rng.choice(others)
                 self._cluster.loop.later_in(machine.process, 0.0, group.transfer_leadership, to)
 

@@ -114,6 +114,7 @@ def _proof(request: AdmitBroker, secret: bytes) -> str:
 def _parts(text: str) -> tuple[bytes, str]:
     prefix, _, rest = text.strip().partition(".")
     encoded, _, mac = rest.partition(".")
+    content = b""
     try:
         content = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
         msgspec.json.decode(content, type=JoinToken)

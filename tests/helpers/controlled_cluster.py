@@ -106,18 +106,20 @@ class ControlledBroker(SimulatedBroker):
 
     async def start(self) -> None:
         """Join the cluster."""
+        self.addresses.begin()
         await self.host.start()
         self.supervisor.host(self.metadata)
         await self.supervisor.start()
         await self.supervisor.serving(METADATA_GROUP)
         await self.manager.start()
         await self.reassigner.start()
-        self._following = self.host.begin(self.members.run())
+        self._following = [self.host.begin(work) for work in (self.members.run(), self.addresses.run())]
 
     async def stop(self) -> None:
         """A clean stop."""
         await self.reassigner.stop()
-        self._following.cancel()
+        for task in self._following:
+            task.cancel()
         await self.manager.stop()
         await self.supervisor.stop()
         await self.controller.stop()

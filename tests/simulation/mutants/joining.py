@@ -164,16 +164,30 @@ JOINING = (
     ),
     Mutant(
         "brokers that join are not dialled",
-        "partitions.hosting.peer_addresses:PeerAddresses.image_changed",
-        "self._dial(peer, address)",
+        "partitions.hosting.peer_addresses:PeerAddresses._register",
+        "self._dial(peer, (host, port))",
         "pass",
         script=ADDRESSES,
     ),
     Mutant(
         "the address in the metadata is given up while a broker is heard",
         "partitions.hosting.peer_addresses:PeerAddresses.try_others",
-        " and not self._peers.is_reachable(peer)",
+        " and self._is_unheard(peer)",
         "",
+        script=ADDRESSES,
+    ),
+    Mutant(
+        "a broker that knows old metadata only is not told of new brokers",
+        "partitions.hosting.peer_addresses:PeerAddresses.tell",
+        "if self._is_unheard(peer)",
+        "if False",
+        level=BROKERS_JOINING,
+    ),
+    Mutant(
+        "addresses of old metadata replace newer ones",
+        "partitions.hosting.peer_addresses:PeerAddresses._register",
+        "if addresses.version < self._newest.version:",
+        "if False:",
         script=ADDRESSES,
     ),
     Mutant(

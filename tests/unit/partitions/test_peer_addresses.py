@@ -3,20 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
-from partitions.hosting.peer_addresses import PeerAddresses
+from partitions.hosting.peer_addresses import Addresses, PeerAddresses
 from partitions.metadata.commands import AdmitBroker, FenceBroker
 from partitions.metadata.image import MetadataImage
+from raftlog.errors import ConnectionLost
+from raftlog.node.rpc import Calls, Handler, decode_body, encode_body
+from raftlog.node.rpc_classes import Service
 from raftlog.types import NodeId
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.metadata_images import applied, cluster
 
 ONE, TWO, FOUR = NodeId(1), NodeId(2), NodeId(4)
+
+
+class Links:
+    """Calls that reach some peers. What they are told is kept."""
+
+    def __init__(self) -> None:
+        self.linked: set[NodeId] = set()
+        self.told: list[tuple[NodeId, Addresses]] = []
+        self.handlers: dict[str, Handler] = {}
+
+    def serve(self, service: Service, handler: Handler) -> None:
+        self.handlers[service.name] = handler
+
+    async def call(
+        self, peer: NodeId, service: Service, head: bytes, *, timeout_ms: int
+    ) -> tuple[bytes, memoryview]:
+        if peer not in self.linked:
+            raise ConnectionLost("it is down", sent=False)
+        self.told.append((peer, decode_body(head, Addresses)))
+        raise ConnectionLost("it cannot answer", sent=True)
 
 
 class Known:
     """A host that hears some of its peers."""
 
     def __init__(self) -> None:
+        self.links = Links()
+        self.calls = cast("Calls", self.links)
         self.heard: set[NodeId] = set()
         self.watched: set[NodeId] = set()
 
@@ -99,6 +126,34 @@ def test_the_former_address_of_a_broker_that_was_replaced_is_never_dialled_again
     for _ in range(3):
         one.addresses.try_others()
     assert one.dialled == [(2, "127.0.0.1", 9002), (2, "log9", 7170)]
+
+
+# requirement: fault 33
+@in_virtual_time
+async def test_a_broker_that_is_reached_and_not_heard_is_told_all_addresses() -> None:
+    one = Dialler()
+    image = cluster(brokers=4)
+    one.addresses.image_changed(image)
+    one.known.links.linked = {TWO, NodeId(3)}
+    one.known.heard = {NodeId(3)}
+    await one.addresses.tell()
+    ((peer, told),) = one.known.links.told
+    assert (peer, told.version) == (2, image.version)
+    assert [number for number, _, _ in told.brokers] == [1, 2, 3, 4], "its own is among them"
+
+
+@in_virtual_time
+async def test_what_a_broker_is_told_counts_until_its_own_metadata_is_as_new() -> None:
+    one = Dialler()
+    handler = one.known.links.handlers["peers.addresses"]
+    head = encode_body(Addresses(50, ((FOUR, "log4", 7170), (ONE, "log1", 1), (TWO, "127.0.0.1", 9002))))
+    await handler(FOUR, head, memoryview(b""))
+    assert one.dialled == [(2, "127.0.0.1", 9002), (4, "log4", 7170)]
+    old = moved(cluster(brokers=2), TWO, 9333)
+    one.addresses.image_changed(old)
+    assert one.dialled[-1] == (4, "log4", 7170), "older metadata does not count"
+    one.addresses.image_changed(replace(old, version=50))
+    assert one.dialled[-1] == (2, "127.0.0.1", 9333)
 
 
 def test_no_broker_dials_itself() -> None:
