@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,42 +70,62 @@ def join(
     Example:
       raftlog cluster join raftlog-join.eyJ... --secret-file cluster.secret --host log4.example
     """
-    from api.cluster_files import check_new, create_joined, read_secret
-    from raftlog.wire.joining import AdmitBroker, is_signed, read_token, with_proof
-
     with errors_reported(changing=True):
-        content, secret = read_token(token), read_secret(secret_file)
-        if not is_signed(token, secret):
-            raise JoinRefused(f"{secret_file} is not the secret of the cluster of this token")
         if replace and broker is None:
             raise InvalidRequest("replace needs the id of the broker: give --broker", field="replace")
         with options_checked():
             machine = _machine(host, http_port, rpc_port)
-        if broker is not None:
-            check_new(data, broker)
-        request = AdmitBroker(
-            token=token.strip(),
-            proof="",
-            admission_id=uuid.uuid4().hex,
-            host=machine.host,
-            port=machine.rpc_port,
-            http=machine.url,
-            broker_id=broker,
-            rack=rack,
-            replace=replace,
-        )
-        admitted = _admitted(server or ",".join(content.urls), with_proof(request, secret))
-        path = create_joined(
-            data,
-            admitted.broker_id,
-            machine,
-            cluster_id=admitted.cluster_id,
-            secret=secret,
-            peers={each.broker_id: (each.host, each.port) for each in admitted.peers},
-            rack=rack,
-        )
+        joining = _Joining(token.strip(), secret_file, machine, broker, rack, replace, server)
+        admitted, path = _join(joining, data)
     click.echo(f"broker={admitted.broker_id} host={machine.host} http={machine.url} directory={path.parent}")
     note(f"start it: raftlog serve --config {path}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Joining:
+    """The options of a broker that joins."""
+
+    token: str
+    secret_file: Path
+    machine: Machine
+    broker: int | None
+    rack: str | None
+    replaces: bool
+    server: str | None
+
+
+def _join(joining: _Joining, data: Path) -> tuple[BrokerAdmitted, Path]:
+    """Ask, then write: what the cluster has answered, and the path of the settings."""
+    from api.cluster_files import check_new, create_joined, read_secret
+    from raftlog.wire.joining import AdmitBroker, is_signed, read_token, with_proof
+
+    content, secret = read_token(joining.token), read_secret(joining.secret_file)
+    if not is_signed(joining.token, secret):
+        raise JoinRefused(f"{joining.secret_file} is not the secret of the cluster of this token")
+    if joining.broker is not None:
+        check_new(data, joining.broker)
+    request = AdmitBroker(
+        token=joining.token,
+        proof="",
+        admission_id=uuid.uuid4().hex,
+        host=joining.machine.host,
+        port=joining.machine.rpc_port,
+        http=joining.machine.url,
+        broker_id=joining.broker,
+        rack=joining.rack,
+        replace=joining.replaces,
+    )
+    admitted = _admitted(joining.server or ",".join(content.urls), with_proof(request, secret))
+    path = create_joined(
+        data,
+        admitted.broker_id,
+        joining.machine,
+        cluster_id=admitted.cluster_id,
+        secret=secret,
+        peers={each.broker_id: (each.host, each.port) for each in admitted.peers},
+        rack=joining.rack,
+    )
+    return admitted, path
 
 
 def _machine(host: str, http_port: int, rpc_port: int | None) -> Machine:
