@@ -13,13 +13,16 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from api.addresses import is_loopback
 from api.broker_delays import BrokerDelays
 from api.broker_groups import BrokerGroups
 from api.broker_transactions import BrokerTransactions
 from api.disk_reserve import DiskReserve
+from api.http.join_tokens import JoinTokens
 from api.settings import BrokerSettings
 from partitions.hosting.first_start import FirstStart
 from partitions.hosting.hosted_metadata import HostedMetadata
+from partitions.hosting.peer_addresses import PeerAddresses
 from partitions.hosting.replica_manager import ReplicaManager
 from partitions.hosting.trash import Trash
 from partitions.metadata.active import ControllerSettings
@@ -28,10 +31,12 @@ from partitions.metadata.planner import PlannerLimits
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
 from partitions.reassignment.admin import PartitionAdmin
+from partitions.reassignment.metadata_members import MetadataMembers
 from partitions.reassignment.reassigner import Reassigner
 from partitions.routing.gateway import Gateway
 from partitions.values import key_of
 from raftlog.clock import Clock
+from raftlog.core.membership import NOBODY, Membership
 from raftlog.hosting.compaction import CompactionManager
 from raftlog.hosting.opener import LogOpener
 from raftlog.hosting.retention import RetentionManager
@@ -51,6 +56,7 @@ from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition
 
 _log = logging.getLogger("raftlog.broker")
 
+LISTENS_S = 2.0  # several attempts of other brokers to connect
 METADATA_FOLDER = "__cluster_metadata"  # without a topic id, so it cannot conflict with a topic
 
 
@@ -82,6 +88,7 @@ class Broker:
         self.node_id = NodeId(settings.broker_id)
         self.is_draining = False
         self.producer_ids = ProducerIdCipher(environment.secret)
+        self.join_tokens = JoinTokens(environment.secret)
         self._environment = environment
         self._data_directory = data_directory
         self._http_url = http_url
@@ -99,6 +106,7 @@ class Broker:
             note_broken=self._note_broken,
             has_room=self.disk.has_room,
             is_drained=self._is_drained,
+            is_in_use=lambda peer: self.controller.image.is_in_use(peer),
             settings=_host_settings(settings),
         )
         self.repairs = RepairService(self.host, filesystem, asyncio.to_thread, self._closed_files)
@@ -115,6 +123,8 @@ class Broker:
         self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
         self.compaction = self._compaction()
         self.controller = self._controller()
+        self._addresses = self._peer_addresses()
+        self._members = MetadataMembers(self.host, self.controller)
         self._first_start = self._first_start_of_cluster()
         self.manager = self._manager()
         self.gateway = Gateway(
@@ -190,13 +200,21 @@ class Broker:
     def _first_start_of_cluster(self) -> FirstStart:
         disk, directory = self._environment.filesystem, self._metadata_directory
         return FirstStart(
-            self.host, self._other_brokers(), disk, directory, self._registry, asyncio.to_thread
+            self.host,
+            self._other_brokers(),
+            disk,
+            directory,
+            self._registry,
+            asyncio.to_thread,
+            has_joined=self.settings.joined,
+            # On one machine nothing is lost with one disk: there a new cluster begins at once.
+            listens_s=0.0 if is_loopback(self.settings.peers[self.settings.broker_id].host) else LISTENS_S,
         )
 
     def _controller(self) -> Controller:
         return Controller(
             self.host,
-            frozenset(NodeId(peer) for peer in self.settings.peers),
+            NOBODY if self.settings.joined else Membership(frozenset(map(NodeId, self.settings.peers))),
             self._registration(),
             ControllerSettings(
                 cluster_id=self.settings.cluster_id,
@@ -207,6 +225,12 @@ class Broker:
             ),
             random.Random(self._environment.rng.getrandbits(64)),
         )
+
+    def _peer_addresses(self) -> PeerAddresses:
+        configured = {NodeId(peer): (each.host, each.port) for peer, each in self.settings.peers.items()}
+        addresses = PeerAddresses(self.node_id, configured, self._environment.transport.set_peer, self.host)
+        self.controller.subscribe(addresses.image_changed)
+        return addresses
 
     def _trash(self) -> Trash:
         environment, delay_ms = self._environment, self.settings.timing.trash_delay_ms
@@ -252,26 +276,25 @@ class Broker:
 
     async def start(self) -> None:
         """Connect to the peers, join the metadata group, open the replicas. Raises ``OSError``."""
-        for peer, address in self.settings.peers.items():
-            if peer != self.node_id:
-                self._environment.transport.set_peer(NodeId(peer), address.host, address.port)
+        self._addresses.begin()
         self.repairs.offer()
         self._first_start.offer()
-        self.host.watch_peers(frozenset(NodeId(peer) for peer in self.settings.peers))
         await self.host.start()
+        self._background = [self.host.begin(self._addresses.run())]
         self.supervisor.host(self._hosted_metadata())
         await self.supervisor.start()
         await self.supervisor.serving(METADATA_GROUP)
         await self.manager.start()
         await self.reassigner.start()
         check_ms = self.settings.timing.retention_check_ms
-        self._background = [
+        self._background += [
             self.host.begin(work)
             for work in (
                 self.scrubber.run(),
                 self.retention.run(check_ms),
                 self.compaction.run(check_ms),
                 self.transactions.lost_markers.run(),
+                self._members.run(),
             )
         ]
 

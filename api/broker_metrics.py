@@ -78,6 +78,13 @@ class BrokerMetrics(Collector):
         yield GaugeMetricFamily(
             "raftlog_metadata_version", "Version of the broker's metadata.", broker.controller.image.version
         )
+        members = broker.controller.members
+        yield GaugeMetricFamily(
+            "raftlog_metadata_voters", "Brokers that elect the controller.", len(members.voters)
+        )
+        yield GaugeMetricFamily(
+            "raftlog_metadata_learners", "Other brokers that get the metadata.", len(members.learners)
+        )
 
 
 def _replica_metrics(broker: Broker) -> Iterator[Metric]:

@@ -7,16 +7,18 @@
     DIR/broker-1/data/               made by the broker itself
 
 Brokers on several machines share no directory: each has a copy of the secret beside its settings,
-``DIR/broker-1/cluster.secret``. An existing cluster is never changed.
+``DIR/broker-1/cluster.secret``, and so has a broker that joins later, with ``joined = true``. An existing
+cluster is never changed.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import stat
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from api.addresses import BROKERS_MAX, RPC_PORT_STEP, Machine, is_loopback
@@ -77,6 +79,40 @@ def create_machines(directory: Path, machines: Sequence[Machine]) -> list[Path]:
     return paths
 
 
+def check_new(directory: Path, broker_id: int) -> None:
+    """Raises ``InvalidRequest`` where a broker of this id has its folder."""
+    path = settings_path(directory, broker_id)
+    if path.parent.exists():
+        raise InvalidRequest(
+            f"{path.parent} exists; choose another directory or id, or delete it if its broker never started",
+            field="data",
+        )
+
+
+def create_joined(
+    directory: Path,
+    broker_id: int,
+    machine: Machine,
+    *,
+    cluster_id: str,
+    secret: bytes,
+    peers: Mapping[int, tuple[str, int]],
+    rack: str | None,
+) -> Path:
+    """Write the folder of a broker that was let into a cluster; return the settings' path.
+
+    ``peers`` are the addresses of all brokers, this one included. Raises ``InvalidRequest`` when the folder
+    exists.
+    """
+    check_new(directory, broker_id)
+    path = settings_path(directory, broker_id)
+    path.parent.mkdir(mode=DIRECTORY_MODE, parents=True)
+    _write(path.with_name(SECRET_NAME), secret.hex() + "\n")
+    own = "joined = true\n" + ("" if rack is None else f"rack = {json.dumps(rack)}\n")
+    _write(path, own + _settings(cluster_id, broker_id, machine, SECRET_NAME, peers))
+    return path
+
+
 def _begin(directory: Path) -> str:
     """Create the directory of a cluster; return a new secret."""
     if existing_brokers(directory):
@@ -89,23 +125,30 @@ def _begin(directory: Path) -> str:
 
 def _write_settings(directory: Path, machines: Sequence[Machine], secret_file: str) -> list[Path]:
     cluster_id = uuid.uuid4().hex
-    peers = "\n".join(
-        f'[peers.{n}]\nhost = "{machine.host}"\nport = {machine.rpc_port}\n'
-        for n, machine in enumerate(machines, 1)
-    )
+    peers = {n: (machine.host, machine.rpc_port) for n, machine in enumerate(machines, 1)}
     paths = []
     for broker_id, machine in enumerate(machines, 1):
         path = settings_path(directory, broker_id)
         path.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-        _write(
-            path,
-            f'cluster_id = "{cluster_id}"\nbroker_id = {broker_id}\n'
-            f'secret_file = "{secret_file}"\ndata_directory = "data"\n{_beyond_loopback(machine)}\n'
-            f'[http]\nhost = "{machine.listen_host}"\nport = {machine.http_port}\n\n'
-            f'[rpc]\nhost = "{machine.listen_host}"\nport = {machine.rpc_port}\n\n{peers}',
-        )
+        _write(path, _settings(cluster_id, broker_id, machine, secret_file, peers))
         paths.append(path)
     return paths
+
+
+def _settings(
+    cluster_id: str,
+    broker_id: int,
+    machine: Machine,
+    secret_file: str,
+    peers: Mapping[int, tuple[str, int]],
+) -> str:
+    tables = "\n".join(f'[peers.{n}]\nhost = "{host}"\nport = {port}\n' for n, (host, port) in peers.items())
+    return (
+        f'cluster_id = "{cluster_id}"\nbroker_id = {broker_id}\n'
+        f'secret_file = "{secret_file}"\ndata_directory = "data"\n{_beyond_loopback(machine)}\n'
+        f'[http]\nhost = "{machine.listen_host}"\nport = {machine.http_port}\n\n'
+        f'[rpc]\nhost = "{machine.listen_host}"\nport = {machine.rpc_port}\n\n{tables}'
+    )
 
 
 def _beyond_loopback(machine: Machine) -> str:

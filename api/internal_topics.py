@@ -34,13 +34,15 @@ class CreatedTopic:
         partitions: int,
         brokers: int,
     ) -> None:
-        """``purpose`` is for people; ``partitions`` counts if the topic does not exist yet."""
+        """``purpose`` is for people; ``partitions`` counts if the topic does not exist yet, and so does
+        ``brokers``, those of the settings: some of them may not have registered.
+        """
         self.name = name
         self._purpose = purpose
         self._controller = controller
         self._gateway = gateway
         self._partitions = partitions
-        self._replicas = REPLICAS if brokers >= REPLICAS else 1
+        self._brokers = brokers
 
     @property
     def partition_count(self) -> int | None:
@@ -52,6 +54,12 @@ class CreatedTopic:
         """See the port: a broker that starts, or has lost its metadata, asks before it denies the topic."""
         await self._controller.current_image(timeout_ms)
         return self.partition_count
+
+    @property
+    def _replicas(self) -> int:
+        registered = sum(bool(each.incarnation) for each in self._controller.image.brokers.values())
+        brokers = max(self._brokers, registered)
+        return REPLICAS if brokers >= REPLICAS else 1
 
     async def create(self, timeout_ms: int) -> int:
         """Several brokers may be the first at once."""

@@ -51,6 +51,7 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
         delayed=broker.delays.service,
         clock=broker.host.clock,
         producer_ids=broker.producer_ids,
+        join_tokens=broker.join_tokens,
         rng=rng,
         version=_version(),
         registry=registry,

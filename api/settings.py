@@ -207,8 +207,9 @@ class BrokerSettings(BaseSettings):
     cors: CorsSettings = CorsSettings()
     rpc: Listener = Listener()
     advertised_http: str | None = None  # the URL for clients; default: http://<host>:<port>
-    # all members of the metadata group, including this broker
+    # the brokers that the cluster begins with; for one that has joined it those of that time, and itself
     peers: dict[int, Peer] = Field(default_factory=dict)
+    joined: bool = False  # this broker was let into a cluster, and never begins one
     rack: str | None = None
     insecure: bool = False  # listen beyond loopback without TLS and authentication
     log_level: str = "info"

@@ -109,6 +109,14 @@ class Cluster(ClusterView):
             self.launch(broker)
         self.wait_ready(*chosen, wait_s=wait_s)
 
+    def add(self, config: Path) -> int:
+        """A broker that has joined the cluster, with its settings in this directory; its id."""
+        from api.settings import load_settings
+
+        settings = load_settings(config)
+        self._urls[settings.broker_id] = settings.http.url
+        return settings.broker_id
+
     def launch(self, broker: int, *, environment: Mapping[str, str] | None = None) -> None:
         """Start one broker's process without waiting; only it gets the additional ``environment``."""
         own = self._own_environments.get(broker, {})

@@ -11,6 +11,7 @@
     │   ├── UnknownPartition
     │   ├── UnknownBroker
     │   ├── TopicExists
+    │   ├── JoinRefused             a broker may not join: wrong token, or no proof of the cluster's secret
     │   ├── Conflict                the state of things forbids it now; the message says what to do first
     │   ├── UnknownGroup            no consumer group of that name
     │   ├── UnknownMember           the group has no such member: join again
@@ -139,6 +140,12 @@ class TopicExists(Rejected):
     """A topic of that name is there already; nothing was changed."""
 
     code = "topic_exists"
+
+
+class JoinRefused(Rejected):
+    """A broker may not join: its token is of another cluster or too old, or the secret is not proven."""
+
+    code = "join_refused"
 
 
 class Conflict(Rejected):

@@ -49,8 +49,8 @@ def decommission(
 ) -> None:
     """Move all replicas of a broker to others, so that it can be removed.
 
-    With --wait the command ends with 1 if replicas are left when the time is up; they go on moving. The
-    broker may be dead, or die meanwhile.
+    With --wait the command ends with 1 if replicas, or its vote on metadata, are left when the time is up;
+    they go on moving. The broker may be dead, or die meanwhile.
 
     \b
     Example:
@@ -59,10 +59,12 @@ def decommission(
     with errors_reported(changing=True), connected(server) as client, options_checked():
         shown = client.cluster.decommission(broker, wait=wait)
         _show(shown, output)
-    if wait is not None and shown.replicas:
-        note(f"broker {broker} still has {shown.replicas} replicas; they go on moving")
+    left = f"{shown.replicas} replicas; they go on moving" if shown.replicas else "its vote on metadata"
+    is_done = not shown.replicas and not shown.metadata_voter
+    if wait is not None and not is_done:
+        note(f"broker {broker} still has {left}")
         raise click.exceptions.Exit(REFUSED)
-    if not shown.replicas:
+    if is_done:
         note(f"broker {broker} has no replicas; its process can be stopped")
 
 

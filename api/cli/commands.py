@@ -42,6 +42,16 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "init",
         "Create a cluster's secret and one settings file per broker; print how to start each.",
     ),
+    "cluster token": (
+        "api.cli.joining",
+        "token",
+        "Print a token with which a broker can join, within an hour.",
+    ),
+    "cluster join": (
+        "api.cli.joining",
+        "join",
+        "Let a new broker into a cluster and write its settings; print how to start it.",
+    ),
     "cluster info": ("api.cli.cluster", "info", "Show the cluster's id, its controller and its size."),
     "cluster brokers": ("api.cli.cluster", "brokers", "List all brokers and whether they are alive."),
     "cluster health": (

@@ -148,6 +148,13 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "A topic of this name exists.",
         "Use it, or choose another name.",
     ),
+    errors.JoinRefused: Kind(
+        403,
+        "This broker may not join",
+        "The token is of another cluster or has expired, or the proof was not made with the cluster's "
+        "secret.",
+        "Get a token with `raftlog cluster token`, and the secret from a broker of this cluster.",
+    ),
     errors.Conflict: Kind(
         409,
         "Not in this state",

@@ -13,11 +13,12 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
+from api.http.join_tokens import JoinTokens
 from delayed.service import DelayedService
 from groups.offsets import GroupOffsets
 from groups.service import GroupService
-from partitions.metadata.commands import DecommissionBroker, DrainBroker
-from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.metadata.commands import AdmitBroker, DecommissionBroker, DrainBroker
+from partitions.metadata.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.refusals import Refused
@@ -31,6 +32,7 @@ from partitions.values import (
     Position,
 )
 from raftlog.clock import Clock
+from raftlog.core.membership import Membership
 from raftlog.types import NodeId, Offset, Term, TopicPartition
 from raftlog.wire.limits import RECORDS_MAX
 from transactions.one_shot import OneShots
@@ -76,6 +78,13 @@ class ControllerPort(Protocol):
         self, name: str, count: int, *, expected: int | None, expected_version: int | None, timeout_ms: int
     ) -> TopicInfo:
         """The topic with ``count`` more partitions than ``expected``."""
+
+    @property
+    def members(self) -> Membership:
+        """The members of the metadata group as this broker knows them."""
+
+    async def admit_broker(self, request: AdmitBroker, timeout_ms: int) -> BrokerInfo:
+        """The broker that may join. Raises ``Conflict``, ``NoLeader`` or ``CommitUnknown``."""
 
     async def change_broker(
         self, request: DrainBroker | DecommissionBroker, timeout_ms: int
@@ -211,6 +220,7 @@ class Services:
     delayed: DelayedService
     clock: Clock
     producer_ids: ProducerIdCipher
+    join_tokens: JoinTokens
     rng: random.Random  # random choice of the partition for records without keys
     version: str
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)

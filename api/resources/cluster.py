@@ -36,13 +36,13 @@ async def list_brokers(call: Call) -> web.StreamResponse:
     brokers = (await call.metadata()).brokers
     keyed = [(pagination.number_key(number), brokers[number]) for number in sorted(brokers)]
     shown, token = pagination.page(keyed, call.query, pagination.NUMBERS)
-    return json_response(bodies.BrokerList([_body(broker) for broker in shown], token))
+    return json_response(bodies.BrokerList([_body(call, broker) for broker in shown], token))
 
 
 async def get_broker(call: Call) -> web.StreamResponse:
     """One broker."""
     image = await call.metadata()
-    return json_response(_body(_broker(call, image), image))
+    return json_response(_body(call, _broker(call, image), image))
 
 
 async def drain_broker(call: Call) -> web.StreamResponse:
@@ -67,7 +67,7 @@ async def _changed(
     image = await call.services.controller.change_broker(
         command(broker.broker_id), call.services.limits.control_timeout_ms
     )
-    return json_response(_body(image.brokers[broker.broker_id], image))
+    return json_response(_body(call, image.brokers[broker.broker_id], image))
 
 
 def _broker(call: Call, image: MetadataImage) -> BrokerInfo:
@@ -81,9 +81,16 @@ def _broker(call: Call, image: MetadataImage) -> BrokerInfo:
 
 async def get_cluster(call: Call) -> web.StreamResponse:
     """The cluster as this broker knows it."""
-    image, leader = await call.metadata(), call.services.controller.leader
+    image, controller = await call.metadata(), call.services.controller
     return json_response(
-        bodies.ClusterBody(image.cluster_id, leader, image.version, len(image.brokers), call.services.version)
+        bodies.ClusterBody(
+            image.cluster_id,
+            controller.leader,
+            image.version,
+            len(image.brokers),
+            call.services.version,
+            [*sorted(controller.members.voters)],
+        )
     )
 
 
@@ -115,7 +122,7 @@ async def create_producer(call: Call) -> web.StreamResponse:
     return json_response(bodies.ProducerBody(call.services.producer_ids.id_of(number), 0), 201)
 
 
-def _body(broker: BrokerInfo, image: MetadataImage | None = None) -> bodies.BrokerBody:
+def _body(call: Call, broker: BrokerInfo, image: MetadataImage | None = None) -> bodies.BrokerBody:
     return bodies.BrokerBody(
         broker.broker_id,
         broker.http_url,
@@ -124,6 +131,7 @@ def _body(broker: BrokerInfo, image: MetadataImage | None = None) -> bodies.Brok
         broker.draining,
         broker.decommissioned,
         None if image is None else image.replicas_on(broker.broker_id),
+        broker.broker_id in call.services.controller.members.all_voters,
     )
 
 
@@ -176,8 +184,9 @@ ROUTES = (
         paths.DECOMMISSION_BROKER,
         decommission_broker,
         "Decommission a broker",
-        "Its replicas move to other brokers, which must be enough to hold them. Once `replicas` is 0 its "
-        "process can be stopped for good. `:recommission` ends it at any time.",
+        "Its replicas move to other brokers, which must be enough to hold them, and it loses its vote on "
+        "metadata. Once `replicas` is 0 and `metadata_voter` false its process can be stopped for good. "
+        "`:recommission` ends it at any time.",
         (_BROKER,),
         {},
         {200: json_answer("the broker", bodies.BrokerBody)},

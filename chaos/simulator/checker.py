@@ -50,6 +50,7 @@ class Checker:
         self.on_changed: Callable[[GroupRecord, ReplicaRecord, RaftGroup[object]], None] = lambda *changed: (
             None
         )
+        self.on_vote: Callable[[Machine, GroupId, NodeId], None] = lambda machine, group, candidate: None
         self._clocks = clocks
         self._violated = violated
 
@@ -236,6 +237,7 @@ class Checker:
 
     def _votes(self, record: GroupRecord, machine: Machine, term: int, candidate: NodeId) -> None:
         """A broker votes once in a term, unless its replica was deleted in between (I28)."""
+        self.on_vote(machine, record.group_id, candidate)
         known = record.votes.setdefault((term, machine.node), candidate)
         if known != candidate:
             detail = f"{machine.name} group {record.group_id} term {term}: for {known} and for {candidate}"

@@ -155,7 +155,7 @@ class Convergence:
             failures = machine.broker.manager.failures
             if failures:
                 found.append(f"{machine.name}: {failures}")
-            found += _moves(machine.broker) + misplaced(machine)
+            found += _moves(machine.broker) + misplaced(machine) + _members(machine.broker)
         if len(set(images.values())) > 1:
             found.append(f"metadata differs: {images}")
         for record in cluster.checker.groups.values():
@@ -218,6 +218,17 @@ class Convergence:
                 if found != expected:
                     detail = f"{machine.name} {key}: {found}, and the log says {expected}"
                     self._cluster.violated("I10 producer table", detail)
+
+
+def _members(broker: Broker) -> list[str]:
+    """Members of the metadata group that are not yet what the active controller wants."""
+    voters, members = broker.controller.wanted_voters(), broker.controller.members
+    brokers = frozenset(broker.controller.image.brokers)
+    if voters is None or (members.voters, members.learners) == (voters, brokers - voters):
+        return []
+    return [
+        f"the metadata group has {members}, and shall have the voters {sorted(voters)} of {sorted(brokers)}"
+    ]
 
 
 def _moves(broker: Broker) -> list[str]:

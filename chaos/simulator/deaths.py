@@ -18,6 +18,7 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.placement_checks import misplaced
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.image import MetadataImage, PartitionInfo
+from raftlog.types import METADATA_GROUP
 
 RESTORED: Final = "L11 the replicas of dead brokers are restored"
 RESTORED_S: Final = 60.0  # after the last fault
@@ -63,7 +64,13 @@ class BrokerDeaths:
         if moving:  # away from the one that is decommissioned
             up = [machine for machine in up if machine.node in leaving]
         racks = {self._rack(machine) for machine in off} - {None}
-        return [machine for machine in up if self._rack(machine) not in racks]
+        halves = cluster.checker.groups[METADATA_GROUP].halves
+        return [
+            machine
+            for machine in up
+            if self._rack(machine) not in racks
+            and all(2 * len(half - gone - {machine.node}) > len(half) for half in halves)
+        ]
 
     def die(self, rng: random.Random) -> None:
         """One of the candidates is killed or loses power."""

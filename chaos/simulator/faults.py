@@ -19,6 +19,8 @@ from chaos.simulator.compacted_topic import LATEST
 from chaos.simulator.deaths import BrokerDeaths
 from chaos.simulator.decommissions import Decommissions
 from chaos.simulator.healing_odds import DECOMMISSION, DIE
+from chaos.simulator.join_odds import JOIN
+from chaos.simulator.joins import Joins
 from chaos.simulator.link_faults import LinkFaults
 from chaos.simulator.lost_files import LostFiles
 from chaos.simulator.machine import Machine
@@ -55,6 +57,7 @@ class Faults:
         self.lost_files = LostFiles(cluster)
         self.decommissions = Decommissions(cluster)
         self.deaths = BrokerDeaths(cluster, self.counts, self.decommissions)
+        self.joins = Joins(cluster)
         wishes = cluster.rng("wishes")
         self._favourites = [self._wish(wishes), self._wish(wishes)]
         self._links = LinkFaults(cluster, self._later)
@@ -83,6 +86,7 @@ class Faults:
             "transfer by hand": self._transfer_by_hand,
             DIE: self.deaths.die,
             DECOMMISSION: self.decommissions.decommission,
+            JOIN: self.joins.join,
         }
         self._aimed: dict[str, Aimed] = {
             "after a vote": self._dies,
@@ -120,6 +124,8 @@ class Faults:
         if fault.kind == DIE and not self.deaths.candidates:
             return
         if fault.kind == DECOMMISSION and not self.decommissions.candidates:
+            return
+        if fault.kind == JOIN and not self.joins.may_join:
             return
         self.happened.append(fault)
         self.counts[fault.kind] += 1
@@ -296,7 +302,7 @@ class Faults:
 
     def _return_of(self, rng: random.Random, deposed: Machine) -> None:
         replaced = [machine for machine in self._cluster.machines if machine is not deposed]
-        leading = [machine for machine in replaced if self._leads(machine)] or replaced
+        leading = [machine for machine in replaced if self._leads(machine)] or replaced or [deposed]
         self._cluster.network.heal()
         self._dies(rng, rng.choice(leading))
 
@@ -354,7 +360,7 @@ class Faults:
         if broker is not None and machine.process is not None:
             led = [group for group in broker.host.groups.values() if group.is_leader]
             others = [other.node for other in self._cluster.machines if other is not machine]
-            if led:
+            if led and others:
                 group, to = rng.choice(led), rng.choice(others)
                 self._cluster.loop.later_in(machine.process, 0.0, group.transfer_leadership, to)
 

@@ -227,7 +227,7 @@ class SimulatedNetwork:
         if older is not None:
             self.end(older, receiver, 0.0)
         self.loop.later_in(sender.process, self.latency(), self._proven, connection)
-        if (receiver.node, sender.node) not in self._connections:
+        if sender.node in receiver.peers and (receiver.node, sender.node) not in self._connections:
             self._dial(receiver, sender.node, REDIAL_S_MIN)
 
     def _proven(self, connection: _Connection) -> None:
@@ -301,7 +301,7 @@ class SimulatedTransport:
         self.incoming: dict[NodeId, _Connection] = {}
         self.heard_at: dict[NodeId, float] = {}
         self._network = network
-        self._peers: dict[NodeId, None] = {}
+        self.peers: dict[NodeId, None] = {}
         self._is_started = False
 
     async def start(self, receiver: FrameReceiver) -> None:
@@ -309,13 +309,13 @@ class SimulatedTransport:
         self.receiver = receiver
         self._is_started = True
         self._network.started(self)
-        for peer in self._peers:
+        for peer in self.peers:
             self._network.redial(self, peer, 0.001)
 
     def set_peer(self, peer: NodeId, host: str, port: int) -> None:
         """Addresses are not used; known peers are dialled."""
-        if peer not in self._peers:
-            self._peers[peer] = None
+        if peer not in self.peers:
+            self.peers[peer] = None
             if self._is_started:
                 self._network.redial(self, peer, 0.001)
 

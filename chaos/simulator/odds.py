@@ -13,6 +13,7 @@ from typing import Final, Self
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, UNHEARD, HealingOdds
 from chaos.simulator.http.odds import HttpOdds
+from chaos.simulator.join_odds import BESIDE_JOINS, JOIN, JoinOdds
 from chaos.simulator.network import NetworkOdds
 from chaos.simulator.transactions.odds import TransactionOdds
 
@@ -160,6 +161,7 @@ class Odds:
     compacted: CompactedOdds | None = None  # one more topic
     transactions: TransactionOdds | None = None  # over two more topics
     healing: HealingOdds | None = None  # brokers die
+    joins: JoinOdds | None = None  # brokers come that were not there from the start
 
     @classmethod
     def drawn_long(cls, rng: random.Random) -> Odds:
@@ -257,6 +259,40 @@ class Odds:
             partitions=rng.choice((2, 4, 6)),
             think_s=0.2,
             healing=healing,
+        )
+
+    @classmethod
+    def drawn_joining(cls, rng: random.Random) -> Odds:
+        """Brokers join while others crash, lose files and are decommissioned, with few clients.
+
+        No broker is silent for so long that it counts as dead.
+        """
+        drawn = cls.drawn(rng)._with_few_clients(rng)
+        brokers = rng.choice((1, 3, 3, 3))
+        forgets = (FORGET,) * rng.choice((0, 0, 2))
+        leaves = (DECOMMISSION,) * rng.choice((0, 2))
+        stale = (STALE_METADATA,) if rng.random() < 0.3 else ()
+        return replace(
+            drawn,
+            brokers=brokers,
+            rates=(1.0,) * brokers,
+            replicas=min(drawn.replicas, brokers),
+            network=replace(drawn.network, jitter_s=min(drawn.network.jitter_s, 0.02)),
+            timed=(*(JOIN,) * 4, *rng.sample(BESIDE_JOINS, rng.choice((1, 2, 4))), *forgets, *leaves, *stale),
+            aimed={kind: min(odds, 0.02) for kind, odds in drawn.aimed.items()},
+            pause_s=max(drawn.pause_s, 0.3),
+            faults_s=rng.choice((8.0, 12.0, 20.0)),
+            think_s=0.2,
+            retention_bytes=-1,
+            retention_ms=-1,
+            joins=JoinOdds.drawn(rng),
+            healing=HealingOdds(
+                broker_dead_ms=300_000,
+                moves_max=10,
+                dead_for_good=0,
+                has_racks=False,
+                is_decommissioning=True,
+            ),
         )
 
     @classmethod

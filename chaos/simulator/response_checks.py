@@ -38,7 +38,7 @@ class ResponseChecks:
 
     def __init__(self, checker: Checker, machines: Sequence[Machine], violated: Report) -> None:
         self._checker = checker
-        self._machines = {machine.node: machine for machine in machines}
+        self._machines = machines
         self._violated = violated
 
     def read(self, target: TopicPartition, broker: Broker, result: FetchResult) -> None:
@@ -167,7 +167,7 @@ class ResponseChecks:
         A response may come from another broker: a leader whose own file was behind the commit index when it
         was looked at last, and has been written since.
         """
-        for machine in self._machines.values():
+        for machine in self._machines:
             self._checker.stepped(machine)
 
     def _record(self, broker: Broker, target: TopicPartition) -> GroupRecord | None:

@@ -43,6 +43,13 @@ class SimulatedCluster(Run):
             machine.disk.lies_about_syncs = self.odds.lies_about_syncs
             machine.rate = self.odds.rates[machine.node - 1]
 
+    def add_machine(self, node: NodeId) -> Machine:
+        """A machine of a broker that joins. It is off."""
+        machine = Machine(self, node, self)
+        machine.disk.lies_about_syncs = self.odds.lies_about_syncs
+        self.machines.append(machine)
+        return machine
+
     def stepped(self, process: Process) -> None:
         """A broker's host has drained its groups."""
         machine = self._by_process.get(process)

@@ -30,6 +30,7 @@ from chaos.simulator.http.clients import HttpClients
 from chaos.simulator.http.side import HttpSide
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import Odds
+from chaos.simulator.records import GroupRecord, ReplicaRecord
 from chaos.simulator.result import Result
 from chaos.simulator.run import RunOptions
 from chaos.simulator.simulated_cluster import SimulatedCluster
@@ -38,6 +39,7 @@ from chaos.simulator.transactions.odds import JOURNAL, LEDGER, TransactionOdds
 from groups.records import TOPIC as OFFSETS
 from raftlog.errors import RaftlogError, TopicExists
 from raftlog.node.codec import FrameKind
+from raftlog.node.group.raft_group import RaftGroup
 from raftlog.types import GroupId, NodeId
 from transactions.records import TOPIC as TRANSACTIONS
 
@@ -66,20 +68,32 @@ class Simulation(SimulatedCluster):
         self.transactions = (
             None if transactions is None else TransactionsLevel(self, transactions, self.faults)
         )
-        by_node = {machine.node: machine for machine in self.machines}
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
             if frame[0] == FrameKind.RAFT:
-                self.checker.frame(by_node[sender], to, frame)
-                self.faults.frame_left(by_node[sender], to, frame)
+                machine = self.machines[sender - 1]
+                self.checker.frame(machine, to, frame)
+                self.faults.frame_left(machine, to, frame)
 
         self.network.on_frame = frame_left
         self.checker.on_leader = self._leader_is_new
+        self.checker.on_vote = self.faults.joins.voted
+        self.checker.on_changed = self._replica_changed
         self.checker.on_commit = self._committed
         for machine in self.machines:
             machine.syncs.on_synced = partial(self.faults.synced, machine)
 
+    def add_machine(self, node: NodeId) -> Machine:
+        """The faults hear of its syncs."""
+        machine = super().add_machine(node)
+        machine.syncs.on_synced = partial(self.faults.synced, machine)
+        return machine
+
     # Events of machines and checkers.
+
+    def _replica_changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
+        self.log_starts.changed(record, replica, group)
+        self.faults.joins.changed(record, replica, group)
 
     def began(self, machine: Machine, process: Process) -> None:
         """Put the machine's host on the simulated network, without a listener yet."""
@@ -164,6 +178,7 @@ class Simulation(SimulatedCluster):
         await asyncio.sleep(odds.faults_s)
         self.heal()
         breaking.cancel()
+        await self.faults.joins.settled()
         await self.faults.deaths.restored()
         convergence = Convergence(self)
         await convergence.reached()

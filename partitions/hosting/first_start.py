@@ -3,7 +3,8 @@
 An empty metadata log may be that of a cluster's first start, or of a broker that has lost its files. In the
 second case its votes and acknowledgements are lost, too, and it must not elect anybody before it has rejoined
 (``HardState.is_rejoining``). So a broker without a metadata log asks all others first. One that knows of the
-cluster settles it; only when each of them says that it does not, this is the first start.
+cluster settles it; only when each of them says that it does not, this is the first start. A broker that has
+joined a cluster never has a first start.
 
 Decides: that. Leaves to others: opening the log (``metadata_supervisor``), and how a replica rejoins
 (``core``).
@@ -46,14 +47,23 @@ class FirstStart:
         directory: str,
         registry: ReplicaRegistry,
         run_blocking: RunBlocking,
+        *,
+        has_joined: bool = False,
+        listens_s: float = 0.0,
     ) -> None:
-        """``directory`` holds the metadata log; ``peers`` are all other brokers of the configuration."""
+        """``directory`` holds the metadata log; ``peers`` are all other brokers of the configuration.
+
+        With ``has_joined`` the cluster existed before this broker. ``listens_s``: how long it listens for
+        brokers that were let in later, before it begins a cluster.
+        """
         self._host = host
         self._peers = peers
         self._filesystem = filesystem
         self._directory = directory
         self._registry = registry
         self._run_blocking = run_blocking
+        self._has_joined = has_joined
+        self._listens_s = listens_s
         self.trouble = ""  # whose answer is lacking before a metadata log begins here
 
     def offer(self) -> None:
@@ -70,6 +80,8 @@ class FirstStart:
         if self._registry.has_held(METADATA_GROUP):
             _log.warning("%s is gone: this broker rejoins the metadata group", self._directory)
             return True
+        if self._has_joined:
+            return True
         try:
             return await self._others_know()
         finally:
@@ -77,21 +89,25 @@ class FirstStart:
 
     async def _others_know(self) -> bool:
         unheard = {*self._peers}
-        said_at = self._host.clock.monotonic()
-        while unheard:
+        began = said_at = self._host.clock.monotonic()
+        while unheard or self._host.clock.monotonic() - began < self._listens_s:
             answers = await asyncio.gather(*(self._ask(peer) for peer in sorted(unheard)))
-            if any(answers):
+            if any(answers) or self._hears_an_admitted_broker():
                 _log.warning("%s is empty and there is a cluster: this broker rejoins it", self._directory)
                 return True
             unheard -= {
                 peer for peer, answer in zip(sorted(unheard), answers, strict=True) if answer is not None
             }
-            self.trouble = _waits_for(unheard)
+            self.trouble = _waits_for(unheard) if unheard else ""
             if unheard and self._host.clock.monotonic() - said_at > SAY_AGAIN_S:
                 said_at = self._host.clock.monotonic()
                 _log.warning("%s", self.trouble)
-            await asyncio.sleep(ASK_AGAIN_S if unheard else 0)
-        return False
+            await asyncio.sleep(ASK_AGAIN_S if unheard or self._listens_s else 0)
+        return self._hears_an_admitted_broker()
+
+    def _hears_an_admitted_broker(self) -> bool:
+        """Only a cluster lets brokers join that are not in the configuration."""
+        return not self._host.reachable_peers <= {*self._peers}
 
     async def _ask(self, peer: NodeId) -> bool | None:
         try:

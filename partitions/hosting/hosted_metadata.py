@@ -22,7 +22,7 @@ METADATA_RETENTION: Final = SnapshotRetention(log_bytes_max=4 << 20, entries_kep
 
 
 class HostedMetadata:
-    """A ``Tenant``. ``peers`` are all other brokers of the configuration; ``is_rejoining`` is asked before
+    """A ``Tenant``. ``configured`` are all other brokers of the settings; ``is_rejoining`` is asked before
     the log is opened (``FirstStart.is_over``).
     """
 
@@ -39,14 +39,20 @@ class HostedMetadata:
         opener: LogOpener,
         run_blocking: RunBlocking,
         directory: str,
-        peers: tuple[NodeId, ...],
+        configured: tuple[NodeId, ...],
     ) -> None:
         self.directory = directory
-        self.peers = peers
+        self._configured = configured
         self._controller = controller
         self._is_rejoining = is_rejoining
         self._opener = opener
         self._run_blocking = run_blocking
+
+    @property
+    def peers(self) -> tuple[NodeId, ...]:
+        """The other voters, as the log here named them last; without a log the brokers of the settings."""
+        voters = self._controller.members.all_voters
+        return tuple(sorted(voters - {self._controller.node_id})) if voters else self._configured
 
     async def open_log(self) -> SegmentedLog:
         """Returns once the other brokers have said whether there is a cluster, where that is not known."""

@@ -29,6 +29,7 @@ from partitions.metadata.planner import NewPartitions, NewTopic, PlannerLimits, 
 from partitions.metadata.refusals import MoveStuck, Refusals
 from partitions.metadata.requests import Answer, CurrentVersion, Request
 from partitions.metadata.silence import WatchedSilence
+from partitions.metadata.voters import wanted_voters
 from raftlog.errors import (
     CommitUnknown,
     Conflict,
@@ -95,6 +96,15 @@ class ActiveController:
             return HealingCounts()
         image = self._machine.image
         return healing_counts(image, leaving_brokers(image, self._dead_now()))
+
+    def wanted_voters(self) -> frozenset[NodeId] | None:
+        """The voters that the metadata group shall have; None where this broker does not lead it."""
+        image = self._machine.image
+        if not self._group.is_ready or not image.bootstrap_id:
+            return None
+        return wanted_voters(
+            image, self._group.membership.voters, self._dead_now(), self._silence.heard, self._lacking_room()
+        )
 
     async def handle(self, request: Request | SetClusterId | Command, timeout_ms: float) -> Answer:
         """Carry out a request. Raises what ``plan`` and the machine refuse, ``NotLeader``, ``NoLeader``
@@ -231,9 +241,7 @@ class ActiveController:
                 settings.broker_dead_ms,
             )
         self._leaving = leaving_brokers(image, self._dead)
-        without_room = frozenset(
-            broker for broker, ms in self._without_room.silent_ms.items() if ms >= NO_ROOM_MS
-        )
+        without_room = self._lacking_room()
         refused = self._refusals.now(self._now_ms())
         state = (image.version, self._leaving, heard, without_room, refused)
         if state == self._nothing_due_in:
@@ -249,6 +257,10 @@ class ActiveController:
         )
         self._nothing_due_in = None if moves else state
         return moves
+
+    def _lacking_room(self) -> frozenset[NodeId]:
+        """The brokers that have had no room, or been stopping, for long."""
+        return frozenset(broker for broker, ms in self._without_room.silent_ms.items() if ms >= NO_ROOM_MS)
 
     def _dead_now(self) -> frozenset[NodeId]:
         """The dead brokers whose replicas are restored."""

@@ -1,8 +1,8 @@
-"""Effects of commands about brokers on the metadata: registration, fencing, draining, decommissioning.
+"""Effects of commands about brokers on the metadata: joining, registration, fencing, decommissioning.
 
 Decides: which process of a broker is the newest, and what a new process keeps of the former one. Leaves to
-others: which brokers are fenced (``liveness``), and which may be decommissioned (``decommissioning``). Pure
-and total, as ``machine`` is.
+others: which brokers are fenced (``liveness``), which may join (``admission``), and which may be
+decommissioned (``decommissioning``). Pure and total, as ``machine`` is.
 """
 
 from __future__ import annotations
@@ -11,12 +11,39 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from partitions.metadata import replica_commands
-from partitions.metadata.commands import RegisterBroker
+from partitions.metadata.admission import admitted, refusal
+from partitions.metadata.commands import AdmitBroker, RegisterBroker
 from partitions.metadata.image import BrokerInfo, MetadataImage
 from raftlog.errors import InvalidRequest, PreconditionFailed, RaftlogError
 from raftlog.types import NodeId
 
 Applied = tuple[MetadataImage, BrokerInfo | RaftlogError]
+
+
+def admit(image: MetadataImage, command: AdmitBroker, version: int) -> Applied:
+    """A broker that may join. It has no process yet: one that took its id before is superseded.
+
+    The id of its disk stays, so that a new disk is noticed when it registers.
+    """
+    known = admitted(image, command.admission_id)
+    if known is not None:
+        return image, known  # asked again, not having heard the answer
+    refused = refusal(image, command)
+    if refused is not None:
+        return image, refused
+    before = image.brokers.get(command.broker_id)
+    broker = BrokerInfo(
+        broker_id=command.broker_id,
+        incarnation="",
+        http_url=command.http_url,
+        rpc_host=command.rpc_host,
+        rpc_port=command.rpc_port,
+        rack=command.rack,
+        alive=False,
+        disk_id="" if before is None else before.disk_id,
+        admission_id=command.admission_id,
+    )
+    return _with_broker(image, broker, version)
 
 
 def register(image: MetadataImage, command: RegisterBroker, version: int) -> Applied:
@@ -34,6 +61,7 @@ def register(image: MetadataImage, command: RegisterBroker, version: int) -> App
         draining=before is not None and before.draining,
         decommissioned=before is not None and before.decommissioned,
         disk_id=command.disk_id,
+        admission_id="" if before is None else before.admission_id,
     )
     if before is not None and before.disk_id not in ("", command.disk_id):
         image = replica_commands.disk_replaced(image, command.broker_id, version)

@@ -64,6 +64,18 @@ class DecommissionBroker(msgspec.Struct, frozen=True, array_like=True, tag="deco
     decommissioned: bool = True
 
 
+class AdmitBroker(msgspec.Struct, frozen=True, array_like=True, tag="admit_broker"):
+    """A broker may join: from now on it is dialled at this address. It registers once it has started."""
+
+    admission_id: str  # of the request: a repeated one admits no other broker
+    broker_id: NodeId  # 0 in a request: the controller chooses
+    http_url: str
+    rpc_host: str
+    rpc_port: int
+    rack: str | None = None
+    replaces: bool = False  # whether it may take the id of a broker that is not alive
+
+
 class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag="create_topic"):
     """A topic and where its replicas are: one row of brokers for each partition, preferred leader first."""
 
@@ -156,6 +168,7 @@ Command = (
     | UnfenceBroker
     | DrainBroker
     | DecommissionBroker
+    | AdmitBroker
     | CreateTopic
     | DeleteTopic
     | AlterTopicConfig

@@ -1,8 +1,8 @@
 """Which replicas of dead and decommissioned brokers move to others: a pure decision of the active controller.
 
-Decides: which brokers are dead, which partitions come first, and which brokers take the new replicas.
-Leaves to others: measuring silence (``silence``) and moving (``partitions.reassignment``). The members of the
-metadata group never change.
+Decides: which brokers are dead, which partitions come first, and which brokers take the new replicas. Leaves
+to others: measuring silence (``silence``), moving (``partitions.reassignment``), and the members of the
+metadata group (``voters``).
 
 - A broker leaves when it is dead or decommissioned. It is dead when it is fenced and has been silent for
   ``broker_dead_ms``. The target of each of its partitions names another broker in its place, so the number of

@@ -13,7 +13,7 @@ _FIRST_PRODUCER = ProducerId(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerInfo:
-    """One registered broker. ``incarnation`` is new whenever its process starts."""
+    """One broker. ``incarnation`` is new whenever its process starts, and empty until it has registered."""
 
     broker_id: NodeId
     incarnation: str
@@ -25,6 +25,7 @@ class BrokerInfo:
     draining: bool = False
     disk_id: str = ""  # new whenever its data folder begins from nothing
     decommissioned: bool = False  # its replicas move to other brokers, for good; always with ``draining``
+    admission_id: str = ""  # of the request that let it join; empty for those that the cluster began with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +108,11 @@ class MetadataImage:
     next_group_id: GroupId = _FIRST_GROUP
     next_producer_id: ProducerId = _FIRST_PRODUCER
     deleted: tuple[str, ...] = ()  # creation ids of the topics that were deleted last
+
+    def is_in_use(self, node: NodeId) -> bool:
+        """Whether a broker has registered and is not decommissioned, or is not known yet."""
+        broker = self.brokers.get(node)
+        return broker is None or (bool(broker.incarnation) and not broker.decommissioned)
 
     def replicas_on(self, node: NodeId) -> int:
         """The number of replicas that a broker has, or shall have."""

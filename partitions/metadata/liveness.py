@@ -4,6 +4,7 @@ Decides: which brokers to fence and which to take back. Leaves to others: hearin
 measuring their silence (``silence``).
 
 A broker is fenced when it was silent for ``dead_timeout_ms``, and taken back as soon as it is heard again.
+One that was admitted and has not registered yet is not alive, heard or not.
 """
 
 from __future__ import annotations
@@ -28,6 +29,6 @@ def decide(
         broker = image.brokers[broker_id]
         if broker.alive and silent_ms.get(broker_id, 0.0) >= dead_timeout_ms:
             commands.append(FenceBroker(broker_id, broker.incarnation))
-        elif not broker.alive and broker_id in heard:
+        elif not broker.alive and broker.incarnation and broker_id in heard:
             commands.append(UnfenceBroker(broker_id, broker.incarnation))
     return commands

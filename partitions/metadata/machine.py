@@ -21,6 +21,7 @@ import msgspec
 from partitions.metadata import broker_commands, replica_commands
 from partitions.metadata.commands import (
     AddPartitions,
+    AdmitBroker,
     AllocateProducerIds,
     AlterTopicConfig,
     Command,
@@ -116,6 +117,8 @@ def apply_command(
             return broker_commands.drain(image, version, broker_id, draining=draining)
         case DecommissionBroker(broker_id, decommissioned):
             return broker_commands.decommission(image, version, broker_id, decommissioned=decommissioned)
+        case AdmitBroker():
+            return broker_commands.admit(image, command, version)
         case CreateTopic():
             return _create_topic(image, command, version)
         case DeleteTopic():

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import msgspec
 
 from partitions.metadata import topic_config
+from partitions.metadata.admission import check_admission
 from partitions.metadata.commands import (
     AddPartitions,
+    AdmitBroker,
     AlterTopicConfig,
     Command,
     CreateTopic,
@@ -76,6 +78,8 @@ def plan(
             return check_recovery(request, image)
         case DecommissionBroker():
             return check_decommission(request, image)
+        case AdmitBroker():
+            return check_admission(request, image)
         case AlterTopicConfig(name, changes, expected_version, topic_id):
             topic = find_topic(image, name, topic_id)
             if topic.is_internal and "cleanup.policy" in changes:

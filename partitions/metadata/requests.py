@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from partitions.metadata.commands import (
+    AdmitBroker,
     AllocateProducerIds,
     AlterTopicConfig,
     DecommissionBroker,
@@ -39,6 +40,7 @@ Request = (
     | RegisterBroker
     | DrainBroker
     | DecommissionBroker
+    | AdmitBroker
     | MoveReplicas
     | ReplicasChanged
     | RecoveredUnsafely

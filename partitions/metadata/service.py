@@ -23,7 +23,9 @@ from msgspec import structs
 
 from partitions.metadata import topic_config
 from partitions.metadata.active import ActiveController, ControllerSettings
+from partitions.metadata.admission import admitted
 from partitions.metadata.commands import (
+    AdmitBroker,
     AllocateProducerIds,
     AlterTopicConfig,
     DecommissionBroker,
@@ -34,7 +36,7 @@ from partitions.metadata.commands import (
     ReplicasChanged,
 )
 from partitions.metadata.healing import HealingCounts
-from partitions.metadata.image import MetadataImage, TopicInfo
+from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas, find_topic
 from partitions.metadata.names import check_name
@@ -50,10 +52,11 @@ from partitions.metadata.requests import (
     encode_answer,
     encode_question,
 )
-from raftlog.core.membership import Membership
+from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.errors import (
     CommitUnknown,
+    Conflict,
     Draining,
     NoLeader,
     RaftlogError,
@@ -72,6 +75,7 @@ _REPEATABLE: Final = (
     NewTopic,
     NewPartitions,
     AllocateProducerIds,
+    AdmitBroker,
     RegisterBroker,
     ReplicasChanged,
     MoveStuck,
@@ -87,13 +91,14 @@ class Controller:
     def __init__(
         self,
         host: GroupHost,
-        voters: frozenset[NodeId],
+        first_members: Membership,
         registration: RegisterBroker,
         settings: ControllerSettings,
         rng: random.Random,
     ) -> None:
+        """``first_members`` are those that the cluster began with; nobody for a broker that has joined it."""
         self._host = host
-        self._voters = voters
+        self._first_members = first_members
         self._registration = registration
         self._settings = settings
         self._rng = rng
@@ -108,6 +113,11 @@ class Controller:
         self._group: RaftGroup[Reply] | None = None
 
     @property
+    def node_id(self) -> NodeId:
+        """The broker that this is a part of."""
+        return self._host.node_id
+
+    @property
     def image(self) -> MetadataImage:
         """The newest metadata seen here; it never goes back, also when its log is read anew."""
         return self._shown
@@ -120,7 +130,18 @@ class Controller:
     @property
     def leader_known(self) -> str:
         """The leader of the metadata group, as a sentence, and the members that are not heard."""
+        if self._group is not None and not self._group.membership.members:
+            mine = self._registration
+            return (
+                "no broker of the cluster has sent its metadata yet; they must reach this one at "
+                f"{mine.rpc_host}:{mine.rpc_port}"
+            )
         return self._host.leader_known(METADATA_GROUP)
+
+    @property
+    def members(self) -> Membership:
+        """The members of the metadata group as far as its log here names them."""
+        return NOBODY if self._group is None else self._group.membership
 
     @property
     def is_registered(self) -> bool:
@@ -145,6 +166,10 @@ class Controller:
         """Partitions that move or are to be restored; zeros unless this is the active controller."""
         return HealingCounts() if self._active is None else self._active.healing
 
+    def wanted_voters(self) -> frozenset[NodeId] | None:
+        """The voters that the metadata group shall have; None unless this is the active controller."""
+        return None if self._active is None else self._active.wanted_voters()
+
     def start(self, log: LogStorage) -> None:
         """Take part in the metadata group and register this broker.
 
@@ -153,9 +178,8 @@ class Controller:
         assert not self._tasks, "it takes part already; ``leave`` first"
         machine = MetadataMachine()
         machine.subscribe(self._image_changed)
-        first = Membership(self._voters)
         self._group = group = self._host.open_group(
-            METADATA_GROUP, log, machine, first, self, announces_commits=True
+            METADATA_GROUP, log, machine, self._first_members, self, announces_commits=True
         )
         self._active = active = ActiveController(self._host, group, machine, self._settings, self._new_id())
         self._host.calls.serve(SERVICE, self._serve)
@@ -247,6 +271,17 @@ class Controller:
         await self._ask(request, timeout_ms)
         return self.image
 
+    async def admit_broker(self, request: AdmitBroker, timeout_ms: int) -> BrokerInfo:
+        """Let a broker join; it as the metadata has it then. A repeated request admits no other.
+
+        Raises ``InvalidRequest``, ``Conflict``, ``NoLeader``, ``CommitUnknown``.
+        """
+        await self._ask(request, timeout_ms)
+        broker = admitted(self.image, request.admission_id)
+        if broker is None:
+            raise Conflict("another broker has been admitted in its place since", broker_id=request.broker_id)
+        return broker
+
     async def change_replicas(
         self, request: MoveReplicas | ReplicasChanged | RecoveredUnsafely, timeout_ms: int
     ) -> TopicInfo:
@@ -309,7 +344,7 @@ class Controller:
         """The machine has told already."""
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
-        """The metadata group's members are those of the configuration."""
+        """``members`` has the newest."""
 
     def removed(self) -> None:
         """This broker keeps its copy; nothing to do."""

@@ -27,6 +27,7 @@ from partitions.reassignment.steps import (
     Step,
     View,
     Wait,
+    can_commit,
     next_step,
 )
 from partitions.replica.replica import PartitionReplica
@@ -208,18 +209,14 @@ class Reassigner:
         move: _Move,
         membership: Membership,
     ) -> bool:
-        """Whether a majority of new voters answers and counts: only they can commit the change.
-
-        A change that stands in logs cannot be taken back, and a voter that had lost its disk could rejoin
-        by no majority any more.
-        """
+        """Whether a majority of new voters answers and counts: only they can commit the change."""
         before, me = replica.group.membership.voters, self._host.node_id
         if membership.voters == before:
             return True
         answers = await self._ask_prepared(key, info, membership.voters - {me})
         move.closed = frozenset(node for node, answer in answers.items() if not answer.is_open)
-        able = [answer for answer in answers.values() if answer.is_open and not answer.is_rejoining]
-        return 2 * (len(able) + (me in membership.voters)) > len(membership.voters)
+        able = {node for node, answer in answers.items() if answer.is_open and not answer.is_rejoining}
+        return can_commit(membership, {me, *able})
 
     async def _report(self, key: Key, replica: PartitionReplica, info: PartitionInfo) -> None:
         status = replica.group.status()

@@ -1,13 +1,14 @@
-"""The next step of a partition's leader towards the voters that the metadata names as target.
+"""The next step of a group's leader towards the voters that it shall have.
 
-Decides: one step at a time, from what is now. Leaves to others: taking it (``reassigner``), making it safe
-(the Raft core's joint membership), what is wanted (``metadata.move_planner``). Pure: the same view gives
-the same step, on whichever broker leads.
+Decides: one step at a time, from what is now. Leaves to others: taking it (``reassigner`` for partitions,
+``metadata_members`` for the metadata group), making it safe (the Raft core's joint membership), what is
+wanted (``metadata.move_planner``, ``metadata.voters``). Pure: the same view gives the same step, on whichever
+broker leads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from raftlog.core.membership import Membership
@@ -16,7 +17,7 @@ from raftlog.types import Index, NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """One partition as its leader sees it."""
+    """One group as its leader sees it."""
 
     target: frozenset[NodeId]
     membership: Membership  # in force
@@ -26,6 +27,7 @@ class View:
     learner_match: Mapping[NodeId, Index]  # what learners are known to have on their disks
     goal: Index  # the log's end one look ago
     stuck: frozenset[NodeId] = frozenset()  # new replicas without progress, when it is time to report them
+    observers: frozenset[NodeId] = frozenset()  # those that shall be learners for good; none is in ``target``
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +72,27 @@ def next_step(view: View) -> Step:
     if not view.is_committed or membership.is_joint:
         return Wait("the change under way to be committed")
     voters, learners = membership.voters, membership.learners
-    if voters == view.target:
-        return Report() if view.has_committed and not learners else Change(Membership(voters))
-    strangers = view.target - voters - learners
-    wanted = learners & view.target
+    strangers = (view.target | view.observers) - voters - learners
+    wanted = learners & (view.target | view.observers)
     arriving = strangers & view.prepared
     if arriving or wanted != learners:
         return Change(Membership(voters, wanted | arriving))
+    if voters == view.target:
+        if strangers:
+            return Prepare(strangers)
+        return Report() if view.has_committed else Change(membership)
     if view.stuck:
         return ReportStuck(view.stuck)
-    if strangers:
-        return Prepare(strangers)
-    if all(view.learner_match.get(node, -1) >= view.goal for node in wanted):
-        return Change(Membership(view.target))
-    return Wait("learners to catch up")
+    new = view.target - voters
+    if new <= learners and all(view.learner_match.get(node, -1) >= view.goal for node in new):
+        return Change(Membership(view.target, membership.members & view.observers))
+    return Prepare(strangers) if strangers else Wait("learners to catch up")
+
+
+def can_commit(membership: Membership, able: Collection[NodeId]) -> bool:
+    """Whether a majority of these voters is able to commit: their replicas are open and do not rejoin.
+
+    A change that stands in logs cannot be taken back, and a voter that had lost its disk could rejoin by no
+    majority any more.
+    """
+    return 2 * len(membership.voters.intersection(able)) > len(membership.voters)

@@ -25,6 +25,7 @@ DELETE_BEFORE: Final = Service("partition.delete_before", CallClass.PRODUCE)
 OFFSET_AT: Final = Service("partition.offset_at", CallClass.READ)
 TRANSFER: Final = Service("partition.transfer", CallClass.REPLICAS)
 PREPARED: Final = Service("partition.prepared", CallClass.REPLICAS)
+METADATA_PREPARED: Final = Service("metadata.prepared", CallClass.REPLICAS)
 MAY_DELETE: Final = Service("partition.may_delete", CallClass.REPLICAS)
 LOG_END: Final = Service("partition.log_end", CallClass.REPLICAS)
 

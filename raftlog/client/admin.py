@@ -10,7 +10,7 @@ from raftlog.client.metadata import Metadata
 from raftlog.client.options import Duration, milliseconds, seconds
 from raftlog.client.session import Session
 from raftlog.errors import TopicExists
-from raftlog.wire import bodies, paths
+from raftlog.wire import bodies, joining, paths
 
 LOOK_S = 0.2
 
@@ -132,15 +132,15 @@ class AsyncCluster:
         return await self._change(paths.DRAIN_BROKER, broker)
 
     async def decommission(self, broker: int, *, wait: Duration | None = None) -> bodies.BrokerBody:
-        """Move all replicas of a broker to others. With ``wait`` it returns when none is left, or the time
-        is up: see ``replicas`` of the result.
+        """Move all replicas of a broker to others, and its vote on metadata. With ``wait`` it returns when
+        nothing is left, or the time is up: see ``replicas`` and ``metadata_voter`` of the result.
 
         Raises ``Conflict`` where the other brokers cannot hold the replicas.
         """
         wait_s = 0.0 if wait is None else seconds("wait", wait)
         deadline = self._session.clock.monotonic() + wait_s
         shown = await self._change(paths.DECOMMISSION_BROKER, broker)
-        while shown.replicas and self._session.clock.monotonic() < deadline:
+        while (shown.replicas or shown.metadata_voter) and self._session.clock.monotonic() < deadline:
             await asyncio.sleep(LOOK_S)
             shown = await self.broker(broker)
         return shown
@@ -152,6 +152,17 @@ class AsyncCluster:
     async def _change(self, template: str, broker: int) -> bodies.BrokerBody:
         path = paths.of_broker(template, broker)
         return (await self._session.ask_any("POST", path, may_repeat=False)).read(bodies.BrokerBody)
+
+    async def join_token(self) -> joining.JoinTokenBody:
+        """A token with which a broker can join within an hour; ``raftlog cluster join`` takes it."""
+        return (await self._session.ask_any("POST", paths.JOIN_TOKENS)).read(joining.JoinTokenBody)
+
+    async def admit(self, request: joining.AdmitBroker) -> joining.BrokerAdmitted:
+        """Let a broker join, or learn which one this request has let join.
+
+        ``raftlog.wire.joining.with_proof`` completes the request. Raises ``JoinRefused``, ``Conflict``.
+        """
+        return (await self._session.ask_any("POST", paths.BROKERS, body=request)).read(joining.BrokerAdmitted)
 
     async def controller(self) -> bodies.ControllerBody:
         """The active controller, and the new replicas that brokers do not open. Raises ``NoLeader``."""

@@ -57,6 +57,8 @@ class Cluster(SyncProxy[AsyncCluster]):
     drain = blocking(AsyncCluster.drain)
     decommission = blocking(AsyncCluster.decommission)
     recommission = blocking(AsyncCluster.recommission)
+    join_token = blocking(AsyncCluster.join_token)
+    admit = blocking(AsyncCluster.admit)
     controller = blocking(AsyncCluster.controller)
 
 

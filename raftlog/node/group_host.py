@@ -79,9 +79,10 @@ class HostSettings:
 class GroupHost:
     """One broker's groups. All methods belong to the event loop's thread.
 
-    ``on_fatal`` is called with a broken invariant and must end the process; where it is known in which
-    group it broke, ``note_broken`` is called before. ``has_room`` says whether the disk has more than its
-    reserve left, ``is_drained`` whether an operator wants this broker to lead nothing.
+    ``on_fatal`` is called with a broken invariant and must end the process; where it is known in which group
+    it broke, ``note_broken`` is called before. ``has_room`` says whether the disk has more than its reserve
+    left, ``is_drained`` whether an operator wants this broker to lead nothing, ``is_in_use`` which peers
+    count for the majority that agrees on the time.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class GroupHost:
         note_broken: Callable[[GroupId, BaseException], None] = lambda group, error: None,
         has_room: Callable[[], bool] = lambda: True,
         is_drained: Callable[[], bool] = lambda: False,
+        is_in_use: Callable[[NodeId], bool] = lambda peer: True,
         settings: HostSettings | None = None,
     ) -> None:
         self.node_id = node_id
@@ -107,6 +109,7 @@ class GroupHost:
         self.calls = Calls(transport, first_id=rng.getrandbits(48))
         self.has_room = has_room
         self._is_drained = is_drained
+        self._is_in_use = is_in_use
         self.damaged_logs = 0  # replicas that have ended because a read or a scrub found damage
         self.on_replica_failed: Callable[[GroupId, BaseException], None] = lambda group, error: None
         self._transport = transport
@@ -143,6 +146,11 @@ class GroupHost:
     def is_reachable(self, peer: NodeId) -> bool:
         """Whether the peer has been heard from within the shortest election timeout."""
         return peer == self.node_id or self._watch.is_reachable(peer)
+
+    @property
+    def reachable_peers(self) -> frozenset[NodeId]:
+        """All peers that have been heard from within the shortest election timeout, known here or not."""
+        return self._watch.reachable
 
     def declines(self, broker: NodeId) -> bool:
         """Whether a broker wants no leadership, since it is stopping, drained, or lacks room."""
@@ -421,12 +429,12 @@ class GroupHost:
                 )
 
     def leader_known(self, group_id: GroupId) -> str:
-        """The leader of a group, as a sentence, and the members that are not heard."""
+        """The leader of a group, as a sentence, and the voters that are not heard."""
         group = self._groups.get(group_id)
         if group is None:
             return "its log is not open here"
         leader = "there is no leader" if group.leader is None else f"broker {group.leader} leads"
-        missing = sorted(p for p in group.membership.members if not self.is_reachable(p))
+        missing = sorted(p for p in group.membership.all_voters if not self.is_reachable(p))
         return f"{leader}; start brokers {missing}, which are not heard" if missing else leader
 
     def _look_for_room(self) -> None:
@@ -444,7 +452,7 @@ class GroupHost:
 
     def _watch_peers(self) -> None:
         peers = self._watch.known
-        self.clock.look(1 + len(peers))
+        self.clock.look(1 + sum(map(self._is_in_use, peers)))
         self._heartbeats.greet(peers)
         for peer in peers:
             if self._watch.is_silent(peer):

@@ -36,6 +36,11 @@ class PeerWatch:
         """Peers that may lead: heard within the shortest election timeout, and not declining it."""
         return [peer for peer in self._heard if peer not in self._declining]
 
+    @property
+    def reachable(self) -> frozenset[NodeId]:
+        """Peers that were heard within the shortest election timeout."""
+        return frozenset(self._heard)
+
     def is_reachable(self, peer: NodeId) -> bool:
         """Whether it was heard within the shortest election timeout."""
         return peer in self._heard

@@ -383,6 +383,7 @@ class BrokerBody(Answer):
     draining: bool
     decommissioned: bool = False
     replicas: int | None = None  # that it has or shall have; only where one broker is asked for
+    metadata_voter: bool = False  # whether it is one of the brokers that elect the controller
 
 
 class BrokerList(Answer):
@@ -393,13 +394,17 @@ class BrokerList(Answer):
 
 
 class ClusterBody(Answer):
-    """The cluster as this broker knows it; ``controller`` is a broker id."""
+    """The cluster as this broker knows it; ``controller`` is a broker id.
+
+    ``metadata_voters`` elect the controller; all other brokers have copies of the metadata.
+    """
 
     cluster_id: str
     controller: int | None
     metadata_version: int
     brokers: int
     version: str
+    metadata_voters: list[int] = []
 
 
 class RefusedReplicaBody(Answer):

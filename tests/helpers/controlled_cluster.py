@@ -10,18 +10,22 @@ from api.broker_groups import BrokerGroups
 from api.broker_transactions import BrokerTransactions
 from api.settings import Groups, TransactionSettings
 from partitions.hosting.hosted_metadata import HostedMetadata
+from partitions.hosting.peer_addresses import PeerAddresses
 from partitions.hosting.replica_manager import ReplicaManager
 from partitions.metadata.active import ControllerSettings
-from partitions.metadata.commands import RegisterBroker
-from partitions.metadata.image import TopicInfo
+from partitions.metadata.commands import AdmitBroker, RegisterBroker
+from partitions.metadata.image import BrokerInfo, TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
 from partitions.reassignment.admin import PartitionAdmin
+from partitions.reassignment.metadata_members import MetadataMembers
 from partitions.reassignment.reassigner import Reassigner
 from partitions.replica.replica import PartitionReplica
 from partitions.routing.gateway import Gateway
 from partitions.values import QUORUM, Acks, AppendReceipt
+from raftlog.core.membership import NOBODY, Membership
 from raftlog.node.group_host import HostSettings
+from raftlog.storage.filesystem import Filesystem
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.unsynced_filesystem import UnsyncedFilesystem
 from raftlog.types import METADATA_GROUP, NodeId
@@ -44,7 +48,7 @@ class ControlledBroker(SimulatedBroker):
         self, place: Place, directory: str, rack: str | None, settings: ControllerSettings = CONTROLLER
     ) -> None:
         super().__init__(place, directory, SETTINGS, repairs=False)
-        node_id, voters = place.node_id, frozenset(place.nodes)
+        node_id = place.node_id
         registration = RegisterBroker(
             node_id,
             f"life-{place.life}",
@@ -55,7 +59,9 @@ class ControlledBroker(SimulatedBroker):
             self.registry.disk_id,
         )
         rng = random.Random(f"ids {node_id} {place.life}")
-        self.controller = Controller(self.host, voters, registration, settings, rng)
+        self.has_joined = node_id not in place.nodes
+        first = NOBODY if self.has_joined else Membership(frozenset(place.nodes))
+        self.controller = Controller(self.host, first, registration, settings, rng)
         self.manager = ReplicaManager(
             self.host,
             self.controller,
@@ -72,8 +78,13 @@ class ControlledBroker(SimulatedBroker):
             self.logs,
             asyncio.to_thread,
             f"{self.directory}/__metadata",
-            tuple(voters - {node_id}),
+            tuple(node for node in place.nodes if node != node_id),
         )
+        self.addresses = PeerAddresses(
+            node_id, {}, lambda peer, host, port: self.transport.set_peer(peer, "", 0), self.host
+        )
+        self.controller.subscribe(self.addresses.image_changed)
+        self.members = MetadataMembers(self.host, self.controller)
         self.why_offline = "it is not open"
         self.gateway = Gateway(
             node_id,
@@ -90,26 +101,33 @@ class ControlledBroker(SimulatedBroker):
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
 
+    def is_in_use(self, peer: NodeId) -> bool:
+        return self.controller.image.is_in_use(peer)
+
     async def start(self) -> None:
         """Join the cluster."""
+        self.addresses.begin()
         await self.host.start()
         self.supervisor.host(self.metadata)
         await self.supervisor.start()
         await self.supervisor.serving(METADATA_GROUP)
         await self.manager.start()
         await self.reassigner.start()
+        self._following = [self.host.begin(work) for work in (self.members.run(), self.addresses.run())]
 
     async def stop(self) -> None:
         """A clean stop."""
         await self.reassigner.stop()
+        for task in self._following:
+            task.cancel()
         await self.manager.stop()
         await self.supervisor.stop()
         await self.controller.stop()
         await super().stop()
 
     async def _begins(self) -> bool:
-        """The cluster starts with these brokers."""
-        return False
+        """The cluster starts with the first brokers."""
+        return self.has_joined
 
 
 class ControlledCluster(SimulatedBrokers[ControlledBroker]):
@@ -124,7 +142,8 @@ class ControlledCluster(SimulatedBrokers[ControlledBroker]):
         settings: ControllerSettings = CONTROLLER,
     ) -> None:
         disk = FakeFilesystem if directory is None else UnsyncedFilesystem
-        super().__init__({NodeId(number): disk() for number in range(1, brokers + 1)})
+        self.disks: dict[NodeId, Filesystem] = {NodeId(number): disk() for number in range(1, brokers + 1)}
+        super().__init__(self.disks)
         self._directory = directory or "/data"
         self._settings = settings
         self.racks = {node: racks[at] if racks else None for at, node in enumerate(self.nodes)}
@@ -146,6 +165,26 @@ class ControlledCluster(SimulatedBrokers[ControlledBroker]):
         version = max(broker.controller.image.version for broker in self)
         for broker in self:
             await broker.controller.wait_for_version(version, 5000)
+
+    async def join(self, number: int, *, admission: str = "", replaces: bool = False) -> ControlledBroker:
+        """A broker that the cluster was not created with, or one that takes the place of a dead one."""
+        node = NodeId(number)
+        await self.admit(number, admission=admission, replaces=replaces)
+        self.disks[node] = FakeFilesystem()
+        self.racks.setdefault(node, None)
+        return await self.start(node)
+
+    async def admit(self, number: int, *, admission: str = "", replaces: bool = False) -> BrokerInfo:
+        """Let a broker join; it does not start yet."""
+        request = AdmitBroker(
+            admission or f"{number:032x}",
+            NodeId(number),
+            f"http://127.0.0.1:{7000 + number}",
+            "127.0.0.1",
+            9000 + number,
+            replaces=replaces,
+        )
+        return await self.any.controller.admit_broker(request, 5000)
 
     @property
     def any(self) -> ControlledBroker:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from partitions.metadata.commands import DecommissionBroker, DrainBroker
-from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.metadata.commands import AdmitBroker, DecommissionBroker, DrainBroker
+from partitions.metadata.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.machine import apply_command
 from partitions.metadata.planner import PlannerLimits, plan
 from partitions.metadata.refusals import Refused
 from partitions.metadata.topic_config import check
+from raftlog.core.membership import Membership
 from raftlog.errors import InvalidRequest, NoLeader, PreconditionFailed, TopicExists, UnknownTopic
 from raftlog.types import GroupId, NodeId, ProducerId, TopicId
 
@@ -77,6 +78,16 @@ class FakeController:
         checked = plan(request, self.image, PlannerLimits())
         self.image, _ = apply_command(self.image, checked, self.image.version + 1)
         return self.image
+
+    @property
+    def members(self) -> Membership:
+        return Membership(frozenset(self.image.brokers))
+
+    async def admit_broker(self, request: AdmitBroker, timeout_ms: int) -> BrokerInfo:
+        checked = plan(request, self.image, PlannerLimits())
+        self.image, reply = apply_command(self.image, checked, self.image.version + 1)
+        assert isinstance(reply, BrokerInfo)
+        return reply
 
     async def delete_topic(self, name: str, *, expected_version: int | None, timeout_ms: int) -> int:
         topic = self._expect(name, expected_version)

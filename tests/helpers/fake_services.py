@@ -12,6 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from api.http.join_tokens import JoinTokens
 from api.http.services import HealthProbes, Limits, Services
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher
@@ -299,6 +300,9 @@ class FakeGateway:
             self.waiting -= 1
 
 
+SECRET = b"of a cluster for tests, 32 bytes"
+
+
 @dataclass(slots=True)
 class FakeCluster:
     """The services of one broker of three, and their state."""
@@ -341,6 +345,7 @@ def fake_cluster(
         delayed=instant_delays(clock),
         clock=clock,
         producer_ids=ProducerIdCipher(b"of a cluster for tests"),
+        join_tokens=JoinTokens(SECRET),
         rng=random.Random(7),
         version="0.1.0",
         health=HealthProbes(ready=lambda: checks),

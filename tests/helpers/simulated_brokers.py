@@ -34,7 +34,7 @@ SYNC_S = 0.001
 
 @dataclass(frozen=True)
 class Place:
-    """Where a broker runs, in one incarnation of its process."""
+    """Where a broker runs, in one incarnation of its process. The cluster began with ``nodes``."""
 
     node_id: NodeId
     nodes: Sequence[NodeId]
@@ -57,14 +57,16 @@ class SimulatedBroker(ABC):
         self.has_room = True
         self.disk = asyncio.Event()  # set while syncs may end
         self.disk.set()
+        self.transport = place.network.member(place.node_id, place.nodes)
         self.host = GroupHost(
             place.node_id,
-            place.network.member(place.node_id, place.nodes),
+            self.transport,
             self.clock,
             random.Random(1000 * place.node_id + place.life),
             self._run_syncs,
             on_fatal=self.fatal.append,
             has_room=lambda: self.has_room,
+            is_in_use=self.is_in_use,
             settings=settings,
         )
         rng = random.Random(f"disk {place.node_id} {place.life}")
@@ -83,6 +85,10 @@ class SimulatedBroker(ABC):
         )
         service.offer()
         return Repairer(self.host, self.filesystem, asyncio.to_thread, service)
+
+    def is_in_use(self, peer: NodeId) -> bool:
+        """Whether a peer counts for the majority that agrees on the time."""
+        return True
 
     @abstractmethod
     async def start(self) -> None:

@@ -18,6 +18,7 @@ from chaos.simulator.levels import (
     BROKERS_DELETING,
     BROKERS_GROUP,
     BROKERS_HEALING,
+    BROKERS_JOINING,
     BROKERS_TRANSACTIONS,
     CORE,
     GROUPS,
@@ -78,6 +79,7 @@ def test_the_replicas_of_brokers_that_die_are_restored() -> None:
         "brokers-compacted:1",
         "brokers-transactions:1",
         "brokers-healing:1",
+        "brokers-joining:0",
     ],
 )
 def test_equal_seeds_give_equal_traces_whatever_the_order_of_sets(seed: str) -> None:
@@ -93,14 +95,15 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
     assert some[:7] == ["brokers:0", "core:0", "log:0", "groups:0", "core:1", "log:1", "core:2"]
     assert some[28:] == ["core:17", "log:9", "brokers:1", "core:18"]
     assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 26))] == some
-    assert [str(seed) for seed in seeds(269, 4)] == ["log:89", "brokers:3", "http:0", "log:90"]
+    assert [str(seed) for seed in seeds(269, 4)] == ["log:89", "brokers:2", "http:0", "log:90"]
     assert str(next(seeds(571, 1))) == "http:1"
     many = list(seeds(0, 3000))
     assert len(set(many)) == 3000
     assert Counter(seed.level for seed in many) == {
         CORE: 1790,
         GROUPS: 100,
-        BROKERS: 40,
+        BROKERS: 30,
+        BROKERS_JOINING: 10,
         BROKERS_DELETING: 10,
         BROKERS_HEALING: 10,
         BROKERS_GROUP: 10,
@@ -123,6 +126,7 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
         Seed(BROKERS_GROUP, 0),
         Seed(BROKERS_TRANSACTIONS, 0),
         Seed(BROKERS_HEALING, 1),
+        Seed(BROKERS_JOINING, 0),
     ],
     ids=str,
 )

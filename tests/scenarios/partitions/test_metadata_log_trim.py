@@ -39,3 +39,28 @@ async def test_a_broker_that_was_away_gets_the_image_in_place_of_the_log(
         await cluster.brokers[away].retention.look()
         assert groups[away].log.first_index > 10
         assert len(behind.image.topics) == 40
+
+
+# requirement: F2
+@in_virtual_time
+async def test_a_broker_that_joins_gets_the_image_where_the_log_no_longer_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hosted_metadata, "METADATA_LOG", LogSettings(segment_bytes=1000))
+    monkeypatch.setattr(HostedMetadata, "retention", SnapshotRetention(log_bytes_max=4000, entries_kept=3))
+    async with ControlledCluster() as cluster:
+        controller = await cluster.controller_broker()
+        for number in range(40):
+            await controller.controller.create_topic(
+                f"topic-{number}", partitions=1, replication_factor=1, config={}, timeout_ms=5000
+            )
+        for broker in cluster.brokers.values():
+            await broker.retention.look()
+        joined = await cluster.join(4)
+        await cluster.registered()
+        group = joined.host.groups[METADATA_GROUP]
+        assert group.log.first_index > 10
+        assert len(joined.controller.image.topics) == 40
+        await eventually(lambda: not group.is_rejoining)
+        await cluster.join(5)
+        await eventually(lambda: len(group.membership.voters) == 5)

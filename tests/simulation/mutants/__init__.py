@@ -22,6 +22,7 @@ from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.healing import HEALING
 from tests.simulation.mutants.healing_seeds import HEALING_SEEDS
 from tests.simulation.mutants.http import HTTP
+from tests.simulation.mutants.joining import JOINING
 from tests.simulation.mutants.log_starts import LOG_STARTS
 from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
@@ -75,6 +76,7 @@ MUTANTS = (
     *DECOMMISSION,
     *HEALING_SEEDS,
     *STUCK_MOVES,
+    *JOINING,
     *CLIENTS,
     *HTTP,
     *GROUPS,

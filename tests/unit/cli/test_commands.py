@@ -33,6 +33,8 @@ COMMANDS = [
     "dev",
     "serve",
     "cluster init",
+    "cluster token",
+    "cluster join",
     "cluster info",
     "cluster brokers",
     "cluster health",

@@ -15,6 +15,7 @@ from partitions.reassignment.steps import (
     Step,
     View,
     Wait,
+    can_commit,
     next_step,
 )
 from raftlog.core.membership import Membership
@@ -39,6 +40,7 @@ def view(
     has_committed: bool = True,
     prepared: tuple[int, ...] = (),
     stuck: tuple[int, ...] = (),
+    observers: tuple[int, ...] = (),
     goal: int = 100,
     **matches: int,
 ) -> View:
@@ -51,6 +53,7 @@ def view(
         learner_match={NodeId(int(name[1:])): Index(match) for name, match in matches.items()},
         goal=Index(goal),
         stuck=group(*stuck),
+        observers=group(*observers),
     )
 
 
@@ -90,6 +93,17 @@ OLD, NEW = (1, 2, 3), (2, 3, 4)
         (view(OLD, members(OLD)), Report()),
         # Fewer need nobody to learn.
         (view((2,), members(OLD)), Change(members((2,)))),
+        # Observers become learners as they come, and stay.
+        (view(OLD, members(OLD), observers=(4, 5)), Prepare(group(4, 5))),
+        (view(OLD, members(OLD), observers=(4, 5), prepared=(4,)), Change(members(OLD, (4,)))),
+        (view(OLD, members(OLD, (4,)), observers=(4, 5)), Prepare(group(5))),
+        (view(OLD, members(OLD, (4,)), observers=(4,)), Report()),
+        # A voter that leaves becomes a learner; one that is down, and never was a member, holds up nothing.
+        (view(NEW, members(OLD, (4,)), observers=(1,), n4=100), Change(members(NEW, (1,)))),
+        (view(NEW, members(OLD, (4, 6)), observers=(1, 6), n4=100, n6=0), Change(members(NEW, (1, 6)))),
+        (view(NEW, members(OLD, (4,)), observers=(1, 5), n4=100), Change(members(NEW, (1,)))),
+        (view(NEW, members(OLD, (4,)), observers=(1, 5), n4=99), Prepare(group(5))),
+        (view((2, 3), members(OLD, (4,)), observers=(1, 4), n4=0), Change(members((2, 3), (1, 4)))),
     ],
 )
 def test_the_next_step_follows_from_what_is_now(seen: View, step: Step) -> None:
@@ -121,6 +135,30 @@ def test_every_move_arrives_and_no_newcomer_votes_before_it_has_learned() -> Non
                 prepared |= step.nodes
             membership = carried_out(membership, step, prepared)
         assert membership == members(new), (old, new)
+
+
+# requirement: F2, F3
+def test_every_broker_that_does_not_vote_ends_as_a_learner_also_while_some_are_down() -> None:
+    rows = [row for size in (1, 2, 3) for row in itertools.combinations(range(1, 6), size)]
+    brokers = group(1, 2, 3, 4, 5)
+    for old, new, down in itertools.product(rows, rows, (0, 4)):
+        membership, prepared = members(old), group()
+        if down in new or down in old:
+            continue
+        observers = tuple(brokers - group(*new))
+        for _ in range(10):
+            matches = {f"n{node}": 100 for node in membership.learners}
+            step = next_step(view(new, membership, prepared=tuple(prepared), observers=observers, **matches))
+            if isinstance(step, Prepare):
+                prepared |= step.nodes - {down}
+            membership = carried_out(membership, step, prepared)
+        assert membership == Membership(group(*new), group(*observers) - {down}), (old, new, down)
+
+
+def test_a_change_needs_a_majority_of_the_new_voters_that_counts() -> None:
+    assert can_commit(members((1, 2, 3)), {NodeId(1), NodeId(3)})
+    assert not can_commit(members((1, 2, 3)), {NodeId(1), NodeId(4), NodeId(5)})
+    assert not can_commit(members((1, 2)), {NodeId(1)})
 
 
 # requirement: F1

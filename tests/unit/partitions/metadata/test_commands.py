@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from partitions.metadata.commands import (
     COMMANDS,
     AddPartitions,
+    AdmitBroker,
     AllocateProducerIds,
     AlterTopicConfig,
     Command,
@@ -37,6 +38,7 @@ EVERY_COMMAND: list[Command] = [
     UnfenceBroker(NodeId(1), "first"),
     DrainBroker(NodeId(1), False),
     DecommissionBroker(NodeId(1)),
+    AdmitBroker("a" * 32, NodeId(4), "http://log4.example:7070", "log4.example", 7170, "a", True),
     create("orders", (1, 2, 3), (2, 3, 1), retention_ms=5),
     DeleteTopic("orders", 7),
     AlterTopicConfig("orders", {"retention.ms": None, "segment.bytes": 4096}, None),

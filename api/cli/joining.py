@@ -1,0 +1,144 @@
+"""Commands that let a new broker into a cluster: ``cluster token`` and ``cluster join``."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import click
+
+from api.cli.connection import connected
+from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, note, options_checked
+from api.cli.parameters import Argument, Option
+from raftlog.errors import InvalidRequest, JoinRefused, RaftlogError
+
+if TYPE_CHECKING:
+    from api.addresses import Machine
+    from raftlog.wire.joining import AdmitBroker, BrokerAdmitted
+
+
+def token(server: ServerOption = DEFAULT_SERVER) -> None:
+    """Print a token with which a broker can join, within an hour.
+
+    The new broker needs the cluster's secret besides.
+
+    \b
+    Example:
+      raftlog cluster token --server http://log1.example:7070
+    """
+    with errors_reported(), connected(server) as client:
+        click.echo(client.cluster.join_token().token)
+
+
+def join(
+    token: Annotated[str, Argument(help="What `raftlog cluster token` has printed.")],
+    secret_file: Annotated[
+        Path, Option(help="The cluster's secret: a copy of cluster.secret of one of its brokers.")
+    ],
+    host: Annotated[
+        str,
+        Option(
+            help=(
+                "This machine, by a name or IP address that the others and the clients can reach, with :PORT "
+                "for another HTTP port."
+            )
+        ),
+    ],
+    data: Annotated[
+        Path, Option("--data", help="Directory for the broker's folder, which must not exist.")
+    ] = Path("raftlog-data"),
+    broker: Annotated[
+        int | None, Option(min=1, help="Its id; by default the lowest that no broker has had.")
+    ] = None,
+    http_port: Annotated[int, Option(help="HTTP port.")] = 7070,
+    rpc_port: Annotated[int | None, Option(help="Port between brokers; default: HTTP port + 100.")] = None,
+    rack: Annotated[str | None, Option(help="Replicas of a partition are spread over racks.")] = None,
+    replace: Annotated[
+        bool, Option(help="Take the id of a broker that is down and never comes back, given by --broker.")
+    ] = False,
+    server: Annotated[
+        str | None, Option("--server", "-s", help="The address of any broker; default: those in the token.")
+    ] = None,
+) -> None:
+    """Let a new broker into a cluster and write its settings; print how to start it.
+
+    It is a broker like all others once it has started. Run this on its machine.
+
+    \b
+    Example:
+      raftlog cluster join raftlog-join.eyJ... --secret-file cluster.secret --host log4.example
+    """
+    with errors_reported(changing=True):
+        if replace and broker is None:
+            raise InvalidRequest("replace needs the id of the broker: give --broker", field="replace")
+        with options_checked():
+            machine = _machine(host, http_port, rpc_port)
+        joining = _Joining(token.strip(), secret_file, machine, broker, rack, replace, server)
+        admitted, path = _join(joining, data)
+    click.echo(f"broker={admitted.broker_id} host={machine.host} http={machine.url} directory={path.parent}")
+    note(f"start it: raftlog serve --config {path}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Joining:
+    """The options of a broker that joins."""
+
+    token: str
+    secret_file: Path
+    machine: Machine
+    broker: int | None
+    rack: str | None
+    replaces: bool
+    server: str | None
+
+
+def _join(joining: _Joining, data: Path) -> tuple[BrokerAdmitted, Path]:
+    """Ask, then write: what the cluster has answered, and the path of the settings."""
+    from api.cluster_files import check_new, create_joined, read_secret
+    from raftlog.wire.joining import AdmitBroker, is_signed, read_token, with_proof
+
+    content, secret = read_token(joining.token), read_secret(joining.secret_file)
+    if not is_signed(joining.token, secret):
+        raise JoinRefused(f"{joining.secret_file} is not the secret of the cluster of this token")
+    if joining.broker is not None:
+        check_new(data, joining.broker)
+    request = AdmitBroker(
+        token=joining.token,
+        proof="",
+        admission_id=uuid.uuid4().hex,
+        host=joining.machine.host,
+        port=joining.machine.rpc_port,
+        http=joining.machine.url,
+        broker_id=joining.broker,
+        rack=joining.rack,
+        replace=joining.replaces,
+    )
+    admitted = _admitted(joining.server or ",".join(content.urls), with_proof(request, secret))
+    path = create_joined(
+        data,
+        admitted.broker_id,
+        joining.machine,
+        cluster_id=admitted.cluster_id,
+        secret=secret,
+        peers={each.broker_id: (each.host, each.port) for each in admitted.peers},
+        rack=joining.rack,
+    )
+    return admitted, path
+
+
+def _machine(host: str, http_port: int, rpc_port: int | None) -> Machine:
+    from api.addresses import machines
+
+    return machines([host], http_port, rpc_port)[0]
+
+
+def _admitted(server: str, request: AdmitBroker) -> BrokerAdmitted:
+    with connected(server) as client:
+        try:
+            return client.cluster.admit(request)
+        except RaftlogError as error:
+            if not error.is_definite:
+                note("`raftlog cluster brokers` shows whether a broker was let in; it can be replaced")
+            raise

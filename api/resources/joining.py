@@ -1,0 +1,106 @@
+"""New brokers: tokens for them, and their admission."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from api.addresses import is_loopback, is_unspecified
+from api.http.bodies import read_json
+from api.http.routes import Call, Route, json_answer, json_response
+from partitions.metadata.admission import ANY_ID
+from partitions.metadata.commands import AdmitBroker as AdmitCommand
+from partitions.metadata.image import MetadataImage
+from raftlog import errors
+from raftlog.errors import InvalidRequest
+from raftlog.types import NodeId
+from raftlog.wire import media_types, paths
+from raftlog.wire.joining import AdmitBroker, BrokerAddress, BrokerAdmitted, JoinTokenBody
+
+
+async def create_join_token(call: Call) -> web.StreamResponse:
+    """A token with which a broker can join."""
+    services, image = call.services, await call.metadata()
+    urls = [each.http_url for each in image.brokers.values() if each.alive and not each.decommissioned]
+    text, token = services.join_tokens.issue(image.cluster_id, urls, services.clock.wall_ms(), services.rng)
+    return json_response(JoinTokenBody(text, token.expires_at), 201)
+
+
+async def admit_broker(call: Call) -> web.StreamResponse:
+    """Lets a broker join."""
+    services = call.services
+    request = await read_json(call, AdmitBroker)
+    image = await call.metadata()
+    services.join_tokens.check(request, image.cluster_id, services.clock.wall_ms())
+    _check_addresses(request, image)
+    broker = await services.controller.admit_broker(
+        AdmitCommand(
+            admission_id=request.admission_id,
+            broker_id=ANY_ID if request.broker_id is None else NodeId(request.broker_id),
+            http_url=request.http,
+            rpc_host=request.host,
+            rpc_port=request.port,
+            rack=request.rack,
+            replaces=request.replace,
+        ),
+        services.limits.control_timeout_ms,
+    )
+    image = services.controller.image
+    peers = [
+        BrokerAddress(each.broker_id, each.rpc_host, each.rpc_port)
+        for each in (image.brokers[number] for number in sorted(image.brokers))
+        if not each.decommissioned
+    ]
+    body = BrokerAdmitted(broker.broker_id, image.cluster_id, peers)
+    return json_response(body, 201, {"Location": paths.of_broker(paths.BROKER, broker.broker_id)})
+
+
+def _check_addresses(request: AdmitBroker, image: MetadataImage) -> None:
+    """Refuse addresses that the other brokers, or clients, can never reach."""
+    if is_unspecified(request.host):
+        raise InvalidRequest(
+            f"host is {request.host!r}, which is not the address of a machine; give one that the other "
+            "brokers can reach",
+            field="host",
+        )
+    for other in image.brokers.values():
+        if other.alive and is_loopback(other.rpc_host) != is_loopback(request.host):
+            raise InvalidRequest(
+                f"host is {request.host!r}, and broker {other.broker_id} is at {other.rpc_host}: an address "
+                "of this machine only and others cannot reach each other; use one kind for all brokers",
+                field="host",
+            )
+
+
+ROUTES = (
+    Route(
+        "POST",
+        paths.JOIN_TOKENS,
+        create_join_token,
+        "Make a token with which a broker can join",
+        "For `POST /v1/brokers`, within an hour. It gives no access without the cluster's secret.",
+        (),
+        {},
+        {201: json_answer("a token", JoinTokenBody)},
+        (errors.NoLeader,),
+    ),
+    Route(
+        "POST",
+        paths.BROKERS,
+        admit_broker,
+        "Let a broker join",
+        "`raftlog cluster join` sends this. The broker is a member once it has started with the answer in "
+        "its settings. Safe to repeat with the same `admission_id`.",
+        (),
+        {media_types.JSON: AdmitBroker},
+        {201: json_answer("the broker's id, and the brokers to connect to", BrokerAdmitted, "Location")},
+        (
+            errors.InvalidRequest,
+            errors.JoinRefused,
+            errors.Conflict,
+            errors.UnsupportedMediaType,
+            errors.RecordTooLarge,
+            errors.NoLeader,
+            errors.CommitUnknown,
+        ),
+    ),
+)

@@ -1,0 +1,144 @@
+"""The addresses at which this broker dials the others.
+
+Decides: that the newest metadata names them, and the settings for brokers that no metadata has named here.
+Leaves to others: dialling, and proving who answers (the transport).
+
+- The settings may be newer, where brokers were moved while they were stopped: one of the first brokers that
+  is not heard is dialled at both addresses in turns. One that was let in later is not: at its address of
+  former times may be a process whose id was given away.
+- A broker whose metadata is old, or lost with its disk, cannot dial those that it does not know, and so
+  cannot answer them. A broker tells all addresses to those that it does not hear although it reaches them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from partitions.metadata.image import MetadataImage
+from raftlog.errors import RaftlogError
+from raftlog.node.rpc import Calls, decode_body, encode_body
+from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.storage.filesystem import Buffer
+from raftlog.types import NodeId
+
+SERVICE: Final = Service("peers.addresses", CallClass.METADATA)
+TELL_S: Final = 0.5  # about as long as a connection takes
+TELL_TIMEOUT_MS: Final = 1000
+TRY_OTHER_AFTER: Final = 4  # of these: several attempts to connect
+
+Address = tuple[str, int]
+
+
+class Addresses(msgspec.Struct, frozen=True, array_like=True):
+    """The addresses in metadata of this version: ids, hosts and ports."""
+
+    version: int
+    brokers: tuple[tuple[NodeId, str, int], ...]
+
+
+class Peers(Protocol):
+    """The part of ``GroupHost`` that is needed here."""
+
+    calls: Calls
+
+    def is_reachable(self, peer: NodeId) -> bool:
+        """Whether the peer has been heard lately."""
+
+    def watch_peers(self, peers: frozenset[NodeId]) -> None:
+        """Keep these informed that this broker is alive, and watch them."""
+
+
+class PeerAddresses:
+    """One broker's. All on the event loop's thread."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        configured: Mapping[NodeId, Address],
+        set_peer: Callable[[NodeId, str, int], None],
+        peers: Peers,
+    ) -> None:
+        """``configured`` are the addresses in the settings; ``set_peer`` is the transport's."""
+        self._configured = {peer: address for peer, address in configured.items() if peer != node_id}
+        self._node_id = node_id
+        self._set_peer = set_peer
+        self._peers = peers
+        self._newest = Addresses(-1, ())  # this broker's own is among them
+        self._registered: dict[NodeId, Address] = {}  # those of the others
+        self._dialled: dict[NodeId, Address] = {}
+
+    def begin(self) -> None:
+        """Dial the brokers of the settings, and listen to what others tell."""
+        self._peers.calls.serve(SERVICE, self._serve)
+        for peer, address in self._configured.items():
+            self._dial(peer, address)
+        self._peers.watch_peers(frozenset(self._configured))
+
+    def image_changed(self, image: MetadataImage) -> None:
+        """Dial brokers that are new or have moved."""
+        brokers = image.brokers.values()
+        for broker in brokers:
+            if broker.admission_id:
+                self._configured.pop(broker.broker_id, None)
+        named = tuple((each.broker_id, each.rpc_host, each.rpc_port) for each in brokers)
+        self._register(Addresses(image.version, named))
+
+    async def run(self) -> None:
+        """Tell brokers that are reached and not heard, and look for others, until cancelled."""
+        looks = 0
+        while True:
+            await asyncio.sleep(TELL_S)
+            await self.tell()
+            looks += 1
+            if looks % TRY_OTHER_AFTER == 0:
+                self.try_others()
+
+    async def tell(self) -> None:
+        """Tell all addresses to brokers that are not heard. One that is down has no connection, and is not
+        waited for.
+        """
+        head = encode_body(self._newest)
+
+        async def tell(peer: NodeId) -> None:
+            with contextlib.suppress(RaftlogError):  # it is told again as long as it is not heard
+                await self._peers.calls.call(peer, SERVICE, head, timeout_ms=TELL_TIMEOUT_MS)
+
+        unheard = [peer for peer in self._registered if self._is_unheard(peer)]
+        await asyncio.gather(*map(tell, unheard))
+
+    def try_others(self) -> None:
+        """Dial each of the first brokers that is not heard at its other address, if it has two."""
+        for peer, configured in self._configured.items():
+            registered = self._registered.get(peer, configured)
+            if registered != configured and self._is_unheard(peer):
+                self._dial(peer, configured if self._dialled[peer] == registered else registered)
+
+    async def _serve(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        self._register(decode_body(head, Addresses))
+        return b"", ()
+
+    def _register(self, addresses: Addresses) -> None:
+        """Use these, unless newer ones are known."""
+        if addresses.version < self._newest.version:
+            return
+        self._newest = addresses
+        for peer, host, port in addresses.brokers:
+            if peer != self._node_id and self._registered.get(peer) != (host, port):
+                self._registered[peer] = (host, port)
+                self._dial(peer, (host, port))
+                self._peers.watch_peers(frozenset({peer}))
+
+    def _is_unheard(self, peer: NodeId) -> bool:
+        return peer != self._node_id and not self._peers.is_reachable(peer)
+
+    def _dial(self, peer: NodeId, address: Address) -> None:
+        if self._dialled.get(peer) != address:
+            self._dialled[peer] = address
+            self._set_peer(peer, *address)

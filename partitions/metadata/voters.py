@@ -1,0 +1,75 @@
+"""Which brokers vote in the metadata group: a pure decision of the active controller.
+
+Decides: the voters that the group shall have. Leaves to others: measuring silence (``silence``), and every
+step on the way (``partitions.reassignment.metadata_members``). All other brokers are learners.
+
+- 5 voters where 5 brokers or more are in use, 3 where 3 are, else 1. A broker is in use if it has registered
+  and is neither decommissioned nor dead.
+- A healthy voter never loses its vote: a cluster that began with 4 voters keeps them until some leave.
+- A decommissioned voter leaves. It is replaced, if there is another broker. A dead one leaves only in
+  exchange for another: without it the group would not tolerate more failures, and it may come back. If so
+  many leave that the live voters would be no majority, dead ones leave as well.
+- Voters that the metadata does not know have not registered yet, and stay.
+
+Nothing is remembered: with the same metadata and the same silence every controller comes to the same voters.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Final
+
+from partitions.metadata.image import BrokerInfo, MetadataImage
+from raftlog.types import NodeId
+
+SIZES: Final = (5, 3)  # one is for fewer brokers
+
+
+def wanted_voters(
+    image: MetadataImage,
+    voters: frozenset[NodeId],
+    dead: Collection[NodeId],
+    heard: Collection[NodeId],
+    without_room: Collection[NodeId],
+) -> frozenset[NodeId]:
+    """The voters that shall be, given those that are. Never empty if ``voters`` is not."""
+    in_use = [each for node, each in image.brokers.items() if image.is_in_use(node) and node not in dead]
+    staying = [node for node in voters if not _is_decommissioned(image, node)]
+    healthy = [node for node in staying if node not in dead]
+    size = max(_size_for(len(in_use)), len(staying))
+    able = [
+        each
+        for each in in_use
+        if each.broker_id not in voters and each.broker_id in heard and _is_able(each, without_room)
+    ]
+    wanted = {*healthy}
+    racks = Counter(_rack(image, node) for node in healthy)
+    while able and len(wanted) < size:
+        best = min(able, key=lambda each: (racks[each.rack or ""], each.broker_id))
+        able.remove(best)
+        racks[best.rack or ""] += 1
+        wanted.add(best.broker_id)
+    alive = len(wanted)
+    for node in sorted(set(staying) - wanted):
+        if len(wanted) < size and 2 * alive > len(wanted) + 1:
+            wanted.add(node)
+    return frozenset(wanted) or voters
+
+
+def _size_for(brokers: int) -> int:
+    return next((size for size in SIZES if brokers >= size), 1)
+
+
+def _is_able(broker: BrokerInfo, without_room: Collection[NodeId]) -> bool:
+    return broker.alive and not broker.draining and broker.broker_id not in without_room
+
+
+def _is_decommissioned(image: MetadataImage, node: NodeId) -> bool:
+    broker = image.brokers.get(node)
+    return broker is not None and broker.decommissioned
+
+
+def _rack(image: MetadataImage, node: NodeId) -> str:
+    broker = image.brokers.get(node)
+    return "" if broker is None or broker.rack is None else broker.rack

@@ -1,0 +1,133 @@
+"""How a new broker is let into a cluster over HTTP: tokens, proofs and bodies.
+
+A token says where a cluster is, and that one of its brokers has written this lately::
+
+    token = "raftlog-join." base64url(JSON of JoinToken) "." hex(HMAC-SHA256(secret, "raftlog join token\\0"
+            JSON))
+    proof = hex(HMAC-SHA256(secret, "raftlog join proof\\0" JSON of AdmitBroker without its proof))
+
+The request contains the token, so a proof fits one request and one token. The secret itself is never sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import structs
+
+from raftlog.errors import InvalidRequest
+from raftlog.wire.bodies import Answer, BrokerId, Request
+
+PREFIX: Final = "raftlog-join"
+TOKEN_CHARACTERS_MAX: Final = 16_384
+
+_TOKEN: Final = b"raftlog join token\0"
+_PROOF: Final = b"raftlog join proof\0"
+
+
+class JoinToken(msgspec.Struct, frozen=True):
+    """The content of a token."""
+
+    cluster_id: str
+    urls: tuple[str, ...]  # of brokers
+    expires_at: int  # milliseconds since 1970
+    nonce: str
+
+
+class JoinTokenBody(Answer):
+    """Response to ``POST /v1/cluster/join-tokens``."""
+
+    token: str
+    expires_at: int
+
+
+class AdmitBroker(Request):
+    """Body of ``POST /v1/brokers``. ``host`` and ``port`` are for other brokers, ``http`` is for clients.
+
+    ``admission_id`` is drawn for each broker: a repeated request lets no other one join. Without
+    ``broker_id`` the lowest id is chosen that no broker has had.
+    """
+
+    token: Annotated[str, msgspec.Meta(max_length=TOKEN_CHARACTERS_MAX)]
+    proof: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    admission_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+    host: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9._:-]{1,253}$")]
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    http: Annotated[str, msgspec.Meta(pattern="^https?://[^/?# ]{1,512}/?$")]
+    broker_id: BrokerId | None = None
+    rack: Annotated[str, msgspec.Meta(max_length=255)] | None = None
+    replace: bool = False
+
+
+class BrokerAddress(Answer):
+    """A broker's address for other brokers."""
+
+    broker_id: int
+    host: str
+    port: int
+
+
+class BrokerAdmitted(Answer):
+    """Response to ``POST /v1/brokers``: the id, and the brokers to connect to, with the new one."""
+
+    broker_id: int
+    cluster_id: str
+    peers: list[BrokerAddress]
+
+
+def signed(token: JoinToken, secret: bytes) -> str:
+    """A token as text."""
+    content = msgspec.json.encode(token)
+    text = base64.urlsafe_b64encode(content).decode().rstrip("=")
+    return f"{PREFIX}.{text}.{_mac(secret, _TOKEN, content)}"
+
+
+def read_token(text: str) -> JoinToken:
+    """What a token says; ``is_signed`` proves it. Raises ``InvalidRequest``."""
+    return msgspec.json.decode(_parts(text)[0], type=JoinToken)
+
+
+def is_signed(text: str, secret: bytes) -> bool:
+    """Whether a holder of this secret has written the token. Raises ``InvalidRequest``."""
+    content, mac = _parts(text)
+    return hmac.compare_digest(_mac(secret, _TOKEN, content), mac)
+
+
+def with_proof(request: AdmitBroker, secret: bytes) -> AdmitBroker:
+    """The same request with the proof of the secret."""
+    return structs.replace(request, proof=_proof(request, secret))
+
+
+def is_proven(request: AdmitBroker, secret: bytes) -> bool:
+    """Whether a holder of the secret has made exactly this request."""
+    return hmac.compare_digest(_proof(request, secret), request.proof)
+
+
+def _proof(request: AdmitBroker, secret: bytes) -> str:
+    return _mac(secret, _PROOF, msgspec.json.encode(structs.replace(request, proof="")))
+
+
+def _parts(text: str) -> tuple[bytes, str]:
+    prefix, _, rest = text.strip().partition(".")
+    encoded, _, mac = rest.partition(".")
+    content = b""
+    try:
+        content = base64.b64decode(encoded + "=" * (-len(encoded) % 4), altchars=b"-_", validate=True)
+        msgspec.json.decode(content, type=JoinToken)
+        is_whole = prefix == PREFIX and mac.isascii()
+    except (binascii.Error, ValueError, msgspec.DecodeError):
+        is_whole = False
+    if not is_whole:
+        raise InvalidRequest(
+            "token is not a join token; copy the whole line that `raftlog cluster token` prints",
+            field="token",
+        )
+    return content, mac
+
+
+def _mac(secret: bytes, purpose: bytes, content: bytes) -> str:
+    return hmac.digest(secret, purpose + content, "sha256").hex()

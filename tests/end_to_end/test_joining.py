@@ -1,0 +1,217 @@
+"""Brokers that the cluster was not created with join it, take their share, and leave, under load."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.cluster_files import SECRET_NAME, read_secret, settings_path
+from chaos.cluster import Cluster, free_ports
+from chaos.workload import Workload
+from raftlog import Client
+from raftlog.errors import RaftlogError
+from tests.helpers.command_line import command, run
+from tests.helpers.judged_load import judge
+from tests.helpers.real_cluster import create_topic, eventually, produce_surely, values_of
+
+pytestmark = pytest.mark.e2e
+
+SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
+TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "1000"}
+
+
+@pytest.fixture
+def three(directory: Path) -> Iterator[Cluster]:
+    """Three brokers of the test's own."""
+    with Cluster(directory, brokers=3, environment=TIMING) as brokers:
+        yield brokers
+
+
+def token_of(cluster: Cluster) -> str:
+    return run(cluster, "cluster", "token")[0].decode().strip()
+
+
+def join_arguments(cluster: Cluster, secret: Path, *more: str) -> list[str]:
+    host = f"127.0.0.1:{free_ports(1)}"
+    where = ["--host", host, "--data", str(cluster.directory)]
+    return ["cluster", "join", token_of(cluster), "--secret-file", str(secret), *where, *more]
+
+
+def joined(cluster: Cluster, *more: str) -> int:
+    """A new broker, in the settings of the cluster and running; its id."""
+    arguments = join_arguments(cluster, cluster.directory / SECRET_NAME, *more)
+    output, notes = run(cluster, *arguments)
+    shown = re.fullmatch(rb"broker=(\d+) host=127\.0\.0\.1 http=\S+ directory=(\S+)\n", output)
+    assert shown is not None, output
+    assert "raftlog serve --config" in notes
+    broker = cluster.add(Path(shown[2].decode()) / "raftlog.toml")
+    assert broker == int(shown[1])
+    cluster.start(broker)
+    return broker
+
+
+def without_its_disk(cluster: Cluster, broker: int) -> None:
+    """A broker starts again, with its settings of old."""
+    cluster.kill(broker)
+    data = cluster.data_directory(broker)
+    data.rename(data.with_name("lost"))
+    cluster.start(broker)
+
+
+def voters(client: Client) -> set[int]:
+    try:
+        return {*client.cluster.info().metadata_voters}
+    except RaftlogError:
+        return set()
+
+
+def voters_become(client: Client, *wanted: int) -> None:
+    eventually(lambda: voters(client) == {*wanted}, within_s=30, what=f"voters {wanted}")
+
+
+def rows(client: Client, topic: str) -> list[set[int]]:
+    """The brokers of each partition whose move has ended and whose replicas are all in sync."""
+    try:
+        return [
+            {*one.replicas} if one.reassignment is None and {*one.in_sync} == {*one.replicas} else set()
+            for one in client.topics.partitions(topic)
+        ]
+    except RaftlogError:
+        return []
+
+
+def logs(cluster: Cluster, broker: int) -> list[Path]:
+    """The folders of the replicas of ``orders`` on a broker."""
+    return [*cluster.data_directory(broker).glob("orders-*/Partition-*")]
+
+
+# requirement: F2
+# requirement: F3
+def test_broker_4_joins_takes_the_replica_of_broker_1_and_is_removed_again(three: Cluster) -> None:
+    print(f"seed {SEED} (CHAOS_SEED)")
+    create_topic(three.urls[0], "orders", 3)
+    with Client(three.bootstrap) as client:
+        with Workload(three.urls, "orders", partitions=3, seed=SEED) as load:
+            load.wait_for_acknowledged(100)
+            assert joined(three) == 4
+            assert client.cluster.broker(4).alive
+            begun = client.replicas.set("orders", 2, (2, 3, 4))
+            assert {*begun.replicas} == {1, 2, 3}, "broker 1 holds its copy until broker 4 has caught up"
+            eventually(
+                lambda: rows(client, "orders")[2:] == [{2, 3, 4}], within_s=30, what="the replicas of F2"
+            )
+            eventually(lambda: len(logs(three, 1)) == 2, within_s=30, what="no copy left on broker 1")
+            assert voters(client) == {1, 2, 3}
+            load.wait_for_acknowledged(100)
+
+            left = json.loads(run(three, "broker", "decommission", "4", "--wait", "30s", "-o", "json")[0])
+            assert left["replicas"] == 0
+            eventually(
+                lambda: rows(client, "orders") == [{1, 2, 3}] * 3, within_s=30, what="the replicas before F2"
+            )
+            eventually(lambda: not logs(three, 4), within_s=30, what="no copy left on broker 4")
+            three.stop(4)
+            load.wait_for_acknowledged(100)
+        judge(load)
+        eventually(lambda: not client.cluster.broker(4).alive, within_s=30, what="broker 4 is fenced")
+        found = json.loads(command(three, "cluster", "health", "-o", "json").communicate(timeout=60)[0])
+        assert found["problems"] == []
+
+
+# requirement: F3
+def test_the_voters_follow_from_three_to_five_to_three_and_the_first_brokers_can_go(three: Cluster) -> None:
+    print(f"seed {SEED} (CHAOS_SEED)")
+    create_topic(three.urls[0], "orders", 3)
+    with Workload(three.urls, "orders", partitions=3, seed=SEED) as load, Client(three.bootstrap) as client:
+        load.wait_for_acknowledged(100)
+        assert [joined(three), joined(three)] == [4, 5]
+        voters_become(client, 1, 2, 3, 4, 5)
+        for broker in (1, 2):
+            run(three, "broker", "decommission", str(broker), "--wait", "60s")
+        voters_become(client, 3, 4, 5)
+        load.wait_for_acknowledged(100)
+        for broker in (1, 2):
+            three.stop(broker)
+        with Client([three.url(broker) for broker in (3, 4, 5)]) as rest:
+            rest.topics.create(
+                "later", partitions=1, replication=3
+            )  # the metadata group goes on without them
+            three.kill(4)
+            rest.topics.create("latest", partitions=1, replication=1)  # and tolerates one more failure
+            three.start(4)
+            without_its_disk(three, 3)  # its file names brokers 1 and 2 only, which are gone
+            three.start(1, 2)
+    judge(load)
+
+
+# requirement: fault 22
+def test_a_joined_broker_starts_again_with_its_disk_and_without_it(three: Cluster) -> None:
+    create_topic(three.urls[0], "orders")
+    with Client(three.bootstrap) as client:
+        broker = joined(three)
+        client.replicas.set("orders", 0, (1, 2, broker), wait="30s")
+        produce_surely(three.urls, "orders", ["a", "b"])
+        three.kill(broker)
+        three.start(broker)
+        without_its_disk(three, broker)
+        eventually(
+            lambda: rows(client, "orders") == [{1, 2, broker}], within_s=30, what="its replica is back"
+        )
+        assert values_of(three, "orders") == ["a", "b"]
+        bootstrap = {three.get("/v1/cluster", broker=each)["cluster_id"] for each in three.running}
+        assert len(bootstrap) == 1
+
+
+# requirement: fault 30
+def test_who_must_not_join_is_told_why_and_changes_nothing(three: Cluster, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.secret"
+    wrong.write_text("ab" * 32)
+    wrong.chmod(0o600)
+    secret = three.directory / SECRET_NAME
+    with Client(three.bootstrap) as client:
+        _, notes = run(three, *join_arguments(three, wrong), code=1)
+        assert "is not the secret of the cluster" in notes
+        _, notes = run(
+            three, *join_arguments(three, secret, "--broker", "9", "--data", str(tmp_path)), code=0
+        )
+        _, notes = run(
+            three, *join_arguments(three, secret, "--broker", "9", "--data", str(tmp_path / "b")), code=1
+        )
+        assert "has been admitted and has not started yet" in notes
+        _, notes = run(
+            three,
+            *join_arguments(three, secret, "--broker", "3", "--replace", "--data", str(tmp_path / "c")),
+            code=1,
+        )
+        assert "broker 3 is alive" in notes
+        _, notes = run(three, *join_arguments(three, secret, "--broker", "2"), code=1)
+        assert "exists" in notes, "a folder of a broker is not written into"
+        assert not (tmp_path / "b").exists()
+        assert [broker.broker_id for broker in client.cluster.brokers() if broker.alive] == [1, 2, 3]
+        create_topic(three.urls[0], "orders", 3)
+
+
+def test_a_broker_with_another_secret_never_gets_in(three: Cluster) -> None:
+    output, _ = run(three, *join_arguments(three, three.directory / SECRET_NAME))
+    broker = three.add(settings_path(three.directory, 4))
+    secret = settings_path(three.directory, broker).with_name(SECRET_NAME)
+    assert read_secret(secret) == read_secret(three.directory / SECRET_NAME)
+    secret.write_text("ab" * 32)
+    three.launch(broker)
+    eventually(
+        lambda: "wrong_secret" in three.log_text(broker) or None, within_s=30, what="a refusal in its log"
+    )
+    assert not three.is_ready(broker)
+    assert b"broker=4" in output
+    eventually(
+        lambda: "they must reach this one at 127.0.0.1" in three.log_text(broker) or None,
+        within_s=30,
+        what="the reason why it does not begin",
+    )
+    create_topic(three.urls[0], "orders", 3)

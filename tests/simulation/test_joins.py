@@ -1,0 +1,45 @@
+"""Brokers join among other faults, and the checks of that see what they are for."""
+
+from __future__ import annotations
+
+import pytest
+
+from chaos.simulator.join_odds import JOIN
+from chaos.simulator.joins import share_majorities
+from chaos.simulator.levels import BROKERS_JOINING, Seed
+from raftlog.core.membership import Membership
+from raftlog.types import NodeId
+
+
+def members(voters: tuple[int, ...], outgoing: tuple[int, ...] = ()) -> Membership:
+    return Membership(frozenset(map(NodeId, voters)), outgoing=frozenset(map(NodeId, outgoing)))
+
+
+# requirement: fault 22
+@pytest.mark.parametrize("number", range(4))
+def test_brokers_join_while_others_fail(number: int) -> None:
+    result = Seed(BROKERS_JOINING, number).run()
+    assert result.violations == ()  # type: ignore[union-attr]
+    assert result.faults[JOIN] > 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (members((1, 2, 3)), members((1, 2, 3)), True),
+        (members((1, 2, 3)), members((1, 2, 3, 4)), True),
+        (members((1, 2, 3)), members((1, 2)), True),
+        (members((1, 2, 3)), members((1, 2, 4)), False),  # {1, 3} and {2, 4}
+        (members((1, 2, 3)), members((1, 2, 3, 4, 5)), False),
+        (members((1, 2, 3)), members((3, 4, 5)), False),
+        (members((1,)), members((2,)), False),
+        (members((1, 2, 3)), members((3, 4, 5), (1, 2, 3)), True),
+        (members((3, 4, 5), (1, 2, 3)), members((3, 4, 5)), True),
+        (members((3, 4, 5), (1, 2, 3)), members((6, 7, 8)), False),
+    ],
+)
+def test_which_memberships_may_follow_one_another(
+    one: Membership, other: Membership, *, expected: bool
+) -> None:
+    assert share_majorities(one, other) is expected
+    assert share_majorities(other, one) is expected

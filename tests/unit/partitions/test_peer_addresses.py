@@ -1,0 +1,162 @@
+"""At which address a broker dials another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+from partitions.hosting.peer_addresses import Addresses, PeerAddresses
+from partitions.metadata.commands import AdmitBroker, FenceBroker
+from partitions.metadata.image import MetadataImage
+from raftlog.errors import ConnectionLost
+from raftlog.node.rpc import Calls, Handler, decode_body, encode_body
+from raftlog.node.rpc_classes import Service
+from raftlog.types import NodeId
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.metadata_images import applied, cluster
+
+ONE, TWO, FOUR = NodeId(1), NodeId(2), NodeId(4)
+
+
+class Links:
+    """Calls that reach some peers. What they are told is kept."""
+
+    def __init__(self) -> None:
+        self.linked: set[NodeId] = set()
+        self.told: list[tuple[NodeId, Addresses]] = []
+        self.handlers: dict[str, Handler] = {}
+
+    def serve(self, service: Service, handler: Handler) -> None:
+        self.handlers[service.name] = handler
+
+    async def call(
+        self, peer: NodeId, service: Service, head: bytes, *, timeout_ms: int
+    ) -> tuple[bytes, memoryview]:
+        if peer not in self.linked:
+            raise ConnectionLost("it is down", sent=False)
+        self.told.append((peer, decode_body(head, Addresses)))
+        raise ConnectionLost("it cannot answer", sent=True)
+
+
+class Known:
+    """A host that hears some of its peers."""
+
+    def __init__(self) -> None:
+        self.links = Links()
+        self.calls = cast("Calls", self.links)
+        self.heard: set[NodeId] = set()
+        self.watched: set[NodeId] = set()
+
+    def is_reachable(self, peer: NodeId) -> bool:
+        return peer in self.heard
+
+    def watch_peers(self, peers: frozenset[NodeId]) -> None:
+        self.watched |= peers
+
+
+class Dialler:
+    """The addresses of broker 1, and where it dials."""
+
+    def __init__(self, port: int = 9002) -> None:
+        self.known = Known()
+        self.dialled: list[tuple[int, str, int]] = []
+        configured = {ONE: ("127.0.0.1", 9001), TWO: ("127.0.0.1", port)}
+        self.addresses = PeerAddresses(
+            ONE, configured, lambda peer, host, at: self.dialled.append((peer, host, at)), self.known
+        )
+        self.addresses.begin()
+
+
+def moved(image: MetadataImage, broker: NodeId, port: int) -> MetadataImage:
+    brokers = {**image.brokers, broker: replace(image.brokers[broker], rpc_port=port)}
+    return replace(image, brokers=brokers)
+
+
+def test_the_settings_count_until_the_metadata_names_a_broker() -> None:
+    one = Dialler()
+    assert one.dialled == [(2, "127.0.0.1", 9002)]
+    one.addresses.image_changed(cluster(brokers=2))
+    assert one.dialled == [(2, "127.0.0.1", 9002)], "the same address is not dialled again"
+
+
+# requirement: F2
+def test_a_broker_that_joins_is_dialled_and_watched_without_a_restart() -> None:
+    one = Dialler()
+    image, _ = applied(AdmitBroker("a" * 32, FOUR, "http://h:1", "log4", 7170), to=cluster(brokers=2))
+    one.addresses.image_changed(image)
+    assert one.dialled[-1] == (4, "log4", 7170)
+    assert one.known.watched == {TWO, FOUR}
+
+
+def test_a_broker_that_has_moved_is_dialled_at_its_new_address() -> None:
+    one = Dialler()
+    image = cluster(brokers=2)
+    one.addresses.image_changed(image)
+    one.addresses.image_changed(moved(image, TWO, 9333))
+    one.addresses.image_changed(moved(image, TWO, 9333))
+    assert one.dialled == [(2, "127.0.0.1", 9002), (2, "127.0.0.1", 9333)]
+
+
+def test_a_stale_file_does_not_take_a_broker_away_that_is_heard() -> None:
+    one = Dialler(port=9555)
+    one.addresses.image_changed(cluster(brokers=2))
+    one.known.heard.add(TWO)
+    one.addresses.try_others()
+    assert one.dialled == [(2, "127.0.0.1", 9555), (2, "127.0.0.1", 9002)]
+
+
+def test_a_file_that_is_newer_than_the_metadata_is_tried_in_turns() -> None:
+    one = Dialler(port=9555)
+    one.addresses.image_changed(cluster(brokers=2))
+    for _ in range(3):
+        one.addresses.try_others()
+    assert [port for _, _, port in one.dialled] == [9555, 9002, 9555, 9002, 9555]
+
+
+def test_the_former_address_of_a_broker_that_was_replaced_is_never_dialled_again() -> None:
+    one = Dialler()
+    image = cluster(brokers=2)
+    one.addresses.image_changed(image)
+    image, _ = applied(
+        FenceBroker(TWO, "first"),
+        AdmitBroker("a" * 32, TWO, "http://h:1", "log9", 7170, replaces=True),
+        to=image,
+    )
+    one.addresses.image_changed(image)
+    for _ in range(3):
+        one.addresses.try_others()
+    assert one.dialled == [(2, "127.0.0.1", 9002), (2, "log9", 7170)]
+
+
+# requirement: fault 33
+@in_virtual_time
+async def test_a_broker_that_is_reached_and_not_heard_is_told_all_addresses() -> None:
+    one = Dialler()
+    image = cluster(brokers=4)
+    one.addresses.image_changed(image)
+    one.known.links.linked = {TWO, NodeId(3)}
+    one.known.heard = {NodeId(3)}
+    await one.addresses.tell()
+    ((peer, told),) = one.known.links.told
+    assert (peer, told.version) == (2, image.version)
+    assert [number for number, _, _ in told.brokers] == [1, 2, 3, 4], "its own is among them"
+
+
+@in_virtual_time
+async def test_what_a_broker_is_told_counts_until_its_own_metadata_is_as_new() -> None:
+    one = Dialler()
+    handler = one.known.links.handlers["peers.addresses"]
+    head = encode_body(Addresses(50, ((FOUR, "log4", 7170), (ONE, "log1", 1), (TWO, "127.0.0.1", 9002))))
+    await handler(FOUR, head, memoryview(b""))
+    assert one.dialled == [(2, "127.0.0.1", 9002), (4, "log4", 7170)]
+    old = moved(cluster(brokers=2), TWO, 9333)
+    one.addresses.image_changed(old)
+    assert one.dialled[-1] == (4, "log4", 7170), "older metadata does not count"
+    one.addresses.image_changed(replace(old, version=50))
+    assert one.dialled[-1] == (2, "127.0.0.1", 9333)
+
+
+def test_no_broker_dials_itself() -> None:
+    one = Dialler()
+    one.addresses.image_changed(cluster(brokers=3))
+    assert {peer for peer, _, _ in one.dialled} == {2, 3}
