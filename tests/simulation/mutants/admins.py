@@ -169,7 +169,7 @@ CONTROLLER = (
     Mutant(
         "a silent broker is unfenced repeatedly",
         "partitions.metadata.liveness:decide",
-        "elif not broker.alive and broker_id in heard:",
+        "elif not broker.alive and broker.incarnation and broker_id in heard:",
         "elif not broker.alive:",
         script="tests/unit/partitions/metadata/test_liveness.py",
     ),
