@@ -169,8 +169,8 @@ CONTROLLER = (
     Mutant(
         "a silent broker is unfenced repeatedly",
         "partitions.metadata.liveness:decide",
-        "and broker.incarnation and broker_id in heard:",
-        "and broker.incarnation:",
+        "elif not broker.alive and broker.incarnation and broker_id in heard:",
+        "elif not broker.alive:",
         script="tests/unit/partitions/metadata/test_liveness.py",
     ),
     Mutant(
