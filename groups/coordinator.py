@@ -17,14 +17,14 @@ from groups.coordination import Coordination
 from groups.outputs import Row
 from groups.ports import Jobs
 from groups.queue_effects import Bury, Look, Looked
-from groups.queue_requests import ReadQueue
+from groups.queue_requests import ReadQueue, Settled
 from groups.queues import DEFAULTS, QueueLimits
 from groups.records import KINDS
 from groups.requests import Join, ReadGroup, Reply, Request, Sync
 from groups.state import GroupsState
 from groups.tally import Tally
 from raftlog.clock import Clock
-from raftlog.errors import CommitUnknown, RaftlogError, RebalanceInProgress
+from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RebalanceInProgress
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
 from raftlog.hosting.decisions import Effect
 from raftlog.records.batch import Batch
@@ -95,6 +95,14 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         decisions = await self.confirmed()
         groups = decisions.state.groups
         return [(name, decisions.state_of(name), len(each.members)) for name, each in groups.items()]
+
+    async def ask(self, request: Request, timeout_ms: int) -> Reply:
+        """See ``Coordinator.ask``. That a lease is over is said by a leader: its successor may have extended it."""
+        decisions = self.decisions
+        reply = await super().ask(request, timeout_ms)
+        if isinstance(reply, Settled) and reply.lost and await self.confirmed() is not decisions:
+            raise NotLeader(f"{self._name} has begun again; repeat", leader=None)
+        return reply
 
     # Hooks of the coordinator.
 

@@ -151,10 +151,13 @@ class Queues:
                     f"first: DELETE /v1/queues/{topic}/{group}"
                 )
 
-    def used_ms(self, group: str, wall_ms: int) -> int:
-        """When jobs of the group were last received, by the wall clock; 0 if never."""
-        if any(name == group and queue.is_awaited for (name, _), queue in self._queues.items()):
-            return wall_ms
+    @property
+    def awaited(self) -> set[str]:
+        """The groups of which somebody waits for jobs."""
+        return {group for (group, _), queue in self._queues.items() if queue.is_awaited}
+
+    def used_ms(self, group: str) -> int:
+        """About when jobs of the group were last received, by the wall clock; 0 if never."""
         return max((row.used_ms for row in self._outputs.state.queues.get(group, {}).values()), default=0)
 
     def delete_of(self, group: str, now_ms: int, wall_ms: int) -> None:

@@ -203,6 +203,20 @@ QUEUES = (
         script=UNIT,
     ),
     Mutant(
+        "a broker that was deposed says that a lease is over",
+        "groups.coordinator:GroupCoordinator.ask",
+        "and reply.lost and",
+        "and False and",
+        script="tests/unit/groups/test_queue_coordinator.py",
+    ),
+    Mutant(
+        "a dead letter is given up at the first failure",
+        "groups.coordinator:GroupCoordinator._bury",
+        "await asyncio.sleep(pause_s)",
+        "break",
+        script="tests/unit/groups/test_queue_coordinator.py",
+    ),
+    Mutant(
         "a receipt of another queue is accepted",
         "groups.receipts:token_of",
         "check != _CHECK.pack(_sum(topic, group, fields))",
