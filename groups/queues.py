@@ -178,7 +178,8 @@ class Queues:
         return found
 
     def _check_exists(self, name: Name) -> None:
-        if name not in self._queues and not self.has(*name):
+        found = self._queues.get(name)
+        if not (self.has(*name) if found is None else found.is_known):
             raise UnknownQueue(f"group {name[0]} has no queue of topic {name[1]}; the first receive makes it")
 
     def _after(self, name: Name, now_ms: int) -> None:

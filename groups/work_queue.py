@@ -105,6 +105,11 @@ class WorkQueue:
         return min(times, default=None)
 
     @property
+    def is_known(self) -> bool:
+        """Whether anything was received, or is awaited."""
+        return bool(self._topic_id)
+
+    @property
     def is_awaited(self) -> bool:
         """Whether somebody waits for jobs."""
         return bool(self._waiters)
@@ -202,6 +207,8 @@ class WorkQueue:
             return (look.partition, offset) not in self._jobs
 
         if look.topic_id == self._topic_id and self._ahead.looked(look, result, now_ms, is_new):
+            if not result.found and result.next_offset != result.offset:  # control records, or none any more
+                self._write([], (look.partition,), wall_ms)
             self._serve(now_ms, wall_ms)
 
     def look_failed(self, look: Look, error: RaftlogError, now_ms: int, wall_ms: int) -> None:

@@ -114,9 +114,10 @@ class WorkedOff(CoordinatedGroups):
 
     def carry_out(self, count: int | None = None) -> None:
         """Commit what was held back, or the first of it."""
-        some, self.pending = self.pending[:count], self.pending[count:] if count is not None else []
-        for wanted in some:
-            self._commit(wanted)
+        left = 1 << 20 if count is None else count
+        while self.pending and left:
+            left -= 1
+            self._commit(self.pending.pop(0))
 
     def fail_over(self, kept: int = 0) -> None:
         """The first ``kept`` outputs are committed, and nothing else is known."""

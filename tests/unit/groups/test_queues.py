@@ -282,6 +282,7 @@ def test_a_receive_that_waits_gets_what_another_gives_back() -> None:
     waiting = mail.receive(wait_ms=60_000)
     mail.settle("nack", [first])
     assert mail.held(waiting) == [(0, 0, 2)]
+    mail.settle("ack", [Token(0, 0, mail.last_lease)])
     waiting = mail.receive(wait_ms=60_000)
     mail.after(LEASE_MS)
     assert mail.held(waiting) == [(0, 1, 2)]
@@ -322,10 +323,10 @@ def test_partitions_give_jobs_in_turn() -> None:
     mail = WorkedOff(3)
     for partition in range(3):
         mail.produce(b"", b"", partition=partition)
-    given = [(token.partition, token.offset) for token in mail.take(6)]
-    assert given == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
-    mail.settle("nack", [Token(0, 0, mail.last_lease)])
-    assert [(token.partition, token.offset) for token in mail.take(6)] == [(0, 0)]
+    assert [(token.partition, token.offset) for token in mail.take(6)] == [(0, 0), (0, 1)]  # what was found first
+    mail.produce(b"", b"")
+    given = [(token.partition, token.offset) for _ in range(3) for token in mail.take()]
+    assert given == [(1, 0), (2, 0), (1, 1)]
 
 
 # requirement: A7
@@ -350,7 +351,8 @@ def test_so_many_jobs_may_be_open_and_no_more() -> None:
     assert refused.details["retry_after_ms"] == 1_000
     waiting = mail.receive(10, wait_ms=5_000)
     mail.settle("ack", tokens[:2])
-    assert mail.held(waiting) == [(0, 3, 1), (0, 4, 1)]
+    assert mail.held(waiting) == [(0, 3, 1)]
+    assert offsets(mail.take(5)) == [4]
     mail.fail_over()
     assert isinstance(mail.answers[mail.receive()], Overloaded)
 
@@ -465,7 +467,8 @@ def test_one_job_of_a_key_is_delivered_at_a_time_and_in_order() -> None:
     mail = WorkedOff()
     mail.produce(b"a", b"a", b"b", b"", b"a", b"")
     first = mail.take(10, is_ordered=True)
-    assert offsets(first) == [0, 2, 3, 5]
+    assert offsets(first) == [0, 2, 3]
+    assert offsets(mail.take(10, is_ordered=True)) == [5]
     assert mail.take(10, is_ordered=True) == []
     mail.settle("nack", first[:1], 5_000)
     assert mail.take(10, is_ordered=True) == []
