@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from api.broker_jobs import BrokerJobs
 from api.http.routes import CONFIRM_MS
 from api.http.services import ControllerPort, GatewayPort
-from api.broker_jobs import BrokerJobs
 from api.internal_topics import CreatedTopic
 from api.settings import Groups
 from groups.coordinator import GroupCoordinator

@@ -1,7 +1,7 @@
-"""Gives queues the parts of a broker: the records of the topics that groups work off, and dead-letter topics.
+"""Gives queues the parts of a broker: the records of topics that groups work off, and dead-letter topics.
 
-Decides: when a job counts as gone, and how a dead-letter topic is made. Leaves to others: jobs (``groups``), the
-records of dead letters (``raftlog.records.failures``).
+Decides: when a job counts as gone, and how a dead-letter topic is made. Leaves to others: jobs (``groups``),
+the records of dead letters (``raftlog.records.failures``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ SHORT_RECORDS: Final = 1_000  # are read without leaving the event loop
 KEY_BYTES: Final = 8  # of a digest
 BURIALS_MAX: Final = 4  # at a time
 BURY_MS: Final = 10_000
-HEADERS_BYTES: Final = 64 << 10  # room for the headers of a dead letter, beside the largest record of its topic
+HEADERS_BYTES: Final = (
+    64 << 10
+)  # room for the headers of a dead letter, beside the largest record of its topic
 MESSAGE_BYTES_MAX: Final = 16 << 20  # the largest that a topic may allow
 
 
@@ -54,7 +56,7 @@ class BrokerJobs:
         self._burials = asyncio.Semaphore(BURIALS_MAX)
 
     async def look(self, look: Look) -> Looked:
-        """See the port. Raises ``UnknownTopic`` if another topic has the name now, and ``UndecodableBatch``."""
+        """See the port. Raises ``UnknownTopic`` for a topic that was made again, and ``UndecodableBatch``."""
         if await self._topic(look.topic, look.topic_id) is None:
             raise UnknownTopic(f"the topic {look.topic} was deleted", topic=look.topic)
         request = FetchRequest(position=Offset(look.offset), bytes_max=LOOK_BYTES, wait_ms=look.wait_ms)
@@ -157,8 +159,9 @@ def _jobs_of(look: Look, result: FetchResult) -> Looked:
             if found:
                 return Looked(look.offset, found[-1].offset + 1, tuple(found))
             raise UndecodableBatch(
-                f"the batch of {look.topic}/{look.partition} with offset {batch.base_offset} cannot be read as "
-                f"records ({error}); delete the queue, reset the group to {batch.last_offset + 1}, and receive",
+                f"the batch of {look.topic}/{look.partition} with offset {batch.base_offset} cannot be read "
+                f"as records ({error}); delete the queue, reset the group to {batch.last_offset + 1}, and "
+                "receive",
                 topic=look.topic,
                 partition=look.partition,
                 offset=batch.base_offset,

@@ -1,9 +1,10 @@
 """The coordinator of all groups of one partition of ``__offsets``, without IO.
 
-Requests, time and partition counts go in; records to append, answers and effects come out, in order: an answer
-leaves once all records before it are committed. So a coordinator that loses its partition has promised nothing that
-its successor does not know. Decides: who may commit, which groups are deleted or expire. Leaves to others:
-members (``membership``), what a commit writes (``commits``), appending and answering (``coordinator``).
+Requests, time and partition counts go in; records to append, answers and effects come out, in order: an
+answer leaves once all records before it are committed. So a coordinator that loses its partition has promised
+nothing that its successor does not know. Decides: who may commit, which groups are deleted or expire. Leaves
+to others: members (``membership``), what a commit writes (``commits``), queues (``queues``), appending and
+answering (``coordinator``).
 """
 
 from __future__ import annotations

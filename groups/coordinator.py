@@ -1,7 +1,8 @@
 """The coordinator of one partition of ``__offsets``: what ``raftlog.hosting.coordinator`` does, for groups.
 
-Decides: what a caller is told whose time is over, and that a dead letter is tried again. Leaves to others: what is written and answered
-(``coordination``), appending (``raftlog.hosting``), which broker coordinates a group (``service``).
+Decides: what a caller is told whose time is over, and that a dead letter is tried again. Leaves to others:
+what is written and answered (``coordination``), appending (``raftlog.hosting``), which broker coordinates a
+group (``service``).
 
 After an append that has failed, members keep their generation and get a whole session.
 """
@@ -97,7 +98,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         return [(name, decisions.state_of(name), len(each.members)) for name, each in groups.items()]
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
-        """See ``Coordinator.ask``. That a lease is over is said by a leader: its successor may have extended it."""
+        """See ``Coordinator.ask``. A broker that was deposed does not say that a lease is over."""
         decisions = self.decisions
         reply = await super().ask(request, timeout_ms)
         if isinstance(reply, Settled) and reply.lost and await self.confirmed() is not decisions:
@@ -126,7 +127,11 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         """What a queue needs, beside everything else."""
         assert self.decisions is not None
         assert isinstance(effect, Look | Bury)
-        work = self._look(effect, self.decisions) if isinstance(effect, Look) else self._bury(effect, self.decisions)
+        work = (
+            self._look(effect, self.decisions)
+            if isinstance(effect, Look)
+            else self._bury(effect, self.decisions)
+        )
         self.do_beside(work)
 
     async def _look(self, look: Look, decisions: Coordination) -> None:

@@ -1,11 +1,11 @@
 """The open jobs of one queue, and which of them may be delivered. Pure.
 
-A job is open from its first lease until it is done. In a queue that is ordered by key it is open earlier: while
-it waits behind another job of its key.
+A job is open from its first lease until it is done. In a queue that is ordered by key it is open earlier:
+while it waits behind another job of its key.
 
-Decides: which open job is delivered next, and how far a partition is done. Leaves to others: leases, rows and
-answers (``work_queue``). Memory is proportional to the open jobs: heaps are rebuilt when most of their entries
-are of the past.
+Decides: which open job is delivered next, and how far a partition is done. Leaves to others: leases, rows
+and answers (``work_queue``). Memory is proportional to the open jobs: heaps are rebuilt when most of their
+entries are of the past.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class OpenJobs:
         return line is not None and self._lines[line][0] != place[1]
 
     def put(self, place: Place, job: Job, until_ms: int | None) -> None:
-        """The job is this from now on. It may be delivered at ``until_ms``, or at once; never if it is dead."""
+        """The job is this from now on. Unless it is dead, it may be delivered at ``until_ms``, or at once."""
         each = self._open[place]
         self._leave_lease(place, each.job.lease)
         each.job = job

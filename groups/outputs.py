@@ -1,4 +1,4 @@
-"""What the coordinator wants done after a step: answers, records and effects, in order. Nothing is decided here."""
+"""What the coordinator wants done after a step: answers, records, effects, in order. It decides nothing."""
 
 from __future__ import annotations
 

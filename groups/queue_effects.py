@@ -1,4 +1,4 @@
-"""What a queue has its coordinator do: read ahead in a topic, and store dead letters. Nothing is decided here."""
+"""What a queue has its coordinator do: read ahead in a topic, store dead letters. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raftlog.hosting.decisions import Effect
 
 @dataclass(frozen=True, slots=True)
 class Look(Effect):
-    """Find the jobs of a partition from ``offset`` on, then report them. Waits up to ``wait_ms`` for the first.
+    """Find the jobs of a partition from ``offset`` on, then report them. Wait up to ``wait_ms`` for one.
 
     ``with_keys``: their order depends on the keys.
     """

@@ -93,7 +93,7 @@ class Settled(msgspec.Struct, frozen=True, array_like=True, tag="settled", kw_on
 
 
 class PartView(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
-    """One partition. Jobs from ``next_offset`` on were never delivered; below ``start_offset`` all are done."""
+    """One partition. From ``next_offset`` on no job was delivered; below ``start_offset`` all are done."""
 
     partition: int
     start_offset: int

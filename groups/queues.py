@@ -147,8 +147,8 @@ class Queues:
         for topic, _ in self._outputs.state.queues.get(group, {}):
             if topic in topics:
                 raise Conflict(
-                    f"group {group} works off topic {topic} as a queue; use another group, or delete the queue "
-                    f"first: DELETE /v1/queues/{topic}/{group}"
+                    f"group {group} works off topic {topic} as a queue; use another group, or delete the "
+                    f"queue first: DELETE /v1/queues/{topic}/{group}"
                 )
 
     @property

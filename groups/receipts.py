@@ -35,8 +35,8 @@ def token_of(topic: str, group: str, receipt: str) -> Token:
     fields, check = data[: _FIELDS.size], data[_FIELDS.size :]
     if len(fields) != _FIELDS.size or check != _CHECK.pack(_sum(topic, group, fields)):
         raise InvalidRequest(
-            f"receipts: {receipt[:64]!r} is no receipt of topic {topic} and group {group}; send the receipt of a "
-            "job unchanged, to the queue that it came from",
+            f"receipts: {receipt[:64]!r} is no receipt of topic {topic} and group {group}; send the receipt "
+            "of a job unchanged, to the queue that it came from",
             field="receipts",
         )
     return Token(*_FIELDS.unpack(fields))

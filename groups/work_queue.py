@@ -1,10 +1,10 @@
 """One topic that a group works off as a queue, without IO: which worker has which job, and until when.
 
-Requests, time and what was found in the topic go in; rows, answers and effects come out. An answer leaves once
-the rows before it are committed, so a lease that was granted is known to every later coordinator.
+Requests, time and what was found in the topic go in; rows, answers and effects come out. An answer leaves
+once the rows before it are committed, so a lease that was granted is known to every later coordinator.
 
 Decides: leases, deliveries, dead letters, and what is said of a receipt. Leaves to others: which open job is
-next (``open_jobs``), reading the topic and storing dead letters (the effects), all queues together (``queues``).
+next (``open_jobs``), reading the topic and storing dead letters (the effects), all queues (``queues``).
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from msgspec.structs import replace
-
+from groups import job_steps
 from groups.look_ahead import LookAhead
 from groups.open_jobs import OpenJobs, Place
 from groups.outputs import Outputs, Row
@@ -258,8 +257,8 @@ class WorkQueue:
         """What somebody is told who has waited in vain."""
         if self._is_full():
             return Overloaded(
-                f"queue {self._topic} of group {self._group} has {len(self._jobs)} open jobs, and no more may "
-                "be leased; acknowledge some",
+                f"queue {self._topic} of group {self._group} has {len(self._jobs)} open jobs, and no more "
+                "may be leased; acknowledge some",
                 retry_after_ms=RETRY_AFTER_MS,
             )
         return self._ahead.error or Received()
@@ -275,7 +274,9 @@ class WorkQueue:
         while len(places) < ask.count_max and (place := self._jobs.take_ready()) is not None:
             rows.append(self._leased(place, ask, now_ms, wall_ms))
             places.append(place)
-        while len(places) < ask.count_max and len(rows) < OPENED_MAX and (new := self._open_next()) is not None:
+        while (
+            len(places) < ask.count_max and len(rows) < OPENED_MAX and (new := self._open_next()) is not None
+        ):
             place, job = new
             if self._jobs.is_blocked(place):
                 rows.append(self._row(place, job))
@@ -304,17 +305,7 @@ class WorkQueue:
         assert before is not None
         if before.deliveries:
             self._outputs.tally.jobs_redelivered += 1
-        job = replace(
-            before,
-            state="leased",
-            deliveries=before.deliveries + 1,
-            lease=ask.lease,
-            due_ms=wall_ms + ask.lease_ms,
-            term_ms=ask.lease_ms,
-            deliveries_max=ask.deliveries_max,
-            reason="",
-        )
-        return self._put(place, job, now_ms + ask.lease_ms)
+        return self._put(place, job_steps.leased(before, ask, wall_ms), now_ms + ask.lease_ms)
 
     def _settled(self, token: Token, ask: Settle, rows: list[Row], now_ms: int, wall_ms: int) -> bool:
         """Add the row of one token; false if its lease is over. A repetition changes nothing."""
@@ -336,22 +327,19 @@ class WorkQueue:
         if ask.how == "extend":
             if not self._jobs.is_held(place):
                 return False
-            later = replace(job, due_ms=wall_ms + ask.time_ms, term_ms=ask.time_ms)
-            rows.append(self._put(place, later, now_ms + ask.time_ms))
+            longer = job_steps.extended(job, ask.time_ms, wall_ms)
+            rows.append(self._put(place, longer, now_ms + ask.time_ms))
         elif ask.how == "release":
-            free = replace(job, state="waiting", deliveries=job.deliveries - 1, lease=b"", due_ms=0, term_ms=0)
-            rows.append(self._put(place, free, None))
+            rows.append(self._put(place, job_steps.released(job), None))
         elif ask.how == "dead" or job.deliveries >= job.deliveries_max:
             rows.append(self._died(place, job, ask.reason))
         else:
-            again = replace(
-                job, state="waiting", due_ms=wall_ms + ask.time_ms, term_ms=ask.time_ms, reason=ask.reason
-            )
+            again = job_steps.given_back(job, ask.time_ms, wall_ms, ask.reason)
             rows.append(self._put(place, again, now_ms + ask.time_ms if ask.time_ms else None))
         return True
 
     def _died(self, place: Place, job: Job, reason: str) -> Row:
-        row = self._put(place, replace(job, state="dead", due_ms=0, term_ms=0, reason=reason), None)
+        row = self._put(place, job_steps.dead(job, reason), None)
         self._bury(place)
         return row
 

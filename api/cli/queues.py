@@ -1,7 +1,8 @@
-"""Commands about queues: ``queue receive``, ``ack``, ``nack``, ``extend``, ``dead-letter``, ``describe``, ``delete``."""
+"""Commands about queues: ``queue receive``, what becomes of jobs, ``queue describe`` and ``delete``."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import click
@@ -69,7 +70,7 @@ def receive(
         )
         if jobs:
             show([_row(job) for job in jobs], output)
-            click.get_text_stream("stdout").flush()  # before they are done
+            sys.stdout.flush()  # before they are done
         else:
             note("there are no jobs")
         if jobs and ack:
@@ -166,7 +167,10 @@ def describe(
         found = client.queue(topic, group=group).describe()
         order = "ordered by key" if found.ordered_by_key else "not ordered"
         note(f"group {found.group}, {order}, {counted(found.receivers, 'receiver')} waiting")
-        show([{name: getattr(part, name) for name in part.__struct_fields__} for part in found.partitions], output)
+        show(
+            [{name: getattr(part, name) for name in part.__struct_fields__} for part in found.partitions],
+            output,
+        )
 
 
 def delete(

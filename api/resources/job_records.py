@@ -38,7 +38,10 @@ class JobBodies:
 
 
 async def bodies_of(call: Call, request: Receive, shape: str, received: Received) -> JobBodies:
-    """The records of leased jobs in a format, partition by partition. Raises ``RaftlogError`` if one cannot be read."""
+    """The records of leased jobs in a format, partition by partition.
+
+    Raises ``RaftlogError`` if one cannot be read.
+    """
     found = JobBodies()
     jobs: dict[int, dict[int, Delivered]] = {}
     for job in received.jobs:
@@ -82,9 +85,7 @@ async def _read(
     return records
 
 
-def _body(
-    target: TopicPartition, record: bodies.FetchedRecord, job: Delivered, receipt: str
-) -> wire.JobBody:
+def _body(target: TopicPartition, record: bodies.FetchedRecord, job: Delivered, receipt: str) -> wire.JobBody:
     fields = {name: getattr(record, name) for name in record.__struct_fields__}
     return wire.JobBody(
         **fields,

@@ -1,7 +1,7 @@
 """Queues: receive jobs with a lease, and say what became of them. Any broker serves any request.
 
-Decides: what happens to leases whose jobs do not reach the client. Leaves to others: leases (``groups``), records
-(``job_records``).
+Decides: what happens to leases whose jobs do not reach the client. Leaves to others: leases (``groups``),
+records (``job_records``).
 """
 
 from __future__ import annotations
@@ -223,8 +223,8 @@ ROUTES = (
         receive,
         "Receive jobs of a queue",
         "Each is leased: no other worker gets it before `visibility` is over. Acknowledge it until then. The "
-        "first receive makes the queue, which begins at the committed offset of the group, or at the earliest "
-        "record.",
+        "first receive makes the queue, which begins at the committed offset of the group, or at the "
+        "earliest record.",
         (
             TOPIC,
             GROUP,
@@ -291,8 +291,8 @@ ROUTES = (
         paths.QUEUE,
         delete,
         "Delete a queue",
-        "Forgets which jobs are open. The committed offsets of the group stay: what is not done below them is "
-        "nothing, and what is above them is delivered again by the next queue.",
+        "Forgets which jobs are open. The committed offsets of the group stay, where the next receive begins; "
+        "jobs above them are delivered again.",
         (TOPIC, GROUP),
         {},
         {204: Answer("it is deleted")},

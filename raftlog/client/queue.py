@@ -217,7 +217,9 @@ def _headers(found: wire.JobBody) -> Sequence[tuple[str, bytes | None]]:
     plain = [(name, None if text is None else text.encode()) for name, text in found.headers.items()]
     if found.headers_raw is UNSET:
         return plain
-    return plain + [(name, None if text is None else base64.b64decode(text)) for name, text in found.headers_raw]
+    return plain + [
+        (name, None if text is None else base64.b64decode(text)) for name, text in found.headers_raw
+    ]
 
 
 def _value(shown: Raw) -> bytes | None:

@@ -25,8 +25,8 @@ Reason = Annotated[str, msgspec.Meta(max_length=REASON_CHARACTERS_MAX)]
 class ReceiveJobs(Request):
     """Body of ``:receive``. ``visibility`` is the length of the leases.
 
-    A job that was delivered ``max_deliveries`` times goes to the dead-letter topic when its lease ends, or when
-    it is given back. With ``ordered_by_key`` one job of a key is leased at a time, in order.
+    A job that was delivered ``max_deliveries`` times goes to the dead-letter topic when its lease ends, or
+    when it is given back. With ``ordered_by_key`` one job of a key is leased at a time, in order.
     """
 
     max: Annotated[int, msgspec.Meta(ge=1, le=JOBS_MAX)] = 10

@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,7 @@ def test_each_job_is_done_although_workers_and_their_coordinator_are_killed(
         by_job[each.place].append(each)
     waits = []
     for some in by_job.values():
-        for before, after in zip(some, some[1:], strict=False):
+        for before, after in pairwise(some):
             assert after.got_s >= before.until_s - 0.05, (before, after)  # nobody else had it meanwhile
             assert after.got_s <= before.until_s + SLACK_S, (before, after)  # and nobody held it for longer
             assert after.deliveries > before.deliveries

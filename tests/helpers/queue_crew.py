@@ -1,7 +1,8 @@
-"""Workers of a queue, each a process: ``python -m tests.helpers.queue_crew URLS TOPIC DIRECTORY WORKERS VICTIMS LEASE``.
+"""Workers of a queue, each a process: ``python -m tests.helpers.queue_crew URLS TOPIC DIRECTORY 32 8 30s``.
 
-Each writes what it gets and has done to a file of its own. A victim stops at its second job, and never answers.
-The processes end with the standard input of the first one.
+The last three are the numbers of workers and of victims, and the length of the leases. Each worker writes
+what it gets and has done to a file of its own. A victim stops at its second job, and never answers. The
+processes end with the standard input of the first one.
 """
 
 from __future__ import annotations
@@ -107,9 +108,7 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             try:
-                work(
-                    urls, topic, Path(directory), number, is_victim=number < int(victims), lease=lease
-                )
+                work(urls, topic, Path(directory), number, is_victim=number < int(victims), lease=lease)
             finally:
                 os._exit(1)
         children.append(child)

@@ -92,9 +92,13 @@ class Crowd:
             assert self.mail.wall_ms >= self.held[place][1], f"two workers have {place}"
         if self.is_ordered:
             (key,) = (each.key for each in self.mail.records[place[0]] if each.offset == place[1])
-            before = {(place[0], each.offset) for each in self.mail.records[place[0]] if each.key == key != b""}
+            before = {
+                (place[0], each.offset) for each in self.mail.records[place[0]] if each.key == key != b""
+            }
             dead = {(each.partition, each.offset) for each in self.mail.buried}
-            assert {at for at in before if at < place} <= self.finished | dead, f"{place} comes before its turn"
+            assert {at for at in before if at < place} <= self.finished | dead, (
+                f"{place} comes before its turn"
+            )
         self.held[place] = Token(*place, lease), until_ms
         self.given_back.discard(place)
         self.delivered += 1

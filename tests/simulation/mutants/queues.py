@@ -141,7 +141,7 @@ QUEUES = (
     ),
     Mutant(
         "a delivery that never left counts",
-        f"{QUEUE}._settled",
+        "groups.job_steps:released",
         "deliveries=job.deliveries - 1",
         "deliveries=job.deliveries",
         script=UNIT,

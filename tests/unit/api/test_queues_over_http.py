@@ -58,7 +58,12 @@ async def test_a_job_is_received_and_acknowledged() -> None:
         await given(server, {"id": 1}, key="u1", headers={"a": "b"}, tags=["new"])
         (job,) = await receive(server, max=10)
         assert (job["topic"], job["partition"], job["offset"]) == ("mail", 0, 0)
-        assert (job["key"], job["value"], job["headers"], job["tags"]) == ("u1", {"id": 1}, {"a": "b"}, ["new"])
+        assert (job["key"], job["value"], job["headers"], job["tags"]) == (
+            "u1",
+            {"id": 1},
+            {"a": "b"},
+            ["new"],
+        )
         assert job["deliveries"] == 1
         assert 29_000 < job["lease_until"] - server.cluster.services.clock.wall_ms() <= 30_000
         assert await receive(server) == []
@@ -143,7 +148,9 @@ async def test_a_job_is_given_back_extended_and_given_up() -> None:
             await asyncio.sleep(0.02)
         letters = (await server.get(DLQ)).json["items"]
         assert isinstance(letters, list)
-        assert [(each["id"], each["reason"], each["attempts"]) for each in letters] == [("mail/0/1", "poison", 1)]
+        assert [(each["id"], each["reason"], each["attempts"]) for each in letters] == [
+            ("mail/0/1", "poison", 1)
+        ]
         assert (await parts(server))[0]["start_offset"] == 2
 
 

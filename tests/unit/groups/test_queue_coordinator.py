@@ -16,7 +16,7 @@ from tests.helpers.virtual_time import VirtualClock
 
 
 class OneJob:
-    """See ``groups.ports.Jobs``: a record at offset 0, and no leader of the dead-letter topic for some time."""
+    """See ``groups.ports.Jobs``: a record at offset 0, and dead letters that are refused for some time."""
 
     def __init__(self) -> None:
         self.refusals = 0

@@ -126,7 +126,9 @@ def test_a_job_goes_to_the_dead_letters_after_its_last_delivery() -> None:
         if deliveries == 1:
             mail.after(LEASE_MS)
     mail.settle("nack", [Token(0, 0, mail.last_lease)], 60_000, "no such address")
-    assert [(each.offset, each.deliveries, each.reason) for each in mail.buried] == [(0, 2, "no such address")]
+    assert [(each.offset, each.deliveries, each.reason) for each in mail.buried] == [
+        (0, 2, "no such address")
+    ]
     mail.after(LEASE_MS)
     assert [(each.offset, each.reason) for each in mail.buried[1:]] == [
         (1, "the lease ended without an answer")
@@ -323,7 +325,10 @@ def test_partitions_give_jobs_in_turn() -> None:
     mail = WorkedOff(3)
     for partition in range(3):
         mail.produce(b"", b"", partition=partition)
-    assert [(token.partition, token.offset) for token in mail.take(6)] == [(0, 0), (0, 1)]  # what was found first
+    assert [(token.partition, token.offset) for token in mail.take(6)] == [
+        (0, 0),
+        (0, 1),
+    ]  # what was found first
     mail.produce(b"", b"")
     given = [(token.partition, token.offset) for _ in range(3) for token in mail.take()]
     assert given == [(1, 0), (2, 0), (1, 1)]

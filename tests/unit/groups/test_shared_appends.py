@@ -28,7 +28,9 @@ class CountedLog(InstantLog):
 
 @in_virtual_time
 async def test_commits_that_arrive_in_one_turn_of_the_loop_share_an_append() -> None:
-    coordinator = GroupCoordinator("__offsets/0", VirtualClock(), {"orders": 1}, NoJobs(), offsets_retention_ms=1 << 40)
+    coordinator = GroupCoordinator(
+        "__offsets/0", VirtualClock(), {"orders": 1}, NoJobs(), offsets_retention_ms=1 << 40
+    )
     log = CountedLog(coordinator)
     coordinator.leads(log)
     offsets = (OffsetCommit(topic="orders", topic_id="0", partition=0, offset=7),)
