@@ -142,9 +142,7 @@ class WorkQueue:
             self._outputs.answer(request_id, Received(tuple(self._delivered(place) for place in held)))
             return
         self._set_up(ask, partitions)
-        for waiter in list(self._waiters.values()):
-            if waiter.ask.lease == ask.lease:
-                self._answer(waiter, Received())
+        self._dismiss(ask.lease)
         self._waiters[request_id] = _Waiter(request_id, ask, now_ms + ask.wait_ms, self._ahead.mark)
         self._serve(now_ms, wall_ms)
 
@@ -162,12 +160,16 @@ class WorkQueue:
 
     def abandon(self, request_id: RequestId, ask: Abandon, now_ms: int, wall_ms: int) -> None:
         """Also where the receive still waits."""
-        for waiter in list(self._waiters.values()):
-            if waiter.ask.lease == ask.lease:
-                self._answer(waiter, Received())
+        self._dismiss(ask.lease)
         tokens = tuple(Token(*place, ask.lease) for place in self._jobs.held_under(ask.lease))
         release = Settle(group=self._group, topic=self._topic, tokens=tokens, how="release")
         self.settle(request_id, release, now_ms, wall_ms)
+
+    def _dismiss(self, lease: bytes | None) -> None:
+        """Whoever waits with this lease, or all, gets nothing."""
+        for waiter in list(self._waiters.values()):
+            if lease in (None, waiter.ask.lease):
+                self._answer(waiter, Received())
 
     def forget(self, request_id: RequestId) -> None:
         """The caller has gone."""
@@ -189,8 +191,7 @@ class WorkQueue:
 
     def end(self) -> None:
         """The queue was deleted, or its topic is another one: nobody waits for it any more."""
-        for waiter in list(self._waiters.values()):
-            self._answer(waiter, Received())
+        self._dismiss(None)
         self._room.open -= len(self._jobs)
         self._rows.delete()
         self._ahead = LookAhead()
@@ -250,8 +251,8 @@ class WorkQueue:
         newest = max((waiter.mark for waiter in waiters), default=None)
         may_wait = any(waiter.until_ms > now_ms for waiter in waiters)
         for place in self._ahead.wanted(now_ms, newest, may_wait=may_wait):
-            look = Look(self._group, self._topic, self._topic_id, *place, self._jobs.is_ordered)
-            self._outputs.perform(look)
+            names = (self._group, self._topic, self._topic_id)
+            self._outputs.perform(Look(*names, *place, self._jobs.is_ordered))
 
     def _nothing(self) -> Received | RaftlogError:
         """What somebody is told who has waited in vain."""
@@ -376,11 +377,8 @@ class WorkQueue:
             self._topic_id = ask.topic_id
             self._jobs.is_ordered = ask.is_ordered
         if self._jobs.is_ordered != ask.is_ordered:
-            raise Conflict(
-                f"queue {self._topic} of group {self._group} is "
-                f"{'ordered by key' if self._jobs.is_ordered else 'not ordered by key'}: receive with "
-                f"ordered_by_key={str(self._jobs.is_ordered).lower()}, or delete the queue first"
-            )
+            flag = str(self._jobs.is_ordered).lower()
+            raise Conflict(f"this queue has ordered_by_key={flag}: receive with that, or delete it first")
         for partition in range(partitions):
             if self._ahead.next_offset(partition) is None:
                 self._ahead.add(partition, self._rows.committed(partition, ask.topic_id))

@@ -291,8 +291,8 @@ ROUTES = (
         paths.QUEUE,
         delete,
         "Delete a queue",
-        "Forgets which jobs are open. The committed offsets of the group stay, where the next receive begins; "
-        "jobs above them are delivered again.",
+        "Forgets which jobs are open. The committed offsets of the group stay, where the next receive "
+        "begins; jobs above them are delivered again.",
         (TOPIC, GROUP),
         {},
         {204: Answer("it is deleted")},

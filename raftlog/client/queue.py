@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
 
 from msgspec import UNSET, Raw
@@ -75,8 +75,9 @@ class AsyncQueue:
     """A topic that a group works off. The first receive makes the queue."""
 
     def __init__(self, session: Session, topic: str, group: str) -> None:
-        if not isinstance(topic, str) or not isinstance(group, str):
-            raise TypeError(f"topic is {topic!r} and group is {group!r}; give names as text")
+        for what, name in (("topic", topic), ("group", group)):
+            if not isinstance(name, str):
+                raise TypeError(f"{what} is {name!r}; give its name as text")
         self._session = session
         self.topic = topic
         self.group = group
@@ -89,7 +90,7 @@ class AsyncQueue:
         ordered_by_key: bool = False,
         max_deliveries: int = 10,
         idle: Duration | None = None,
-    ) -> AsyncIterator[AsyncJob]:
+    ) -> AsyncGenerator[AsyncJob, None]:
         """Jobs without end, or until there was none for ``idle``, 50 seconds at most.
 
         Up to ``max`` are leased at a time, and the leases of all of them begin at once. While no broker can

@@ -13,7 +13,7 @@ import random
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raftlog import Client, LeaseLost
@@ -46,8 +46,7 @@ def deliveries_in(directory: Path) -> list[Got]:
             except ValueError:
                 continue  # its worker was killed
             if "done" in row:
-                last = found.pop()
-                found.append(Got(*(getattr(last, name) for name in Got.__slots__[:6]), row["done"], False))  # type: ignore[arg-type]
+                found[-1] = replace(found[-1], done_s=row["done"])
             else:
                 found.append(
                     Got(

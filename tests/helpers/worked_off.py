@@ -42,7 +42,7 @@ class WorkedOff(CoordinatedGroups):
         self.topic_id = "t1"
         self.skew_ms = 0  # of the wall clock
         self.holds_back = False
-        self.pending: list[Output] = []
+        self.held_back: list[Output] = []
         self.parked: list[Look] = []
         self.buried: list[Bury] = []
         self.looks: list[Look] = []
@@ -115,16 +115,16 @@ class WorkedOff(CoordinatedGroups):
     def carry_out(self, count: int | None = None) -> None:
         """Commit what was held back, or the first of it."""
         left = 1 << 20 if count is None else count
-        while self.pending and left:
+        while self.held_back and left:
             left -= 1
-            self._commit(self.pending.pop(0))
+            self._commit(self.held_back.pop(0))
 
     def fail_over(self, kept: int = 0) -> None:
         """The first ``kept`` outputs are committed, and nothing else is known."""
-        for wanted in self.pending[:kept]:
+        for wanted in self.held_back[:kept]:
             if isinstance(wanted, Write):
                 self._commit(wanted)
-        self.pending.clear()
+        self.held_back.clear()
         self.parked.clear()
         self.burials.clear()
         restored = GroupsState()
@@ -142,10 +142,10 @@ class WorkedOff(CoordinatedGroups):
         self._carry_out()
 
     def _carry_out(self) -> None:
-        self.pending += self.coordination.take()
+        self.held_back += self.coordination.take()
         if not self.holds_back:
-            while self.pending:
-                self._commit(self.pending.pop(0))
+            while self.held_back:
+                self._commit(self.held_back.pop(0))
 
     def _commit(self, wanted: Output) -> None:
         match wanted:

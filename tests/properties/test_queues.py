@@ -107,7 +107,7 @@ class Crowd:
         """The coordinator dies; some of what it was writing is committed."""
         if self.clocks_differ:
             self.mail.skew_ms = self.rng.randrange(-20, 20) * UNIT_MS
-        self.mail.fail_over(self.rng.randrange(len(self.mail.pending) + 1))
+        self.mail.fail_over(self.rng.randrange(len(self.mail.held_back) + 1))
         self.asked.clear()
 
     def all_jobs(self) -> set[Place]:

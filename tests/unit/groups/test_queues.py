@@ -173,7 +173,7 @@ def test_a_dead_letter_is_stored_after_it_is_decided_for_good() -> None:
     tokens = mail.take()
     mail.holds_back = True
     mail.send(Settle(group="g", topic="mail", tokens=tuple(tokens), how="dead"))
-    kinds = [type(each).__name__ for each in mail.pending]
+    kinds = [type(each).__name__ for each in mail.held_back]
     assert kinds.index("Write") < kinds.index("Bury")
 
 
