@@ -84,10 +84,10 @@ QUEUES = (
     Mutant(
         "a dead letter is stored before it is decided for good",
         f"{QUEUE}._write",
-        "        self._rows.write(rows, wall_ms)\n        for burial in self._burials:\n"
-        "            self._outputs.perform(burial)\n",
-        "        for burial in self._burials:\n            self._outputs.perform(burial)\n"
-        "        self._rows.write(rows, wall_ms)\n",
+        "    self._rows.write(rows, wall_ms)\n    for burial in self._burials:\n"
+        "        self._outputs.perform(burial)\n",
+        "    for burial in self._burials:\n        self._outputs.perform(burial)\n"
+        "    self._rows.write(rows, wall_ms)\n",
         script=UNIT,
     ),
     Mutant(

@@ -207,6 +207,19 @@ def test_an_acknowledgement_counts_after_a_fail_over() -> None:
 
 
 # requirement: A7
+def test_what_is_done_stays_done_after_a_fail_over() -> None:
+    mail = WorkedOff()
+    mail.produce(b"", b"", b"", b"")
+    stays = mail.take()
+    for _ in range(2):
+        mail.settle("ack", mail.take())
+    mail.fail_over()
+    assert offsets(mail.take(5)) == [3]
+    mail.settle("ack", stays)
+    assert mail.done_below() == 3
+
+
+# requirement: A7
 @pytest.mark.parametrize(("skew_ms", "held_ms"), [(-HOUR_MS, LEASE_MS), (HOUR_MS, 0), (0, 20_000)])
 def test_a_clock_of_the_next_coordinator_never_makes_a_lease_longer(skew_ms: int, held_ms: int) -> None:
     mail = WorkedOff()
