@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from api.http import parameters
 from api.http.bodies import read_json
+from api.http.disconnects import has_client
 from api.http.routes import TOPIC, Answer, Call, Handler, Parameter, Route, json_answer, json_response
 from api.resources.group_bodies import GROUP, milliseconds, name_of
 from api.resources.job_records import FORMATS, bodies_of
@@ -67,6 +68,8 @@ async def receive(call: Call) -> web.StreamResponse:
             asking = _asked(call, request, Received, wait_ms + WAIT_GRACE_MS)
             received = await call.disconnect_watcher.park(call.request, asking)
             found = await bodies_of(call, request, shape, received)
+            if not has_client(call.request):
+                raise ConnectionResetError("the client has disconnected")
         except (errors.RaftlogError, ConnectionResetError):
             await _given_back(call, request)
             raise

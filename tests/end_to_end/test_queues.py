@@ -17,7 +17,7 @@ import pytest
 from chaos.cluster import Cluster
 from raftlog import Client
 from tests.helpers.queue_crew import Got, deliveries_in
-from tests.helpers.real_cluster import create_topic, eventually
+from tests.helpers.real_cluster import call, create_topic, eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -39,6 +39,13 @@ def crew(urls: list[str], directory: Path) -> Iterator[None]:
             assert process.stdin is not None
             process.stdin.close()
             process.wait(30)
+
+
+def figure(urls: list[str], name: str) -> float:
+    """A metric, of all brokers."""
+    pages = [call(url, "GET", "/metrics").body.decode() for url in urls]
+    lines = [line.split() for page in pages for line in page.splitlines()]
+    return sum(float(value) for label, value, *_ in lines if label == name)
 
 
 def done(deliveries: list[Got]) -> set[tuple[int, int]]:
@@ -112,4 +119,9 @@ def test_a_failing_job_is_a_dead_letter_and_order_is_kept_meanwhile(unbroken: Cl
             lambda: client.dead_letters.list("steps", "crew"), within_s=10, what="the dead letter"
         )
         assert [(each.value, each.reason, each.attempts) for each in letters] == [(b"3", "bad step", 3)]
+        assert figure(unbroken.urls, "raftlog_queue_deliveries_total") == 12
+        assert figure(unbroken.urls, "raftlog_queue_redeliveries_total") == 2
+        assert figure(unbroken.urls, "raftlog_queue_jobs_done_total") == 9
+        assert figure(unbroken.urls, "raftlog_queue_jobs_dead_total") == 1
+        assert figure(unbroken.urls, "raftlog_queue_open_jobs") == 0
         assert [row.lag for row in client.groups.offsets("crew")] == [0] * len(client.groups.offsets("crew"))

@@ -34,7 +34,9 @@ class WorkedOff(CoordinatedGroups):
     While ``holds_back``, nothing is committed and no effect is carried out until ``carry_out``.
     """
 
-    def __init__(self, partitions: int = 1, *, limits: QueueLimits | None = None) -> None:
+    def __init__(
+        self, partitions: int = 1, *, limits: QueueLimits | None = None, retention_ms: int = 1 << 40
+    ) -> None:
         self.limits = limits or QueueLimits()
         self.records: dict[int, list[Found]] = {partition: [] for partition in range(partitions)}
         self.ends = dict.fromkeys(range(partitions), 0)
@@ -50,7 +52,7 @@ class WorkedOff(CoordinatedGroups):
         self.stores_letters = True
         self.faults: dict[int, RaftlogError] = {}
         self._last_lease = 0
-        super().__init__({"mail": partitions})
+        super().__init__({"mail": partitions}, offsets_retention_ms=retention_ms)
 
     @property
     def wall_ms(self) -> int:

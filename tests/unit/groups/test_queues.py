@@ -481,6 +481,20 @@ def test_a_group_that_is_deleted_has_no_queue() -> None:
 
 
 # requirement: A7
+def test_a_queue_expires_that_nobody_uses_and_no_other() -> None:
+    mail = WorkedOff(retention_ms=2 * HOUR_MS)
+    mail.produce(b"")
+    mail.settle("ack", mail.take())
+    for _ in range(30):
+        waiting = mail.receive(wait_ms=HOUR_MS // 6)
+        mail.after(HOUR_MS // 6)
+        assert mail.held(waiting) == []
+    assert mail.done_below() == 1
+    mail.after(3 * HOUR_MS)
+    assert (mail.committed.queues, mail.committed.groups, mail.committed.offsets) == ({}, {}, {})
+
+
+# requirement: A7
 def test_one_job_of_a_key_is_delivered_at_a_time_and_in_order() -> None:
     mail = WorkedOff()
     mail.produce(b"a", b"a", b"b", b"", b"a", b"")
