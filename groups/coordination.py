@@ -237,11 +237,11 @@ class Coordination:
     def _expire(self, now_ms: int, wall_ms: int) -> None:
         """Delete groups that have had neither members nor commits for the whole retention, and fences."""
         oldest_ms = wall_ms - self._offsets_retention_ms
-        awaited = self.queues.awaited
+        in_use = self.queues.in_use
         for name, group in list(self.state.groups.items()):
             offsets = self.state.offsets.get(name, {}).values()
             newest_ms = max((committed.committed_ms for committed in offsets), default=0)
-            is_used = group.members or name in self._memberships or name in awaited
+            is_used = group.members or name in self._memberships or name in in_use
             is_used = is_used or name in self.state.pending
             newest_ms = max(newest_ms, group.changed_ms, self.queues.used_ms(name))
             if not is_used and newest_ms < oldest_ms:

@@ -152,9 +152,9 @@ class Queues:
                 )
 
     @property
-    def awaited(self) -> set[str]:
-        """The groups of which somebody waits for jobs."""
-        return {group for (group, _), queue in self._queues.items() if queue.is_awaited}
+    def in_use(self) -> set[str]:
+        """The groups with open jobs, or of which somebody has asked for jobs in the last minute."""
+        return {group for group, _ in self._queues}
 
     def used_ms(self, group: str) -> int:
         """About when jobs of the group were last received, by the wall clock; 0 if never."""

@@ -71,7 +71,7 @@ class WorkQueue:
         self._ahead = LookAhead()
         self._waiters: dict[RequestId, _Waiter] = {}
         self._burials: list[Bury] = []  # once the rows before them are written
-        self._touched_ms = self._served_ms = 0
+        self._touched_ms = 0
         self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0)
 
     def take_over(self, now_ms: int, wall_ms: int) -> None:
@@ -107,11 +107,6 @@ class WorkQueue:
     def is_known(self) -> bool:
         """Whether anything was received, or is awaited."""
         return bool(self._topic_id)
-
-    @property
-    def is_awaited(self) -> bool:
-        """Whether somebody waits for jobs."""
-        return bool(self._waiters)
 
     def is_idle(self, now_ms: int) -> bool:
         """Whether nothing is lost if this object is dropped, beside what was read ahead."""
@@ -231,7 +226,7 @@ class WorkQueue:
         """Lease what can be leased, look for more, and answer those who have waited long enough."""
         if not self._waiters:
             return
-        self._served_ms = now_ms
+        self._touched_ms = now_ms
         for waiter in list(self._waiters.values()):
             if not self._lease_to(waiter, now_ms, wall_ms):
                 break
@@ -244,7 +239,7 @@ class WorkQueue:
 
     def _end_of(self, waiter: _Waiter) -> int:
         """Whoever is left although the time is over waits for a look."""
-        return waiter.until_ms + (GRACE_MS if waiter.until_ms <= self._served_ms else 0)
+        return waiter.until_ms + (GRACE_MS if waiter.until_ms <= self._touched_ms else 0)
 
     def _look(self, now_ms: int) -> None:
         waiters = self._waiters.values()
@@ -314,7 +309,7 @@ class WorkQueue:
         job = self._jobs.get(place)
         if job is None:
             given = self._ahead.next_offset(token.partition)
-            return ask.how == "ack" and given is not None and token.offset < given
+            return ask.how in ("ack", "dead") and given is not None and token.offset < given
         if job.lease != token.lease:
             return False
         if job.state == "dead":

@@ -42,7 +42,7 @@ QUEUES = (
     Mutant(
         "a repeated acknowledgement of a job is refused",
         f"{QUEUE}._settled",
-        'return ask.how == "ack" and given is not None and token.offset < given',
+        'return ask.how in ("ack", "dead") and given is not None and token.offset < given',
         "return False",
         script=UNIT,
     ),
@@ -215,6 +215,13 @@ QUEUES = (
         "await asyncio.sleep(pause_s)",
         "break",
         script="tests/unit/groups/test_queue_coordinator.py",
+    ),
+    Mutant(
+        "a queue expires between two requests of its workers",
+        "groups.queues:Queues.in_use",
+        "for group, _ in self._queues",
+        "for (group, _), queue in self._queues.items() if queue._waiters",
+        script=UNIT,
     ),
     Mutant(
         "a receipt of another queue is accepted",

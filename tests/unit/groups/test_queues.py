@@ -152,6 +152,7 @@ def test_a_worker_gives_a_job_up() -> None:
     mail.store_letters()
     assert [each.reason for each in mail.buried] == ["poison"]
     assert mail.done_below() == 1
+    assert mail.settle("dead", tokens, reason="poison") == ()
 
 
 # requirement: A7
