@@ -64,6 +64,12 @@ class BrokerJobs:
             result = await self._gateway.fetch(TopicPartition(look.topic, look.partition), request)
         except OffsetOutOfRange as error:
             return Looked(look.offset, _nearest(look.offset, error))
+        except (UnknownTopic, UnknownPartition) as error:
+            if await self._topic(look.topic, look.topic_id) is None:
+                raise
+            raise NoLeader(
+                f"{look.topic} is being created or deleted: {error}", retry_after_ms=200
+            ) from error
         is_short = opens_fast(split_batches(result.data), records_max=SHORT_RECORDS)
         return await computed(partial(_jobs_of, look, result), is_short=is_short)
 

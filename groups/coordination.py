@@ -120,6 +120,7 @@ class Coordination:
         for name, membership in list(self._memberships.items()):
             membership.look_at_partitions(now_ms)
             self._after(name)
+        self.queues.partitions_changed(now_ms)
 
     # Requests.
 

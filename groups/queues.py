@@ -110,6 +110,13 @@ class Queues:
         if queue is not None:
             queue.forget(request_id)
 
+    def partitions_changed(self, now_ms: int) -> None:
+        """``counts`` has other values than before. New partitions are looked at in the next tick."""
+        for name, queue in self._queues.items():
+            queue.look_at(self._counts.get(name[1], 0))
+            self._next[name] = now_ms
+            heapq.heappush(self._deadlines, (now_ms, name))
+
     # Effects that are done.
 
     def looked(self, look: Look, outcome: Looked | RaftlogError, now_ms: int, wall_ms: int) -> None:

@@ -38,6 +38,7 @@ OPENED_MAX: Final = 400  # jobs in one step, so that its rows are one batch
 GRACE_MS: Final = 2_000  # a receive that waits no longer still waits so long for the first look
 IDLE_MS: Final = 60_000  # what was read ahead is kept for so long
 RETRY_AFTER_MS: Final = 1_000
+NOTHING: Final = Received()
 EXPIRED: Final = "the lease ended without an answer"
 
 
@@ -143,12 +144,9 @@ class WorkQueue:
 
     def settle(self, request_id: RequestId, ask: Settle, now_ms: int, wall_ms: int) -> None:
         """All tokens whose lease counts, each for itself."""
-        rows: list[Row] = []
-        lost = [
-            index
-            for index, token in enumerate(ask.tokens)
-            if not self._settled(token, ask, rows, now_ms, wall_ms)
-        ]
+        rows = list[Row]()
+        held = [self._settled(token, ask, rows, now_ms, wall_ms) for token in ask.tokens]
+        lost = [index for index, is_held in enumerate(held) if not is_held]
         self._write(rows, {token.partition for token in ask.tokens}, wall_ms)
         self._outputs.answer(request_id, Settled(lost=tuple(lost), until_ms=wall_ms + ask.time_ms))
         self._serve(now_ms, wall_ms)
@@ -160,11 +158,17 @@ class WorkQueue:
         release = Settle(group=self._group, topic=self._topic, tokens=tokens, how="release")
         self.settle(request_id, release, now_ms, wall_ms)
 
-    def _dismiss(self, lease: bytes | None) -> None:
-        """Whoever waits with this lease, or all, gets nothing."""
+    def _dismiss(self, lease: bytes | None, reply: Received | RaftlogError = NOTHING) -> None:
+        """Whoever waits with this lease, or all, is told this."""
         for waiter in list(self._waiters.values()):
             if lease in (None, waiter.ask.lease):
-                self._answer(waiter, Received())
+                self._answer(waiter, reply)
+
+    def look_at(self, partitions: int) -> None:
+        """The topic has so many partitions. New ones are looked at in the next ``tick``."""
+        for partition in range(partitions if self._topic_id else 0):
+            if self._ahead.next_offset(partition) is None:
+                self._ahead.add(partition, self._rows.committed(partition, self._topic_id))
 
     def forget(self, request_id: RequestId) -> None:
         """The caller has gone."""
@@ -207,8 +211,10 @@ class WorkQueue:
             self._serve(now_ms, wall_ms)
 
     def look_failed(self, look: Look, error: RaftlogError, now_ms: int, wall_ms: int) -> None:
-        """It is tried again as long as somebody waits."""
+        """It is tried again as long as somebody waits, unless no partition can ever be read."""
         if look.topic_id == self._topic_id and self._ahead.failed(look, error, now_ms):
+            if self._ahead.error is not None and not error.retryable:
+                self._dismiss(None, error)
             self._serve(now_ms, wall_ms)
 
     def buried(self, bury: Bury, now_ms: int, wall_ms: int) -> None:
@@ -219,8 +225,6 @@ class WorkQueue:
             self._outputs.tally.jobs_dead += 1
             self._write([self._closed(place)], (place[0],), wall_ms)
             self._serve(now_ms, wall_ms)
-
-    # Jobs.
 
     def _serve(self, now_ms: int, wall_ms: int) -> None:
         """Lease what can be leased, look for more, and answer those who have waited long enough."""
@@ -362,8 +366,6 @@ class WorkQueue:
         assert job is not None
         return Delivered(*place, job.deliveries, job.due_ms)
 
-    # Rows.
-
     def _set_up(self, ask: Receive, partitions: int) -> None:
         """The first receive decides about the order; partitions may be new, and the topic another one."""
         if self._topic_id not in ("", ask.topic_id):
@@ -374,9 +376,7 @@ class WorkQueue:
         if self._jobs.is_ordered != ask.is_ordered:
             flag = str(self._jobs.is_ordered).lower()
             raise Conflict(f"this queue has ordered_by_key={flag}: receive with that, or delete it first")
-        for partition in range(partitions):
-            if self._ahead.next_offset(partition) is None:
-                self._ahead.add(partition, self._rows.committed(partition, ask.topic_id))
+        self.look_at(partitions)
 
     def _write(self, rows: list[Row], partitions: Iterable[int], wall_ms: int) -> None:
         """Rows of jobs, then how far the queue has come with them; then the effects that need the rows."""

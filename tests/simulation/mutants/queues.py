@@ -224,6 +224,20 @@ QUEUES = (
         script=UNIT,
     ),
     Mutant(
+        "receivers that wait do not hear of new partitions",
+        "groups.coordination:Coordination.partitions_changed",
+        "self.queues.partitions_changed(now_ms)",
+        "pass",
+        script=UNIT,
+    ),
+    Mutant(
+        "receivers that wait are not told that their topic was deleted",
+        f"{QUEUE}.look_failed",
+        "if self._ahead.error is not None and not error.retryable:",
+        "if False:",
+        script=UNIT,
+    ),
+    Mutant(
         "a receipt of another queue is accepted",
         "groups.receipts:token_of",
         "check != _CHECK.pack(_sum(topic, group, fields))",

@@ -10,7 +10,7 @@ from groups.queues import QueueLimits
 from groups.records import JobKey
 from groups.requests import DeleteGroup, Done
 from groups.work_queue import GRACE_MS
-from raftlog.errors import Conflict, NoLeader, Overloaded, UnknownQueue
+from raftlog.errors import Conflict, NoLeader, Overloaded, UnknownQueue, UnknownTopic
 from tests.helpers.worked_off import LEASE_MS, WorkedOff
 
 HOUR_MS = 3_600_000
@@ -409,6 +409,29 @@ def test_other_partitions_give_jobs_while_one_cannot_be_read() -> None:
     mail.faults[0] = NoLeader("an election")
     assert [(token.partition, token.offset) for token in mail.take()] == [(1, 0)]
     assert mail.take() == []
+
+
+# requirement: A7
+def test_a_receive_that_waits_gets_jobs_of_a_new_partition() -> None:
+    mail = WorkedOff()
+    waiting = mail.receive(wait_ms=20_000)
+    mail.after(1_000)
+    mail.records[1], mail.ends[1], mail.starts[1] = [], 0, 0
+    mail.produce(b"", partition=1)
+    mail.set_partitions("mail", 2)
+    mail.after(0)
+    assert mail.held(waiting) == [(1, 0, 1)]
+
+
+# requirement: A7
+def test_a_receive_that_waits_is_told_that_its_topic_was_deleted() -> None:
+    mail = WorkedOff(2)
+    waiting = mail.receive(wait_ms=20_000)
+    assert len(mail.parked) == 2
+    for partition in range(2):
+        mail.faults[partition] = UnknownTopic("the topic mail was deleted")
+    mail.skip(partition=0)
+    assert isinstance(mail.answers[waiting], UnknownTopic)
 
 
 # requirement: A7
