@@ -106,6 +106,19 @@ async def test_a_receive_waits_for_a_record() -> None:
 
 # requirement: A7
 @in_real_time
+async def test_a_receive_that_waits_is_told_that_its_topic_was_deleted() -> None:
+    async with serve() as server:
+        await given(server)
+        waiting = asyncio.create_task(server.post(f"{QUEUE}:receive", {"wait": "50s"}))
+        await asyncio.sleep(0.2)
+        assert (await server.call("DELETE", "/v1/topics/mail")).status == 200
+        async with asyncio.timeout(20):
+            reply = await waiting
+        assert (reply.status, reply.code) == (404, "topic_not_found")
+
+
+# requirement: A7
+@in_real_time
 async def test_the_jobs_of_a_client_that_disconnects_go_to_another() -> None:
     async with serve() as server:
         await given(server)
