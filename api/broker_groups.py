@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from api.broker_jobs import BrokerJobs
 from api.http.routes import CONFIRM_MS
 from api.http.services import ControllerPort, GatewayPort
 from api.internal_topics import CreatedTopic
@@ -15,6 +16,7 @@ from api.settings import Groups
 from groups.coordinator import GroupCoordinator
 from groups.lag_samples import LagSamples
 from groups.offsets import GroupOffsets
+from groups.queues import QueueLimits
 from groups.records import TOPIC
 from groups.service import GroupService
 from partitions.metadata.image import MetadataImage
@@ -49,6 +51,7 @@ class BrokerGroups:
         self._clock = clock
         self.coordinators: dict[int, GroupCoordinator] = {}  # by partition of ``__offsets``
         self._topics = ConsumedTopics(controller, gateway)
+        self._jobs = BrokerJobs(controller, gateway, clock)
         offsets_topic = CreatedTopic(
             TOPIC,
             "consumer groups",
@@ -70,7 +73,11 @@ class BrokerGroups:
             str(target),
             self._clock,
             self._topics.counts,
+            self._jobs,
             offsets_retention_ms=self._settings.offsets_retention_ms,
+            queue_limits=QueueLimits(
+                queue_max=self._settings.open_jobs_queue_max, total_max=self._settings.open_jobs_max
+            ),
         )
         self.coordinators[target.partition] = coordinator
         return coordinator

@@ -8,7 +8,7 @@ next one measured in the background.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
 from itertools import islice
 
@@ -41,6 +41,7 @@ class GroupMetrics(Collector):
             "Members removed because they were not heard in time.",
             sum(each.tally.members_expired for each in coordinators),
         )
+        yield from _queue_metrics(coordinators)
         found: dict[str, GroupCoordinator] = {}
         for each in coordinators:
             found.update(dict.fromkeys(() if each.coordinated is None else each.coordinated.groups, each))
@@ -77,6 +78,29 @@ class GroupMetrics(Collector):
             "Committed offsets whose lag is omitted because of limits.group_metrics_max.",
             sum(len(_offsets(each, name)) for name, each in shown.items()) - len(rows),
         )
+
+
+def _queue_metrics(coordinators: Sequence[GroupCoordinator]) -> Iterator[Metric]:
+    """Of all queues together: a group that works off a topic has its lag as any other."""
+    tallies = [each.tally for each in coordinators]
+    counters = {
+        "deliveries": ("Jobs delivered to workers.", [each.jobs_delivered for each in tallies]),
+        "redeliveries": (
+            "Jobs delivered that had been delivered before.",
+            [each.jobs_redelivered for each in tallies],
+        ),
+        "jobs_done": ("Jobs acknowledged.", [each.jobs_done for each in tallies]),
+        "jobs_dead": ("Jobs moved to dead-letter topics.", [each.jobs_dead for each in tallies]),
+        "leases_expired": ("Leases that ended without an answer.", [each.leases_expired for each in tallies]),
+    }
+    for name, (text, counts) in counters.items():
+        yield CounterMetricFamily(f"raftlog_queue_{name}", text, sum(counts))
+    led = [each.decisions for each in coordinators if each.decisions is not None]
+    yield GaugeMetricFamily(
+        "raftlog_queue_open_jobs",
+        "Jobs leased, waiting for another delivery, or on their way to a dead-letter topic.",
+        sum(each.queues.open_jobs for each in led),
+    )
 
 
 def _group_metrics(shown: Mapping[str, GroupCoordinator]) -> Iterator[Metric]:

@@ -171,6 +171,8 @@ class Groups(BaseModel):
 
     offsets_partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     offsets_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of groups without members
+    open_jobs_max: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000  # of one partition of ``__offsets``
+    open_jobs_queue_max: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000  # of one queue
 
 
 class TransactionSettings(BaseModel):

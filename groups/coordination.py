@@ -1,9 +1,10 @@
 """The coordinator of all groups of one partition of ``__offsets``, without IO.
 
-Requests, time and partition counts go in; records to append and answers come out, in order: an answer leaves
-once all records before it are committed. So a coordinator that loses its partition has promised nothing that
-its successor does not know. Decides: who may commit, which groups are deleted or expire. Leaves to others:
-members (``membership``), what a commit writes (``commits``), appending and answering (``coordinator``).
+Requests, time and partition counts go in; records to append, answers and effects come out, in order: an
+answer leaves once all records before it are committed. So a coordinator that loses its partition has promised
+nothing that its successor does not know. Decides: who may commit, which groups are deleted or expire. Leaves
+to others: members (``membership``), what a commit writes (``commits``), queues (``queues``), appending and
+answering (``coordinator``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Final, Literal, assert_never
 from groups import commits
 from groups.membership import Membership
 from groups.outputs import Output, Outputs, Row
+from groups.queue_requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Settle
+from groups.queues import DEFAULTS, QueueLimits, Queues
 from groups.records import Group, GroupKey, OffsetKey, TransactionKey
 from groups.requests import (
     AddOffsets,
@@ -48,8 +51,10 @@ class Coordination:
         counts: Mapping[str, int],
         *,
         now_ms: int,
+        wall_ms: int,
         offsets_retention_ms: int,
         tally: Tally | None = None,
+        queue_limits: QueueLimits = DEFAULTS,
     ) -> None:
         """``counts`` are the partitions by topic; the caller keeps them up to date."""
         self._outputs = Outputs(state.copy(), tally or Tally())
@@ -59,6 +64,7 @@ class Coordination:
         self._deadlines: list[tuple[int, str]] = []
         self._next: dict[str, int] = {}  # the deadline of a group that counts; others in the heap are stale
         self._sweep_ms = now_ms + SWEEP_MS
+        self.queues = Queues(self._outputs, counts, queue_limits, now_ms=now_ms, wall_ms=wall_ms)
         for name, group in self._outputs.state.groups.items():
             if group.members:
                 self._membership(name).take_over(now_ms)
@@ -75,7 +81,8 @@ class Coordination:
 
     def next_deadline_ms(self) -> int:
         """When ``tick`` has something to do, at the latest."""
-        return min(self._sweep_ms, self._deadlines[0][0] if self._deadlines else self._sweep_ms)
+        times = [self._sweep_ms, self._deadlines[0][0] if self._deadlines else None]
+        return min(time for time in (*times, self.queues.next_deadline_ms()) if time is not None)
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
         """Answered now, or later. A refusal is an answer, too."""
@@ -87,7 +94,9 @@ class Coordination:
 
     def forget(self, request_id: RequestId, request: Request) -> None:
         """The caller has gone."""
-        if request.group in self._memberships:
+        if isinstance(request, QueueRequest):
+            self.queues.forget(request_id, request)
+        elif request.group in self._memberships:
             self._memberships[request.group].forget(request_id)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
@@ -101,15 +110,17 @@ class Coordination:
                 membership.tick(now_ms, wall_ms)
                 self._outputs.tally.expired(before, membership.group)
                 self._after(name)
+        self.queues.tick(now_ms, wall_ms)
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + SWEEP_MS
-            self._expire(wall_ms)
+            self._expire(now_ms, wall_ms)
 
     def partitions_changed(self, now_ms: int) -> None:
         """``counts`` has other values than before."""
         for name, membership in list(self._memberships.items()):
             membership.look_at_partitions(now_ms)
             self._after(name)
+        self.queues.partitions_changed(now_ms)
 
     # Requests.
 
@@ -117,6 +128,7 @@ class Coordination:
         name = request.group
         match request:
             case Join():
+                self.queues.check_free(name, request.topics)
                 self._membership(name).join(request_id, request, now_ms, wall_ms)
             case Sync():
                 self._existing(name).sync(request_id, request, now_ms, wall_ms)
@@ -137,13 +149,19 @@ class Coordination:
             case DeleteGroup():
                 self._check_unused(name, "delete it")
                 self._check_settled(name)
-                self._delete(name)
+                self._delete(name, now_ms, wall_ms)
                 self._outputs.answer(request_id, Done())
+            case Receive():
+                self._check_unused(name, "receive in another group", known=False)
+                self.queues.receive(request_id, request, now_ms, wall_ms)
+            case Settle() | Abandon() | ReadQueue() | DeleteQueue():
+                self.queues.receive(request_id, request, now_ms, wall_ms)
             case _:
                 assert_never(request)
 
     def _commit(self, request_id: RequestId, ask: Commit, now_ms: int, wall_ms: int) -> None:
         """All offsets or none."""
+        self.queues.check_free(ask.group, {commit.topic for commit in ask.offsets})
         if not ask.is_forced or ask.member_id or ask.generation >= 0:
             self._check_committer(ask, now_ms)
         self._write(ask.group, commits.committed_rows(self.state, ask, wall_ms), wall_ms)
@@ -151,6 +169,7 @@ class Coordination:
 
     def _add_offsets(self, request_id: RequestId, ask: AddOffsets, now_ms: int, wall_ms: int) -> None:
         """All offsets or none; they count once the transaction is committed."""
+        self.queues.check_free(ask.group, {commit.topic for commit in ask.offsets})
         self._check_committer(ask, now_ms)
         self._write(ask.group, [commits.added_row(self.state, ask, wall_ms)], wall_ms)
         self._outputs.answer(request_id, Done())
@@ -191,6 +210,7 @@ class Coordination:
             if topic in subscribed:
                 raise Conflict(f"group {ask.group} has members that consume topic {topic}; stop them first")
         commits.check_free(self.state, ask.group, ask.targets)
+        self.queues.check_free(ask.group, {topic for topic, _ in ask.targets})
         known = self.state.offsets.get(ask.group, {})
         rows = [(OffsetKey(ask.group, *target), None) for target in ask.targets if target in known]
         if rows:
@@ -215,21 +235,25 @@ class Coordination:
             pending=commits.pending_offsets(self.state.transactions.get(name, {})),
         )
 
-    def _expire(self, wall_ms: int) -> None:
+    def _expire(self, now_ms: int, wall_ms: int) -> None:
         """Delete groups that have had neither members nor commits for the whole retention, and fences."""
         oldest_ms = wall_ms - self._offsets_retention_ms
+        in_use = self.queues.in_use
         for name, group in list(self.state.groups.items()):
             offsets = self.state.offsets.get(name, {}).values()
             newest_ms = max((committed.committed_ms for committed in offsets), default=0)
-            is_used = group.members or name in self._memberships or name in self.state.pending
-            if not is_used and max(newest_ms, group.changed_ms) < oldest_ms:
-                self._delete(name)
+            is_used = group.members or name in self._memberships or name in in_use
+            is_used = is_used or name in self.state.pending
+            newest_ms = max(newest_ms, group.changed_ms, self.queues.used_ms(name))
+            if not is_used and newest_ms < oldest_ms:
+                self._delete(name, now_ms, wall_ms)
         for name, producers in list(self.state.transactions.items()):
             for producer_id, added in list(producers.items()):
                 if not added.offsets and added.changed_ms < oldest_ms:
                     self._outputs.write((TransactionKey(name, producer_id), None))
 
-    def _delete(self, name: str) -> None:
+    def _delete(self, name: str, now_ms: int, wall_ms: int) -> None:
+        self.queues.delete_of(name, now_ms, wall_ms)
         offsets = self.state.offsets.get(name, {})
         self._outputs.write(*((OffsetKey(name, *target), None) for target in offsets), (GroupKey(name), None))
 

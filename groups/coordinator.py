@@ -1,39 +1,60 @@
 """The coordinator of one partition of ``__offsets``: what ``raftlog.hosting.coordinator`` does, for groups.
 
-Decides: what a caller is told whose time is over. Leaves to others: what is written and answered
-(``coordination``), appending (``raftlog.hosting``), which broker coordinates a group (``service``).
+Decides: what a caller is told whose time is over, and that a dead letter is tried again. Leaves to others:
+what is written and answered (``coordination``), appending (``raftlog.hosting``), which broker coordinates a
+group (``service``).
 
 After an append that has failed, members keep their generation and get a whole session.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Mapping
+from typing import Final
 
 from groups.coordination import Coordination
 from groups.outputs import Row
+from groups.ports import Jobs
+from groups.queue_effects import Bury, Look, Looked
+from groups.queue_requests import ReadQueue, Settled
+from groups.queues import DEFAULTS, QueueLimits
 from groups.records import KINDS
 from groups.requests import Join, ReadGroup, Reply, Request, Sync
 from groups.state import GroupsState
 from groups.tally import Tally
 from raftlog.clock import Clock
-from raftlog.errors import CommitUnknown, RaftlogError, RebalanceInProgress
+from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RebalanceInProgress
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
+from raftlog.hosting.decisions import Effect
 from raftlog.records.batch import Batch
+
+BURY_AGAIN_S: Final = (0.1, 5.0)  # the first pause after a failure, and the longest
+_log = logging.getLogger("raftlog.groups")
 
 
 class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
     """One partition. It is the derived state of its replica."""
 
     def __init__(
-        self, name: str, clock: Clock, counts: Mapping[str, int], *, offsets_retention_ms: int
+        self,
+        name: str,
+        clock: Clock,
+        counts: Mapping[str, int],
+        jobs: Jobs,
+        *,
+        offsets_retention_ms: int,
+        queue_limits: QueueLimits = DEFAULTS,
     ) -> None:
         """``counts`` are the partitions by topic, which the caller keeps up to date."""
         super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = GroupsState()
         self.tally = Tally()
         self._counts = counts
+        self._jobs = jobs
         self._offsets_retention_ms = offsets_retention_ms
+        self._queue_limits = queue_limits
 
     @property
     def is_coordinating(self) -> bool:
@@ -76,6 +97,14 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         groups = decisions.state.groups
         return [(name, decisions.state_of(name), len(each.members)) for name, each in groups.items()]
 
+    async def ask(self, request: Request, timeout_ms: int) -> Reply:
+        """See ``Coordinator.ask``. A broker that was deposed does not say that a lease is over."""
+        decisions = self.decisions
+        reply = await super().ask(request, timeout_ms)
+        if isinstance(reply, Settled) and reply.lost and await self.confirmed() is not decisions:
+            raise NotLeader(f"{self._name} has begun again; repeat", leader=None)
+        return reply
+
     # Hooks of the coordinator.
 
     def begin(self, now_ms: int) -> Coordination:
@@ -84,13 +113,52 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             self.state,
             self._counts,
             now_ms=now_ms,
+            wall_ms=self._clock.wall_ms(),
             offsets_retention_ms=self._offsets_retention_ms,
             tally=self.tally,
+            queue_limits=self._queue_limits,
         )
 
     def reads_only(self, request: Request) -> bool:
-        """Views of a group."""
-        return isinstance(request, ReadGroup)
+        """Views of a group, and of a queue."""
+        return isinstance(request, ReadGroup | ReadQueue)
+
+    def perform(self, effect: Effect) -> None:
+        """What a queue needs, beside everything else."""
+        assert self.decisions is not None
+        assert isinstance(effect, Look | Bury)
+        work = (
+            self._look(effect, self.decisions)
+            if isinstance(effect, Look)
+            else self._bury(effect, self.decisions)
+        )
+        self.do_beside(work)
+
+    async def _look(self, look: Look, decisions: Coordination) -> None:
+        outcome: Looked | RaftlogError
+        try:
+            outcome = await self._jobs.look(look)
+        except RaftlogError as error:
+            _log.info("%s: jobs of %s/%s cannot be read: %s", self._name, look.topic, look.partition, error)
+            outcome = error
+        if decisions is self.decisions:
+            decisions.queues.looked(look, outcome, self._now_ms(), self._clock.wall_ms())
+            self.carry_out()
+
+    async def _bury(self, bury: Bury, decisions: Coordination) -> None:
+        """Until it is stored, also while brokers are down. A repetition may store it twice."""
+        pause_s, longest_s = BURY_AGAIN_S
+        while True:
+            try:
+                await self._jobs.bury(bury)
+                break
+            except RaftlogError as error:
+                _log.warning("%s: a dead letter of %s is tried again: %s", self._name, bury.topic, error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, longest_s)
+        if decisions is self.decisions:
+            decisions.queues.buried(bury, self._now_ms(), self._clock.wall_ms())
+            self.carry_out()
 
     def too_late(self, request: Request, timeout_ms: int) -> RaftlogError:
         """A rebalance may last longer than a request."""

@@ -1,9 +1,10 @@
-"""What the coordinator wants done after a step: answers and records, in order. Nothing is decided here."""
+"""What the coordinator wants done after a step: answers, records, effects, in order. It decides nothing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from groups.queue_effects import Bury, Look
 from groups.records import Key, Value
 from groups.requests import Reply
 from groups.state import GroupsState
@@ -12,7 +13,7 @@ from raftlog.errors import RaftlogError
 from raftlog.hosting.decisions import Answer, RequestId, Write
 
 Row = tuple[Key, Value | None]
-Output = Answer[Reply] | Write[Row]
+Output = Answer[Reply] | Write[Row] | Look | Bury
 
 
 @dataclass(slots=True)
@@ -33,6 +34,10 @@ class Outputs:
         for key, value in rows:
             self.tally.written(key, self.state.groups.get(key.group), value)
             self.state.put(key, value)
+
+    def perform(self, effect: Look | Bury) -> None:
+        """Have something done once all records before it are committed."""
+        self.wanted.append(effect)
 
     def take(self) -> list[Output]:
         """All since the last call."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from groups.queue_effects import Bury, Look, Looked
+
 
 class Topics(Protocol):
     """The topics that groups consume."""
@@ -24,3 +26,16 @@ class Topics(Protocol):
 
     async def time_of(self, topic: str, partition: int, offset: int) -> int | None:
         """The timestamp in milliseconds of the first record at or after an offset; None without one."""
+
+
+class Jobs(Protocol):
+    """The records that groups work off as queues, and where those go that are given up."""
+
+    async def look(self, look: Look) -> Looked:
+        """The next jobs of a partition. Raises ``RaftlogError``."""
+
+    async def bury(self, bury: Bury) -> None:
+        """Store one in the dead-letter topic of its group; nothing if its record or topic is gone.
+
+        Raises ``RaftlogError``, and then is tried again.
+        """

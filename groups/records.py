@@ -6,7 +6,7 @@ Their encoding is that of all internal topics (``raftlog.hosting.keyed_records``
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -39,7 +39,23 @@ class TransactionKey(msgspec.Struct, frozen=True, array_like=True, tag="transact
     producer_id: int
 
 
-Key = OffsetKey | GroupKey | TransactionKey
+class QueueKey(msgspec.Struct, frozen=True, array_like=True, tag="queue"):
+    """One partition of a topic that a group works off as a queue."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+class JobKey(msgspec.Struct, frozen=True, array_like=True, tag="job"):
+    """One open job of a queue. Slots are used again, so that keys do not become more and more."""
+
+    group: str
+    topic: str
+    slot: int
+
+
+Key = OffsetKey | GroupKey | TransactionKey | QueueKey | JobKey
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -107,10 +123,44 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     rebalances: tuple[Rebalance, ...] = ()  # the newest last
 
 
-Value = CommittedOffset | Group | TransactionOffsets
+class Queue(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How far a queue has come in one partition. A job below ``next_offset`` without a row is done."""
+
+    topic_id: str
+    next_offset: int
+    is_ordered: bool = False  # by key; the same in all partitions
+    used_ms: int = 0  # about when jobs were received
+
+
+class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A job that is not done.
+
+    ``leased``: a worker has it until ``due_ms`` of the wall clock. ``waiting``: it may be delivered from
+    ``due_ms`` on. ``dead``: it goes to the dead-letter topic. ``term_ms`` is the whole length of that time.
+    """
+
+    partition: int
+    offset: int
+    state: Literal["leased", "waiting", "dead"] = "leased"
+    deliveries: int = 0
+    lease: bytes = b""  # of the newest delivery
+    due_ms: int = 0
+    term_ms: int = 0
+    deliveries_max: int = 0
+    key: bytes = b""  # a digest; only in queues that are ordered
+    reason: str = ""  # why the newest delivery failed
+
+
+Value = CommittedOffset | Group | TransactionOffsets | Queue | Job
 
 KINDS: Final = KeyedRecords[Key, Value](
-    {OffsetKey: CommittedOffset, GroupKey: Group, TransactionKey: TransactionOffsets}
+    {
+        OffsetKey: CommittedOffset,
+        GroupKey: Group,
+        TransactionKey: TransactionOffsets,
+        QueueKey: Queue,
+        JobKey: Job,
+    }
 )
 
 

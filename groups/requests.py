@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from groups.queue_requests import QueueReply, QueueRequest
 from groups.records import CommittedOffset, Group
 
 Plan = dict[str, dict[str, tuple[int, ...]]]
@@ -136,6 +137,7 @@ Request = (
     | ReadGroup
     | DeleteOffsets
     | DeleteGroup
+    | QueueRequest
 )
 
 
@@ -197,4 +199,4 @@ class GroupView(msgspec.Struct, frozen=True, array_like=True, tag="view", kw_onl
     pending: tuple[PendingOffset, ...] = ()
 
 
-Reply = Joined | Synced | Beat | Done | GroupView
+Reply = Joined | Synced | Beat | Done | GroupView | QueueReply

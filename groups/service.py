@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from groups.coordinator import GroupCoordinator
+from groups.queue_requests import ReadQueue
 from groups.requests import ReadGroup, Reply, Request
 from raftlog.errors import UnknownGroup
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic
@@ -78,7 +79,7 @@ class GroupService:
             request,
             timeout_ms=max(1, round((deadline - asyncio.get_running_loop().time()) * 1000)),
             name=f"group {request.group}",
-            reads_only=isinstance(request, ReadGroup),
+            reads_only=isinstance(request, ReadGroup | ReadQueue),
         )
 
     async def ready(self, *, timeout_ms: int) -> None:

@@ -14,8 +14,12 @@ from groups.records import (
     CommittedOffset,
     Group,
     GroupKey,
+    Job,
+    JobKey,
     Key,
     OffsetKey,
+    Queue,
+    QueueKey,
     TransactionKey,
     TransactionOffsets,
     Value,
@@ -23,6 +27,7 @@ from groups.records import (
 from raftlog.hosting.keyed_records import KeyedState
 
 Target = tuple[str, int]  # topic and partition
+Slot = tuple[str, int]  # topic and slot of a job
 Each = TypeVar("Each")
 Kept = TypeVar("Kept")
 
@@ -40,6 +45,8 @@ class GroupsState(KeyedState[Key, Value]):
         self.offsets: dict[str, dict[Target, CommittedOffset]] = {}
         self.transactions: dict[str, dict[int, TransactionOffsets]] = {}  # by producer id
         self.pending: dict[str, dict[Target, int]] = {}  # the producer whose transaction has an offset there
+        self.queues: dict[str, dict[Target, Queue]] = {}
+        self.jobs: dict[str, dict[Slot, Job]] = {}
 
     def copy(self) -> GroupsState:
         """The same values, to be changed apart. A copy takes no snapshots."""
@@ -48,6 +55,8 @@ class GroupsState(KeyedState[Key, Value]):
         copied.offsets = {group: dict(offsets) for group, offsets in self.offsets.items()}
         copied.transactions = {group: dict(producers) for group, producers in self.transactions.items()}
         copied.pending = {group: dict(targets) for group, targets in self.pending.items()}
+        copied.queues = {group: dict(targets) for group, targets in self.queues.items()}
+        copied.jobs = {group: dict(slots) for group, slots in self.jobs.items()}
         return copied
 
     def take(self, key: Key, value: Value | None) -> None:
@@ -68,6 +77,10 @@ class GroupsState(KeyedState[Key, Value]):
                 for topic, partition, _ in added.offsets if added is not None else ():
                     _set_in(self.pending, name, (topic, partition), producer_id)
                 _set_in(self.transactions, name, producer_id, added)
+            case QueueKey(name, topic, partition):
+                _set_in(self.queues, name, (topic, partition), value if isinstance(value, Queue) else None)
+            case JobKey(name, topic, slot):
+                _set_in(self.jobs, name, (topic, slot), value if isinstance(value, Job) else None)
 
     def items(self) -> Iterator[tuple[Key, Value]]:
         """All keys and values, in order."""
@@ -79,6 +92,12 @@ class GroupsState(KeyedState[Key, Value]):
         for name in sorted(self.transactions):
             for producer_id, added in sorted(self.transactions[name].items()):
                 yield TransactionKey(name, producer_id), added
+        for name in sorted(self.queues):
+            for (topic, partition), queue in sorted(self.queues[name].items()):
+                yield QueueKey(name, topic, partition), queue
+        for name in sorted(self.jobs):
+            for (topic, slot), job in sorted(self.jobs[name].items()):
+                yield JobKey(name, topic, slot), job
 
 
 def _set(rows: dict[Each, Kept], key: Each, value: Kept | None) -> None:

@@ -38,6 +38,11 @@ class Tally:
 
     offsets_committed: int = 0
     members_expired: int = 0
+    jobs_delivered: int = 0
+    jobs_redelivered: int = 0  # of them, those that were delivered before
+    jobs_done: int = 0
+    jobs_dead: int = 0
+    leases_expired: int = 0
     rebalances: dict[str, Counter[str]] = field(default_factory=dict)  # by group and kind of reason
 
     def written(self, key: Key, before: Group | None, value: Value | None) -> None:

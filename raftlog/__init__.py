@@ -21,6 +21,7 @@ from raftlog.errors import (
     InvalidRecord,
     InvalidRequest,
     LeadershipNotMoved,
+    LeaseLost,
     NoLeader,
     NotEnoughReplicas,
     NotLeader,
@@ -49,6 +50,7 @@ from raftlog.errors import (
     UnknownGroup,
     UnknownMember,
     UnknownPartition,
+    UnknownQueue,
     UnknownTopic,
     UnknownTransaction,
     UnsupportedMediaType,
@@ -67,6 +69,7 @@ if TYPE_CHECKING:
         Transactions,
     )
     from raftlog.client.blocking_producer import Producer, Transaction
+    from raftlog.client.blocking_queue import Job, Queue
     from raftlog.client.consumer.batches import MessageBatch
     from raftlog.client.consumer.faces import Consumer
     from raftlog.client.consumer.options import Delivery
@@ -98,7 +101,9 @@ __all__ = [
     "Groups",
     "InvalidRecord",
     "InvalidRequest",
+    "Job",
     "LeadershipNotMoved",
+    "LeaseLost",
     "Message",
     "MessageBatch",
     "NoLeader",
@@ -115,6 +120,7 @@ __all__ = [
     "PreconditionFailed",
     "Producer",
     "ProducerFenced",
+    "Queue",
     "QuotaExceeded",
     "RaftlogError",
     "RebalanceInProgress",
@@ -137,6 +143,7 @@ __all__ = [
     "UnknownGroup",
     "UnknownMember",
     "UnknownPartition",
+    "UnknownQueue",
     "UnknownTopic",
     "UnknownTransaction",
     "UnsupportedMediaType",
@@ -155,11 +162,13 @@ _OF_THE_CLIENT = {
     "Delivery": ("consumer.options", "Delivery"),
     "Durability": ("receipts", "Durability"),
     "Groups": ("blocking", "Groups"),
+    "Job": ("blocking_queue", "Job"),
     "Message": ("messages", "Message"),
     "MessageBatch": ("consumer.batches", "MessageBatch"),
     "Partition": ("blocking", "Partition"),
     "PendingReceipt": ("receipts", "BlockingPendingReceipt"),
     "Producer": ("blocking_producer", "Producer"),
+    "Queue": ("blocking_queue", "Queue"),
     "Receipt": ("receipts", "Receipt"),
     "Replicas": ("blocking", "Replicas"),
     "Topics": ("blocking", "Topics"),

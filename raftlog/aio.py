@@ -10,6 +10,8 @@ from raftlog.client.delayed import AsyncDelayed as Delayed
 from raftlog.client.groups import AsyncGroups as Groups
 from raftlog.client.partition import AsyncPartition as Partition
 from raftlog.client.producer import AsyncProducer as Producer
+from raftlog.client.queue import AsyncJob as Job
+from raftlog.client.queue import AsyncQueue as Queue
 from raftlog.client.receipts import PendingReceipt
 from raftlog.client.replicas import AsyncReplicas as Replicas
 from raftlog.client.transaction import AsyncTransaction as Transaction
@@ -24,10 +26,12 @@ __all__ = [
     "DeadLetters",
     "Delayed",
     "Groups",
+    "Job",
     "MessageBatch",
     "Partition",
     "PendingReceipt",
     "Producer",
+    "Queue",
     "Replicas",
     "Topics",
     "Transaction",

@@ -17,6 +17,8 @@
     │   ├── UnknownMember           the group has no such member: join again
     │   ├── StaleGeneration         the group has had a rebalance since: join again
     │   ├── RebalanceInProgress     the group waits for its members to join again
+    │   ├── UnknownQueue            the group does not work off this topic as a queue
+    │   ├── LeaseLost               another worker has the job, or had it; the receipt counts no longer
     │   ├── PreconditionFailed      If-Match or If-Offset does not hold
     │   ├── OffsetOutOfRange        below the log start or above the high watermark
     │   ├── UndecodableBatch        a stored batch holds no records that can be read
@@ -176,6 +178,18 @@ class RebalanceInProgress(Rejected):
     """The group waits for its members to join again, or for its leader's plan."""
 
     code = "rebalance_in_progress"
+
+
+class UnknownQueue(Rejected):
+    """The group does not work off this topic as a queue."""
+
+    code = "queue_not_found"
+
+
+class LeaseLost(Rejected):
+    """The lease of a job is over: another worker may have the job. Nothing was changed."""
+
+    code = "lease_lost"
 
 
 class PreconditionFailed(Rejected):

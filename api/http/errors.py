@@ -253,6 +253,21 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "running.",
         "Send each request with a key of its own, and repeat a request exactly as it was.",
     ),
+    errors.UnknownQueue: Kind(
+        404,
+        "There is no such queue",
+        "The group does not work off this topic as a queue: nothing was received yet, or the queue was "
+        "deleted.",
+        "Receive jobs, which makes the queue, or correct the names.",
+    ),
+    errors.LeaseLost: Kind(
+        409,
+        "The lease of a job is over",
+        "The lease has ended, and another worker has the job, or had it; or the job was given back, or is "
+        "dead.",
+        "Nothing was changed. Undo the effect of the job, or make it harmless to do twice; ask for longer "
+        "leases, or extend them in time.",
+    ),
     errors.UnknownDelayed: Kind(
         404,
         "There is no such delayed message",

@@ -14,6 +14,7 @@ from typing import Self, TypeVar, Unpack
 from raftlog.assignors.values import Assignor
 from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.blocking_producer import Producer
+from raftlog.client.blocking_queue import Queue
 from raftlog.client.client import AsyncClient, url_from
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import Consumer
@@ -357,6 +358,10 @@ class Client(SyncProxy[AsyncClient]):
     def stop(self) -> None:
         """Let ``run`` return once the calls that have begun are over. From any thread."""
         self._portal.post(self._core.workers.stop)
+
+    def queue(self, topic: str, *, group: str | None = None) -> Queue:
+        """The queue in which ``group`` works off a topic; by default a group that has the topic's name."""
+        return Queue(self._core.queue(topic, group=group), self._portal)
 
     def partition(
         self, topic: str, number: int, *, key: Decoder | None = None, value: Decoder | None = None

@@ -32,6 +32,7 @@ from raftlog.client.options import (
 from raftlog.client.partition import AsyncPartition
 from raftlog.client.portal import Portal
 from raftlog.client.producer import AsyncProducer
+from raftlog.client.queue import AsyncQueue
 from raftlog.client.receipts import Receipt
 from raftlog.client.replicas import AsyncReplicas
 from raftlog.client.session import Session
@@ -305,6 +306,10 @@ class AsyncClient:
         """Let ``run`` return once the calls that have begun are over."""
         if self._portal is not None and self._second is not None:
             self._portal.post(self._second.workers.stop)
+
+    def queue(self, topic: str, *, group: str | None = None) -> AsyncQueue:
+        """The queue in which ``group`` works off a topic; by default a group that has the topic's name."""
+        return AsyncQueue(self._session, topic, topic if group is None else group)
 
     def partition(
         self, topic: str, number: int, *, key: Decoder | None = None, value: Decoder | None = None

@@ -51,7 +51,12 @@ class SnapshotRows:
         return _LENGTH.pack(_ARRAY, len(rows)) + b"".join(map(rows.__getitem__, self._order))
 
     def _sort(self) -> None:
-        """Most keys are in order already, which takes one comparison for each."""
+        """Most keys are in order already, which takes one comparison for each.
+
+        Keys that come and go, such as those of jobs, would be here many times.
+        """
+        if len(self._order) > 2 * len(self._rows) + UNSORTED_MIN:
+            self._order = [key for key in dict.fromkeys(self._order) if key in self._rows]
         if self._unsorted:
             self._order.sort()
             self._unsorted = 0

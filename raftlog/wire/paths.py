@@ -35,6 +35,12 @@ GROUP_MEMBER = "/v1/groups/{group}/members/{member}"
 GROUP_SYNC = "/v1/groups/{group}/members/{member}:sync"
 GROUP_HEARTBEAT = "/v1/groups/{group}/members/{member}:heartbeat"
 GROUP_POLL = "/v1/groups/{group}/members/{member}:poll"
+QUEUE = "/v1/queues/{topic}/{group}"
+QUEUE_RECEIVE = "/v1/queues/{topic}/{group}:receive"
+QUEUE_ACK = "/v1/queues/{topic}/{group}:ack"
+QUEUE_NACK = "/v1/queues/{topic}/{group}:nack"
+QUEUE_EXTEND = "/v1/queues/{topic}/{group}:extend"
+QUEUE_DEAD_LETTER = "/v1/queues/{topic}/{group}:dead_letter"
 PRODUCERS = "/v1/producers"
 DELAYED = "/v1/delayed"
 DELAYED_MESSAGE = "/v1/delayed/{delayed_id}"
@@ -125,6 +131,11 @@ def message(name: str, number: int, offset: int) -> str:
 
 def of_dead_letters(template: str, topic_name: str, group: str) -> str:
     """The path of a group's dead letters, such as ``DEAD_LETTERS_REDRIVE``."""
+    return template.format(topic=quote(topic_name, safe=""), group=quote(group, safe=""))
+
+
+def of_queue(template: str, topic_name: str, group: str) -> str:
+    """The path of a queue, or of something of it, such as ``QUEUE_ACK``."""
     return template.format(topic=quote(topic_name, safe=""), group=quote(group, safe=""))
 
 

@@ -55,6 +55,7 @@ class CoordinatedGroups:
             self.committed,
             self.counts,
             now_ms=self.now_ms,
+            wall_ms=self.wall_ms,
             offsets_retention_ms=self._retention_ms,
             tally=self.tally,
         )

@@ -7,10 +7,12 @@ import random
 from collections.abc import Sequence
 
 from api.broker_groups import ConsumedTopics
+from api.broker_jobs import BrokerJobs
 from api.http.services import GatewayPort
 from delayed.coordinator import DelayedCoordinator
 from groups.coordinator import GroupCoordinator
 from groups.offsets import GroupOffsets
+from groups.queue_effects import Bury, Look, Looked
 from groups.service import GroupService
 from raftlog.clock import Clock
 from raftlog.errors import StorageFull
@@ -59,6 +61,18 @@ class FullLog(InstantLog):
         return super().propose(batches)
 
 
+class NoJobs:
+    """Of a coordinator whose groups work nothing off."""
+
+    async def look(self, look: Look) -> Looked:
+        """Not called."""
+        raise AssertionError(look)
+
+    async def bury(self, bury: Bury) -> None:
+        """Not called."""
+        raise AssertionError(bury)
+
+
 class OneTopic:
     """Created on first use; the coordinator needs a running event loop."""
 
@@ -88,7 +102,8 @@ def instant_groups(
     """The groups of broker 1."""
     topics = ConsumedTopics(controller, gateway)
     controller.listener = topics.take
-    coordinator = GroupCoordinator("__offsets/0", clock, topics.counts, offsets_retention_ms=1 << 40)
+    jobs = BrokerJobs(controller, gateway, clock)
+    coordinator = GroupCoordinator("__offsets/0", clock, topics.counts, jobs, offsets_retention_ms=1 << 40)
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
     service = GroupService(NodeId(1), OneTopic("__offsets", coordinator), {0: coordinator}, calls)
     return service, GroupOffsets(service, topics, clock)

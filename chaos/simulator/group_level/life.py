@@ -34,7 +34,13 @@ class _Coordinator:
         self._life = life
         state = GroupsState()
         state.restore(life.checker.state.snapshot())
-        self.coordination = Coordination(state, life.counts, now_ms=life.now_ms, offsets_retention_ms=1 << 40)
+        self.coordination = Coordination(
+            state,
+            life.counts,
+            now_ms=life.now_ms,
+            wall_ms=WALL_MS + life.now_ms,
+            offsets_retention_ms=1 << 40,
+        )
         self.is_deposed = False
         self._open: dict[int, tuple[Member, Request]] = {}
         self.pending: list[Output] = []  # in order, the first is being appended

@@ -30,6 +30,7 @@ from tests.simulation.mutants.moves import MOVES, STALE
 from tests.simulation.mutants.network import NETWORK
 from tests.simulation.mutants.one_shot import ONE_SHOT
 from tests.simulation.mutants.partitions import METADATA, PARTITIONS
+from tests.simulation.mutants.queues import QUEUES
 from tests.simulation.mutants.quiescence import QUIESCENCE
 from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
@@ -83,6 +84,7 @@ MUTANTS = (
     *DEAD_LETTERS,
     *TAGS,
     *DELAYED,
+    *QUEUES,
     *ASSIGNORS,
     *WORKERS,
     *TRANSACTIONS,

@@ -56,6 +56,11 @@ BODIES: dict[str, Schema] = {
     "CommitBatch": {"key": "a", "sequence": 0, "transactions": ["a~1@1.0"]},
     "AbortBatch": {"key": "a", "transactions": ["a~1@1.0"]},
     "RescheduleMessage": {"delay": "1s"},
+    "ReceiveJobs": {},
+    "AckJobs": {"receipts": ["a"]},
+    "NackJobs": {"receipts": ["a"]},
+    "ExtendJobs": {"receipts": ["a"]},
+    "DeadLetterJobs": {"receipts": ["a"]},
     "SettleDeadLetters": {"ids": ["orders/0/1"], "reason": "late"},
 }
 

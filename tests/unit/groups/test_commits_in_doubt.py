@@ -16,7 +16,7 @@ from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.instant_groups import InstantLog
+from tests.helpers.instant_groups import InstantLog, NoJobs
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.virtual_time import VirtualClock
 
@@ -73,7 +73,9 @@ def service_of(coordinator: GroupCoordinator, topic: OnePartition | None = None)
 @in_virtual_time
 async def test_a_commit_whose_coordinator_is_deposed_after_the_append_is_unknown() -> None:
     # requirement: D2
-    coordinator = GroupCoordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
+    coordinator = GroupCoordinator(
+        "__offsets/0", VirtualClock(), {"orders": 1}, NoJobs(), offsets_retention_ms=1 << 40
+    )
     coordinator.leads(DeposedLog(coordinator))
     with pytest.raises(CommitUnknown):
         await service_of(coordinator).ask(a_commit(), timeout_ms=5_000)
@@ -82,7 +84,9 @@ async def test_a_commit_whose_coordinator_is_deposed_after_the_append_is_unknown
 
 @in_virtual_time
 async def test_a_read_whose_coordinator_is_deposed_is_no_commit_in_doubt() -> None:
-    coordinator = GroupCoordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
+    coordinator = GroupCoordinator(
+        "__offsets/0", VirtualClock(), {"orders": 1}, NoJobs(), offsets_retention_ms=1 << 40
+    )
     coordinator.leads(DeposedLog(coordinator))
     coordinator.leads(None)
     with pytest.raises(NoLeader):
@@ -91,7 +95,9 @@ async def test_a_read_whose_coordinator_is_deposed_is_no_commit_in_doubt() -> No
 
 @in_virtual_time
 async def test_a_broker_that_does_not_know_the_topic_yet_asks_before_it_denies_a_group() -> None:
-    coordinator = GroupCoordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
+    coordinator = GroupCoordinator(
+        "__offsets/0", VirtualClock(), {"orders": 1}, NoJobs(), offsets_retention_ms=1 << 40
+    )
     coordinator.leads(InstantLog(coordinator))
     service = service_of(coordinator)
     await service.ask(a_commit(), timeout_ms=5_000)

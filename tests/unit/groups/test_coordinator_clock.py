@@ -7,7 +7,7 @@ import asyncio
 from groups.coordinator import GroupCoordinator
 from groups.requests import Join, ReadGroup
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.instant_groups import InstantLog
+from tests.helpers.instant_groups import InstantLog, NoJobs
 from tests.helpers.virtual_time import VirtualClock
 
 
@@ -24,7 +24,9 @@ class AdvancedClock(VirtualClock):
 
 
 async def coordinator_with_a_silent_member(clock: AdvancedClock) -> GroupCoordinator:
-    coordinator = GroupCoordinator("__offsets/0", clock, {"orders": 1}, offsets_retention_ms=1 << 40)
+    coordinator = GroupCoordinator(
+        "__offsets/0", clock, {"orders": 1}, NoJobs(), offsets_retention_ms=1 << 40
+    )
     coordinator.leads(InstantLog(coordinator))
     join = Join(group="billing", member_id="silent", topics=("orders",), session_timeout_ms=600_000)
     await coordinator.ask(join, 1_000)

@@ -106,3 +106,19 @@ def test_a_snapshot_compares_each_key_about_once(monkeypatch: pytest.MonkeyPatch
     assert keys == sorted(keys)
     assert len(keys) == count + 1
     assert CountedKey.compared <= 1.1 * count
+
+
+# requirement: A7
+def test_keys_that_come_and_go_take_no_memory() -> None:
+    """As those of jobs do, thousands of times between two snapshots."""
+    kept = SnapshotRows()
+    kept.keep(b"z", b"stays")
+    for _ in range(20 * UNSORTED_MIN):
+        kept.keep(b"a", b"comes")
+        kept.keep(b"a", None)
+    assert len(kept._order) <= 2 * UNSORTED_MIN
+    kept.keep(b"a", b"stays")
+    once = SnapshotRows()
+    once.keep(b"a", b"stays")
+    once.keep(b"z", b"stays")
+    assert kept.joined() == once.joined()

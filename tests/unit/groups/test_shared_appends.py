@@ -9,7 +9,7 @@ from groups.coordinator import GroupCoordinator
 from groups.requests import Commit, OffsetCommit
 from raftlog.records.batch import Batch
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.instant_groups import InstantLog
+from tests.helpers.instant_groups import InstantLog, NoJobs
 from tests.helpers.virtual_time import VirtualClock
 
 GROUPS = 64
@@ -28,7 +28,9 @@ class CountedLog(InstantLog):
 
 @in_virtual_time
 async def test_commits_that_arrive_in_one_turn_of_the_loop_share_an_append() -> None:
-    coordinator = GroupCoordinator("__offsets/0", VirtualClock(), {"orders": 1}, offsets_retention_ms=1 << 40)
+    coordinator = GroupCoordinator(
+        "__offsets/0", VirtualClock(), {"orders": 1}, NoJobs(), offsets_retention_ms=1 << 40
+    )
     log = CountedLog(coordinator)
     coordinator.leads(log)
     offsets = (OffsetCommit(topic="orders", topic_id="0", partition=0, offset=7),)

@@ -1,0 +1,201 @@
+"""Commands about queues: ``queue receive``, what becomes of jobs, ``queue describe`` and ``delete``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import click
+
+from api.cli.connection import connected
+from api.cli.output import (
+    DEFAULT_SERVER,
+    REFUSED,
+    Format,
+    OutputOption,
+    Row,
+    ServerOption,
+    errors_reported,
+    note,
+    options_checked,
+    show,
+    time_text,
+)
+from api.cli.parameters import Argument, Option
+from raftlog.units import counted
+
+if TYPE_CHECKING:
+    from raftlog import Job
+
+TopicArgument = Annotated[str, Argument(help="The topic that is worked off.")]
+ReceiptsArgument = Annotated[list[str], Argument(metavar="RECEIPT...", help="Receipts, as received.")]
+GroupOption = Annotated[
+    str | None, Option("--group", "-g", help="The group.  [default: the name of the topic]")
+]
+ReasonOption = Annotated[str, Option("--reason", help="Why; dead letters have it.")]
+VisibilityOption = Annotated[str, Option("--visibility", help="The length of the leases: 1s to 12h.")]
+
+
+def receive(
+    topic: TopicArgument,
+    group: GroupOption = None,
+    max: Annotated[int, Option("--max", "-n", min=1, help="At most so many jobs.")] = 1,
+    wait: Annotated[str, Option("--wait", help="How long to wait for the first one.")] = "0s",
+    visibility: VisibilityOption = "30s",
+    ordered_by_key: Annotated[
+        bool, Option("--ordered-by-key", help="One job of a key at a time, in order.")
+    ] = False,
+    max_deliveries: Annotated[
+        int, Option("--max-deliveries", min=1, help="Then a job is a dead letter.")
+    ] = 10,
+    ack: Annotated[bool, Option("--ack", help="Acknowledge the jobs once they are printed.")] = False,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Lease jobs of a queue and print them; ends with 1 if there are none.
+
+    \b
+    Examples:
+      raftlog queue receive mail --wait 20s
+      raftlog queue receive mail --max 10 --ack -o json
+    """
+    with errors_reported(changing=True), connected(server) as client, options_checked():
+        queue = client.queue(topic, group=group)
+        jobs = queue.poll(
+            max=max,
+            wait=wait,
+            visibility=visibility,
+            ordered_by_key=ordered_by_key,
+            max_deliveries=max_deliveries,
+        )
+        if jobs:
+            show([_row(job) for job in jobs], output)
+            sys.stdout.flush()  # before they are done
+        else:
+            note("there are no jobs")
+        if jobs and ack:
+            queue.ack(*(job.receipt for job in jobs))
+    if not jobs:
+        raise click.exceptions.Exit(REFUSED)
+
+
+def ack(
+    topic: TopicArgument,
+    receipts: ReceiptsArgument,
+    group: GroupOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """Acknowledge jobs: they are done.
+
+    \b
+    Example:
+      raftlog queue ack mail AAAAAAAAAAAAAAAqI7Hk2bG1cX0gq5Zt
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        client.queue(topic, group=group).ack(*receipts)
+        note(f"done: {counted(len(receipts), 'job')}")
+
+
+def nack(
+    topic: TopicArgument,
+    receipts: ReceiptsArgument,
+    group: GroupOption = None,
+    delay: Annotated[str, Option("--delay", help="Before they are delivered again, up to 12h.")] = "0s",
+    reason: ReasonOption = "",
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """Give jobs back: they are delivered again.
+
+    \b
+    Example:
+      raftlog queue nack mail AAAAAAAAAAAAAAAqI7Hk2bG1cX0gq5Zt --delay 5m
+    """
+    with errors_reported(changing=True), connected(server) as client, options_checked():
+        client.queue(topic, group=group).nack(*receipts, delay=delay, reason=reason)
+        note(f"given back: {counted(len(receipts), 'job')}")
+
+
+def extend(
+    topic: TopicArgument,
+    receipts: ReceiptsArgument,
+    group: GroupOption = None,
+    visibility: VisibilityOption = "30s",
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """Extend the leases of jobs, from now on.
+
+    \b
+    Example:
+      raftlog queue extend mail AAAAAAAAAAAAAAAqI7Hk2bG1cX0gq5Zt --visibility 10m
+    """
+    with errors_reported(changing=True), connected(server) as client, options_checked():
+        until_ms = client.queue(topic, group=group).extend(*receipts, visibility=visibility)
+        note(f"leased until {time_text(until_ms)}")
+
+
+def dead_letter(
+    topic: TopicArgument,
+    receipts: ReceiptsArgument,
+    group: GroupOption = None,
+    reason: ReasonOption = "",
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """Give jobs up: they go to the dead letters of the group, see raftlog dlq list.
+
+    \b
+    Example:
+      raftlog queue dead-letter mail AAAAAAAAAAAAAAAqI7Hk2bG1cX0gq5Zt --reason "no such address"
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        client.queue(topic, group=group).dead_letter(*receipts, reason=reason)
+        note(f"given up: {counted(len(receipts), 'job')}")
+
+
+def describe(
+    topic: TopicArgument,
+    group: GroupOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show how far a queue has come in each partition, and its open jobs.
+
+    \b
+    Example:
+      raftlog queue describe mail
+    """
+    with errors_reported(), connected(server) as client:
+        found = client.queue(topic, group=group).describe()
+        order = "ordered by key" if found.ordered_by_key else "not ordered"
+        note(f"group {found.group}, {order}, {counted(found.receivers, 'receiver')} waiting")
+        show(
+            [{name: getattr(part, name) for name in part.__struct_fields__} for part in found.partitions],
+            output,
+        )
+
+
+def delete(
+    topic: TopicArgument,
+    group: GroupOption = None,
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """Delete a queue: open jobs are forgotten, and the committed offsets of the group stay.
+
+    \b
+    Example:
+      raftlog queue delete mail
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        client.queue(topic, group=group).delete()
+        note("deleted; the next receive begins at the committed offsets")
+
+
+def _row(job: Job) -> Row:
+    return {
+        "receipt": job.receipt,
+        "partition": job.message.partition,
+        "offset": job.message.offset,
+        "deliveries": job.deliveries,
+        "lease_until": time_text(job.lease_until_ms),
+        "key": None if job.key is None else job.key.decode(errors="backslashreplace"),
+        "value": None if job.value is None else job.value.decode(errors="backslashreplace"),
+    }

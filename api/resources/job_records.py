@@ -1,0 +1,97 @@
+"""The records of jobs, as they are in a response.
+
+Decides: how many bytes a response has, and which jobs have no record any more. Leaves to others: which jobs
+(``groups``), the representation of a record (``json_answers``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from api.http.answers_in_flight import Turn
+from api.http.disconnects import has_client
+from api.http.routes import Call
+from api.resources.json_answers import View
+from api.resources.reading import read_at_once, read_in_turn
+from groups.queue_requests import Delivered, Receive, Received, Token
+from groups.receipts import receipt_of
+from partitions.values import FetchRequest
+from raftlog.errors import OffsetOutOfRange
+from raftlog.types import Offset, TopicPartition
+from raftlog.wire import bodies
+from raftlog.wire import queues as wire
+
+FORMATS = ("auto", "base64")  # the others refuse some values, which would be delivered for ever
+BYTES_PER_READ = 1 << 20
+BYTES_MAX = 4 << 20  # of records in one response; one more may exceed it
+
+
+@dataclass(slots=True)
+class JobBodies:
+    """``gone`` have no record any more; for ``left`` the response had no room."""
+
+    bodies: list[wire.JobBody] = field(default_factory=list)
+    gone: list[tuple[int, int]] = field(default_factory=list)
+    left: list[tuple[int, int]] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+async def bodies_of(call: Call, request: Receive, shape: str, received: Received) -> JobBodies:
+    """The records of leased jobs in a format, partition by partition.
+
+    Raises ``RaftlogError`` if one cannot be read.
+    """
+    found = JobBodies()
+    jobs: dict[int, dict[int, Delivered]] = {}
+    for job in received.jobs:
+        jobs.setdefault(job.partition, {})[job.offset] = job
+    with call.admission.answers.turn(partial(has_client, call.request)) as turn:
+        for partition, wanted in jobs.items():
+            target = TopicPartition(request.topic, partition)
+            records = await _read(call, turn, target, sorted(wanted), shape, found)
+            for record in records:
+                job = wanted[record.offset]
+                receipt = receipt_of(
+                    request.topic, request.group, Token(partition, job.offset, request.lease)
+                )
+                found.bodies.append(_body(target, record, job, receipt))
+    return found
+
+
+async def _read(
+    call: Call, turn: Turn, target: TopicPartition, offsets: list[int], shape: str, found: JobBodies
+) -> list[bodies.FetchedRecord]:
+    """The records at these offsets, until the response is full. Those between them are not kept."""
+    records: list[bodies.FetchedRecord] = []
+    missing = offsets
+    while missing and found.size_bytes < BYTES_MAX:
+        first = missing[0]
+        request = FetchRequest(position=Offset(first), bytes_max=BYTES_PER_READ)
+        have: dict[int, bodies.FetchedRecord] = {}
+        try:
+            result = await read_in_turn(partial(read_at_once, call, target), request, turn)
+            page = await View(target=target, format=shape, limit=len(missing)).page(result, turn)
+            wanted = set(missing)
+            have = {record.offset: record for record in page.records if record.offset in wanted}
+        except OffsetOutOfRange:
+            pass
+        if first not in have:
+            found.gone.append((target.partition, first))
+        records += have.values()
+        found.size_bytes += sum(record.size for record in have.values())
+        missing = [offset for offset in missing if offset != first and offset not in have]
+    found.left += ((target.partition, offset) for offset in missing)
+    return records
+
+
+def _body(target: TopicPartition, record: bodies.FetchedRecord, job: Delivered, receipt: str) -> wire.JobBody:
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    return wire.JobBody(
+        **fields,
+        topic=target.topic,
+        partition=target.partition,
+        receipt=receipt,
+        deliveries=job.deliveries,
+        lease_until=job.until_ms,
+    )

@@ -1,0 +1,304 @@
+"""Queues: receive jobs with a lease, and say what became of them. Any broker serves any request.
+
+Decides: what happens to leases whose jobs do not reach the client. Leaves to others: leases (``groups``),
+records (``job_records``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Literal, TypeVar
+
+from aiohttp import web
+from msgspec import Struct
+
+from api.http import parameters
+from api.http.bodies import read_json
+from api.http.disconnects import has_client
+from api.http.routes import TOPIC, Answer, Call, Handler, Parameter, Route, json_answer, json_response
+from api.resources.group_bodies import GROUP, milliseconds, name_of
+from api.resources.job_records import FORMATS, bodies_of
+from groups.queue_requests import (
+    Abandon,
+    DeleteQueue,
+    QueueRequest,
+    QueueView,
+    ReadQueue,
+    Receive,
+    Received,
+    Settle,
+    Settled,
+    Token,
+)
+from groups.receipts import LEASE_BYTES, token_of
+from partitions.metadata.image import TopicInfo
+from raftlog import errors
+from raftlog.errors import InvalidRequest, LeaseLost
+from raftlog.records.failures import dead_letter_topic
+from raftlog.wire import media_types, paths
+from raftlog.wire import queues as wire
+from raftlog.wire.limits import NAME_CHARACTERS_MAX
+
+WAIT_GRACE_MS = 5_000  # a coordinator answers in time, unless it is deposed
+LOST = "the lease is over: another worker has the job, or had it"
+Expected = TypeVar("Expected")
+How = Literal["ack", "nack", "extend", "dead", "release"]
+
+
+async def receive(call: Call) -> web.StreamResponse:
+    """Lease jobs and return their records."""
+    wanted = await read_json(call, wire.ReceiveJobs)
+    shape, limits = parameters.one_of(call.query, "format", FORMATS), call.services.limits
+    topic, group = await _worked_off(call), name_of(call, "group")
+    wait_ms = min(milliseconds(wanted.wait, "wait", (0, limits.wait_ms_max)), limits.wait_ms_max)
+    request = Receive(
+        group=group,
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        lease=call.services.rng.randbytes(LEASE_BYTES),
+        count_max=wanted.max,
+        wait_ms=wait_ms,
+        lease_ms=milliseconds(wanted.visibility, "visibility", wire.LEASE_MS),
+        deliveries_max=wanted.max_deliveries,
+        is_ordered=wanted.ordered_by_key,
+    )
+    with call.admission.parked.hold(call.request.remote or "", 1):
+        try:
+            asking = _asked(call, request, Received, wait_ms + WAIT_GRACE_MS)
+            received = await call.disconnect_watcher.park(call.request, asking)
+            found = await bodies_of(call, request, shape, received)
+            if not has_client(call.request):
+                raise ConnectionResetError("the client has disconnected")
+        except (errors.RaftlogError, ConnectionResetError):
+            await _given_back(call, request)
+            raise
+    await _settle(call, request, "ack", found.gone)
+    await _settle(call, request, "release", found.left)
+    return json_response(wire.ReceivedJobs(found.bodies))
+
+
+async def ack(call: Call) -> web.StreamResponse:
+    """Jobs are done."""
+    wanted = await read_json(call, wire.AckJobs)
+    return await _answered(call, wanted.receipts, "ack")
+
+
+async def nack(call: Call) -> web.StreamResponse:
+    """Jobs are delivered again."""
+    wanted = await read_json(call, wire.NackJobs)
+    delay_ms = milliseconds(wanted.delay, "delay", (0, wire.PAUSE_MS_MAX))
+    return await _answered(call, wanted.receipts, "nack", delay_ms, wanted.reason)
+
+
+async def extend(call: Call) -> web.StreamResponse:
+    """Leases last longer."""
+    wanted = await read_json(call, wire.ExtendJobs)
+    lease_ms = milliseconds(wanted.visibility, "visibility", wire.LEASE_MS)
+    return await _answered(call, wanted.receipts, "extend", lease_ms)
+
+
+async def dead_letter(call: Call) -> web.StreamResponse:
+    """Jobs are given up."""
+    wanted = await read_json(call, wire.DeadLetterJobs)
+    return await _answered(call, wanted.receipts, "dead", reason=wanted.reason)
+
+
+async def describe(call: Call) -> web.StreamResponse:
+    """How far a queue has come."""
+    topic, group = await _worked_off(call), name_of(call, "group")
+    view = await _asked(call, ReadQueue(group=group, topic=topic.name), QueueView)
+    return json_response(
+        wire.QueueBody(
+            topic=topic.name,
+            group=group,
+            ordered_by_key=view.is_ordered,
+            receivers=view.receivers,
+            partitions=[
+                wire.QueuePartitionBody(
+                    partition=part.partition,
+                    start_offset=part.start_offset,
+                    next_offset=part.next_offset,
+                    leased=part.leased,
+                    waiting=part.waiting,
+                    dead=part.dead,
+                )
+                for part in view.parts
+            ],
+        )
+    )
+
+
+async def delete(call: Call) -> web.StreamResponse:
+    """The group does not work off this topic as a queue any more."""
+    request = DeleteQueue(group=name_of(call, "group"), topic=name_of(call, "topic"))
+    await _asked(call, request, Settled)
+    return web.Response(status=204)
+
+
+async def _worked_off(call: Call) -> TopicInfo:
+    """The topic of the path. Raises ``InvalidRequest`` for one that cannot be a queue."""
+    await call.hear_of_path()
+    topic, group = call.topic(), name_of(call, "group")
+    if topic.is_internal:
+        raise InvalidRequest(f"{topic.name} is the system's own; work off another topic", field="topic")
+    if len(dead_letter_topic(topic.name, group)) > NAME_CHARACTERS_MAX:
+        raise InvalidRequest(
+            f"group: with the name of its dead-letter topic {dead_letter_topic('…', '…')} it has more than "
+            f"{NAME_CHARACTERS_MAX} characters; choose a shorter one",
+            field="group",
+        )
+    return topic
+
+
+async def _asked(
+    call: Call, request: QueueRequest, expected: type[Expected], timeout_ms: int | None = None
+) -> Expected:
+    limit_ms = call.services.limits.control_timeout_ms if timeout_ms is None else timeout_ms
+    creates = isinstance(request, Receive)
+    try:
+        reply = await call.services.groups.ask(request, timeout_ms=limit_ms, creates=creates)
+    except errors.UnknownGroup as error:
+        raise errors.UnknownQueue(str(error)) from error
+    assert isinstance(reply, expected), reply
+    return reply
+
+
+async def _given_back(call: Call, request: Receive) -> None:
+    """Nobody has got these jobs. If this fails, too, their leases end in time."""
+    with contextlib.suppress(errors.RaftlogError):
+        await _asked(call, Abandon(group=request.group, topic=request.topic, lease=request.lease), Settled)
+
+
+async def _settle(call: Call, request: Receive, how: How, places: Sequence[tuple[int, int]]) -> None:
+    """Jobs of one receive. If this fails, their leases end in time."""
+    if places:
+        tokens = tuple(Token(*place, request.lease) for place in places)
+        settle = Settle(group=request.group, topic=request.topic, tokens=tokens, how=how)
+        with contextlib.suppress(errors.RaftlogError):
+            await _asked(call, settle, Settled)
+
+
+async def _answered(
+    call: Call, receipts: Sequence[str], how: How, time_ms: int = 0, reason: str = ""
+) -> web.StreamResponse:
+    """200 if it holds for all, 207 for some; ``LeaseLost`` for none."""
+    topic, group = name_of(call, "topic"), name_of(call, "group")
+    tokens = tuple(token_of(topic, group, receipt) for receipt in receipts)
+    request = Settle(group=group, topic=topic, tokens=tokens, how=how, time_ms=time_ms, reason=reason)
+    settled = await _asked(call, request, Settled)
+    if len(settled.lost) == len(receipts):
+        raise LeaseLost(f"{LOST}; nothing was changed")
+    body = wire.SettledJobs(
+        settled=len(receipts) - len(settled.lost),
+        failed=[wire.LostReceipt(receipts[index], LeaseLost.code, LOST) for index in settled.lost],
+        lease_until=settled.until_ms if how == "extend" else 0,
+    )
+    return json_response(body, 207 if settled.lost else 200)
+
+
+_ASKED = (errors.InvalidRequest, errors.NoLeader, errors.Overloaded, errors.CommitUnknown)
+_WRITTEN = (*_ASKED, errors.StorageFull, errors.NotEnoughReplicas)
+_READ = (errors.UnsupportedMediaType, errors.RecordTooLarge)
+
+
+def _settling(path: str, handler: Handler, summary: str, description: str, body: type[Struct]) -> Route:
+    return Route(
+        "POST",
+        path,
+        handler,
+        summary,
+        description + " 207 if some receipts count no longer, and 409 `lease_lost` if none counts.",
+        (TOPIC, GROUP),
+        {media_types.JSON: body},
+        {
+            200: json_answer("it holds for all receipts", wire.SettledJobs),
+            207: json_answer("it holds for some receipts", wire.SettledJobs),
+        },
+        (*_WRITTEN, *_READ, errors.LeaseLost, errors.UnknownQueue),
+    )
+
+
+ROUTES = (
+    Route(
+        "POST",
+        paths.QUEUE_RECEIVE,
+        receive,
+        "Receive jobs of a queue",
+        "Each is leased: no other worker gets it before `visibility` is over. Acknowledge it until then. The "
+        "first receive makes the queue, which begins at the committed offset of the group, or at the "
+        "earliest record.",
+        (
+            TOPIC,
+            GROUP,
+            Parameter(
+                "format",
+                "representation of values, as in a fetch",
+                {"type": "string", "enum": list(FORMATS), "default": FORMATS[0]},
+            ),
+        ),
+        {media_types.JSON: wire.ReceiveJobs},
+        {200: json_answer("jobs, or none after `wait`", wire.ReceivedJobs)},
+        (
+            *_WRITTEN,
+            *_READ,
+            errors.UnknownTopic,
+            errors.Conflict,
+            errors.UndecodableBatch,
+            errors.QuotaExceeded,
+            errors.ConnectionLost,
+            errors.Draining,
+        ),
+    ),
+    _settling(
+        paths.QUEUE_ACK,
+        ack,
+        "Acknowledge jobs",
+        "They are done, and are not delivered again. May be repeated.",
+        wire.AckJobs,
+    ),
+    _settling(
+        paths.QUEUE_NACK,
+        nack,
+        "Give jobs back",
+        "They are delivered again, after `delay`; or go to the dead-letter topic after `max_deliveries`.",
+        wire.NackJobs,
+    ),
+    _settling(
+        paths.QUEUE_EXTEND,
+        extend,
+        "Extend the leases of jobs",
+        "They end after `visibility` from now.",
+        wire.ExtendJobs,
+    ),
+    _settling(
+        paths.QUEUE_DEAD_LETTER,
+        dead_letter,
+        "Give jobs up",
+        "They go to the dead-letter topic of the group, where `/v1/topics/{topic}/dlq/{group}` shows them.",
+        wire.DeadLetterJobs,
+    ),
+    Route(
+        "GET",
+        paths.QUEUE,
+        describe,
+        "Describe a queue",
+        "How far it has come in each partition, and how many jobs are open.",
+        (TOPIC, GROUP),
+        {},
+        {200: json_answer("the queue", wire.QueueBody)},
+        (*_ASKED, errors.UnknownTopic, errors.UnknownQueue),
+    ),
+    Route(
+        "DELETE",
+        paths.QUEUE,
+        delete,
+        "Delete a queue",
+        "Forgets which jobs are open. The committed offsets of the group stay, where the next receive "
+        "begins; jobs above them are delivered again.",
+        (TOPIC, GROUP),
+        {},
+        {204: Answer("it is deleted")},
+        (*_WRITTEN, errors.UnknownQueue),
+    ),
+)

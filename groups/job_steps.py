@@ -1,0 +1,42 @@
+"""What a job becomes, as its row has it. Pure; who may say so is decided in ``work_queue``."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from groups.queue_requests import Receive
+from groups.records import Job
+
+
+def leased(job: Job, ask: Receive, wall_ms: int) -> Job:
+    """Delivered once more, under the lease of a receive."""
+    return replace(
+        job,
+        state="leased",
+        deliveries=job.deliveries + 1,
+        lease=ask.lease,
+        due_ms=wall_ms + ask.lease_ms,
+        term_ms=ask.lease_ms,
+        deliveries_max=ask.deliveries_max,
+        reason="",
+    )
+
+
+def extended(job: Job, time_ms: int, wall_ms: int) -> Job:
+    """Under the same lease, from now on."""
+    return replace(job, due_ms=wall_ms + time_ms, term_ms=time_ms)
+
+
+def given_back(job: Job, time_ms: int, wall_ms: int, reason: str) -> Job:
+    """To be delivered again. It keeps its lease, so that this may be repeated."""
+    return replace(job, state="waiting", due_ms=wall_ms + time_ms, term_ms=time_ms, reason=reason)
+
+
+def released(job: Job) -> Job:
+    """It was not delivered after all."""
+    return replace(job, state="waiting", deliveries=job.deliveries - 1, lease=b"", due_ms=0, term_ms=0)
+
+
+def dead(job: Job, reason: str) -> Job:
+    """On its way to the dead-letter topic. It keeps its lease, so that this may be repeated."""
+    return replace(job, state="dead", due_ms=0, term_ms=0, reason=reason)

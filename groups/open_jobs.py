@@ -1,0 +1,222 @@
+"""The open jobs of one queue, and which of them may be delivered. Pure.
+
+A job is open from its first lease until it is done. In a queue that is ordered by key it is open earlier:
+while it waits behind another job of its key.
+
+Decides: which open job is delivered next, and how far a partition is done. Leaves to others: leases, rows
+and answers (``work_queue``). Memory is proportional to the open jobs: heaps are rebuilt when most of their
+entries are of the past.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from groups.records import Job
+
+Place = tuple[int, int]  # partition and offset
+Line = tuple[int, bytes]  # partition and digest of a key
+STALE_MIN: Final = 1_000  # entries of the past in a heap, before it is rebuilt
+
+
+@dataclass(slots=True)
+class _Open:
+    """A job and its slot. ``until_ms`` is set while nobody may get it: for its lease, or before its time."""
+
+    slot: int
+    job: Job
+    until_ms: int | None = None
+
+
+@dataclass(slots=True)
+class _Slots:
+    """Slots are used again, the lowest first."""
+
+    end: int = 0
+    free: list[int] = field(default_factory=list)
+
+    @classmethod
+    def without(cls, taken: Sequence[int]) -> _Slots:
+        end = max(taken, default=-1) + 1
+        return cls(end, sorted(set(range(end)).difference(taken)))
+
+    def take(self) -> int:
+        if self.free:
+            return heapq.heappop(self.free)
+        self.end += 1
+        return self.end - 1
+
+    def give_back(self, slot: int) -> None:
+        heapq.heappush(self.free, slot)
+
+
+class OpenJobs:
+    """The times are those of one coordinator's monotonic clock."""
+
+    def __init__(self, jobs: Mapping[int, Job], *, is_ordered: bool, now_ms: int, wall_ms: int) -> None:
+        """``jobs`` by slot, as they are stored. A lease has what is left of it, and its length at most."""
+        self.is_ordered = is_ordered
+        self._slots = _Slots.without([*jobs])
+        self._open: dict[Place, _Open] = {}
+        self._until: list[tuple[int, Place]] = []
+        self._ready: list[Place] = []
+        self._offsets: dict[int, list[int]] = {}  # by partition, a heap
+        self._lines: dict[Line, deque[int]] = {}  # offsets of the open jobs of each key, in order
+        self._leases: dict[bytes, set[Place]] = {}
+        for slot, job in sorted(jobs.items(), key=lambda row: (row[1].partition, row[1].offset)):
+            self._enter(_Open(slot, job))
+        for place, each in self._open.items():
+            left_ms = min(max(0, each.job.due_ms - wall_ms), each.job.term_ms)
+            self._place(place, each, now_ms + left_ms if left_ms or each.job.state == "leased" else None)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __contains__(self, place: Place) -> bool:
+        return place in self._open
+
+    def get(self, place: Place) -> Job | None:
+        """The job, if it is open."""
+        found = self._open.get(place)
+        return None if found is None else found.job
+
+    def slot_of(self, place: Place) -> int:
+        """The slot of an open job."""
+        return self._open[place].slot
+
+    def is_held(self, place: Place) -> bool:
+        """Whether a lease of the job is running."""
+        found = self._open[place]
+        return found.job.state == "leased" and found.until_ms is not None
+
+    def held_under(self, lease: bytes) -> list[Place]:
+        """The jobs whose leases of this id are running."""
+        return sorted(place for place in self._leases.get(lease, ()) if self.is_held(place))
+
+    def counts(self, partition: int) -> dict[str, int]:
+        """How many jobs of a partition are in each state. A lease that has ended counts as waiting."""
+        found = {"leased": 0, "waiting": 0, "dead": 0}
+        for place, each in self._open.items():
+            if place[0] == partition:
+                is_over = each.job.state == "leased" and not self.is_held(place)
+                found["waiting" if is_over else each.job.state] += 1
+        return found
+
+    def dead(self) -> list[Place]:
+        """Jobs on their way to the dead-letter topic."""
+        return [place for place, each in self._open.items() if each.job.state == "dead"]
+
+    def start(self, partition: int, end: int) -> int:
+        """The first open offset of a partition, or ``end``: all below it is done."""
+        offsets = self._offsets.get(partition, [])
+        while offsets and (partition, offsets[0]) not in self._open:
+            heapq.heappop(offsets)
+        return offsets[0] if offsets else end
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next lease or pause may end."""
+        return self._until[0][0] if self._until else None
+
+    # Changes.
+
+    def open(self, place: Place, key: bytes) -> Job:
+        """A job that was not open. It is not offered: the caller leases it, unless it ``is_blocked``."""
+        assert place not in self._open
+        job = Job(partition=place[0], offset=place[1], state="waiting", key=key)
+        self._enter(_Open(self._slots.take(), job))
+        return job
+
+    def is_blocked(self, place: Place) -> bool:
+        """Whether an earlier job of the same key is open."""
+        line = self._line_of(place, self._open[place].job)
+        return line is not None and self._lines[line][0] != place[1]
+
+    def put(self, place: Place, job: Job, until_ms: int | None) -> None:
+        """The job is this from now on. Unless it is dead, it may be delivered at ``until_ms``, or at once."""
+        each = self._open[place]
+        self._leave_lease(place, each.job.lease)
+        each.job = job
+        self._place(place, each, until_ms)
+
+    def close(self, place: Place) -> int:
+        """The job is done: its slot, which is free now."""
+        each = self._open.pop(place)
+        self._slots.give_back(each.slot)
+        self._leave_lease(place, each.job.lease)
+        line = self._line_of(place, each.job)
+        if line is not None:
+            self._lines[line].remove(place[1])
+            if self._lines[line]:
+                self._offer((place[0], self._lines[line][0]))
+            else:
+                del self._lines[line]
+        return each.slot
+
+    def take_ready(self) -> Place | None:
+        """The next job to deliver again. The caller leases it at once."""
+        while self._ready:
+            place = heapq.heappop(self._ready)
+            if self._is_ready(place):
+                return place
+        return None
+
+    def ended(self, now_ms: int) -> list[Place]:
+        """Jobs whose lease or pause has ended since the last call. They may be delivered now."""
+        found: list[Place] = []
+        while self._until and self._until[0][0] <= now_ms:
+            at_ms, place = heapq.heappop(self._until)
+            each = self._open.get(place)
+            if each is not None and each.until_ms == at_ms:
+                each.until_ms = None
+                self._offer(place)
+                found.append(place)
+        return found
+
+    # Parts.
+
+    def _enter(self, each: _Open) -> None:
+        place = (each.job.partition, each.job.offset)
+        self._open[place] = each
+        offsets = self._offsets.setdefault(place[0], [])
+        if len(offsets) > 2 * len(self._open) + STALE_MIN:
+            offsets[:] = sorted(offset for offset in offsets if (place[0], offset) in self._open)
+        heapq.heappush(offsets, place[1])
+        line = self._line_of(place, each.job)
+        if line is not None:
+            self._lines.setdefault(line, deque()).append(place[1])
+
+    def _place(self, place: Place, each: _Open, until_ms: int | None) -> None:
+        each.until_ms = until_ms
+        if each.job.lease:
+            self._leases.setdefault(each.job.lease, set()).add(place)
+        if until_ms is None:
+            self._offer(place)
+            return
+        if len(self._until) > 2 * len(self._open) + STALE_MIN:
+            self._until = [(one.until_ms, at) for at, one in self._open.items() if one.until_ms is not None]
+            heapq.heapify(self._until)
+        heapq.heappush(self._until, (until_ms, place))
+
+    def _offer(self, place: Place) -> None:
+        if self._is_ready(place):
+            heapq.heappush(self._ready, place)
+
+    def _is_ready(self, place: Place) -> bool:
+        each = self._open.get(place)
+        if each is None or each.until_ms is not None or each.job.state == "dead":
+            return False
+        return not self.is_blocked(place)
+
+    def _leave_lease(self, place: Place, lease: bytes) -> None:
+        held = self._leases.get(lease)
+        if held is not None:
+            held.discard(place)
+            if not held:
+                del self._leases[lease]
+
+    def _line_of(self, place: Place, job: Job) -> Line | None:
+        return (place[0], job.key) if self.is_ordered and job.key else None

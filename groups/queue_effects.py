@@ -1,0 +1,55 @@
+"""What a queue has its coordinator do: read ahead in a topic, store dead letters. Nothing is decided here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from raftlog.hosting.decisions import Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Look(Effect):
+    """Find the jobs of a partition from ``offset`` on, then report them. Wait up to ``wait_ms`` for one.
+
+    ``with_keys``: their order depends on the keys.
+    """
+
+    group: str
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    wait_ms: int
+    with_keys: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bury(Effect):
+    """Store a job in the dead-letter topic, until that is done, then report it."""
+
+    group: str
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    deliveries: int
+    reason: str
+
+
+class Found(NamedTuple):
+    """A job that nobody has had yet. ``key`` is a digest, and empty for a record without one."""
+
+    offset: int
+    key: bytes = b""
+
+
+class Looked(NamedTuple):
+    """What a look has found. Behind ``next_offset`` nothing was looked at.
+
+    ``offset`` is where it began: another one than asked for, if the log does not have that one any more.
+    """
+
+    offset: int
+    next_offset: int
+    found: tuple[Found, ...] = ()

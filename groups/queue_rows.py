@@ -1,0 +1,79 @@
+"""The rows of one queue: what is stored of it, and what is written. Pure.
+
+Leaves to others: when rows are written, and which jobs they have (``work_queue``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from groups.outputs import Outputs, Row
+from groups.records import CommittedOffset, Group, GroupKey, Job, JobKey, OffsetKey, Queue, QueueKey
+
+USED_MS: Final = 600_000  # how exact ``Queue.used_ms`` is
+
+
+class QueueRows:
+    """Reads the state that holds once all rows are committed."""
+
+    def __init__(self, group: str, topic: str, outputs: Outputs) -> None:
+        self._group = group
+        self._topic = topic
+        self._outputs = outputs
+
+    def queues(self) -> dict[int, Queue]:
+        """By partition."""
+        rows = self._outputs.state.queues.get(self._group, {}).items()
+        return {partition: row for (topic, partition), row in rows if topic == self._topic}
+
+    def jobs(self) -> dict[int, Job]:
+        """By slot."""
+        rows = self._outputs.state.jobs.get(self._group, {}).items()
+        return {slot: job for (topic, slot), job in rows if topic == self._topic}
+
+    def committed(self, partition: int, topic_id: str) -> int:
+        """Where the group goes on in this very topic; 0 without a committed offset."""
+        found = self._outputs.state.offsets.get(self._group, {}).get((self._topic, partition))
+        return found.offset if found is not None and found.topic_id == topic_id else 0
+
+    def job(self, slot: int, job: Job | None) -> Row:
+        """The row of an open job, or the end of one."""
+        return JobKey(self._group, self._topic, slot), job
+
+    def progress(
+        self, partition: int, topic_id: str, start: int, end: int, *, is_ordered: bool, wall_ms: int
+    ) -> list[Row]:
+        """What is new: jobs below ``end`` were opened, and those below ``start`` are done."""
+        rows: list[Row] = []
+        state, place = self._outputs.state, (self._topic, partition)
+        before = state.queues.get(self._group, {}).get(place)
+        used_ms = 0 if before is None else before.used_ms
+        queue = Queue(
+            topic_id=topic_id,
+            next_offset=end,
+            is_ordered=is_ordered,
+            used_ms=wall_ms if abs(wall_ms - used_ms) >= USED_MS else used_ms,
+        )
+        if queue != before:
+            rows.append((QueueKey(self._group, *place), queue))
+        known = state.offsets.get(self._group, {}).get(place)
+        if known is None or (known.offset, known.topic_id) != (start, topic_id):
+            committed = CommittedOffset(offset=start, topic_id=topic_id, committed_ms=wall_ms)
+            rows.append((OffsetKey(self._group, *place), committed))
+        return rows
+
+    def write(self, rows: Sequence[Row], wall_ms: int) -> None:
+        """With a row of the group, which the first job creates."""
+        if not rows:
+            return
+        is_new = self._group not in self._outputs.state.groups
+        created: list[Row] = [(GroupKey(self._group), Group(changed_ms=wall_ms))] if is_new else []
+        self._outputs.write(*created, *rows)
+
+    def delete(self) -> None:
+        """All but the committed offsets."""
+        gone: list[Row] = [self.job(slot, None) for slot in sorted(self.jobs())]
+        gone += [(QueueKey(self._group, self._topic, partition), None) for partition in sorted(self.queues())]
+        if gone:
+            self._outputs.write(*gone)

@@ -1,0 +1,204 @@
+"""All queues of one partition of ``__offsets``, without IO.
+
+Decides: which queues exist, when each has something to do, and that a group does not work off a topic and
+consume it by members at the same time. Leaves to others: the jobs of one queue (``work_queue``).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, assert_never
+
+from groups.outputs import Outputs
+from groups.queue_effects import Bury, Look, Looked
+from groups.queue_requests import (
+    Abandon,
+    DeleteQueue,
+    QueueRequest,
+    ReadQueue,
+    Receive,
+    Settle,
+    Settled,
+)
+from groups.work_queue import Room, WorkQueue
+from raftlog.errors import Conflict, RaftlogError, UnknownQueue
+from raftlog.hosting.decisions import RequestId
+
+Name = tuple[str, str]  # group and topic
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """How many jobs may be open."""
+
+    queue_max: int = 20_000
+    total_max: int = 100_000  # of all queues of one partition of ``__offsets``
+
+
+DEFAULTS: Final = QueueLimits()
+
+
+class Queues:
+    """Begins with what ``outputs`` has of them."""
+
+    def __init__(
+        self, outputs: Outputs, counts: Mapping[str, int], limits: QueueLimits, *, now_ms: int, wall_ms: int
+    ) -> None:
+        """``counts`` are the partitions by topic; the caller keeps them up to date."""
+        self._outputs = outputs
+        self._counts = counts
+        self._room = Room(limits.queue_max, limits.total_max)
+        self._queues: dict[Name, WorkQueue] = {}
+        self._deadlines: list[tuple[int, Name]] = []
+        self._next: dict[Name, int] = {}  # the deadline of a queue that counts; others in the heap are stale
+        for group, jobs in outputs.state.jobs.items():
+            for topic in sorted({topic for topic, _ in jobs}):
+                self._queue((group, topic), now_ms, wall_ms)
+                self._after((group, topic), now_ms)
+
+    # Time.
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``tick`` has something to do, at the latest."""
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def tick(self, now_ms: int, wall_ms: int) -> None:
+        """End what is due."""
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            due_ms, name = heapq.heappop(self._deadlines)
+            if self._next.get(name) == due_ms:
+                del self._next[name]
+                self._queues[name].tick(now_ms, wall_ms)
+                self._after(name, now_ms)
+
+    # Requests.
+
+    def receive(self, request_id: RequestId, request: QueueRequest, now_ms: int, wall_ms: int) -> None:
+        """Answered now, or later. Raises what is refused."""
+        name = (request.group, request.topic)
+        match request:
+            case Receive():
+                partitions = self._counts.get(request.topic, 0)
+                queue = self._queue(name, now_ms, wall_ms)
+                queue.receive(request_id, request, partitions, now_ms, wall_ms)
+            case Settle():
+                if name in self._queues or self.has(*name):
+                    self._queue(name, now_ms, wall_ms).settle(request_id, request, now_ms, wall_ms)
+                else:
+                    self._outputs.answer(request_id, Settled(lost=tuple(range(len(request.tokens)))))
+            case Abandon():
+                if name in self._queues:
+                    self._queues[name].abandon(request_id, request, now_ms, wall_ms)
+                else:
+                    self._outputs.answer(request_id, Settled())
+            case ReadQueue():
+                self._check_exists(name)
+                self._outputs.answer(request_id, self._queue(name, now_ms, wall_ms).view())
+            case DeleteQueue():
+                self._check_exists(name)
+                self._queue(name, now_ms, wall_ms).end()
+                self._outputs.answer(request_id, Settled())
+            case _:
+                assert_never(request)
+        self._after(name, now_ms)
+
+    def forget(self, request_id: RequestId, request: QueueRequest) -> None:
+        """The caller has gone."""
+        queue = self._queues.get((request.group, request.topic))
+        if queue is not None:
+            queue.forget(request_id)
+
+    def partitions_changed(self, now_ms: int) -> None:
+        """``counts`` has other values than before. New partitions are looked at in the next tick."""
+        for name, queue in self._queues.items():
+            queue.look_at(self._counts.get(name[1], 0))
+            self._next[name] = now_ms
+            heapq.heappush(self._deadlines, (now_ms, name))
+
+    # Effects that are done.
+
+    def looked(self, look: Look, outcome: Looked | RaftlogError, now_ms: int, wall_ms: int) -> None:
+        """What a look has found, or why it has failed."""
+        queue = self._queues.get((look.group, look.topic))
+        if queue is None:
+            return
+        if isinstance(outcome, Looked):
+            queue.looked(look, outcome, now_ms, wall_ms)
+        else:
+            queue.look_failed(look, outcome, now_ms, wall_ms)
+        self._after((look.group, look.topic), now_ms)
+
+    def buried(self, bury: Bury, now_ms: int, wall_ms: int) -> None:
+        """A job is in the dead-letter topic, or there is nothing left of it."""
+        queue = self._queues.get((bury.group, bury.topic))
+        if queue is not None:
+            queue.buried(bury, now_ms, wall_ms)
+            self._after((bury.group, bury.topic), now_ms)
+
+    # Groups.
+
+    @property
+    def open_jobs(self) -> int:
+        """Of all queues."""
+        return self._room.open
+
+    def has(self, group: str, topic: str) -> bool:
+        """Whether anything of this queue is stored."""
+        state = self._outputs.state
+        return any(topic == stored for stored, _ in state.queues.get(group, {}))
+
+    def check_free(self, group: str, topics: Collection[str]) -> None:
+        """Raise ``Conflict`` if the group works one of these topics off as a queue."""
+        for topic, _ in self._outputs.state.queues.get(group, {}):
+            if topic in topics:
+                raise Conflict(
+                    f"group {group} works off topic {topic} as a queue; use another group, or delete the "
+                    f"queue first: DELETE /v1/queues/{topic}/{group}"
+                )
+
+    @property
+    def in_use(self) -> set[str]:
+        """The groups with open jobs, or of which somebody has asked for jobs in the last minute."""
+        return {group for group, _ in self._queues}
+
+    def used_ms(self, group: str) -> int:
+        """About when jobs of the group were last received, by the wall clock; 0 if never."""
+        return max((row.used_ms for row in self._outputs.state.queues.get(group, {}).values()), default=0)
+
+    def delete_of(self, group: str, now_ms: int, wall_ms: int) -> None:
+        """The group is deleted."""
+        topics = {topic for topic, _ in self._outputs.state.queues.get(group, {})}
+        topics |= {topic for name, topic in self._queues if name == group}
+        for topic in sorted(topics):
+            self._queue((group, topic), now_ms, wall_ms).end()
+            self._after((group, topic), now_ms)
+
+    # Parts.
+
+    def _queue(self, name: Name, now_ms: int, wall_ms: int) -> WorkQueue:
+        found = self._queues.get(name)
+        if found is None:
+            found = self._queues[name] = WorkQueue(*name, self._outputs, self._room)
+            found.take_over(now_ms, wall_ms)
+        return found
+
+    def _check_exists(self, name: Name) -> None:
+        found = self._queues.get(name)
+        if not (self.has(*name) if found is None else found.is_known):
+            raise UnknownQueue(f"group {name[0]} has no queue of topic {name[1]}; the first receive makes it")
+
+    def _after(self, name: Name, now_ms: int) -> None:
+        """Schedule the next deadline of a queue; drop one that is idle."""
+        queue = self._queues.get(name)
+        if queue is None:
+            return
+        if queue.is_idle(now_ms):
+            del self._queues[name]
+            self._next.pop(name, None)
+            return
+        wanted_ms, known_ms = queue.next_deadline_ms(), self._next.get(name)
+        if wanted_ms is not None and (known_ms is None or wanted_ms < known_ms):
+            self._next[name] = wanted_ms
+            heapq.heappush(self._deadlines, (wanted_ms, name))

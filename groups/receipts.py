@@ -1,0 +1,46 @@
+"""Receipts: the text by which a worker refers to a job that it was given. Pure.
+
+It has the partition, the offset and the id of the lease, which is random and stored with the job: nobody can
+guess it, and every later coordinator knows it. A checksum tells receipts of other queues and mistyped ones.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+import zlib
+from typing import Final
+
+from groups.queue_requests import Token
+from raftlog.errors import InvalidRequest
+
+LEASE_BYTES: Final = 8
+_FIELDS: Final = struct.Struct(">IQ8s")  # partition, offset, lease
+_CHECK: Final = struct.Struct(">I")
+
+
+def receipt_of(topic: str, group: str, token: Token) -> str:
+    """The text of a receipt: 32 characters."""
+    fields = _FIELDS.pack(token.partition, token.offset, token.lease)
+    return base64.urlsafe_b64encode(fields + _CHECK.pack(_sum(topic, group, fields))).decode()
+
+
+def token_of(topic: str, group: str, receipt: str) -> Token:
+    """What a receipt of this queue says. Raises ``InvalidRequest`` for another text."""
+    try:
+        data = base64.b64decode(receipt.encode(), b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        data = b""
+    fields, check = data[: _FIELDS.size], data[_FIELDS.size :]
+    if len(fields) != _FIELDS.size or check != _CHECK.pack(_sum(topic, group, fields)):
+        raise InvalidRequest(
+            f"receipts: {receipt[:64]!r} is no receipt of topic {topic} and group {group}; send the receipt "
+            "of a job unchanged, to the queue that it came from",
+            field="receipts",
+        )
+    return Token(*_FIELDS.unpack(fields))
+
+
+def _sum(topic: str, group: str, fields: bytes) -> int:
+    return zlib.crc32(fields, zlib.crc32(f"{topic}/{group}".encode()))

@@ -1,0 +1,397 @@
+"""One topic that a group works off as a queue, without IO: which worker has which job, and until when.
+
+Requests, time and what was found in the topic go in; rows, answers and effects come out. An answer leaves
+once the rows before it are committed, so a lease that was granted is known to every later coordinator.
+
+Decides: leases, deliveries, dead letters, and what is said of a receipt. Leaves to others: which open job is
+next (``open_jobs``), reading the topic and storing dead letters (the effects), all queues (``queues``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from groups import job_steps
+from groups.look_ahead import LookAhead
+from groups.open_jobs import OpenJobs, Place
+from groups.outputs import Outputs, Row
+from groups.queue_effects import Bury, Look, Looked
+from groups.queue_requests import (
+    Abandon,
+    Delivered,
+    PartView,
+    QueueView,
+    Receive,
+    Received,
+    Settle,
+    Settled,
+    Token,
+)
+from groups.queue_rows import QueueRows
+from groups.records import Job
+from raftlog.errors import Conflict, Overloaded, RaftlogError
+from raftlog.hosting.decisions import RequestId
+
+OPENED_MAX: Final = 400  # jobs in one step, so that its rows are one batch
+GRACE_MS: Final = 2_000  # a receive that waits no longer still waits so long for the first look
+IDLE_MS: Final = 60_000  # what was read ahead is kept for so long
+RETRY_AFTER_MS: Final = 1_000
+NOTHING: Final = Received()
+EXPIRED: Final = "the lease ended without an answer"
+
+
+@dataclass(slots=True)
+class Room:
+    """How many jobs may be open: of one queue, and of all together; ``open`` counts all."""
+
+    queue_max: int
+    total_max: int
+    open: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    request_id: RequestId
+    ask: Receive
+    until_ms: int
+    mark: int  # of the looks before it
+
+
+class WorkQueue:
+    """``take_over`` begins it with what is stored."""
+
+    def __init__(self, group: str, topic: str, outputs: Outputs, room: Room) -> None:
+        self._group = group
+        self._topic = topic
+        self._outputs = outputs
+        self._room = room
+        self._topic_id = ""
+        self._rows = QueueRows(group, topic, outputs)
+        self._ahead = LookAhead()
+        self._waiters: dict[RequestId, _Waiter] = {}
+        self._burials: list[Bury] = []  # once the rows before them are written
+        self._touched_ms = 0
+        self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0)
+
+    def take_over(self, now_ms: int, wall_ms: int) -> None:
+        """Leases go on for what is left of them. Dead letters that may not be stored are stored again."""
+        rows, jobs = self._rows.queues(), self._rows.jobs()
+        is_ordered = any(row.is_ordered for row in rows.values())
+        self._touched_ms = now_ms
+        self._jobs = OpenJobs(jobs, is_ordered=is_ordered, now_ms=now_ms, wall_ms=wall_ms)
+        self._room.open += len(self._jobs)
+        for partition, row in rows.items():
+            self._topic_id = row.topic_id
+            self._ahead.add(partition, row.next_offset)
+        for job in jobs.values():  # rows of one step may have been cut between jobs and their queue
+            self._ahead.add(job.partition, job.offset + 1)
+        for place in self._jobs.dead():
+            self._bury(place)
+        self._write([], (), wall_ms)
+
+    # Time.
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``tick`` has something to do, at the latest; None: not before the next request."""
+        times = [] if (ends := self._jobs.next_deadline_ms()) is None else [ends]
+        if self._waiters:
+            retry_ms = None if self._is_full() else self._ahead.next_retry_ms()
+            times += [] if retry_ms is None else [retry_ms]
+            times.append(min(map(self._end_of, self._waiters.values())))
+        elif not len(self._jobs):
+            times.append(self._touched_ms + IDLE_MS)
+        return min(times, default=None)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was received, or is awaited."""
+        return bool(self._topic_id)
+
+    def is_idle(self, now_ms: int) -> bool:
+        """Whether nothing is lost if this object is dropped, beside what was read ahead."""
+        return not self._waiters and not len(self._jobs) and now_ms >= self._touched_ms + IDLE_MS
+
+    def tick(self, now_ms: int, wall_ms: int) -> None:
+        """End leases, pauses and waits that are due."""
+        rows: list[Row] = []
+        for place in self._jobs.ended(now_ms):
+            job = self._jobs.get(place)
+            assert job is not None
+            if job.state == "leased":
+                self._outputs.tally.leases_expired += 1
+                if job.deliveries >= job.deliveries_max:
+                    rows.append(self._died(place, job, EXPIRED))
+        self._write(rows, (), wall_ms)
+        self._serve(now_ms, wall_ms)
+
+    # Requests.
+
+    def receive(
+        self, request_id: RequestId, ask: Receive, partitions: int, now_ms: int, wall_ms: int
+    ) -> None:
+        """Answered with jobs as soon as there are any. Raises ``Conflict`` for the other kind of order."""
+        self._touched_ms = now_ms
+        held = self._jobs.held_under(ask.lease)
+        if held:  # a repetition, whose first answer was lost
+            self._outputs.answer(request_id, Received(tuple(self._delivered(place) for place in held)))
+            return
+        self._set_up(ask, partitions)
+        self._dismiss(ask.lease)
+        self._waiters[request_id] = _Waiter(request_id, ask, now_ms + ask.wait_ms, self._ahead.mark)
+        self._serve(now_ms, wall_ms)
+
+    def settle(self, request_id: RequestId, ask: Settle, now_ms: int, wall_ms: int) -> None:
+        """All tokens whose lease counts, each for itself."""
+        rows = list[Row]()
+        held = [self._settled(token, ask, rows, now_ms, wall_ms) for token in ask.tokens]
+        lost = [index for index, is_held in enumerate(held) if not is_held]
+        self._write(rows, {token.partition for token in ask.tokens}, wall_ms)
+        self._outputs.answer(request_id, Settled(lost=tuple(lost), until_ms=wall_ms + ask.time_ms))
+        self._serve(now_ms, wall_ms)
+
+    def abandon(self, request_id: RequestId, ask: Abandon, now_ms: int, wall_ms: int) -> None:
+        """Also where the receive still waits."""
+        self._dismiss(ask.lease)
+        tokens = tuple(Token(*place, ask.lease) for place in self._jobs.held_under(ask.lease))
+        release = Settle(group=self._group, topic=self._topic, tokens=tokens, how="release")
+        self.settle(request_id, release, now_ms, wall_ms)
+
+    def _dismiss(self, lease: bytes | None, reply: Received | RaftlogError = NOTHING) -> None:
+        """Whoever waits with this lease, or all, is told this."""
+        for waiter in list(self._waiters.values()):
+            if lease in (None, waiter.ask.lease):
+                self._answer(waiter, reply)
+
+    def look_at(self, partitions: int) -> None:
+        """The topic has so many partitions. New ones are looked at in the next ``tick``."""
+        for partition in range(partitions if self._topic_id else 0):
+            if self._ahead.next_offset(partition) is None:
+                self._ahead.add(partition, self._rows.committed(partition, self._topic_id))
+
+    def forget(self, request_id: RequestId) -> None:
+        """The caller has gone."""
+        self._waiters.pop(request_id, None)
+
+    def view(self) -> QueueView:
+        """As it will be once all rows are committed."""
+        parts = []
+        for partition in self._ahead.partitions:
+            end = self._ahead.next_offset(partition) or 0
+            start, counts = self._jobs.start(partition, end), self._jobs.counts(partition)
+            parts.append(PartView(partition=partition, start_offset=start, next_offset=end, **counts))
+        return QueueView(
+            topic_id=self._topic_id,
+            is_ordered=self._jobs.is_ordered,
+            parts=tuple(parts),
+            receivers=len(self._waiters),
+        )
+
+    def end(self) -> None:
+        """The queue was deleted, or its topic is another one: nobody waits for it any more."""
+        self._dismiss(None)
+        self._room.open -= len(self._jobs)
+        self._rows.delete()
+        self._ahead = LookAhead()
+        self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0)
+        self._topic_id = ""
+
+    # Effects that are done.
+
+    def looked(self, look: Look, result: Looked, now_ms: int, wall_ms: int) -> None:
+        """Jobs were found, or it is known that there are none."""
+
+        def is_new(offset: int) -> bool:
+            return (look.partition, offset) not in self._jobs
+
+        if look.topic_id == self._topic_id and self._ahead.looked(look, result, now_ms, is_new):
+            if not result.found and result.next_offset != result.offset:  # control records, or none any more
+                self._write([], (look.partition,), wall_ms)
+            self._serve(now_ms, wall_ms)
+
+    def look_failed(self, look: Look, error: RaftlogError, now_ms: int, wall_ms: int) -> None:
+        """It is tried again as long as somebody waits, unless no partition can ever be read."""
+        if look.topic_id == self._topic_id and self._ahead.failed(look, error, now_ms):
+            if self._ahead.error is not None and not error.retryable:
+                self._dismiss(None, error)
+            self._serve(now_ms, wall_ms)
+
+    def buried(self, bury: Bury, now_ms: int, wall_ms: int) -> None:
+        """A job is in the dead-letter topic, or its record or its topic is gone."""
+        place = bury.partition, bury.offset
+        job = self._jobs.get(place)
+        if bury.topic_id == self._topic_id and job is not None and job.state == "dead":
+            self._outputs.tally.jobs_dead += 1
+            self._write([self._closed(place)], (place[0],), wall_ms)
+            self._serve(now_ms, wall_ms)
+
+    def _serve(self, now_ms: int, wall_ms: int) -> None:
+        """Lease what can be leased, look for more, and answer those who have waited long enough."""
+        if not self._waiters:
+            return
+        self._touched_ms = now_ms
+        for waiter in list(self._waiters.values()):
+            if not self._lease_to(waiter, now_ms, wall_ms):
+                break
+        if not self._is_full():
+            self._look(now_ms)
+        for waiter in list(self._waiters.values()):
+            is_known = self._is_full() or self._ahead.is_informed(waiter.mark)
+            if now_ms >= waiter.until_ms + (0 if is_known else GRACE_MS):
+                self._answer(waiter, self._nothing())
+
+    def _end_of(self, waiter: _Waiter) -> int:
+        """Whoever is left although the time is over waits for a look."""
+        return waiter.until_ms + (GRACE_MS if waiter.until_ms <= self._touched_ms else 0)
+
+    def _look(self, now_ms: int) -> None:
+        waiters = self._waiters.values()
+        newest = max((waiter.mark for waiter in waiters), default=None)
+        may_wait = any(waiter.until_ms > now_ms for waiter in waiters)
+        for place in self._ahead.wanted(now_ms, newest, may_wait=may_wait):
+            names = (self._group, self._topic, self._topic_id)
+            self._outputs.perform(Look(*names, *place, self._jobs.is_ordered))
+
+    def _nothing(self) -> Received | RaftlogError:
+        """What somebody is told who has waited in vain."""
+        if self._is_full():
+            return Overloaded(
+                f"queue {self._topic} of group {self._group} has {len(self._jobs)} open jobs, and no more "
+                "may be leased; acknowledge some",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+        return self._ahead.error or Received()
+
+    def _is_full(self) -> bool:
+        return len(self._jobs) >= self._room.queue_max or self._room.open >= self._room.total_max
+
+    def _lease_to(self, waiter: _Waiter, now_ms: int, wall_ms: int) -> bool:
+        """Whether there was a job for a receive."""
+        ask = waiter.ask
+        rows: list[Row] = []
+        places: list[Place] = []
+        while len(places) < ask.count_max and (place := self._jobs.take_ready()) is not None:
+            rows.append(self._leased(place, ask, now_ms, wall_ms))
+            places.append(place)
+        while (
+            len(places) < ask.count_max and len(rows) < OPENED_MAX and (new := self._open_next()) is not None
+        ):
+            place, job = new
+            if self._jobs.is_blocked(place):
+                rows.append(self._row(place, job))
+            else:
+                rows.append(self._leased(place, ask, now_ms, wall_ms))
+                places.append(place)
+        opened = {row[1].partition for row in rows if isinstance(row[1], Job)}
+        self._write(rows, opened, wall_ms)
+        if not places:
+            return len(rows) >= OPENED_MAX and self._lease_to(waiter, now_ms, wall_ms)
+        self._outputs.tally.jobs_delivered += len(places)
+        self._answer(waiter, Received(tuple(self._delivered(place) for place in sorted(places))))
+        return True
+
+    def _open_next(self) -> tuple[Place, Job] | None:
+        """A job that nobody has had; None if there is none, or no room for it."""
+        given = None if self._is_full() else self._ahead.give()
+        if given is None:
+            return None
+        partition, found = given
+        self._room.open += 1
+        return (partition, found.offset), self._jobs.open((partition, found.offset), found.key)
+
+    def _leased(self, place: Place, ask: Receive, now_ms: int, wall_ms: int) -> Row:
+        before = self._jobs.get(place)
+        assert before is not None
+        if before.deliveries:
+            self._outputs.tally.jobs_redelivered += 1
+        return self._put(place, job_steps.leased(before, ask, wall_ms), now_ms + ask.lease_ms)
+
+    def _settled(self, token: Token, ask: Settle, rows: list[Row], now_ms: int, wall_ms: int) -> bool:
+        """Add the row of one token; false if its lease is over. A repetition changes nothing."""
+        place = token.partition, token.offset
+        job = self._jobs.get(place)
+        if job is None:
+            given = self._ahead.next_offset(token.partition)
+            return ask.how in ("ack", "dead") and given is not None and token.offset < given
+        if job.lease != token.lease:
+            return False
+        if job.state == "dead":
+            return ask.how in ("nack", "dead")
+        if ask.how == "ack":
+            self._outputs.tally.jobs_done += 1
+            rows.append(self._closed(place))
+            return True
+        if job.state == "waiting":
+            return ask.how == "nack"
+        if ask.how == "extend":
+            if not self._jobs.is_held(place):
+                return False
+            longer = job_steps.extended(job, ask.time_ms, wall_ms)
+            rows.append(self._put(place, longer, now_ms + ask.time_ms))
+        elif ask.how == "release":
+            rows.append(self._put(place, job_steps.released(job), None))
+        elif ask.how == "dead" or job.deliveries >= job.deliveries_max:
+            rows.append(self._died(place, job, ask.reason))
+        else:
+            again = job_steps.given_back(job, ask.time_ms, wall_ms, ask.reason)
+            rows.append(self._put(place, again, now_ms + ask.time_ms if ask.time_ms else None))
+        return True
+
+    def _died(self, place: Place, job: Job, reason: str) -> Row:
+        row = self._put(place, job_steps.dead(job, reason), None)
+        self._bury(place)
+        return row
+
+    def _bury(self, place: Place) -> None:
+        job = self._jobs.get(place)
+        assert job is not None
+        self._burials.append(
+            Bury(self._group, self._topic, self._topic_id, *place, job.deliveries, job.reason)
+        )
+
+    def _put(self, place: Place, job: Job, until_ms: int | None) -> Row:
+        self._jobs.put(place, job, until_ms)
+        return self._row(place, job)
+
+    def _row(self, place: Place, job: Job) -> Row:
+        return self._rows.job(self._jobs.slot_of(place), job)
+
+    def _closed(self, place: Place) -> Row:
+        self._room.open -= 1
+        return self._rows.job(self._jobs.close(place), None)
+
+    def _delivered(self, place: Place) -> Delivered:
+        job = self._jobs.get(place)
+        assert job is not None
+        return Delivered(*place, job.deliveries, job.due_ms)
+
+    def _set_up(self, ask: Receive, partitions: int) -> None:
+        """The first receive decides about the order; partitions may be new, and the topic another one."""
+        if self._topic_id not in ("", ask.topic_id):
+            self.end()
+        if not self._topic_id:
+            self._topic_id = ask.topic_id
+            self._jobs.is_ordered = ask.is_ordered
+        if self._jobs.is_ordered != ask.is_ordered:
+            flag = str(self._jobs.is_ordered).lower()
+            raise Conflict(f"this queue has ordered_by_key={flag}: receive with that, or delete it first")
+        self.look_at(partitions)
+
+    def _write(self, rows: list[Row], partitions: Iterable[int], wall_ms: int) -> None:
+        """Rows of jobs, then how far the queue has come with them; then the effects that need the rows."""
+        for partition in sorted(set(partitions)):
+            end = self._ahead.next_offset(partition)
+            if end is not None:
+                start = self._jobs.start(partition, end)
+                rows += self._rows.progress(
+                    partition, self._topic_id, start, end, is_ordered=self._jobs.is_ordered, wall_ms=wall_ms
+                )
+        self._rows.write(rows, wall_ms)
+        for burial in self._burials:
+            self._outputs.perform(burial)
+        self._burials.clear()
+
+    def _answer(self, waiter: _Waiter, reply: Received | RaftlogError) -> None:
+        del self._waiters[waiter.request_id]
+        self._outputs.answer(waiter.request_id, reply)

@@ -1,0 +1,228 @@
+"""Queues: any number of workers share the records of a topic, each with a lease.
+
+Decides: how the next jobs are asked for, and what is repeated. Acknowledgements are: a repetition changes
+nothing. A receive is repeated, too: jobs of a lost answer are delivered again when their leases end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, Sequence
+from datetime import timedelta
+
+from msgspec import UNSET, Raw
+
+from raftlog.client.messages import Message
+from raftlog.client.options import Duration, milliseconds
+from raftlog.client.retries import pause_s
+from raftlog.client.session import Session
+from raftlog.errors import ConnectionLost, LeaseLost, RaftlogError
+from raftlog.records.tags import TAG_RECORD_HEADER
+from raftlog.wire import paths
+from raftlog.wire import queues as wire
+
+POLL_MS = 20_000  # one request of an endless receive waits so long
+MARGIN_S = 10.0  # of a request, beyond the wait at the broker
+
+
+class AsyncJob:
+    """A record that this worker has until its lease ends. ``deliveries`` is 1 at the first time.
+
+    Acknowledge it when its work is done. A job that is neither acknowledged nor extended is delivered again.
+    ``lease_until_ms`` is by the wall clock of the brokers.
+    """
+
+    def __init__(
+        self, queue: AsyncQueue, message: Message, receipt: str, deliveries: int, lease_until_ms: int
+    ) -> None:
+        self._queue = queue
+        self.message = message
+        self.receipt = receipt
+        self.deliveries = deliveries
+        self.lease_until_ms = lease_until_ms
+
+    @property
+    def key(self) -> bytes | None:
+        """Of the record."""
+        key: bytes | None = self.message.key
+        return key
+
+    @property
+    def value(self) -> bytes | None:
+        """Of the record."""
+        value: bytes | None = self.message.value
+        return value
+
+    async def ack(self) -> None:
+        """The work is done. Raises ``LeaseLost`` if another worker has got the job."""
+        await self._queue.ack(self.receipt)
+
+    async def nack(self, *, delay: Duration = 0, reason: str = "") -> None:
+        """Give the job back: it is delivered again after ``delay``. Raises ``LeaseLost``."""
+        await self._queue.nack(self.receipt, delay=delay, reason=reason)
+
+    async def extend(self, visibility: Duration = "30s") -> None:
+        """Keep the job until ``visibility`` from now. Raises ``LeaseLost``, also if its lease has ended."""
+        self.lease_until_ms = await self._queue.extend(self.receipt, visibility=visibility)
+
+    async def dead_letter(self, *, reason: str = "") -> None:
+        """Give the job up: it goes to the dead-letter topic of the group. Raises ``LeaseLost``."""
+        await self._queue.dead_letter(self.receipt, reason=reason)
+
+
+class AsyncQueue:
+    """A topic that a group works off. The first receive makes the queue."""
+
+    def __init__(self, session: Session, topic: str, group: str) -> None:
+        for what, name in (("topic", topic), ("group", group)):
+            if not isinstance(name, str):
+                raise TypeError(f"{what} is {name!r}; give its name as text")
+        self._session = session
+        self.topic = topic
+        self.group = group
+
+    async def receive(
+        self,
+        *,
+        max: int = 1,
+        visibility: Duration = "30s",
+        ordered_by_key: bool = False,
+        max_deliveries: int = 10,
+        idle: Duration | None = None,
+    ) -> AsyncGenerator[AsyncJob, None]:
+        """Jobs without end, or until there was none for ``idle``, 50 seconds at most.
+
+        Up to ``max`` are leased at a time, and the leases of all of them begin at once. While no broker can
+        answer it tries again.
+        """
+        wait_ms = POLL_MS if idle is None else milliseconds("idle", idle)
+        attempts = 0
+        while True:
+            try:
+                jobs = await self.poll(
+                    max=max,
+                    wait=timedelta(milliseconds=wait_ms),
+                    visibility=visibility,
+                    ordered_by_key=ordered_by_key,
+                    max_deliveries=max_deliveries,
+                )
+            except RaftlogError as error:
+                if self._session.gives_up(error):
+                    raise
+                attempts += 1
+                await asyncio.sleep(pause_s(error, attempts, self._session.rng))
+                continue
+            attempts = 0
+            for job in jobs:
+                yield job
+            if not jobs and idle is not None:
+                return
+
+    async def poll(
+        self,
+        *,
+        max: int = 1,
+        wait: Duration = 0,
+        visibility: Duration = "30s",
+        ordered_by_key: bool = False,
+        max_deliveries: int = 10,
+    ) -> list[AsyncJob]:
+        """Up to ``max`` jobs; none after ``wait``.
+
+        A job whose lease ends after ``max_deliveries`` goes to the dead-letter topic. With
+        ``ordered_by_key`` one job of a key is delivered at a time, in order; all workers of a queue have the
+        same. Raises ``UnknownTopic``, and ``Conflict`` for a group with members or another order.
+        """
+        wait_ms = milliseconds("wait", wait)
+        body = wire.ReceiveJobs(
+            max=max,
+            wait=wait_ms,
+            visibility=milliseconds("visibility", visibility),
+            ordered_by_key=ordered_by_key,
+            max_deliveries=max_deliveries,
+        )
+        reply = await self._session.ask_any(
+            "POST",
+            f"{self._path(paths.QUEUE_RECEIVE)}?format=base64",
+            body=body,
+            attempt_timeout_s=wait_ms / 1_000 + MARGIN_S,
+            retry_timeout_s=wait_ms / 1_000 + self._session.retry_timeout_s,
+        )
+        return [self._job(found) for found in reply.read(wire.ReceivedJobs).messages]
+
+    async def ack(self, *receipts: str) -> None:
+        """These jobs are done. Raises ``LeaseLost`` if another worker has got one; the others are done."""
+        await self._settle(paths.QUEUE_ACK, wire.AckJobs([*receipts]))
+
+    async def nack(self, *receipts: str, delay: Duration = 0, reason: str = "") -> None:
+        """Give jobs back, see ``Job.nack``."""
+        body = wire.NackJobs([*receipts], milliseconds("delay", delay), reason)
+        await self._settle(paths.QUEUE_NACK, body)
+
+    async def extend(self, *receipts: str, visibility: Duration = "30s") -> int:
+        """Extend leases, see ``Job.extend``: their end in milliseconds of the wall clock of the brokers."""
+        body = wire.ExtendJobs([*receipts], milliseconds("visibility", visibility))
+        return (await self._settle(paths.QUEUE_EXTEND, body)).lease_until
+
+    async def dead_letter(self, *receipts: str, reason: str = "") -> None:
+        """Give jobs up, see ``Job.dead_letter``."""
+        await self._settle(paths.QUEUE_DEAD_LETTER, wire.DeadLetterJobs([*receipts], reason))
+
+    async def describe(self) -> wire.QueueBody:
+        """How far the queue has come. Raises ``UnknownQueue``."""
+        return (await self._session.ask_any("GET", self._path(paths.QUEUE))).read(wire.QueueBody)
+
+    async def delete(self) -> None:
+        """Forget which jobs are open; the committed offsets of the group stay. Raises ``UnknownQueue``."""
+        await self._session.ask_any("DELETE", self._path(paths.QUEUE))
+
+    async def _settle(self, template: str, body: wire.Settling) -> wire.SettledJobs:
+        found = (await self._session.ask_any("POST", self._path(template), body=body)).read(wire.SettledJobs)
+        if found.failed:
+            raise LeaseLost(
+                f"{len(found.failed)} of {len(body.receipts)} jobs: {found.failed[0].detail}",
+                receipts=[each.receipt for each in found.failed],
+            )
+        return found
+
+    def _path(self, template: str) -> str:
+        return paths.of_queue(template, self.topic, self.group)
+
+    def _job(self, found: wire.JobBody) -> AsyncJob:
+        try:
+            message = _message(found)
+        except ValueError as error:
+            raise ConnectionLost(f"the response cannot be read: {error}") from error
+        return AsyncJob(self, message, found.receipt, found.deliveries, found.lease_until)
+
+
+def _message(found: wire.JobBody) -> Message:
+    key = None if found.key is None else found.key.encode()
+    if key is not None and found.key_encoding == "base64":
+        key = base64.b64decode(key)
+    return Message(
+        topic=found.topic,
+        partition=found.partition,
+        offset=found.offset,
+        timestamp_ms=found.timestamp,
+        key=key,
+        value=_value(found.value),
+        headers=(*_headers(found), *((TAG_RECORD_HEADER, tag.encode()) for tag in found.tags)),
+        crc=found.crc,
+        timestamp_type=found.timestamp_type,
+    )
+
+
+def _headers(found: wire.JobBody) -> Sequence[tuple[str, bytes | None]]:
+    plain = [(name, None if text is None else text.encode()) for name, text in found.headers.items()]
+    if found.headers_raw is UNSET:
+        return plain
+    return plain + [
+        (name, None if text is None else base64.b64decode(text)) for name, text in found.headers_raw
+    ]
+
+
+def _value(shown: Raw) -> bytes | None:
+    raw = bytes(shown)
+    return None if raw == b"null" else base64.b64decode(raw[1:-1])

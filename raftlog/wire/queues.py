@@ -1,0 +1,125 @@
+"""The bodies of requests about queues and of their responses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from raftlog.wire.bodies import Answer, Message, Request
+from raftlog.wire.groups import Duration
+
+JOBS_MAX = 100  # of one receive
+RECEIPTS_MAX = 500  # of one request
+LEASE_MS = (1_000, 43_200_000)  # the shortest, and the longest: 12 hours
+PAUSE_MS_MAX = 43_200_000  # before the next delivery
+DELIVERIES_MAX = 1_000
+REASON_CHARACTERS_MAX = 1_000
+RECEIPT_CHARACTERS_MAX = 64
+
+ReceiptText = Annotated[str, msgspec.Meta(min_length=1, max_length=RECEIPT_CHARACTERS_MAX)]
+Receipts = Annotated[list[ReceiptText], msgspec.Meta(min_length=1, max_length=RECEIPTS_MAX)]
+Reason = Annotated[str, msgspec.Meta(max_length=REASON_CHARACTERS_MAX)]
+
+
+class ReceiveJobs(Request):
+    """Body of ``:receive``. ``visibility`` is the length of the leases.
+
+    A job that was delivered ``max_deliveries`` times goes to the dead-letter topic when its lease ends, or
+    when it is given back. With ``ordered_by_key`` one job of a key is leased at a time, in order.
+    """
+
+    max: Annotated[int, msgspec.Meta(ge=1, le=JOBS_MAX)] = 10
+    wait: Duration = "0s"
+    visibility: Duration = "30s"
+    ordered_by_key: bool = False
+    max_deliveries: Annotated[int, msgspec.Meta(ge=1, le=DELIVERIES_MAX)] = 10
+
+
+class JobBody(Message, kw_only=True):
+    """One job: a record, and the receipt by which its worker is known until ``lease_until``."""
+
+    receipt: str
+    deliveries: int
+    lease_until: int
+
+
+class ReceivedJobs(Answer):
+    """Jobs, partition by partition; none if there were none."""
+
+    messages: list[JobBody]
+
+
+class AckJobs(Request):
+    """Body of ``:ack``."""
+
+    receipts: Receipts
+
+
+class NackJobs(Request):
+    """Body of ``:nack``: deliver the jobs again, after a ``delay``."""
+
+    receipts: Receipts
+    delay: Duration = "0s"
+    reason: Reason = ""
+
+
+class ExtendJobs(Request):
+    """Body of ``:extend``: the leases end after ``visibility`` from now."""
+
+    receipts: Receipts
+    visibility: Duration = "30s"
+
+
+class DeadLetterJobs(Request):
+    """Body of ``:dead_letter``."""
+
+    receipts: Receipts
+    reason: Reason = ""
+
+
+Settling = AckJobs | NackJobs | ExtendJobs | DeadLetterJobs
+
+
+class LostReceipt(Answer):
+    """A receipt that counts no longer."""
+
+    receipt: str
+    code: str
+    detail: str
+
+
+class SettledJobs(Answer, omit_defaults=True):
+    """``settled`` counts the jobs for which it holds now; ``failed`` are the others.
+
+    ``lease_until`` is the end of extended leases.
+    """
+
+    settled: int
+    failed: list[LostReceipt]
+    lease_until: int = 0
+
+
+class QueuePartitionBody(Answer):
+    """One partition. Jobs below ``start_offset`` are done; from ``next_offset`` on none was delivered.
+
+    ``waiting`` jobs are delivered again, now or later, or wait for an earlier one of their key. ``dead`` ones
+    are on their way to the dead-letter topic.
+    """
+
+    partition: int
+    start_offset: int
+    next_offset: int
+    leased: int
+    waiting: int
+    dead: int
+
+
+class QueueBody(Answer):
+    """A queue; ``receivers`` wait for jobs now."""
+
+    topic: str
+    group: str
+    ordered_by_key: bool
+    receivers: int
+    partitions: list[QueuePartitionBody]

@@ -1,0 +1,326 @@
+"""Queues over HTTP: jobs and their receipts, what is refused, and what happens when a client disconnects."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any
+
+import pytest
+
+from groups.queue_requests import Token
+from groups.receipts import receipt_of
+from raftlog.records.failures import FailedRecord
+from raftlog.records.reader import read_records
+from raftlog.types import TopicPartition
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import HttpServer, Reply, serve
+
+QUEUE = "/v1/queues/mail/crew"
+DLQ = "/v1/topics/mail/dlq/crew"
+
+
+async def given(server: HttpServer, *values: object, partitions: int = 1, **record: object) -> None:
+    """A topic with these records."""
+    await server.topic("mail", partitions)
+    records = [{"value": value, **record} for value in values]
+    if records:
+        assert (await server.post("/v1/topics/mail/records", {"records": records})).status == 200
+
+
+async def receive(server: HttpServer, query: str = "", **wanted: object) -> list[dict[str, Any]]:
+    """The jobs of an answer."""
+    reply = await server.post(f"{QUEUE}:receive{query}", wanted)
+    assert reply.status == 200, reply
+    found = reply.json["messages"]
+    assert isinstance(found, list)
+    return found
+
+
+async def settle(server: HttpServer, how: str, *receipts: object, **more: object) -> Reply:
+    """What a worker says."""
+    return await server.post(f"{QUEUE}:{how}", {"receipts": [*receipts], **more})
+
+
+async def parts(server: HttpServer) -> list[dict[str, Any]]:
+    """The partitions of the queue."""
+    reply = await server.get(QUEUE)
+    assert reply.status == 200, reply
+    found = reply.json["partitions"]
+    assert isinstance(found, list)
+    return found
+
+
+# requirement: A7
+@in_real_time
+async def test_a_job_is_received_and_acknowledged() -> None:
+    async with serve() as server:
+        await given(server, {"id": 1}, key="u1", headers={"a": "b"}, tags=["new"])
+        (job,) = await receive(server, max=10)
+        assert (job["topic"], job["partition"], job["offset"]) == ("mail", 0, 0)
+        assert (job["key"], job["value"], job["headers"], job["tags"]) == (
+            "u1",
+            {"id": 1},
+            {"a": "b"},
+            ["new"],
+        )
+        assert job["deliveries"] == 1
+        assert 29_000 < job["lease_until"] - server.cluster.services.clock.wall_ms() <= 30_000
+        assert await receive(server) == []
+        for _ in range(2):
+            done = await settle(server, "ack", job["receipt"])
+            assert (done.status, done.json) == (200, {"settled": 1, "failed": []})
+        assert await parts(server) == [
+            {"partition": 0, "start_offset": 1, "next_offset": 1, "leased": 0, "waiting": 0, "dead": 0}
+        ]
+        offsets = (await server.get("/v1/groups/crew/offsets")).json["items"]
+        assert isinstance(offsets, list)
+        assert [(row["committed_offset"], row["lag"]) for row in offsets] == [(1, 0)]
+
+
+# requirement: A7
+@in_real_time
+async def test_values_come_as_they_are() -> None:
+    async with serve() as server:
+        await server.topic("mail", 1)
+        raw = {"Content-Type": "application/octet-stream"}
+        for value in (b"\xff\x00", b"text"):
+            await server.call("POST", "/v1/topics/mail/records", value, raw)
+        jobs = await receive(server, "?format=base64", max=10)
+        assert [base64.b64decode(job["value"]) for job in jobs] == [b"\xff\x00", b"text"]
+        refused = await server.post(f"{QUEUE}:receive?format=utf8", {})
+        assert (refused.status, refused.json["field"]) == (422, "format")
+
+
+# requirement: A7
+@in_real_time
+async def test_a_receive_waits_for_a_record() -> None:
+    async with serve() as server:
+        await given(server)
+        waiting = asyncio.create_task(receive(server, wait="20s"))
+        await asyncio.sleep(0.1)
+        await server.post("/v1/topics/mail/records", {"records": [{"value": "late"}]})
+        async with asyncio.timeout(5):
+            assert [job["value"] for job in await waiting] == ["late"]
+
+
+# requirement: A7
+@in_real_time
+async def test_a_receive_that_waits_is_told_that_its_topic_was_deleted() -> None:
+    async with serve() as server:
+        await given(server)
+        waiting = asyncio.create_task(server.post(f"{QUEUE}:receive", {"wait": "50s"}))
+        await asyncio.sleep(0.2)
+        assert (await server.call("DELETE", "/v1/topics/mail")).status == 200
+        async with asyncio.timeout(20):
+            reply = await waiting
+        assert (reply.status, reply.code) == (404, "topic_not_found")
+
+
+# requirement: A7
+@in_real_time
+async def test_the_jobs_of_a_client_that_disconnects_go_to_another() -> None:
+    async with serve() as server:
+        await given(server)
+        gone = asyncio.create_task(receive(server, wait="20s"))
+        await asyncio.sleep(0.1)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        for _ in range(100):
+            reply = await server.get(QUEUE)
+            if reply.status == 404 or not reply.json["receivers"]:
+                break
+            await asyncio.sleep(0.05)
+        await server.post("/v1/topics/mail/records", {"records": [{"value": "x"}]})
+        (job,) = await receive(server, wait="5s")
+        assert job["deliveries"] == 1
+
+
+# requirement: A7
+@in_real_time
+async def test_a_job_is_given_back_extended_and_given_up() -> None:
+    async with serve() as server:
+        await given(server, "a", "b")
+        first, second = await receive(server, max=2)
+        assert (await settle(server, "nack", first["receipt"])).status == 200
+        (again,) = await receive(server)
+        assert (again["value"], again["deliveries"]) == ("a", 2)
+        longer = await settle(server, "extend", second["receipt"], visibility="1h")
+        assert 3_590_000 < longer.json["lease_until"] - server.cluster.services.clock.wall_ms() <= 3_600_000  # type: ignore[operator]
+        stale = await settle(server, "ack", first["receipt"])
+        assert (stale.status, stale.code) == (409, "lease_lost")
+        mixed = await settle(server, "ack", first["receipt"], again["receipt"])
+        assert mixed.status == 207
+        assert mixed.json["settled"] == 1
+        (failed,) = mixed.json["failed"]  # type: ignore[misc]
+        assert (failed["receipt"], failed["code"]) == (first["receipt"], "lease_lost")
+        assert (await settle(server, "dead_letter", second["receipt"], reason="poison")).status == 200
+        for _ in range(100):
+            if (await parts(server))[0]["dead"] == 0:
+                break
+            await asyncio.sleep(0.02)
+        letters = (await server.get(DLQ)).json["items"]
+        assert isinstance(letters, list)
+        assert [(each["id"], each["reason"], each["attempts"]) for each in letters] == [
+            ("mail/0/1", "poison", 1)
+        ]
+        assert (await parts(server))[0]["start_offset"] == 2
+
+
+# requirement: A7
+@in_real_time
+async def test_a_dead_letter_has_the_whole_record() -> None:
+    async with serve() as server:
+        await given(server, "a", key="u1", headers={"a": "b"}, tags=["new"])
+        for _ in range(2):
+            (job,) = await receive(server, max_deliveries=2)
+            assert (await settle(server, "nack", job["receipt"], reason="no such address")).status == 200
+        await asyncio.sleep(0.1)
+        (batch,) = server.cluster.gateway.log(TopicPartition("mail.crew.dlq", 0)).batches
+        (record,) = read_records(batch)
+        assert record.value is not None
+        failed = FailedRecord.from_dead_letter(record.value, record.headers, record.timestamp_ms)
+        assert (failed.key, failed.value, failed.reason) == (b"u1", b"a", "no such address")
+        assert failed.attempts == 2
+        assert dict(failed.headers) == {"a": b"b", "raftlog.tag": b"new"}
+        topic = server.cluster.controller.image.topics["mail.crew.dlq"]
+        assert topic.config["cleanup.policy"] == "compact"
+
+
+# requirement: A7
+@pytest.mark.parametrize(
+    ("action", "wanted", "field"),
+    [
+        ("receive", {"visibility": "7d"}, "visibility"),
+        ("receive", {"visibility": "0s"}, "visibility"),
+        ("receive", {"visibility": -1}, "visibility"),
+        ("receive", {"wait": "1h"}, "wait"),
+        ("receive", {"max": 0}, None),
+        ("receive", {"max": 101}, None),
+        ("receive", {"max_deliveries": 0}, None),
+        ("receive", {"order_by_key": True}, None),
+        ("ack", {"receipts": []}, None),
+        ("ack", {"receipts": ["x"]}, "receipts"),
+        ("ack", {"receipts": ["é" * 32]}, "receipts"),
+        ("ack", {"receipts": ["A" * 32]}, "receipts"),
+        ("ack", {"receipts": ["A"] * 501}, None),
+        ("nack", {"receipts": ["A" * 32], "delay": "13h"}, "delay"),
+        ("nack", {"receipts": ["A" * 32], "delay": "-1s"}, "delay"),
+        ("nack", {"receipts": ["A" * 32], "reason": "x" * 1_001}, None),
+        ("extend", {"receipts": ["A" * 32], "visibility": "7d"}, "visibility"),
+    ],
+)
+@in_real_time
+async def test_what_cannot_hold_is_refused(action: str, wanted: object, field: str | None) -> None:
+    async with serve() as server:
+        await given(server, "a")
+        reply = await server.post(f"{QUEUE}:{action}", wanted)
+        assert reply.status == 422, reply
+        if field is not None:
+            assert reply.json["field"] == field, reply
+
+
+# requirement: A7
+@in_real_time
+async def test_a_foreign_receipt_is_refused_and_changes_nothing() -> None:
+    async with serve() as server:
+        await given(server, "a")
+        (job,) = await receive(server)
+        other = await server.post("/v1/queues/mail/others:ack", {"receipts": [job["receipt"]]})
+        assert (other.status, other.json["field"]) == (422, "receipts")
+        guessed = receipt_of("mail", "crew", Token(0, 0, b"a guess!"))
+        refused = await settle(server, "ack", guessed)
+        assert (refused.status, refused.code) == (409, "lease_lost")
+        for how in ("nack", "extend", "dead_letter"):
+            assert (await settle(server, how, guessed)).code == "lease_lost"
+        assert (await parts(server))[0]["leased"] == 1
+        mangled = job["receipt"][:-1] + ("A" if job["receipt"][-1] != "A" else "B")
+        assert (await settle(server, "ack", mangled)).status == 422
+
+
+# requirement: A7
+@in_real_time
+async def test_a_queue_needs_a_topic_of_users() -> None:
+    async with serve() as server:
+        await given(server, "a")
+        assert (await server.post("/v1/queues/nowhere/crew:receive", {})).code == "topic_not_found"
+        await receive(server)
+        internal = await server.post("/v1/queues/__offsets/crew:receive", {})
+        assert internal.status in (404, 422), internal
+        long = await server.post(f"/v1/queues/mail/{'g' * 245}:receive", {})
+        assert (long.status, long.json["field"]) == (422, "group")
+        assert (await server.post("/v1/queues/mail/a b:receive", {})).status in (400, 422)
+        assert (await server.get("/v1/queues/mail/others")).code == "queue_not_found"
+        receipt = receipt_of("mail", "others", Token(0, 0, b"12345678"))
+        lost = await server.post("/v1/queues/mail/others:ack", {"receipts": [receipt]})
+        assert lost.code == "lease_lost"
+
+
+# requirement: A7
+@in_real_time
+async def test_without_any_group_there_is_no_queue() -> None:
+    async with serve() as server:
+        await given(server)
+        assert (await server.get(QUEUE)).code == "queue_not_found"
+        assert (await server.call("DELETE", QUEUE)).code == "queue_not_found"
+        receipt = receipt_of("mail", "crew", Token(0, 0, b"12345678"))
+        assert (await settle(server, "ack", receipt)).code == "queue_not_found"
+
+
+# requirement: A7
+@in_real_time
+async def test_a_job_whose_record_was_deleted_is_done() -> None:
+    async with serve() as server:
+        await given(server, "a", "b", "c")
+        first, *_ = await receive(server, max=3)
+        for job in (first,):
+            await settle(server, "nack", job["receipt"])
+        server.cluster.gateway.cut(TopicPartition("mail", 0), 1)
+        assert await receive(server, max=3) == []
+        assert (await parts(server))[0]["start_offset"] == 1
+
+
+# requirement: A7
+@in_real_time
+async def test_what_a_response_has_no_room_for_is_given_back() -> None:
+    async with serve() as server:
+        await server.topic("mail", 1, max_message_bytes=4 << 20)
+        raw = {"Content-Type": "application/octet-stream"}
+        for _ in range(4):
+            stored = await server.call("POST", "/v1/topics/mail/records", b"x" * (3 << 20), raw)
+            assert stored.status == 200, stored
+        found = [job for _ in range(4) for job in await receive(server, "?format=base64")]
+        assert [(job["offset"], job["deliveries"]) for job in found] == [(n, 1) for n in range(4)]
+        await settle(server, "nack", *(job["receipt"] for job in found))
+        for expected in ([(0, 2), (1, 2)], [(2, 2), (3, 2)]):
+            jobs = await receive(server, "?format=base64", max=10)
+            assert [(job["offset"], job["deliveries"]) for job in jobs] == expected
+
+
+# requirement: A7
+@in_real_time
+async def test_a_queue_in_order() -> None:
+    async with serve() as server:
+        await given(server, *range(3), key="u1")
+        (job,) = await receive(server, max=10, ordered_by_key=True)
+        assert job["value"] == 0 or job["value"] == "0"
+        refused = await server.post(f"{QUEUE}:receive", {})
+        assert (refused.status, refused.code) == (409, "conflict")
+        assert (await server.call("DELETE", QUEUE)).status == 204
+        assert len(await receive(server, max=10)) == 3
+
+
+# requirement: A7
+@in_real_time
+async def test_members_and_a_queue_exclude_each_other() -> None:
+    async with serve() as server:
+        await given(server, "a")
+        await receive(server)
+        joined = await server.post("/v1/groups/crew/members", {"topics": ["mail"]})
+        assert (joined.status, joined.code) == (409, "conflict")
+        offsets = {"offsets": [{"topic": "mail", "partition": 0, "offset": 1}]}
+        committed = await server.call("PUT", "/v1/groups/crew/offsets", offsets)
+        assert (committed.status, committed.code) == (409, "conflict")
+        assert (await server.post("/v1/groups/others/members", {"topics": ["mail"]})).status == 200
+        refused = await server.post("/v1/queues/mail/others:receive", {})
+        assert (refused.status, refused.code) == (409, "conflict")
