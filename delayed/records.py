@@ -46,6 +46,12 @@ class LaneKey(msgspec.Struct, frozen=True, array_like=True, tag="lane", order=Tr
     partition: int
 
 
+class ScheduleKey(msgspec.Struct, frozen=True, array_like=True, tag="schedule"):
+    """One schedule."""
+
+    id: str
+
+
 class ProducerKey(msgspec.Struct, frozen=True, array_like=True, tag="producer"):
     """The producer id with which this partition of ``__delayed`` writes to its targets."""
 
@@ -88,22 +94,64 @@ class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
     producer_id: int | None = None
 
 
+class Missed(enum.StrEnum):
+    """What happens to instants that passed while nobody could fire them."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
+
+class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A message for each instant of a cron expression.
+
+    Instants up to ``after_ms`` have fired, or never will; ``fired_ms`` is the newest that has. ``failed`` says
+    why the schedule has ended: its messages cannot be delivered.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    cron: str
+    time_zone: str
+    missed: Missed
+    created_ms: int
+    after_ms: int
+    fired_ms: int = -1
+    is_paused: bool = False
+    failed: str = ""
+    value: bytes | None = None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it fires."""
+        return not self.is_paused and not self.failed
+
+
 class Producer(msgspec.Struct, frozen=True):
     """Allocated with the first message."""
 
     producer_id: int
 
 
-Key = MessageKey | ChangeKey | LaneKey | ProducerKey
-Value = Message | Change | Lane | Producer
+Key = MessageKey | ChangeKey | LaneKey | ScheduleKey | ProducerKey
+Value = Message | Change | Lane | Schedule | Producer
 
 KINDS: Final = KeyedRecords[Key, Value](
-    {MessageKey: Message, ChangeKey: Change, LaneKey: Lane, ProducerKey: Producer}
+    {
+        MessageKey: Message,
+        ChangeKey: Change,
+        LaneKey: Lane,
+        ScheduleKey: Schedule,
+        ProducerKey: Producer,
+    }
 )
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One record to write; ``outcome`` for the tombstone of a message."""
+    """One record to write; ``outcome`` for the tombstone of a message or of a schedule."""
 
     key: Key
     value: Value | None

@@ -24,6 +24,8 @@ from delayed.records import (
     Producer,
     ProducerKey,
     Row,
+    Schedule,
+    ScheduleKey,
     Value,
 )
 from raftlog.records.batch import Batch
@@ -64,6 +66,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     failed: list[tuple[bytes, str]]
     lanes: list[tuple[LaneKey, Lane]]
     recent: list[tuple[bytes, Left]]
+    schedules: list[tuple[str, Schedule]] = []  # absent in what earlier versions wrote
 
 
 class _Said(NamedTuple):
@@ -92,7 +95,8 @@ class DelayedState:
         self.changed: set[bytes] = set()  # those of them with a record of their change
         self.failed: dict[bytes, str] = {}  # those of them that cannot be delivered
         self.lanes: dict[LaneKey, Lane] = {}
-        self.recent: dict[bytes, Left] = {}  # in the order in which they left
+        self.schedules: dict[str, Schedule] = {}
+        self.recent: dict[bytes, Left] = {}  # messages and schedules, in the order in which they left
         self._topics: dict[str, str] = {}  # one string for each name
 
     def copy(self) -> DelayedState:
@@ -103,6 +107,7 @@ class DelayedState:
         copied.changed = set(self.changed)
         copied.failed = dict(self.failed)
         copied.lanes = dict(self.lanes)
+        copied.schedules = dict(self.schedules)
         copied.recent = dict(self.recent)
         return copied
 
@@ -131,6 +136,7 @@ class DelayedState:
                 sorted(self.failed.items()),
                 sorted(self.lanes.items()),
                 list(self.recent.items()),
+                sorted(self.schedules.items()),
             )
         )
 
@@ -151,6 +157,7 @@ class DelayedState:
         self.failed = dict(found.failed)
         self.lanes = dict(found.lanes)
         self.recent = dict(found.recent)
+        self.schedules = dict(found.schedules)
 
     def _take(self, said: _Said) -> None:
         match said.key, said.value:
@@ -170,6 +177,11 @@ class DelayedState:
                 self.lanes[lane] = value
             case LaneKey() as lane, _:
                 self.lanes.pop(lane, None)
+            case ScheduleKey(name), Schedule() as schedule:
+                self.schedules[name] = schedule
+            case ScheduleKey(name), _:
+                self.schedules.pop(name, None)
+                self._remember(left_as(name), said.outcome, said.at_ms, said.at_ms)
             case ProducerKey(), Producer(producer_id):
                 self.producer_id = producer_id
 
@@ -177,14 +189,28 @@ class DelayedState:
         before = self.waiting.pop(id_, None)
         self.changed.discard(id_)
         self.failed.pop(id_, None)
-        if outcome is not None:  # compaction may have left out the message
-            due_ms = at_ms if before is None else before.due_ms
+        due_ms = at_ms if before is None else before.due_ms  # compaction may have left out the message
+        self._remember(id_, outcome, due_ms, at_ms)
+
+    def _remember(self, id_: bytes, outcome: Outcome | None, due_ms: int, at_ms: int) -> None:
+        if outcome is not None:
             self.recent[id_] = Left(outcome, due_ms, at_ms)
         while self.recent:
             oldest = next(iter(self.recent))
             if len(self.recent) <= RECENT_MAX and self.recent[oldest].at_ms + RECENT_MS > at_ms:
                 return
             del self.recent[oldest]
+
+
+def was_delivered(state: DelayedState, id_: bytes) -> bool:
+    """Whether a message has left for its topic, in the last minutes."""
+    left = state.recent.get(id_)
+    return left is not None and left.outcome is Outcome.DELIVERED
+
+
+def left_as(schedule_id: str) -> bytes:
+    """The key of a deleted schedule among what has left: longer than that of any message."""
+    return b"schedule of " + schedule_id.encode()
 
 
 def size_of(message: Message) -> int:

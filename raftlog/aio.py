@@ -12,6 +12,7 @@ from raftlog.client.partition import AsyncPartition as Partition
 from raftlog.client.producer import AsyncProducer as Producer
 from raftlog.client.receipts import PendingReceipt
 from raftlog.client.replicas import AsyncReplicas as Replicas
+from raftlog.client.schedules import AsyncSchedules as Schedules
 from raftlog.client.transaction import AsyncTransaction as Transaction
 from raftlog.client.transactions import AsyncTransactions as Transactions
 from raftlog.client.worker.options import Backoff
@@ -29,6 +30,7 @@ __all__ = [
     "PendingReceipt",
     "Producer",
     "Replicas",
+    "Schedules",
     "Topics",
     "Transaction",
     "Transactions",

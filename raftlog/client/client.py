@@ -34,6 +34,7 @@ from raftlog.client.portal import Portal
 from raftlog.client.producer import AsyncProducer
 from raftlog.client.receipts import Receipt
 from raftlog.client.replicas import AsyncReplicas
+from raftlog.client.schedules import AsyncSchedules
 from raftlog.client.session import Session
 from raftlog.client.transactions import AsyncTransactions
 from raftlog.client.worker.calls import Calls, CoroutineCalls, check_function
@@ -82,6 +83,7 @@ class AsyncClient:
         self.dead_letters = AsyncDeadLetters(self._session)
         self.transactions = AsyncTransactions(self._session)
         self.delayed = AsyncDelayed(self._session)
+        self.schedules = AsyncSchedules(self._session)
         self.workers = Workers(self._session, self.topics, self.consumer_core, self.send)
 
     @classmethod

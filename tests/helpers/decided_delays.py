@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from delayed.decisions import Decisions, Move
-from delayed.records import LaneKey, Row, record_of
+from delayed.decisions import Decisions
+from delayed.records import KINDS, LaneKey, Message, Row, record_of
 from delayed.requests import Add, NewMessage, Reply, Request, When
 from delayed.state import DelayedState
+from delayed.values import Move, Sweep
 from raftlog.errors import OutOfOrderSequence, ProducerFenced, RaftlogError
 from raftlog.hosting.decisions import Answer, Write
 from raftlog.records.aborted import AbortedRanges
 from raftlog.records.batch import Batch, Codec, split_batches, stamp
 from raftlog.records.builder import build_batch
+from raftlog.records.reader import read_records
 from raftlog.storage.compaction import Compaction, NewestOffsets, Round
 
 WINDOW = 5
@@ -76,6 +78,7 @@ class Coordinator:
         self.targets: dict[LaneKey, Target] = defaultdict(Target)
         self.moves: list[Move] = []
         self.late: list[Move] = []  # of leaders that are dead
+        self.sweeps: list[Sweep] = []
         self.replies: dict[int, Reply | RaftlogError] = {}
         self._offset = self._ids = 0
         self._log: list[Batch] = []
@@ -118,6 +121,8 @@ class Coordinator:
                     self.replies[number] = reply
                 case Move():
                     self.moves.append(each)
+                case Sweep():
+                    self.sweeps.append(each)
         if count is not None:
             self.lead()
 
@@ -143,6 +148,12 @@ class Coordinator:
     def values(self, topic: str = "orders", partition: int = 0) -> list[int]:
         """The numbers of the messages that a target has, in order."""
         return [int.from_bytes(id_, "big") for _, id_ in self.targets[LaneKey(topic, partition)].delivered]
+
+    def messages(self) -> list[Message]:
+        """All that were accepted, as their records have them."""
+        records = (record for batch in self._log for record in read_records(batch))
+        found = (KINDS.decoded(record.key, record.value) for record in records)
+        return [known[1] for known in found if known is not None and isinstance(known[1], Message)]
 
     @property
     def end_offset(self) -> int:

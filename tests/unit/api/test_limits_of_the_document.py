@@ -56,6 +56,8 @@ BODIES: dict[str, Schema] = {
     "CommitBatch": {"key": "a", "sequence": 0, "transactions": ["a~1@1.0"]},
     "AbortBatch": {"key": "a", "transactions": ["a~1@1.0"]},
     "RescheduleMessage": {"delay": "1s"},
+    "CreateSchedule": {"topic": "orders", "cron": "0 0 * * *", "record": {"value": 1}},
+    "ChangeSchedule": {"paused": True},
     "SettleDeadLetters": {"ids": ["orders/0/1"], "reason": "late"},
 }
 

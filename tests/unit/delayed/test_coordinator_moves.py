@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
+
+import pytest
 
 from delayed.coordinator import DelayedCoordinator
 from delayed.decisions import Decisions
 from delayed.records import Lane, LaneKey, Message
 from delayed.requests import Added
+from delayed.room import MoveRoom
 from raftlog.clock import Clock
 from raftlog.errors import NoLeader, RecordTooLarge
 from raftlog.records.batch import EPOCH_MAX
@@ -58,6 +61,39 @@ class Refusing:
         """Always the same."""
         return 8
 
+    async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
+        """None."""
+        return set()
+
+
+class Unreadable(Refusing):
+    """Its first reads fail as no test of its errors expects."""
+
+    def __init__(self) -> None:
+        super().__init__(is_too_large=False)
+        self.reads = 0
+        self.arrived: list[LaneKey] = []
+
+    async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
+        """Three times it raises what is no ``RaftlogError``."""
+        self.reads += 1
+        if self.reads <= 3:
+            raise ValueError("not msgpack")
+        return await super().read(partition, offsets, timeout_ms)
+
+    async def append(
+        self,
+        lane: LaneKey,
+        messages: Sequence[Message],
+        *,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        timeout_ms: int,
+    ) -> None:
+        """It arrives at once."""
+        self.arrived.append(lane)
+
 
 class Slow(DelayedCoordinator):
     """It takes a tenth of a second to begin."""
@@ -85,7 +121,15 @@ class SlowClock(VirtualClock):
 def coordinator_of(
     delivery: Refusing, clock: Clock, kind: type[DelayedCoordinator] = DelayedCoordinator
 ) -> DelayedCoordinator:
-    return kind("__delayed/0", 0, clock, delivery, pending_max=100, batch_bytes_max=lambda topic: 1 << 20)
+    return kind(
+        "__delayed/0",
+        0,
+        clock,
+        delivery,
+        pending_max=100,
+        batch_bytes_max=lambda topic: 1 << 20,
+        room=MoveRoom(),
+    )
 
 
 # requirement: A3
@@ -100,6 +144,20 @@ async def test_a_refusal_in_the_last_epoch_brings_a_new_producer() -> None:
         await asyncio.sleep(1)
     assert delivery.tried == [(7, EPOCH_MAX, 5), (8, 0, 0)]
     assert set(coordinator.state.failed) == {id_of(1), id_of(2)}
+    coordinator.leads(None)
+
+
+# requirement: A3
+@in_virtual_time
+async def test_a_lane_goes_on_after_an_unexpected_error(caplog: pytest.LogCaptureFixture) -> None:
+    delivery = Unreadable()
+    coordinator = coordinator_of(delivery, VirtualClock())
+    coordinator.leads(InstantLog(coordinator))
+    await coordinator.ask(add(new(1, delay_ms=0)), 1_000)
+    await asyncio.sleep(5)
+    assert (delivery.reads, delivery.arrived) == (4, [LANE])
+    assert not coordinator.state.waiting
+    assert caplog.text.count("not msgpack") == 3
     coordinator.leads(None)
 
 

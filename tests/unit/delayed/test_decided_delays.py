@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from delayed.decisions import MOVE_COUNT_MAX
+from delayed.lanes import MOVE_COUNT_MAX
 from delayed.records import Lane, LaneKey
 from delayed.requests import (
     Add,
