@@ -1,4 +1,7 @@
-"""Metrics of the delayed messages and schedules that this broker coordinates, computed when they are collected."""
+"""Metrics of the delayed messages and schedules that this broker coordinates.
+
+They are computed when they are collected.
+"""
 
 from __future__ import annotations
 

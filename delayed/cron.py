@@ -20,6 +20,7 @@ from cronsim import CronSim, CronSimError
 from raftlog.errors import InvalidRequest
 from raftlog.wire.limits import CRON_CHARACTERS_MAX
 
+FIELDS: Final = 5
 _ZONE_CHARACTERS_MAX: Final = 64
 _LOCAL: Final = ("localtime", "posixrules")  # what a machine calls its own
 _MINUTE_MS: Final = 60_000
@@ -32,7 +33,7 @@ def check(cron: str, time_zone: str, now_ms: int) -> None:
         _zone(time_zone)
     except (OSError, ValueError):
         raise InvalidRequest(
-            f"time_zone is {time_zone[:64]!r}; send a name of the IANA database such as Europe/Berlin, or UTC",
+            f"time_zone is {time_zone[:64]!r}; send UTC or a name of the IANA database such as Europe/Berlin",
             field="time_zone",
         ) from None
     if next_ms(cron, time_zone, now_ms) is None:
@@ -72,6 +73,8 @@ def _instants(cron: str, time_zone: str, after_ms: int) -> Iterator[int]:
         begin = datetime.fromtimestamp(after_ms // _MINUTE_MS * 60, _zone(time_zone))
         if len(cron) > CRON_CHARACTERS_MAX:
             raise ValueError(f"more than {CRON_CHARACTERS_MAX} characters")
+        if len(cron.split()) != FIELDS:  # the library knows seconds, too
+            raise ValueError(f"not {FIELDS} fields")
         for instant in CronSim(cron, begin):
             instant_ms = int(instant.timestamp()) * 1000
             if instant_ms > newest_ms:
@@ -79,8 +82,8 @@ def _instants(cron: str, time_zone: str, after_ms: int) -> Iterator[int]:
                 yield instant_ms
     except _WRONG as error:
         raise InvalidRequest(
-            f"cron is {cron[:64]!r} ({str(error)[:80]}); send minute, hour, day of the month, month and day of "
-            "the week, such as 30 3 * * MON-FRI",
+            f"cron is {cron[:64]!r} ({str(error)[:80]}); send minute, hour, day of the month, month and day "
+            "of the week, such as 30 3 * * MON-FRI",
             field="cron",
         ) from None
     except OverflowError:

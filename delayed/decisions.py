@@ -247,8 +247,8 @@ class Decisions:
         field = "deliver_at" if when.delay_ms < 0 else "delay"
         if delay_ms_max >= 0 and due_ms - self._draft.wall_ms > delay_ms_max:
             raise InvalidRequest(
-                f"{field} is {due_ms - self._draft.wall_ms} ms from now, longer than the topic keeps records: send "
-                f"at most {delay_ms_max} ms, or raise retention.ms",
+                f"{field} is {due_ms - self._draft.wall_ms} ms from now, and the topic keeps records less "
+                f"long: send at most {delay_ms_max} ms, or raise retention.ms",
                 field=field,
             )
         if due_ms > DUE_MS_MAX:

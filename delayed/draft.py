@@ -1,6 +1,6 @@
-"""What is decided in one epoch of a leader, in order, and the state that it leads to. Nothing is decided here.
+"""What is decided in one epoch of a leader, in order, and the state that it leads to.
 
-Records change the state as soon as they are wanted: what is decided next knows them.
+Nothing is decided here. Records change the state as soon as they are wanted: what is decided next knows them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Draft:
 
     def leaving(self, id_: bytes, outcome: Outcome) -> list[Row]:
         """The records with which a message leaves."""
-        rows = [Row(MessageKey(id_), None, outcome)]
+        rows = [Row(MessageKey(id_), None, outcome, self.state.waiting[id_].due_ms)]
         if id_ in self.state.changed:
             rows.append(Row(ChangeKey(id_), None))
         return rows

@@ -2,7 +2,9 @@
 
 Keys and values are msgpack as in all internal topics (``raftlog.hosting.keyed_records``). The newest record
 of each key is the whole state. A message keeps its record, and so its offset, until it leaves: a change of
-its time is a record of its own. The tombstone of a message says in a header how it left.
+its time is a record of its own. The tombstone of a message says in headers how it left and when it was due,
+since compaction may leave out the message. A schedule is written again when it fires, in one batch with its
+message.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from raftlog.records.builder import Record
 
 TOPIC: Final = "__delayed"
 OUTCOME_HEADER: Final = "outcome"
+DUE_HEADER: Final = "due"
 ID_BYTES: Final = 12
 
 
@@ -105,8 +108,8 @@ class Missed(enum.StrEnum):
 class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A message for each instant of a cron expression.
 
-    Instants up to ``after_ms`` have fired, or never will; ``fired_ms`` is the newest that has. ``failed`` says
-    why the schedule has ended: its messages cannot be delivered.
+    Instants up to ``after_ms`` have fired, or never will; ``fired_ms`` is the newest that has. ``failed``
+    says why the schedule has ended: its messages cannot be delivered.
     """
 
     topic: str
@@ -156,6 +159,7 @@ class Row(msgspec.Struct, frozen=True):
     key: Key
     value: Value | None
     outcome: Outcome | None = None
+    due_ms: int = -1  # when a message that leaves was due
 
 
 def record_of(row: Row) -> Record:
@@ -163,4 +167,5 @@ def record_of(row: Row) -> Record:
     record = KINDS.record_of(row.key, row.value)
     if row.outcome is None:
         return record
-    return record._replace(headers=((OUTCOME_HEADER, row.outcome.encode()),))
+    headers = ((OUTCOME_HEADER, row.outcome.encode()), (DUE_HEADER, str(row.due_ms).encode()))
+    return record._replace(headers=headers)

@@ -1,7 +1,7 @@
 """The memory that batches on their way to their targets may take on one broker.
 
-Decides: who waits. Batches that were refused before share a room of their own, so that targets without a leader
-hold back one another, and nobody else.
+Decides: who waits. Batches that were refused before share a room of their own, so that targets without a
+leader hold back one another, and nobody else.
 """
 
 from __future__ import annotations

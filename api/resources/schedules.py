@@ -187,8 +187,8 @@ ROUTES = (
         paths.SCHEDULES,
         create,
         "Create a schedule",
-        "Its record is stored in the topic at each instant of a cron expression. With a `schedule_id` the request "
-        "may be repeated: an equal schedule is the same one.",
+        "Its record is stored in the topic at each instant of a cron expression. With a `schedule_id` the "
+        "request may be repeated: an equal schedule is the same one.",
         (),
         {media_types.JSON: wire.CreateSchedule},
         {201: json_answer("the schedule", wire.ScheduleBody)},

@@ -11,9 +11,9 @@ delayed messages.
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
 cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
 log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
-Of ten runs of whole brokers one has a consumer group, one a compacted topic, one delayed messages and two have transactions, in one
-records are deleted on request, and in one brokers die for good; an eleventh, in place of a bare core, has the
-HTTP server and the clients, too.
+Of ten runs of whole brokers one has a consumer group, one a compacted topic, one delayed messages and two
+have transactions, in one records are deleted on request, and in one brokers die for good; an eleventh, in
+place of a bare core, has the HTTP server and the clients, too.
 """
 
 from __future__ import annotations

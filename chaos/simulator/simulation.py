@@ -22,10 +22,10 @@ from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Produce
 from chaos.simulator.compacted_topic import LATEST, CompactedTopic, KeyReader
 from chaos.simulator.consumer_group import ConsumerGroup
 from chaos.simulator.convergence import Convergence
-from chaos.simulator.deleter import Deleter
-from chaos.simulator.event_loop import Process
 from chaos.simulator.delays.level import DelaysLevel
 from chaos.simulator.delays.odds import FLEETING, REMINDERS
+from chaos.simulator.deleter import Deleter
+from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
 from chaos.simulator.gc_off import gc_off
 from chaos.simulator.http.clients import HttpClients
@@ -240,7 +240,9 @@ class Simulation(SimulatedCluster):
             await self.make_topic(REMINDERS, odds.delays.targets, 3, **config)
             await self.make_topic(FLEETING, 1, 3, **config)
             if odds.delays.is_compacted:
-                await self.make_topic(DELAYED, odds.delays.coordinators, 3, **OFTEN_COMPACTED)
+                # How messages left is remembered for minutes, by tombstones that are kept for a day.
+                often = {**OFTEN_COMPACTED, "delete_retention_ms": 86_400_000}
+                await self.make_topic(DELAYED, odds.delays.coordinators, 3, **often)
         if odds.offsets_are_compacted:
             await self.make_topic(OFFSETS, odds.offsets_partitions, 3, **OFTEN_COMPACTED)
 

@@ -41,8 +41,8 @@ class AsyncSchedules:
         """Store one record at each instant of a cron expression, such as ``30 3 * * MON-FRI``.
 
         ``missed`` says what happens to instants that passed more than a minute ago while no broker could fire
-        them: ``skip`` all, fire ``once`` for the newest, or ``all`` of the newest 100. Raises ``Conflict`` if the
-        id belongs to another schedule.
+        them: ``skip`` all, fire ``once`` for the newest, or ``all`` of the newest 100. Raises ``Conflict`` if
+        the id belongs to another schedule.
         """
         body = _Create(
             topic=topic,

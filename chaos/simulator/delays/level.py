@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Final
 
@@ -17,6 +18,7 @@ from delayed.records import ID_BYTES, TOPIC
 from delayed.requests import Add, Added, NewMessage, When
 from delayed.service import MessageId
 from raftlog.errors import DelayedAlreadyDelivered, RaftlogError, UnknownDelayed, UnknownTopic
+from raftlog.types import GroupId
 
 IN_TIME: Final = "D7 without faults a due message comes to its topic"
 RECOVERY_S: Final = 20.0  # until a due message is in its topic
@@ -38,7 +40,7 @@ class DelaysLevel:
         ]
         self._probe = DelayedClient(cluster, "delays probe", odds, self.judge)
 
-    def committed(self, machine: Machine, group_id: int) -> None:
+    def committed(self, machine: Machine, group_id: GroupId) -> None:
         """The commit index of a group has changed."""
         self.judge.committed(machine, group_id)
 
@@ -156,10 +158,8 @@ class DelayedClient(Client):
         )
         spread = rng.getrandbits(32)
         is_accepted = False
-        try:
+        with contextlib.suppress(RaftlogError):
             is_accepted = await self._send(machine, topic, ids, messages, spread)
-        except RaftlogError:
-            pass
         self._sent = [
             *self._sent,
             *((MessageId(spread % odds.coordinators, id_), is_accepted) for id_ in ids),

@@ -108,9 +108,9 @@ DELAYED = (
     ),
     Mutant(
         "a replica of a compacted log does not know how delayed messages left",
-        "delayed.state:DelayedState._leave",
-        "self._remember(id_, outcome, due_ms, at_ms)",
-        "self._remember(id_, None if before is None else outcome, due_ms, at_ms)",
+        "delayed.state:DelayedState._take",
+        "            self._leave(id_)\n",
+        "            if id_ not in self.waiting:\n                return\n            self._leave(id_)\n",
         script=DECIDED,
     ),
     Mutant(

@@ -123,10 +123,4 @@ DELAYED_SEEDS = (
         "self._unread = list(state.waiting)",
         "self._unread = list(state.waiting)[1:]",
     ),
-    _mutant(
-        "whole brokers: messages for a topic that is not known yet are failed",
-        "api.broker_delays:BrokerDelivery.append",
-        "        await self._controller.current_image(CONFIRM_MS)\n        self._check(lane, messages)\n        raise NoLeader",
-        "        raise UnknownTopic(lane.topic)\n        raise NoLeader",
-    ),
 )

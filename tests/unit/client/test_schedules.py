@@ -67,5 +67,5 @@ def test_the_blocking_client_and_the_command_line_do_the_same() -> None:
         assert "deleted" in run(server.url, "delete", "nightly").stderr
         assert client.schedules.list() == []
         assert run(server.url, "show", "nightly", code=1).stdout == ""
-        wrong = run(server.url, "create", "orders", "x", "--cron", "0 0 30 2 *", code=2)
+        wrong = run(server.url, "create", "orders", "x", "--cron", "0 0 30 2 *", code=1)
         assert "cron" in wrong.stderr

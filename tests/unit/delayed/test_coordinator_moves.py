@@ -157,7 +157,7 @@ async def test_a_lane_goes_on_after_an_unexpected_error(caplog: pytest.LogCaptur
     await asyncio.sleep(5)
     assert (delivery.reads, delivery.arrived) == (4, [LANE])
     assert not coordinator.state.waiting
-    assert caplog.text.count("not msgpack") == 3
+    assert caplog.text.count("ValueError: not msgpack") == 3
     coordinator.leads(None)
 
 
