@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from raftlog.testing.kit import RaftlogCluster
-from tests.end_to_end.test_delays import surely
+from tests.helpers.real_cluster import surely
 
 pytestmark = pytest.mark.e2e
 

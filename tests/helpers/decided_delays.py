@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from delayed.decisions import Decisions
-from delayed.records import KINDS, LaneKey, Message, Row, record_of
-from delayed.requests import Add, NewMessage, Reply, Request, When
+from delayed.records import KINDS, LaneKey, Message, Missed, Row, Schedule, record_of
+from delayed.requests import Add, CreateSchedule, NewMessage, Reply, Request, When
 from delayed.state import DelayedState
 from delayed.values import Move, Sweep
 from raftlog.errors import OutOfOrderSequence, ProducerFenced, RaftlogError
@@ -19,6 +19,8 @@ from raftlog.records.reader import read_records
 from raftlog.storage.compaction import Compaction, NewestOffsets, Round
 
 WINDOW = 5
+MINUTE_MS = 60_000
+EACH_MINUTE = "* * * * *"
 
 
 def id_of(number: int) -> bytes:
@@ -35,6 +37,26 @@ def new(number: int, *, partition: int = 0, delay_ms: int = -1, at_ms: int = -1)
 def add(*messages: NewMessage, topic: str = "orders", delay_ms_max: int = -1) -> Add:
     """A request that brings a producer id."""
     return Add(topic=topic, topic_id=topic, messages=messages, delay_ms_max=delay_ms_max, new_producer_id=7)
+
+
+def schedule(cron: str = EACH_MINUTE, *, missed: Missed = Missed.ONCE, zone: str = "UTC") -> Schedule:
+    """One for the topic of orders."""
+    return Schedule(
+        topic="orders",
+        topic_id="orders",
+        partition=0,
+        cron=cron,
+        time_zone=zone,
+        missed=missed,
+        created_ms=0,
+        after_ms=0,
+        value=b"tick",
+    )
+
+
+def create(name: str = "s", wanted: Schedule | None = None) -> CreateSchedule:
+    """A request that brings a producer id."""
+    return CreateSchedule(id=name, schedule=wanted or schedule(), new_producer_id=7)
 
 
 @dataclass

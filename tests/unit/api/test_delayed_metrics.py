@@ -8,12 +8,11 @@ from api.delayed_metrics import DelayedMetrics
 from delayed.coordinator import DelayedCoordinator
 from delayed.requests import PauseSchedule
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.decided_delays import add, new
+from tests.helpers.decided_delays import add, create, new
 from tests.helpers.instant_delays import instant_coordinator
 from tests.helpers.instant_groups import InstantLog
+from tests.helpers.refused_delays import Refusing, coordinator_of
 from tests.helpers.virtual_time import VirtualClock
-from tests.unit.delayed.test_coordinator_moves import Refusing, coordinator_of
-from tests.unit.delayed.test_scheduling import create
 
 
 def reported(*coordinators: DelayedCoordinator) -> dict[str, float]:

@@ -56,7 +56,7 @@ BODIES: dict[str, Schema] = {
     "CommitBatch": {"key": "a", "sequence": 0, "transactions": ["a~1@1.0"]},
     "AbortBatch": {"key": "a", "transactions": ["a~1@1.0"]},
     "RescheduleMessage": {"delay": "1s"},
-    "CreateSchedule": {"topic": "orders", "cron": "0 0 * * *", "record": {"value": 1}},
+    "CreateSchedule": {"topic": "orders", "cron": "0 0 * * *", "record": {"value": 1, "tags": ["a"]}},
     "ChangeSchedule": {"paused": True},
     "SettleDeadLetters": {"ids": ["orders/0/1"], "reason": "late"},
 }

@@ -23,31 +23,11 @@ from delayed.scheduling import MISSED_MAX, SCHEDULES_MAX
 from delayed.state import RECENT_MS, DelayedState
 from delayed.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, UnknownSchedule
-from tests.helpers.decided_delays import Coordinator, LaneKey, add, new
+from tests.helpers.decided_delays import MINUTE_MS, Coordinator, LaneKey, add, create, new, schedule
 
-MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 BEGIN_MS = 20_000 * DAY_MS  # a midnight
-EACH_MINUTE, EACH_HOUR = "* * * * *", "0 * * * *"
-
-
-def schedule(cron: str = EACH_MINUTE, *, missed: Missed = Missed.ONCE, zone: str = "UTC") -> Schedule:
-    """One for the topic of orders."""
-    return Schedule(
-        topic="orders",
-        topic_id="orders",
-        partition=0,
-        cron=cron,
-        time_zone=zone,
-        missed=missed,
-        created_ms=0,
-        after_ms=0,
-        value=b"tick",
-    )
-
-
-def create(name: str = "s", wanted: Schedule | None = None) -> CreateSchedule:
-    """A request that brings a producer id."""
-    return CreateSchedule(id=name, schedule=wanted or schedule(), new_producer_id=7)
+EACH_HOUR = "0 * * * *"
 
 
 def begun(name: str = "s", wanted: Schedule | None = None, *, pending_max: int = 1_000) -> Coordinator:
