@@ -32,21 +32,10 @@ SCHEDULED = (
         ),
     ),
     Mutant(
-        "the progress of a schedule is stored after its message",
-        f"{SCHEDULES}._fire",
-        "    self._draft.write(*rows, Row(ScheduleKey(name), after))\n",
-        "    self._draft.write(*rows)\n    self._draft.write(Row(ScheduleKey(name), after))\n",
-        more=(
-            Edit(f"{SCHEDULES}._fire", "not in self._state.waiting", "not in {}"),
-            Edit(f"{SCHEDULES}._fire", "not in self._state.recent", "not in {}"),
-        ),
-        script=SCHEDULING,
-    ),
-    Mutant(
-        "the message of an instant has another id under the next leader",
+        "all instants of a schedule have the same message",
         "delayed.scheduling:_id_of",
-        "return _prefix(name) + instant_ms.to_bytes(ID_BYTES - _PREFIX_BYTES, 'big')",
-        "return _prefix(name) + instant_ms.to_bytes(ID_BYTES - _PREFIX_BYTES, 'little')",
+        "instant_ms.to_bytes(",
+        "(0).to_bytes(",
         script=SCHEDULING,
     ),
     Mutant(
