@@ -95,7 +95,7 @@ class Scheduling:
 
     def failed(self, ids: Iterable[bytes], reason: str) -> None:
         """Messages cannot be delivered: their schedules end."""
-        for name in {self._names.get(id_[:_PREFIX_BYTES]) for id_ in ids}:
+        for name in dict.fromkeys(self._names.get(id_[:_PREFIX_BYTES]) for id_ in ids):
             if name is not None and self._state.schedules[name].is_active:
                 self._put(name, replace(self._state.schedules[name], failed=reason))
 

@@ -106,8 +106,8 @@ SCHEDULED = (
     Mutant(
         "a failed message ends all schedules",
         f"{SCHEDULES}.failed",
-        "{self._names.get(id_[:_PREFIX_BYTES]) for id_ in ids}",
-        "set(self._names.values())",
+        "dict.fromkeys(self._names.get(id_[:_PREFIX_BYTES]) for id_ in ids)",
+        "list(self._names.values())",
         script=SCHEDULING,
     ),
     Mutant(
