@@ -76,18 +76,6 @@ DELAYED_SEEDS = (
         "if False:",
     ),
     _mutant(
-        "whole brokers: a new coordinator lets a message on its way be cancelled",
-        f"{_LANES}.__init__",
-        "self._moving = {id_ for lane in self._state.lanes.values() for id_ in lane.ids}",
-        "self._moving = set()",
-    ),
-    _mutant(
-        "whole brokers: a batch that no target has acknowledged counts as delivered",
-        f"{_COORDINATOR}._attempt",
-        "return error",
-        "return None",
-    ),
-    _mutant(
         "whole brokers: a repeated request adds its delayed messages again",
         f"{_DECISIONS}._add",
         "state.waiting.get(message.id) or state.recent.get(message.id)",
@@ -97,12 +85,6 @@ DELAYED_SEEDS = (
         "whole brokers: a cancellation is answered and not stored",
         f"{_DECISIONS}._cancel",
         "self._draft.write(*self._draft.leaving(request.id, Outcome.CANCELLED))",
-        "pass",
-    ),
-    _mutant(
-        "whole brokers: another time of a message is answered and not stored",
-        f"{_DECISIONS}._reschedule",
-        "self._draft.write(Row(ChangeKey(request.id), Change(due_ms)))",
         "pass",
     ),
     _mutant(

@@ -64,6 +64,7 @@ def test_a_schedule_fires_at_each_instant_and_not_earlier() -> None:
     coordinator.advance(MINUTE_MS)
     assert fired(coordinator) == [MINUTE_MS, 2 * MINUTE_MS]
     assert described(coordinator).schedule.fired_ms == BEGIN_MS + 2 * MINUTE_MS
+    assert described(coordinator).next_ms == BEGIN_MS + 3 * MINUTE_MS
 
 
 # requirement: A5
