@@ -7,7 +7,7 @@ Decides: when a target counts as gone. Leaves to others: delayed messages (``del
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from typing import Final
 
 from api.http.services import ControllerPort, GatewayPort
@@ -15,6 +15,7 @@ from api.internal_topics import CreatedTopic
 from api.settings import DelaySettings
 from delayed.coordinator import DelayedCoordinator
 from delayed.records import KINDS, TOPIC, LaneKey, Message
+from delayed.room import MoveRoom
 from delayed.service import DelayedService
 from partitions.metadata.image import TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher
@@ -52,6 +53,7 @@ class BrokerDelays:
     ) -> None:
         self._settings = settings
         self._clock = clock
+        self._room = MoveRoom()
         self._delivery = BrokerDelivery(controller, gateway, clock, producer_ids)
         self.coordinators: dict[int, DelayedCoordinator] = {}  # by partition of ``__delayed``
 
@@ -76,6 +78,7 @@ class BrokerDelays:
             self._delivery,
             pending_max=self._settings.pending_max,
             batch_bytes_max=self._delivery.batch_bytes_max,
+            room=self._room,
         )
         self.coordinators[target.partition] = coordinator
         return coordinator
@@ -153,6 +156,16 @@ class BrokerDelivery:
         """See the port."""
         (allocated,) = await self._controller.allocate_producer_ids(1, timeout_ms)
         return self._producer_ids.id_of(allocated)
+
+    async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
+        """See the port."""
+        if any(map(self._is_gone, lanes)):
+            await self._controller.current_image(CONFIRM_MS)
+        return set(filter(self._is_gone, lanes))
+
+    def _is_gone(self, lane: LaneKey) -> bool:
+        topic = self._controller.image.topics.get(lane.topic)
+        return topic is None or lane.partition >= len(topic.partitions)
 
     def _check(self, lane: LaneKey, messages: Sequence[Message]) -> None:
         topic = self._controller.image.topics.get(lane.topic)

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from api.broker import Broker
 from api.broker_metrics import BrokerMetrics
+from api.delayed_metrics import DelayedMetrics
 from api.group_metrics import GroupMetrics
 from api.http.access import names_of
 from api.http.services import HealthProbes, Limits, Services
@@ -26,6 +27,7 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
     limits = settings.limits
     registry.register(BrokerMetrics(broker))
     registry.register(GroupMetrics(broker.groups, limits.group_metrics_max))
+    registry.register(DelayedMetrics(broker.delays.coordinators, broker.host.clock))
     registry.register(TransactionMetrics(broker.transactions, broker.host.clock))
 
     def ready() -> Mapping[str, bool]:

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import Final, Protocol
 
 import msgspec
 
-from delayed.decisions import BytesMax, Decisions, Move
+from delayed.decisions import Decisions
 from delayed.records import LaneKey, Message, Row, record_of
-from delayed.requests import Found, Read, ReadMany, Reply, Request
-from delayed.state import DelayedState
+from delayed.requests import Found, Reply, Request, Reschedule, is_reading
+from delayed.room import MoveRoom
+from delayed.state import DelayedState, was_delivered
 from delayed.tally import Tally
+from delayed.values import BytesMax, Move, Sweep
 from raftlog.clock import Clock
 from raftlog.errors import (
+    DelayedAlreadyDelivered,
     InvalidRequest,
     OutOfOrderSequence,
     ProducerFenced,
@@ -66,6 +69,9 @@ class Delivery(Protocol):
     async def new_producer_id(self, timeout_ms: int) -> int:
         """Allocate a producer id. Raises ``RaftlogError``."""
 
+    async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
+        """Those whose partition did not exist at a time after this call. Raises ``RaftlogError``."""
+
 
 class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     """One partition. It is the derived state of its replica."""
@@ -79,7 +85,9 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         *,
         pending_max: int,
         batch_bytes_max: BytesMax,
+        room: MoveRoom,
     ) -> None:
+        """``room`` is shared with the other coordinators of the broker."""
         super().__init__(name, clock, record_of)
         self.state = DelayedState()
         self.tally = Tally()
@@ -87,6 +95,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self._delivery = delivery
         self._pending_max = pending_max
         self._batch_bytes_max = batch_bytes_max
+        self._room = room
 
     # What the replica tells.
 
@@ -103,10 +112,15 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self.state.restore(snapshot)
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
-        """See ``Coordinator.ask``. Messages are described with the offsets at which they are committed."""
+        """See ``Coordinator.ask``. Messages are described with the offsets at which they are committed.
+
+        A message that has got another time may be delivered before the answer.
+        """
         reply = await super().ask(request, timeout_ms)
         if not isinstance(reply, Found):
             return reply
+        if isinstance(request, Reschedule) and was_delivered(self.state, request.id):
+            raise DelayedAlreadyDelivered("the message got another time, and was delivered meanwhile")
         replace = msgspec.structs.replace
         return Found(
             tuple(
@@ -131,30 +145,59 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
 
     def reads_only(self, request: Request) -> bool:
         """Descriptions."""
-        return isinstance(request, Read | ReadMany)
+        return is_reading(request)
 
     def perform(self, effect: Effect) -> None:
-        """Move a batch beside everything else."""
-        assert isinstance(effect, Move)
+        """Move a batch, or sweep, beside everything else."""
         assert self.decisions is not None
+        if isinstance(effect, Sweep):
+            self.do_beside(self._sweep(effect, self.decisions))
+            return
+        assert isinstance(effect, Move)
         self.do_beside(self._carry(effect, self.decisions))
+
+    async def _sweep(self, sweep: Sweep, decisions: Decisions) -> None:
+        try:
+            gone = await self._delivery.gone(sweep.lanes)
+        except RaftlogError as error:
+            _log.info("%s: lanes are looked at later: %s", self._name, error)
+            return
+        if gone and decisions is self.decisions:
+            decisions.gone(sweep, sorted(gone))
+            self.carry_out()
 
     async def _carry(self, move: Move, decisions: Decisions) -> None:
         """Until the outcome is known. Its records are committed, so their offsets are, too."""
-        offsets = [self.state.waiting[id_].offset for id_ in move.batch.ids]
+        waiting = [self.state.waiting[id_] for id_ in move.batch.ids]
+        size_bytes = sum(one.size_bytes for one in waiting)
+        offsets = [one.offset for one in waiting]
         pause_s = PAUSE_MIN_S
-        while not await self._try(move, offsets, decisions):
+        while not await self._try(move, offsets, size_bytes, decisions, is_repeated=pause_s > PAUSE_MIN_S):
             self.tally.retries += 1
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    async def _try(self, move: Move, offsets: Sequence[int], decisions: Decisions) -> bool:
+    async def _try(
+        self, move: Move, offsets: Sequence[int], size_bytes: int, decisions: Decisions, *, is_repeated: bool
+    ) -> bool:
+        """False if the move is to be tried again, also after an error that nobody has thought of."""
         try:
-            messages = await self._delivery.read(self._partition, offsets, MOVE_MS)
+            async with self._room.held(size_bytes, is_repeated=is_repeated):
+                failure = await self._attempt(move, offsets)
+            producer_id: int | None = None
+            if move.is_last_epoch and isinstance(failure, _NEEDS_EPOCH):
+                producer_id = await self._delivery.new_producer_id(MOVE_MS)
         except RaftlogError as error:
-            _log.warning("%s: messages cannot be read, and are tried again: %s", self._name, error)
+            _log.warning("%s: a batch for %s is tried again: %s", self._name, move.lane, error)
             return False
-        failure: RaftlogError | None = None
+        except Exception:
+            _log.exception("%s: a batch for %s is tried again after this", self._name, move.lane)
+            return False
+        return self._report(move, decisions, failure, producer_id)
+
+    async def _attempt(self, move: Move, offsets: Sequence[int]) -> RaftlogError | None:
+        """What the target has said; raises what else has failed."""
+        messages = await self._delivery.read(self._partition, offsets, MOVE_MS)
         try:
             await self._delivery.append(
                 move.lane,
@@ -165,15 +208,8 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
                 timeout_ms=MOVE_MS,
             )
         except RaftlogError as error:
-            failure = error
-        producer_id: int | None = None
-        if move.is_last_epoch and isinstance(failure, _NEEDS_EPOCH):
-            try:
-                producer_id = await self._delivery.new_producer_id(MOVE_MS)
-            except RaftlogError as error:
-                _log.info("%s: a new producer id for %s is tried again: %s", self._name, move.lane, error)
-                return False
-        return self._report(move, decisions, failure, producer_id)
+            return error
+        return None
 
     def _report(
         self, move: Move, decisions: Decisions, failure: RaftlogError | None, new_producer_id: int | None

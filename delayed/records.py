@@ -2,7 +2,9 @@
 
 Keys and values are msgpack as in all internal topics (``raftlog.hosting.keyed_records``). The newest record
 of each key is the whole state. A message keeps its record, and so its offset, until it leaves: a change of
-its time is a record of its own. The tombstone of a message says in a header how it left.
+its time is a record of its own. The tombstone of a message says in headers how it left and when it was due,
+since compaction may leave out the message. A schedule is written again when it fires, in one batch with its
+message.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from raftlog.records.builder import Record
 
 TOPIC: Final = "__delayed"
 OUTCOME_HEADER: Final = "outcome"
+DUE_HEADER: Final = "due"
 ID_BYTES: Final = 12
 
 
@@ -44,6 +47,12 @@ class LaneKey(msgspec.Struct, frozen=True, array_like=True, tag="lane", order=Tr
 
     topic: str
     partition: int
+
+
+class ScheduleKey(msgspec.Struct, frozen=True, array_like=True, tag="schedule"):
+    """One schedule."""
+
+    id: str
 
 
 class ProducerKey(msgspec.Struct, frozen=True, array_like=True, tag="producer"):
@@ -88,26 +97,69 @@ class Lane(msgspec.Struct, frozen=True, omit_defaults=True):
     producer_id: int | None = None
 
 
+class Missed(enum.StrEnum):
+    """What happens to instants that passed while nobody could fire them."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
+
+class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A message for each instant of a cron expression.
+
+    Instants up to ``after_ms`` have fired, or never will; ``fired_ms`` is the newest that has. ``failed``
+    says why the schedule has ended: its messages cannot be delivered.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    cron: str
+    time_zone: str
+    missed: Missed
+    created_ms: int
+    after_ms: int
+    fired_ms: int = -1
+    is_paused: bool = False
+    failed: str = ""
+    value: bytes | None = None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it fires."""
+        return not self.is_paused and not self.failed
+
+
 class Producer(msgspec.Struct, frozen=True):
     """Allocated with the first message."""
 
     producer_id: int
 
 
-Key = MessageKey | ChangeKey | LaneKey | ProducerKey
-Value = Message | Change | Lane | Producer
+Key = MessageKey | ChangeKey | LaneKey | ScheduleKey | ProducerKey
+Value = Message | Change | Lane | Schedule | Producer
 
 KINDS: Final = KeyedRecords[Key, Value](
-    {MessageKey: Message, ChangeKey: Change, LaneKey: Lane, ProducerKey: Producer}
+    {
+        MessageKey: Message,
+        ChangeKey: Change,
+        LaneKey: Lane,
+        ScheduleKey: Schedule,
+        ProducerKey: Producer,
+    }
 )
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One record to write; ``outcome`` for the tombstone of a message."""
+    """One record to write; ``outcome`` for the tombstone of a message or of a schedule."""
 
     key: Key
     value: Value | None
     outcome: Outcome | None = None
+    due_ms: int = -1  # when a message that leaves was due
 
 
 def record_of(row: Row) -> Record:
@@ -115,4 +167,5 @@ def record_of(row: Row) -> Record:
     record = KINDS.record_of(row.key, row.value)
     if row.outcome is None:
         return record
-    return record._replace(headers=((OUTCOME_HEADER, row.outcome.encode()),))
+    headers = ((OUTCOME_HEADER, row.outcome.encode()), (DUE_HEADER, str(row.due_ms).encode()))
+    return record._replace(headers=headers)

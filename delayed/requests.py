@@ -9,9 +9,11 @@ from typing import Literal
 
 import msgspec
 
+from delayed.records import Schedule
 from delayed.state import Waiting
 
 StateName = Literal["pending", "delivering", "failed"]
+ScheduleState = Literal["active", "paused", "failed"]
 
 
 class When(msgspec.Struct, frozen=True, array_like=True):
@@ -74,7 +76,51 @@ class ReadMany(msgspec.Struct, tag="list", frozen=True, kw_only=True):
     count_max: int
 
 
-Request = Add | Reschedule | Cancel | Read | ReadMany
+class CreateSchedule(msgspec.Struct, tag="create-schedule", frozen=True, kw_only=True):
+    """Begin a schedule; again with the same contents is the same. ``NeedsProducerId`` as for ``Add``.
+
+    The times of ``schedule`` are set by the coordinator.
+    """
+
+    id: str
+    schedule: Schedule
+    new_producer_id: int = -1
+
+
+class PauseSchedule(msgspec.Struct, tag="pause-schedule", frozen=True, kw_only=True):
+    """Stop a schedule, or have it go on from now, also one that has failed."""
+
+    id: str
+    is_paused: bool
+
+
+class DeleteSchedule(msgspec.Struct, tag="delete-schedule", frozen=True, kw_only=True):
+    """End a schedule. Messages that it has fired stay."""
+
+    id: str
+
+
+class ReadSchedule(msgspec.Struct, tag="schedule", frozen=True, kw_only=True):
+    """Describe one schedule."""
+
+    id: str
+
+
+class ReadSchedules(msgspec.Struct, tag="schedules", frozen=True, kw_only=True):
+    """Up to ``count_max`` schedules behind an id, in the order of their ids; of one topic, or of all."""
+
+    topic: str | None
+    after: str
+    count_max: int
+
+
+ScheduleRequest = CreateSchedule | PauseSchedule | DeleteSchedule | ReadSchedule | ReadSchedules
+Request = Add | Reschedule | Cancel | Read | ReadMany | ScheduleRequest
+
+
+def is_reading(request: Request) -> bool:
+    """Whether the request changes nothing."""
+    return isinstance(request, Read | ReadMany | ReadSchedule | ReadSchedules)
 
 
 class Added(msgspec.Struct, tag="added", frozen=True):
@@ -106,4 +152,19 @@ class Found(msgspec.Struct, tag="found", frozen=True):
     messages: tuple[Described, ...]
 
 
-Reply = Added | NeedsProducerId | Done | Found
+class DescribedSchedule(msgspec.Struct, frozen=True):
+    """One schedule; ``next_ms`` is None unless it fires again."""
+
+    id: str
+    schedule: Schedule
+    state: ScheduleState
+    next_ms: int | None
+
+
+class FoundSchedules(msgspec.Struct, tag="found-schedules", frozen=True):
+    """By id."""
+
+    schedules: tuple[DescribedSchedule, ...]
+
+
+Reply = Added | NeedsProducerId | Done | Found | FoundSchedules

@@ -19,20 +19,30 @@ from delayed.requests import (
     Add,
     Added,
     Cancel,
+    CreateSchedule,
+    DeleteSchedule,
     Described,
+    DescribedSchedule,
     Found,
+    FoundSchedules,
     NeedsProducerId,
+    PauseSchedule,
     Read,
     ReadMany,
+    ReadSchedule,
+    ReadSchedules,
     Reply,
     Request,
     Reschedule,
+    ScheduleRequest,
     When,
+    is_reading,
 )
-from raftlog.errors import UnknownDelayed
+from raftlog.errors import UnknownDelayed, UnknownSchedule
 from raftlog.hosting.coordinator_service import Answered, Ask, CoordinatorService, InternalTopic
 from raftlog.node.rpc import Calls
 from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.records.keys import partition_for_key
 from raftlog.types import NodeId
 
 ASK: Final = Service("delayed.ask", CallClass.GROUPS)
@@ -90,11 +100,7 @@ class DelayedService:
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         count = self._topic.partition_count or await self._topic.create(timeout_ms)
         partition = spread % count
-        reply = await self._ask(partition, request, _ms_until(deadline))
-        if isinstance(reply, NeedsProducerId):
-            producer_id = await self._delivery.new_producer_id(_ms_until(deadline))
-            request = msgspec.structs.replace(request, new_producer_id=producer_id)
-            reply = await self._ask(partition, request, _ms_until(deadline))
+        reply = await self._ask_with_producer(partition, request, deadline)
         assert isinstance(reply, Added)
         return partition, reply
 
@@ -136,6 +142,61 @@ class DelayedService:
         (message,) = await self._delivery.read(which.partition, [offset], timeout_ms)
         return message
 
+    # Schedules. The partition of one follows from its id.
+
+    async def create_schedule(self, request: CreateSchedule, timeout_ms: int) -> DescribedSchedule:
+        """Begin a schedule; again with the same contents is the same. Raises ``Conflict`` for another one."""
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        count = self._topic.partition_count or await self._topic.create(timeout_ms)
+        partition = partition_for_key(request.id.encode(), count)
+        return _only_schedule(await self._ask_with_producer(partition, request, deadline))
+
+    async def read_schedule(self, name: str, timeout_ms: int) -> DescribedSchedule:
+        """One schedule. Raises ``UnknownSchedule``."""
+        return _only_schedule(await self._ask_of(name, ReadSchedule(id=name), timeout_ms))
+
+    async def pause_schedule(self, name: str, is_paused: bool, timeout_ms: int) -> DescribedSchedule:
+        """Stop a schedule, or have it go on from now. Raises ``UnknownSchedule``."""
+        return _only_schedule(
+            await self._ask_of(name, PauseSchedule(id=name, is_paused=is_paused), timeout_ms)
+        )
+
+    async def delete_schedule(self, name: str, timeout_ms: int) -> None:
+        """It fires no more. Raises ``UnknownSchedule``."""
+        await self._ask_of(name, DeleteSchedule(id=name), timeout_ms)
+
+    async def list_schedules(
+        self, topic: str | None, after: tuple[int, str], count_max: int, timeout_ms: int
+    ) -> list[tuple[int, DescribedSchedule]]:
+        """Up to ``count_max`` schedules with their partitions, behind one of these, in this order."""
+        found: list[tuple[int, DescribedSchedule]] = []
+        count = await self._confirmed_count(timeout_ms) or 0
+        for partition in range(after[0], count):
+            behind = after[1] if partition == after[0] else ""
+            request = ReadSchedules(topic=topic, after=behind, count_max=count_max - len(found))
+            reply = await self._ask(partition, request, timeout_ms)
+            assert isinstance(reply, FoundSchedules)
+            found += ((partition, one) for one in reply.schedules)
+            if len(found) >= count_max:
+                break
+        return found
+
+    async def _ask_of(self, name: str, request: ScheduleRequest, timeout_ms: int) -> Reply:
+        count = await self._confirmed_count(timeout_ms)
+        if count is None:
+            raise UnknownSchedule(f"there is no schedule {name}")
+        return await self._ask(partition_for_key(name.encode(), count), request, timeout_ms)
+
+    async def _ask_with_producer(
+        self, partition: int, request: Add | CreateSchedule, deadline: float
+    ) -> Reply:
+        reply = await self._ask(partition, request, _ms_until(deadline))
+        if isinstance(reply, NeedsProducerId):
+            producer_id = await self._delivery.new_producer_id(_ms_until(deadline))
+            request = msgspec.structs.replace(request, new_producer_id=producer_id)
+            reply = await self._ask(partition, request, _ms_until(deadline))
+        return reply
+
     async def _ask_about(self, which: MessageId, request: Request, timeout_ms: int) -> Reply:
         count = await self._confirmed_count(timeout_ms)
         if count is None or which.partition >= count:
@@ -151,7 +212,7 @@ class DelayedService:
             request,
             timeout_ms=timeout_ms,
             name="delayed messages",
-            reads_only=isinstance(request, Read | ReadMany),
+            reads_only=is_reading(request),
         )
 
 
@@ -160,6 +221,11 @@ def _only(reply: Reply) -> Described:
     if not reply.messages:
         raise UnknownDelayed("the message has left meanwhile")
     return reply.messages[0]
+
+
+def _only_schedule(reply: Reply) -> DescribedSchedule:
+    assert isinstance(reply, FoundSchedules)
+    return reply.schedules[0]
 
 
 def _ms_until(deadline: float) -> int:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from delayed.records import (
+    DUE_HEADER,
     KINDS,
     OUTCOME_HEADER,
     Change,
@@ -24,6 +25,8 @@ from delayed.records import (
     Producer,
     ProducerKey,
     Row,
+    Schedule,
+    ScheduleKey,
     Value,
 )
 from raftlog.records.batch import Batch
@@ -64,6 +67,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     failed: list[tuple[bytes, str]]
     lanes: list[tuple[LaneKey, Lane]]
     recent: list[tuple[bytes, Left]]
+    schedules: list[tuple[str, Schedule]] = []  # absent in what earlier versions wrote
 
 
 class _Said(NamedTuple):
@@ -72,6 +76,7 @@ class _Said(NamedTuple):
     key: Key
     value: Value | None
     outcome: Outcome | None
+    due_ms: int
     offset: int
     at_ms: int
 
@@ -92,7 +97,8 @@ class DelayedState:
         self.changed: set[bytes] = set()  # those of them with a record of their change
         self.failed: dict[bytes, str] = {}  # those of them that cannot be delivered
         self.lanes: dict[LaneKey, Lane] = {}
-        self.recent: dict[bytes, Left] = {}  # in the order in which they left
+        self.schedules: dict[str, Schedule] = {}
+        self.recent: dict[bytes, Left] = {}  # messages and schedules, in the order in which they left
         self._topics: dict[str, str] = {}  # one string for each name
 
     def copy(self) -> DelayedState:
@@ -103,6 +109,7 @@ class DelayedState:
         copied.changed = set(self.changed)
         copied.failed = dict(self.failed)
         copied.lanes = dict(self.lanes)
+        copied.schedules = dict(self.schedules)
         copied.recent = dict(self.recent)
         return copied
 
@@ -113,12 +120,12 @@ class DelayedState:
         for record in read_records(entry):
             known = KINDS.decoded(record.key, record.value)
             if known is not None:
-                outcome = _outcome_of(record.headers)
-                self._take(_Said(*known, outcome, record.offset, record.timestamp_ms))
+                how = _how_it_left(record.headers)
+                self._take(_Said(*known, *how, record.offset, record.timestamp_ms))
 
     def put(self, row: Row, at_ms: int) -> None:
         """What one record will say once it is written."""
-        self._take(_Said(row.key, row.value, row.outcome, NOWHERE, at_ms))
+        self._take(_Said(row.key, row.value, row.outcome, row.due_ms, NOWHERE, at_ms))
 
     def snapshot(self) -> bytes:
         """The whole state, in the same bytes on every replica: messages are in the order of their records."""
@@ -131,6 +138,7 @@ class DelayedState:
                 sorted(self.failed.items()),
                 sorted(self.lanes.items()),
                 list(self.recent.items()),
+                sorted(self.schedules.items()),
             )
         )
 
@@ -151,6 +159,7 @@ class DelayedState:
         self.failed = dict(found.failed)
         self.lanes = dict(found.lanes)
         self.recent = dict(found.recent)
+        self.schedules = dict(found.schedules)
 
     def _take(self, said: _Said) -> None:
         match said.key, said.value:
@@ -159,7 +168,8 @@ class DelayedState:
                 size = size_of(message)
                 self.waiting[id_] = Waiting(message.due_ms, said.offset, size, topic, message.partition)
             case MessageKey(id_), _:
-                self._leave(id_, said.outcome, said.at_ms)
+                self._leave(id_)
+                self._remember(id_, said)
             case ChangeKey(id_), Change(due_ms, failed) if id_ in self.waiting:
                 self.changed.add(id_)
                 self.waiting[id_] = msgspec.structs.replace(self.waiting[id_], due_ms=due_ms)
@@ -170,21 +180,39 @@ class DelayedState:
                 self.lanes[lane] = value
             case LaneKey() as lane, _:
                 self.lanes.pop(lane, None)
+            case ScheduleKey(name), Schedule() as schedule:
+                self.schedules[name] = schedule
+            case ScheduleKey(name), _:
+                self.schedules.pop(name, None)
+                self._remember(left_as(name), said)
             case ProducerKey(), Producer(producer_id):
                 self.producer_id = producer_id
 
-    def _leave(self, id_: bytes, outcome: Outcome | None, at_ms: int) -> None:
-        before = self.waiting.pop(id_, None)
+    def _leave(self, id_: bytes) -> None:
+        self.waiting.pop(id_, None)
         self.changed.discard(id_)
         self.failed.pop(id_, None)
-        if outcome is not None:  # compaction may have left out the message
-            due_ms = at_ms if before is None else before.due_ms
-            self.recent[id_] = Left(outcome, due_ms, at_ms)
+
+    def _remember(self, id_: bytes, said: _Said) -> None:
+        """All of it is in the tombstone: compaction may have left out what was deleted."""
+        if said.outcome is not None:
+            self.recent[id_] = Left(said.outcome, said.due_ms, said.at_ms)
         while self.recent:
             oldest = next(iter(self.recent))
-            if len(self.recent) <= RECENT_MAX and self.recent[oldest].at_ms + RECENT_MS > at_ms:
+            if len(self.recent) <= RECENT_MAX and self.recent[oldest].at_ms + RECENT_MS > said.at_ms:
                 return
             del self.recent[oldest]
+
+
+def was_delivered(state: DelayedState, id_: bytes) -> bool:
+    """Whether a message has left for its topic, in the last minutes."""
+    left = state.recent.get(id_)
+    return left is not None and left.outcome is Outcome.DELIVERED
+
+
+def left_as(schedule_id: str) -> bytes:
+    """The key of a deleted schedule among what has left: longer than that of any message."""
+    return b"schedule of " + schedule_id.encode()
 
 
 def size_of(message: Message) -> int:
@@ -195,8 +223,10 @@ def size_of(message: Message) -> int:
     return size
 
 
-def _outcome_of(headers: tuple[tuple[str, bytes | None], ...]) -> Outcome | None:
-    for name, value in headers:
-        if name == OUTCOME_HEADER and value in (b"delivered", b"cancelled"):
-            return Outcome(value.decode())
-    return None
+def _how_it_left(headers: tuple[tuple[str, bytes | None], ...]) -> tuple[Outcome | None, int]:
+    """Outcome and time that a tombstone has."""
+    found = dict(headers)
+    outcome, due_ms = found.get(OUTCOME_HEADER) or b"", found.get(DUE_HEADER) or b"-1"
+    if outcome not in (b"delivered", b"cancelled"):
+        return None, -1
+    return Outcome(outcome.decode()), int(due_ms)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Final
+
+LATENESS_MS: Final = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 600_000)
+"""The upper bounds of the histogram; one more class has the rest."""
 
 
 @dataclass(slots=True)
@@ -12,3 +17,14 @@ class Tally:
     delivered: int = 0
     failed: int = 0
     retries: int = 0
+    fired: int = 0
+    missed: int = 0
+    lateness_sum_ms: int = 0
+    lateness: list[int] = field(default_factory=lambda: [0] * (len(LATENESS_MS) + 1))
+
+    def note_delivered(self, late_ms: int) -> None:
+        """A message is in its topic, so long after its time by the wall clock of the coordinator."""
+        late_ms = max(0, late_ms)  # the clock went back
+        self.delivered += 1
+        self.lateness_sum_ms += late_ms
+        self.lateness[bisect_left(LATENESS_MS, late_ms)] += 1

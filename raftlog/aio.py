@@ -14,6 +14,7 @@ from raftlog.client.queue import AsyncJob as Job
 from raftlog.client.queue import AsyncQueue as Queue
 from raftlog.client.receipts import PendingReceipt
 from raftlog.client.replicas import AsyncReplicas as Replicas
+from raftlog.client.schedules import AsyncSchedules as Schedules
 from raftlog.client.transaction import AsyncTransaction as Transaction
 from raftlog.client.transactions import AsyncTransactions as Transactions
 from raftlog.client.worker.options import Backoff
@@ -33,6 +34,7 @@ __all__ = [
     "Producer",
     "Queue",
     "Replicas",
+    "Schedules",
     "Topics",
     "Transaction",
     "Transactions",

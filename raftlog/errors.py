@@ -28,6 +28,9 @@
     │   ├── TransactionAborted      its time ran out, or somebody aborted it; begin another
     │   ├── TransactionEnding       the transaction before is not complete yet; retry
     │   ├── OffsetsPending          an open transaction may still commit offsets of these partitions; retry
+    │   ├── UnknownDelayed          no such delayed message is pending
+    │   ├── DelayedAlreadyDelivered too late to change a delayed message
+    │   ├── UnknownSchedule         no schedule of that id
     │   ├── IdempotencyKeyReused    another request was sent with this key
     │   ├── IdempotencyInProgress   a request with this key is still running; retry
     │   ├── NotLeader               ask the leader named here
@@ -281,6 +284,12 @@ class DelayedAlreadyDelivered(Rejected):
     """The delayed message is delivered, or on its way: nothing can be changed any more."""
 
     code = "already_delivered"
+
+
+class UnknownSchedule(Rejected):
+    """No schedule has this id."""
+
+    code = "schedule_not_found"
 
 
 class NotLeader(Rejected):

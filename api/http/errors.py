@@ -280,6 +280,12 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "It is in its target topic, or on its way: it can neither be cancelled nor get another time.",
         "Nothing was changed. Undo its effect by another message.",
     ),
+    errors.UnknownSchedule: Kind(
+        404,
+        "There is no such schedule",
+        "It was deleted, or never created.",
+        "Use a `schedule_id` that `GET /v1/schedules` lists.",
+    ),
     errors.IdempotencyInProgress: Kind(
         409,
         "The first request with this key is running",

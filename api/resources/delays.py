@@ -138,14 +138,19 @@ def _check(call: Call, topic: TopicInfo, placed: Sequence[Placed], acks: Acks) -
         )
     if acks != QUORUM:
         raise InvalidRequest(f"a delay needs acks=quorum, not acks={acks}; leave out acks", field="acks")
-    if topic.is_internal:
-        raise InvalidRequest(
-            f"{topic.name} is the system's own; delay records of another topic", field="topic"
-        )
     if len(placed) > DELAYED_RECORDS_MAX:
         raise RecordTooLarge(
             f"one request takes {DELAYED_RECORDS_MAX} delayed records at most; send several",
             limit_records=DELAYED_RECORDS_MAX,
+        )
+    check_records(call, topic, placed)
+
+
+def check_records(call: Call, topic: TopicInfo, placed: Sequence[Placed]) -> None:
+    """Whether a topic will take records that are stored in it later. Raises ``InvalidRequest``."""
+    if topic.is_internal:
+        raise InvalidRequest(
+            f"{topic.name} is the system's own; delay records of another topic", field="topic"
         )
     _check_keys(call, topic, placed)
     sizes = [json_records.size_of(item.record) for item in placed]

@@ -27,7 +27,10 @@ from chaos.simulator.machine import Machine
 from chaos.simulator.odds import (
     AFTER_A_DECISION,
     AFTER_A_METADATA_COMMIT,
+    AFTER_A_MOVE,
+    AFTER_AN_ASSIGNMENT,
     BEFORE_A_MARKER,
+    BEFORE_A_MOVE,
     BETWEEN_MARKERS,
 )
 from chaos.simulator.schedule import Fault
@@ -98,6 +101,9 @@ class Faults:
             AFTER_A_DECISION: self._leads_no_more,
             BEFORE_A_MARKER: self._leads_no_more,
             BETWEEN_MARKERS: self._dies,
+            AFTER_AN_ASSIGNMENT: self._leads_no_more,
+            BEFORE_A_MOVE: self._leads_no_more,
+            AFTER_A_MOVE: self._dies,
         }
 
     def replay(self) -> None:
@@ -188,6 +194,16 @@ class Faults:
     def marked(self, coordinator: Machine) -> None:
         """One partition has its marker, and another lacks it."""
         self._aim(BETWEEN_MARKERS, coordinator)
+
+    def assigned(self, coordinator: Machine, leader: Machine | None) -> None:
+        """Delayed messages are on their way to this leader."""
+        self._aim(AFTER_AN_ASSIGNMENT, coordinator)
+        if leader is not None:
+            self._aim(BEFORE_A_MOVE, leader)
+
+    def moved(self, coordinator: Machine) -> None:
+        """Delayed messages are in their topic, and their coordinator does not know it yet."""
+        self._aim(AFTER_A_MOVE, coordinator)
 
     def _aim(self, kind: str, machine: Machine, thinned: float = 1.0) -> None:
         odds = self._odds.aimed.get(kind, 0.0) * thinned

@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeVar
 
 from api.broker import Broker, BrokerEnvironment
 from api.connections.listener import HttpListener
-from api.settings import BrokerSettings, Groups, Limits, Peer, Timing, TransactionSettings
+from api.settings import BrokerSettings, DelaySettings, Groups, Limits, Peer, Timing, TransactionSettings
 from chaos.simulator.disk import SimulatedDisk, SyncQueue
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from chaos.simulator.healing_odds import HealingOdds
@@ -276,6 +276,7 @@ _settings_made: dict[tuple[object, ...], BrokerSettings] = {}
 def _settings(node: NodeId, run: Run) -> BrokerSettings:
     odds = run.odds
     coordinators = 1 if odds.transactions is None else odds.transactions.coordinators
+    delays = 1 if odds.delays is None else odds.delays.coordinators
     key = (
         node,
         odds.brokers,
@@ -286,6 +287,7 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
         odds.trash_delay_ms,
         odds.offsets_partitions,
         coordinators,
+        delays,
         odds.healing,
     )
     healing = odds.healing or _NOBODY_DIES
@@ -301,6 +303,7 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
             limits=Limits(disk_reserve_bytes=0, healing_moves_max=healing.moves_max),
             groups=Groups(offsets_partitions=odds.offsets_partitions),
             transactions=TransactionSettings(partitions=coordinators),
+            delayed=DelaySettings(partitions=delays),
             timing=Timing(
                 tick_ms=odds.tick_ms,
                 heartbeat_ticks=1,

@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
+from chaos.simulator.delays.odds import DelayOdds
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, UNHEARD, HealingOdds
 from chaos.simulator.http.odds import HttpOdds
@@ -73,6 +74,12 @@ BEFORE_A_MARKER: Final = "before a marker"
 BETWEEN_MARKERS: Final = "between markers"
 OF_TRANSACTIONS: Final = (AFTER_A_DECISION, BEFORE_A_MARKER, BETWEEN_MARKERS)
 """The coordinator of a transaction, or the leader of one of its partitions, crashes or is deposed."""
+
+AFTER_AN_ASSIGNMENT: Final = "after an assignment"
+BEFORE_A_MOVE: Final = "before a move"
+AFTER_A_MOVE: Final = "after a move"
+OF_DELAYS: Final = (AFTER_AN_ASSIGNMENT, BEFORE_A_MOVE, AFTER_A_MOVE)
+"""The coordinator of delayed messages, or the leader of their target, crashes or is deposed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +169,7 @@ class Odds:
     transactions: TransactionOdds | None = None  # over two more topics
     healing: HealingOdds | None = None  # brokers die
     joins: JoinOdds | None = None  # brokers come that were not there from the start
+    delays: DelayOdds | None = None  # delayed messages for one more topic, or two
 
     @classmethod
     def drawn_long(cls, rng: random.Random) -> Odds:
@@ -330,6 +338,25 @@ class Odds:
             partitions=1,
             offsets_partitions=1,
             offsets_are_compacted=rng.random() < 0.3,
+        )
+
+    @classmethod
+    def drawn_with_delays(cls, rng: random.Random) -> Odds:
+        """Like any other run without administrators, with delayed messages in place of most clients.
+
+        In half of the runs wall clocks jump often.
+        """
+        drawn = cls.drawn(rng)._with_few_clients(rng)
+        at_worst = {kind: rng.choice((0.0, 0.05, 0.2)) for kind in OF_DELAYS}
+        clocks = ("wall clock",) * rng.choice((0, 0, 1, 2))
+        return replace(
+            drawn,
+            delays=DelayOdds.drawn(rng),
+            timed=(*drawn.timed, *clocks),
+            aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
+            pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
+            faults_s=max(drawn.faults_s, 8.0),
+            partitions=1,
         )
 
     def _with_few_clients(self, rng: random.Random) -> Odds:

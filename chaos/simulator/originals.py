@@ -17,7 +17,10 @@ from raftlog.records.batch import Batch, BatchHeader, parse_header
 from raftlog.records.control import Marker, marker_in
 from raftlog.records.reader import StoredRecord, read_records
 
-KNOWN_TOPICS: Final = ("__offsets", "__transactions", "latest", "ledger", "journal")  # compacted or not
+KNOWN_TOPICS: Final = (
+    *("__offsets", "__transactions", "__delayed"),
+    *("latest", "ledger", "journal", "reminders", "fleeting"),
+)  # compacted or not
 INVARIANT: Final = "I33 a compacted log has the newest record of each key"
 
 

@@ -22,6 +22,8 @@ from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client, Consumer, Produce
 from chaos.simulator.compacted_topic import LATEST, CompactedTopic, KeyReader
 from chaos.simulator.consumer_group import ConsumerGroup
 from chaos.simulator.convergence import Convergence
+from chaos.simulator.delays.level import DelaysLevel
+from chaos.simulator.delays.odds import FLEETING, REMINDERS
 from chaos.simulator.deleter import Deleter
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
@@ -36,6 +38,7 @@ from chaos.simulator.run import RunOptions
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from chaos.simulator.transactions.level import TransactionsLevel
 from chaos.simulator.transactions.odds import JOURNAL, LEDGER, TransactionOdds
+from delayed.records import TOPIC as DELAYED
 from groups.records import TOPIC as OFFSETS
 from raftlog.errors import RaftlogError, TopicExists
 from raftlog.node.codec import FrameKind
@@ -68,6 +71,8 @@ class Simulation(SimulatedCluster):
         self.transactions = (
             None if transactions is None else TransactionsLevel(self, transactions, self.faults)
         )
+        delays = self.odds.delays
+        self.delays = None if delays is None else DelaysLevel(self, delays, self.faults)
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
             if frame[0] == FrameKind.RAFT:
@@ -130,6 +135,8 @@ class Simulation(SimulatedCluster):
             self.group.committed(group)
         if self.transactions is not None:
             self.transactions.committed(machine, group)
+        if self.delays is not None:
+            self.delays.committed(machine, group)
 
     # The phases.
 
@@ -174,6 +181,8 @@ class Simulation(SimulatedCluster):
         clients += [] if self.group is None else [loop.create_task(self.group.run())]
         if self.transactions is not None:
             clients += [loop.create_task(client.run()) for client in self.transactions.clients()]
+        if self.delays is not None:
+            clients += [loop.create_task(client.run()) for client in self.delays.clients()]
         breaking = loop.create_task(self.faults.run())
         await asyncio.sleep(odds.faults_s)
         self.heal()
@@ -193,6 +202,8 @@ class Simulation(SimulatedCluster):
             await self._latest.works()
         if self.transactions is not None:
             await self.transactions.settled()
+        if self.delays is not None:
+            await self.delays.settled()
         if self._http_clients is not None:
             await self._http_clients.probe()
         await convergence.settled()
@@ -203,6 +214,8 @@ class Simulation(SimulatedCluster):
             self.group.check_replicas()
         if self.transactions is not None:
             await self.transactions.ending.check()
+        if self.delays is not None:
+            self.delays.check()
 
     def heal(self) -> None:
         """No more faults from now on."""
@@ -238,6 +251,13 @@ class Simulation(SimulatedCluster):
             await self.make_topic(LATEST, odds.compacted.partitions, 3, **odds.compacted.topic_config)
         if odds.transactions is not None:
             await self.make_transactional(odds.transactions, config)
+        if odds.delays is not None:
+            await self.make_topic(REMINDERS, odds.delays.targets, 3, **config)
+            await self.make_topic(FLEETING, 1, 3, **config)
+            if odds.delays.is_compacted:
+                # How messages left is remembered for minutes, by tombstones that are kept for a day.
+                often = {**OFTEN_COMPACTED, "delete_retention_ms": 86_400_000}
+                await self.make_topic(DELAYED, odds.delays.coordinators, 3, **often)
         if odds.offsets_are_compacted:
             await self.make_topic(OFFSETS, odds.offsets_partitions, 3, **OFTEN_COMPACTED)
 
@@ -264,7 +284,7 @@ class Simulation(SimulatedCluster):
                             replication_factor=replicas,
                             config=settings,
                             timeout_ms=TIMEOUT_MS,
-                            internal=name in (OFFSETS, TRANSACTIONS),
+                            internal=name in (OFFSETS, TRANSACTIONS, DELAYED),
                         ),
                         self.responses.created,
                     )

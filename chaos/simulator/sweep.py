@@ -15,6 +15,7 @@ from zlib import crc32
 from chaos.simulator.levels import (
     BROKERS,
     BROKERS_COMPACTED,
+    BROKERS_DELAYED,
     BROKERS_DELETING,
     BROKERS_GROUP,
     BROKERS_HEALING,
@@ -30,6 +31,7 @@ WORK: Final = {
     BROKERS_GROUP: 8,
     BROKERS_COMPACTED: 8,
     BROKERS_DELETING: 8,
+    BROKERS_DELAYED: 16,
     BROKERS_TRANSACTIONS: 16,
     BROKERS_HEALING: 16,
     BROKERS_LONG: 40,

@@ -28,6 +28,7 @@ from raftlog.client.partition import CHUNK_BYTES, AsyncPartition, Position, Unde
 from raftlog.client.portal import Portal, SyncProxy, blocking
 from raftlog.client.producer import HURRIED_CLOSE, AsyncProducer
 from raftlog.client.replicas import AsyncReplicas
+from raftlog.client.schedules import AsyncSchedules
 from raftlog.client.transactions import AsyncTransactions
 from raftlog.client.worker.calls import Calls, ThreadCalls, check_function
 from raftlog.client.worker.options import WorkerSettings, worker_options
@@ -117,6 +118,17 @@ class Delayed(SyncProxy[AsyncDelayed]):
     cancel = blocking(AsyncDelayed.cancel)
 
 
+class Schedules(SyncProxy[AsyncSchedules]):
+    """The schedules of the cluster."""
+
+    create = blocking(AsyncSchedules.create)
+    list = blocking(AsyncSchedules.list)
+    describe = blocking(AsyncSchedules.describe)
+    pause = blocking(AsyncSchedules.pause)
+    resume = blocking(AsyncSchedules.resume)
+    delete = blocking(AsyncSchedules.delete)
+
+
 class Partition(SyncProxy[AsyncPartition]):
     """One partition of one topic, read from its leader."""
 
@@ -178,6 +190,7 @@ class Client(SyncProxy[AsyncClient]):
         self.dead_letters = DeadLetters(core.dead_letters, self._portal)
         self.transactions = Transactions(core.transactions, self._portal)
         self.delayed = Delayed(core.delayed, self._portal)
+        self.schedules = Schedules(core.schedules, self._portal)
         self._registered: list[Registered] = []
 
     @classmethod

@@ -35,6 +35,7 @@ from raftlog.client.producer import AsyncProducer
 from raftlog.client.queue import AsyncQueue
 from raftlog.client.receipts import Receipt
 from raftlog.client.replicas import AsyncReplicas
+from raftlog.client.schedules import AsyncSchedules
 from raftlog.client.session import Session
 from raftlog.client.transactions import AsyncTransactions
 from raftlog.client.worker.calls import Calls, CoroutineCalls, check_function
@@ -83,6 +84,7 @@ class AsyncClient:
         self.dead_letters = AsyncDeadLetters(self._session)
         self.transactions = AsyncTransactions(self._session)
         self.delayed = AsyncDelayed(self._session)
+        self.schedules = AsyncSchedules(self._session)
         self.workers = Workers(self._session, self.topics, self.consumer_core, self.send)
 
     @classmethod

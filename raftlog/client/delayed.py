@@ -56,19 +56,8 @@ class AsyncDelayed:
         Returns once the message is accepted for good. After ``CommitUnknown`` or ``ConnectionLost`` it may
         be accepted or not: ``list`` shows what is pending.
         """
-        pairs = values.encode_headers(headers, tags)
-        content, encoded_key = values.encode_value(value), encode_key(key)
-        record = _Record(
-            value=_base64(content),
-            encoding=None if content is None else "base64",
-            key=_base64(encoded_key),
-            key_encoding="base64" if encoded_key is not None else "utf8",
-            headers_raw=[(name, _base64(text)) for name, text in pairs if name != TAG_RECORD_HEADER],
-            tags=[(text or b"").decode() for name, text in pairs if name == TAG_RECORD_HEADER],
-            partition=partition,
-            delay=_delay_ms(delay, deliver_at),
-            deliver_at=_at_ms(deliver_at),
-        )
+        record = record_in_json(value, key=key, partition=partition, headers=headers, tags=tags)
+        record.delay, record.deliver_at = _delay_ms(delay, deliver_at), _at_ms(deliver_at)
         body = _Produce([record])
         path = paths.topic_records(topic)
         reply = await self._session.ask_any("POST", path, body=body, may_repeat=False)
@@ -118,7 +107,31 @@ class AsyncDelayed:
         return True
 
 
-class _Record(msgspec.Struct, omit_defaults=True):
+def record_in_json(
+    value: values.Value,
+    *,
+    key: values.Key,
+    partition: int | None,
+    headers: values.Headers | None,
+    tags: Sequence[str],
+) -> RecordInJson:
+    """A record of a JSON request, whatever its bytes are."""
+    pairs = values.encode_headers(headers, tags)
+    content, encoded_key = values.encode_value(value), encode_key(key)
+    return RecordInJson(
+        value=_base64(content),
+        encoding=None if content is None else "base64",
+        key=_base64(encoded_key),
+        key_encoding="base64" if encoded_key is not None else "utf8",
+        headers_raw=[(name, _base64(text)) for name, text in pairs if name != TAG_RECORD_HEADER],
+        tags=[(text or b"").decode() for name, text in pairs if name == TAG_RECORD_HEADER],
+        partition=partition,
+    )
+
+
+class RecordInJson(msgspec.Struct, omit_defaults=True):
+    """See ``raftlog.wire.bodies.NewRecord``."""
+
     value: str | None
     encoding: str | None = None
     key: str | None = None
@@ -131,7 +144,7 @@ class _Record(msgspec.Struct, omit_defaults=True):
 
 
 class _Produce(msgspec.Struct):
-    records: Sequence[_Record]
+    records: Sequence[RecordInJson]
 
 
 def _delay_ms(delay: Duration | None, deliver_at: datetime | int | None) -> int | None:

@@ -236,10 +236,15 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._timer = loop.call_later(pause_s, self._begin)
 
     def do_beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Carry out what takes time, at most until these decisions end."""
+        """Carry out what takes time, at most until these decisions end. It handles its own errors."""
         task = asyncio.get_running_loop().create_task(work)
         self._beside.add(task)
-        task.add_done_callback(self._beside.discard)
+        task.add_done_callback(self._done_beside)
+
+    def _done_beside(self, task: asyncio.Task[None]) -> None:
+        self._beside.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s has work that ended with an unexpected error", self._name, exc_info=error)
 
     def _finish(self, wanted: Answer[Any] | Effect) -> None:
         if isinstance(wanted, Answer):

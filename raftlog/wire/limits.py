@@ -6,6 +6,7 @@ from typing import Final
 
 NAME_CHARACTERS_MAX: Final = 249  # as in Kafka, for the compatibility of its tools
 NAME_PATTERN: Final = rf"^[A-Za-z0-9._-]{{1,{NAME_CHARACTERS_MAX}}}$"
+CRON_CHARACTERS_MAX: Final = 200  # of a cron expression
 PARTITIONS_MAX: Final = 10_000  # of one topic, so that a typing error does not fill the cluster
 OFFSET_MAX: Final = (1 << 63) - 1
 REPLICATION_FACTORS: Final = (1, 3, 5, 7)  # of new topics

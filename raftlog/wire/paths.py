@@ -44,6 +44,8 @@ QUEUE_DEAD_LETTER = "/v1/queues/{topic}/{group}:dead_letter"
 PRODUCERS = "/v1/producers"
 DELAYED = "/v1/delayed"
 DELAYED_MESSAGE = "/v1/delayed/{delayed_id}"
+SCHEDULES = "/v1/schedules"
+SCHEDULE = "/v1/schedules/{schedule_id}"
 TRANSACTIONS = "/v1/transactions"
 TRANSACTION = "/v1/transactions/{transaction}"
 TRANSACTION_COMMIT = "/v1/transactions/{transaction}:commit"
@@ -157,6 +159,11 @@ def of_transaction(template: str, transaction: str) -> str:
 def of_delayed(delayed_id: str) -> str:
     """The path of one delayed message."""
     return DELAYED_MESSAGE.format(delayed_id=quote(delayed_id, safe=""))
+
+
+def of_schedule(schedule_id: str) -> str:
+    """The path of one schedule."""
+    return SCHEDULE.format(schedule_id=quote(schedule_id, safe=""))
 
 
 def broker(number: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from chaos.cluster import Cluster
 from raftlog.testing.kit import Raftlog
-from tests.helpers.real_cluster import Answer, call, create_topic, eventually, partitions_of, read_all
+from tests.helpers.real_cluster import call, create_topic, eventually, partitions_of, read_all, surely
 
 pytestmark = pytest.mark.e2e
 
@@ -17,16 +17,6 @@ MESSAGES = 300
 PARTITIONS = 3
 SPREAD_MS = 18_000
 KILLS = 3  # at least; they go on until the last message is due
-
-
-def surely(urls: list[str], method: str, path: str, body: object, rng: random.Random) -> Answer:
-    """The answer of some broker, after as many attempts as it takes."""
-
-    def answered() -> Answer | None:
-        answer = call(rng.choice(urls), method, path, body, timeout_s=20)
-        return None if answer.json.get("retryable") or answer.status == 0 else answer
-
-    return eventually(answered, within_s=60, what=f"an answer to {method} {path}")
 
 
 def delivered(urls: list[str], topic: str) -> list[tuple[str, int]]:

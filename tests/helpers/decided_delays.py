@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from delayed.decisions import Decisions, Move
-from delayed.records import LaneKey, Row, record_of
-from delayed.requests import Add, NewMessage, Reply, Request, When
+from delayed.decisions import Decisions
+from delayed.records import KINDS, LaneKey, Message, Missed, Row, Schedule, record_of
+from delayed.requests import Add, CreateSchedule, NewMessage, Reply, Request, When
 from delayed.state import DelayedState
+from delayed.values import Move, Sweep
 from raftlog.errors import OutOfOrderSequence, ProducerFenced, RaftlogError
 from raftlog.hosting.decisions import Answer, Write
 from raftlog.records.aborted import AbortedRanges
 from raftlog.records.batch import Batch, Codec, split_batches, stamp
 from raftlog.records.builder import build_batch
+from raftlog.records.reader import read_records
 from raftlog.storage.compaction import Compaction, NewestOffsets, Round
 
 WINDOW = 5
+MINUTE_MS = 60_000
+EACH_MINUTE = "* * * * *"
 
 
 def id_of(number: int) -> bytes:
@@ -33,6 +37,26 @@ def new(number: int, *, partition: int = 0, delay_ms: int = -1, at_ms: int = -1)
 def add(*messages: NewMessage, topic: str = "orders", delay_ms_max: int = -1) -> Add:
     """A request that brings a producer id."""
     return Add(topic=topic, topic_id=topic, messages=messages, delay_ms_max=delay_ms_max, new_producer_id=7)
+
+
+def schedule(cron: str = EACH_MINUTE, *, missed: Missed = Missed.ONCE, zone: str = "UTC") -> Schedule:
+    """One for the topic of orders."""
+    return Schedule(
+        topic="orders",
+        topic_id="orders",
+        partition=0,
+        cron=cron,
+        time_zone=zone,
+        missed=missed,
+        created_ms=0,
+        after_ms=0,
+        value=b"tick",
+    )
+
+
+def create(name: str = "s", wanted: Schedule | None = None) -> CreateSchedule:
+    """A request that brings a producer id."""
+    return CreateSchedule(id=name, schedule=wanted or schedule(), new_producer_id=7)
 
 
 @dataclass
@@ -76,6 +100,7 @@ class Coordinator:
         self.targets: dict[LaneKey, Target] = defaultdict(Target)
         self.moves: list[Move] = []
         self.late: list[Move] = []  # of leaders that are dead
+        self.sweeps: list[Sweep] = []
         self.replies: dict[int, Reply | RaftlogError] = {}
         self._offset = self._ids = 0
         self._log: list[Batch] = []
@@ -118,6 +143,8 @@ class Coordinator:
                     self.replies[number] = reply
                 case Move():
                     self.moves.append(each)
+                case Sweep():
+                    self.sweeps.append(each)
         if count is not None:
             self.lead()
 
@@ -143,6 +170,12 @@ class Coordinator:
     def values(self, topic: str = "orders", partition: int = 0) -> list[int]:
         """The numbers of the messages that a target has, in order."""
         return [int.from_bytes(id_, "big") for _, id_ in self.targets[LaneKey(topic, partition)].delivered]
+
+    def messages(self) -> list[Message]:
+        """All that were accepted, as their records have them."""
+        records = (record for batch in self._log for record in read_records(batch))
+        found = (KINDS.decoded(record.key, record.value) for record in records)
+        return [known[1] for known in found if known is not None and isinstance(known[1], Message)]
 
     @property
     def end_offset(self) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
 
 from delayed.coordinator import DelayedCoordinator
 from delayed.records import KINDS, LaneKey, Message
+from delayed.room import MoveRoom
 from delayed.service import DelayedService
 from raftlog.clock import Clock
 from raftlog.errors import UnknownDelayed
@@ -63,14 +64,31 @@ class Deliveries:
         """Always the same."""
         return 4711
 
+    async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
+        """None."""
+        return set()
+
 
 def instant_delays(clock: Clock) -> DelayedService:
     """The delayed messages of broker 1."""
     deliveries = Deliveries()
-    coordinator = _Kept(
-        "__delayed/0", 0, clock, deliveries, pending_max=1_000, batch_bytes_max=lambda topic: 1 << 20
-    )
-    coordinator.kept = deliveries.kept
+    coordinator = instant_coordinator(clock, deliveries)
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
     topic = OneTopic("__delayed", coordinator)
     return DelayedService(NodeId(1), topic, {0: coordinator}, calls, deliveries)
+
+
+def instant_coordinator(clock: Clock, deliveries: Deliveries | None = None) -> DelayedCoordinator:
+    """One whose messages arrive at once."""
+    deliveries = deliveries or Deliveries()
+    coordinator = _Kept(
+        "__delayed/0",
+        0,
+        clock,
+        deliveries,
+        pending_max=1_000,
+        batch_bytes_max=lambda topic: 1 << 20,
+        room=MoveRoom(),
+    )
+    coordinator.kept = deliveries.kept
+    return coordinator

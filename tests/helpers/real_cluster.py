@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -194,3 +195,13 @@ def connect(url: str) -> socket.socket:
     """A bare connection."""
     where = urlsplit(url)
     return socket.create_connection((where.hostname, where.port), timeout=10)
+
+
+def surely(urls: list[str], method: str, path: str, body: object, rng: random.Random) -> Answer:
+    """The answer of some broker, after as many attempts as it takes."""
+
+    def answered() -> Answer | None:
+        answer = call(rng.choice(urls), method, path, body, timeout_s=20)
+        return None if answer.json.get("retryable") or answer.status == 0 else answer
+
+    return eventually(answered, within_s=60, what=f"an answer to {method} {path}")

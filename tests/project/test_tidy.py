@@ -16,6 +16,7 @@ PACKAGES = (
     "partitions",
     "groups",
     "transactions",
+    "delayed",
     "api",
     "chaos",
     "spark_io",

@@ -15,6 +15,7 @@ import pytest
 from chaos.simulator.levels import (
     BROKERS,
     BROKERS_COMPACTED,
+    BROKERS_DELAYED,
     BROKERS_DELETING,
     BROKERS_GROUP,
     BROKERS_HEALING,
@@ -52,8 +53,10 @@ def test_no_schedule_of_faults_breaks_a_promise(first: int) -> None:
         assert run(seed).violations == ()
 
 
-@pytest.mark.parametrize("level", [BROKERS_GROUP, BROKERS_COMPACTED, BROKERS_DELETING, BROKERS_TRANSACTIONS])
-def test_no_schedule_of_faults_breaks_a_group_a_compacted_topic_or_a_transaction(level: str) -> None:
+@pytest.mark.parametrize(
+    "level", [BROKERS_GROUP, BROKERS_COMPACTED, BROKERS_DELETING, BROKERS_TRANSACTIONS, BROKERS_DELAYED]
+)
+def test_no_schedule_of_faults_breaks_a_group_a_compacted_topic_a_transaction_or_a_delay(level: str) -> None:
     # requirement: RT5
     for number in range(4):
         assert Seed(level, number).run().violations == ()
@@ -78,6 +81,7 @@ def test_the_replicas_of_brokers_that_die_are_restored() -> None:
         "brokers-group:1",
         "brokers-compacted:1",
         "brokers-transactions:1",
+        "brokers-delayed:1",
         "brokers-healing:1",
         "brokers-joining:0",
     ],
@@ -95,21 +99,22 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
     assert some[:7] == ["brokers:0", "core:0", "log:0", "groups:0", "core:1", "log:1", "core:2"]
     assert some[28:] == ["core:17", "log:9", "brokers:1", "core:18"]
     assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 26))] == some
-    assert [str(seed) for seed in seeds(269, 4)] == ["log:89", "brokers:2", "http:0", "log:90"]
-    assert str(next(seeds(571, 1))) == "http:1"
-    many = list(seeds(0, 3000))
-    assert len(set(many)) == 3000
+    assert [str(seed) for seed in seeds(299, 4)] == ["log:99", "brokers:2", "http:0", "log:100"]
+    assert str(next(seeds(631, 1))) == "http:1"
+    many = list(seeds(0, 3300))
+    assert len(set(many)) == 3300
     assert Counter(seed.level for seed in many) == {
-        CORE: 1790,
-        GROUPS: 100,
+        CORE: 1970,
+        GROUPS: 110,
         BROKERS: 30,
         BROKERS_JOINING: 10,
+        BROKERS_DELAYED: 10,
         BROKERS_DELETING: 10,
         BROKERS_HEALING: 10,
         BROKERS_GROUP: 10,
         BROKERS_COMPACTED: 10,
         BROKERS_TRANSACTIONS: 20,
-        LOG: 1000,
+        LOG: 1100,
         HTTP: 10,
     }
     assert Seed.named("7") == Seed(BROKERS, 7)

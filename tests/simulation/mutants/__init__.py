@@ -17,6 +17,7 @@ from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.dead_letters import DEAD_LETTERS
 from tests.simulation.mutants.decommission import DECOMMISSION
 from tests.simulation.mutants.delayed import DELAYED
+from tests.simulation.mutants.delayed_seeds import DELAYED_SEEDS
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.healing import HEALING
@@ -35,6 +36,7 @@ from tests.simulation.mutants.quiescence import QUIESCENCE
 from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.room import ROOM
+from tests.simulation.mutants.schedules import SCHEDULED
 from tests.simulation.mutants.sinks import SINKS
 from tests.simulation.mutants.spark import SPARK
 from tests.simulation.mutants.spark_input import SPARK_INPUT
@@ -85,6 +87,8 @@ MUTANTS = (
     *TAGS,
     *DELAYED,
     *QUEUES,
+    *SCHEDULED,
+    *DELAYED_SEEDS,
     *ASSIGNORS,
     *WORKERS,
     *TRANSACTIONS,

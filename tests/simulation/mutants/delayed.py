@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from tests.helpers.planted_bugs import Mutant
+from tests.helpers.planted_bugs import Edit, Mutant
 
 DECIDED = "tests/unit/delayed/test_decided_delays.py"
 MOVES = "tests/unit/delayed/test_coordinator_moves.py"
 HTTP = "tests/unit/api/test_delays_over_http.py"
 DECISIONS = "delayed.decisions:Decisions"
+LANES = "delayed.lanes:Lanes"
 
 DELAYED = (
     Mutant(
         "a delayed message moves a second early",
-        f"{DECISIONS}._collect",
-        "self._due[0][0] <= self._wall_ms",
-        "self._due[0][0] <= self._wall_ms + 1_000",
+        f"{LANES}.collect",
+        "self._due.take(self._draft.wall_ms)",
+        "self._due.take(self._draft.wall_ms + 1_000)",
+        more=(
+            Edit(f"{LANES}._is_due", "one.due_ms <= self._draft.wall_ms", "True"),
+            Edit(f"{LANES}._start", "one.due_ms > self._draft.wall_ms", "False"),
+        ),
         script=DECIDED,
     ),
     Mutant(
         "a batch of delayed messages is sent before its assignment is stored",
-        f"{DECISIONS}._start",
-        "        self._write(Row(key, lane))\n        self._move(key, lane)\n",
-        "        self._move(key, lane)\n        self._write(Row(key, lane))\n",
+        f"{LANES}._start",
+        "        self._draft.write(Row(key, lane))\n        self._move(key, lane)\n",
+        "        self._move(key, lane)\n        self._draft.write(Row(key, lane))\n",
         script=DECIDED,
     ),
     Mutant(
         "a new coordinator of delayed messages forgets what is on its way",
-        f"{DECISIONS}.__init__",
+        f"{LANES}.__init__",
         "if lane.ids:",
         "if False:",
         script=DECIDED,
     ),
     Mutant(
         "two batches of delayed messages are on their way to one partition",
-        f"{DECISIONS}._start",
+        f"{LANES}._start",
         "if not ready or before.ids:",
         "if not ready:",
         script=DECIDED,
     ),
     Mutant(
         "the sequence of a lane stays after a delivery",
-        f"{DECISIONS}.delivered",
+        f"{LANES}.delivered",
         "following = (move.batch.sequence + len(move.batch.ids)) & SEQUENCE_MAX",
         "following = move.batch.sequence",
         script=DECIDED,
@@ -48,35 +53,35 @@ DELAYED = (
     Mutant(
         "a message on its way can be cancelled",
         f"{DECISIONS}._check_open",
-        "if id_ in self._moving:",
+        "if self._lanes.is_moving(id_):",
         "if False:",
         script=DECIDED,
     ),
     Mutant(
         "a new coordinator lets a message on its way be cancelled",
-        f"{DECISIONS}.__init__",
-        "self._moving = {id_ for lane in self.state.lanes.values() for id_ in lane.ids}",
+        f"{LANES}.__init__",
+        "self._moving = {id_ for lane in self._state.lanes.values() for id_ in lane.ids}",
         "self._moving = set()",
         script=DECIDED,
     ),
     Mutant(
         "a lane of delayed messages repeats the last epoch of its producer",
-        "delayed.decisions:_next_epoch",
+        "delayed.lanes:_next_epoch",
         "    return Lane(0, 0, ids, new_producer_id)",
         "    return Lane(EPOCH_MAX, 0, ids, move.batch.producer_id)",
         script=DECIDED,
     ),
     Mutant(
         "a lane of delayed messages forgets its own producer after a delivery",
-        f"{DECISIONS}.delivered",
+        f"{LANES}.delivered",
         "idle = Lane(move.batch.epoch, following, producer_id=move.batch.producer_id)",
         "idle = Lane(move.batch.epoch, following)",
         script=DECIDED,
     ),
     Mutant(
         "a clock that goes back loses due messages behind a batch",
-        f"{DECISIONS}._start",
-        "heapq.heappush(self._due, (one.due_ms, ready[0]))",
+        f"{LANES}._start",
+        "self._due.add(one.due_ms, ready[0])",
         "pass",
         script=DECIDED,
     ),
@@ -103,15 +108,15 @@ DELAYED = (
     ),
     Mutant(
         "a replica of a compacted log does not know how delayed messages left",
-        "delayed.state:DelayedState._leave",
-        "if outcome is not None:",
-        "if outcome is not None and before is not None:",
+        "delayed.state:DelayedState._take",
+        "            self._leave(id_)\n",
+        "            if id_ not in self.waiting:\n                return\n            self._leave(id_)\n",
         script=DECIDED,
     ),
     Mutant(
         "a cancelled message behind a batch is delivered",
         f"{DECISIONS}._cancel",
-        "self._write(*self._left(request.id, Outcome.CANCELLED))",
+        "self._draft.write(*self._draft.leaving(request.id, Outcome.CANCELLED))",
         "pass",
         script=DECIDED,
     ),
@@ -125,20 +130,20 @@ DELAYED = (
     Mutant(
         "a delay may exceed the retention of its topic",
         f"{DECISIONS}._due_ms",
-        "if delay_ms_max >= 0 and due_ms - self._wall_ms > delay_ms_max:",
+        "if delay_ms_max >= 0 and due_ms - self._draft.wall_ms > delay_ms_max:",
         "if False:",
         script=DECIDED,
     ),
     Mutant(
         "pending delayed messages have no limit",
         f"{DECISIONS}._add",
-        "if len(state.waiting) + len(rows) > self._pending_max:",
+        "if rows and not self._has_room(len(rows)):",
         "if False:",
         script=DECIDED,
     ),
     Mutant(
         "a message that its topic refuses holds back the others of its batch",
-        f"{DECISIONS}.refused",
+        f"{LANES}.refused",
         "if len(ids) > 1 and not is_gone:",
         "if False:",
         script=DECIDED,
@@ -152,9 +157,9 @@ DELAYED = (
     ),
     Mutant(
         "a clock that jumps is noticed at the next message only",
-        f"{DECISIONS}.next_deadline_ms",
-        "min(LOOK_MS, max(0, self._due[0][0] - self._wall_ms))",
-        "max(0, self._due[0][0] - self._wall_ms)",
+        "delayed.draft:wait_ms",
+        "min(LOOK_MS, max(0, left_ms))",
+        "max(0, left_ms)",
         script=DECIDED,
     ),
     Mutant(

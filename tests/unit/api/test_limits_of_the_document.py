@@ -61,6 +61,8 @@ BODIES: dict[str, Schema] = {
     "NackJobs": {"receipts": ["a"]},
     "ExtendJobs": {"receipts": ["a"]},
     "DeadLetterJobs": {"receipts": ["a"]},
+    "CreateSchedule": {"topic": "orders", "cron": "0 0 * * *", "record": {"value": 1, "tags": ["a"]}},
+    "ChangeSchedule": {"paused": True},
     "SettleDeadLetters": {"ids": ["orders/0/1"], "reason": "late"},
 }
 

@@ -5,32 +5,36 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from delayed.coordinator import DelayedCoordinator
 from delayed.decisions import Decisions
 from delayed.records import Lane, LaneKey, Message
 from delayed.requests import Added
-from raftlog.clock import Clock
-from raftlog.errors import NoLeader, RecordTooLarge
 from raftlog.records.batch import EPOCH_MAX
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.decided_delays import add, id_of, new
 from tests.helpers.instant_groups import FullLog, InstantLog
+from tests.helpers.refused_delays import Refusing, coordinator_of
 from tests.helpers.virtual_time import VirtualClock
 
 LANE = LaneKey("orders", 0)
 
 
-class Refusing:
-    """See ``delayed.coordinator.Delivery``. Targets have no leader, or refuse for good."""
+class Unreadable(Refusing):
+    """Its first reads fail as no test of its errors expects."""
 
-    def __init__(self, *, is_too_large: bool) -> None:
-        self.is_too_large = is_too_large
-        self.tried: list[tuple[int, int, int]] = []
-        self.at_a_time = self.at_a_time_max = 0
+    def __init__(self) -> None:
+        super().__init__(is_too_large=False)
+        self.reads = 0
+        self.arrived: list[LaneKey] = []
 
     async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
-        """Always the same message."""
-        return [Message(topic="orders", topic_id="orders", partition=0, due_ms=0, accepted_ms=0)]
+        """Three times it raises what is no ``RaftlogError``."""
+        self.reads += 1
+        if self.reads <= 3:
+            raise ValueError("not msgpack")
+        return await super().read(partition, offsets, timeout_ms)
 
     async def append(
         self,
@@ -42,21 +46,8 @@ class Refusing:
         sequence: int,
         timeout_ms: int,
     ) -> None:
-        """Refused, at once or after the whole time."""
-        self.tried.append((producer_id, epoch, sequence))
-        if self.is_too_large:
-            raise RecordTooLarge("too large")
-        self.at_a_time += 1
-        self.at_a_time_max = max(self.at_a_time_max, self.at_a_time)
-        try:
-            await asyncio.sleep(timeout_ms / 1000)
-        finally:
-            self.at_a_time -= 1
-        raise NoLeader("no leader")
-
-    async def new_producer_id(self, timeout_ms: int) -> int:
-        """Always the same."""
-        return 8
+        """It arrives at once."""
+        self.arrived.append(lane)
 
 
 class Slow(DelayedCoordinator):
@@ -82,12 +73,6 @@ class SlowClock(VirtualClock):
         return super().monotonic() + (0.0 if self.coordinator is None else self.coordinator.passed_s)
 
 
-def coordinator_of(
-    delivery: Refusing, clock: Clock, kind: type[DelayedCoordinator] = DelayedCoordinator
-) -> DelayedCoordinator:
-    return kind("__delayed/0", 0, clock, delivery, pending_max=100, batch_bytes_max=lambda topic: 1 << 20)
-
-
 # requirement: A3
 @in_virtual_time
 async def test_a_refusal_in_the_last_epoch_brings_a_new_producer() -> None:
@@ -100,6 +85,20 @@ async def test_a_refusal_in_the_last_epoch_brings_a_new_producer() -> None:
         await asyncio.sleep(1)
     assert delivery.tried == [(7, EPOCH_MAX, 5), (8, 0, 0)]
     assert set(coordinator.state.failed) == {id_of(1), id_of(2)}
+    coordinator.leads(None)
+
+
+# requirement: A3
+@in_virtual_time
+async def test_a_lane_goes_on_after_an_unexpected_error(caplog: pytest.LogCaptureFixture) -> None:
+    delivery = Unreadable()
+    coordinator = coordinator_of(delivery, VirtualClock())
+    coordinator.leads(InstantLog(coordinator))
+    await coordinator.ask(add(new(1, delay_ms=0)), 1_000)
+    await asyncio.sleep(5)
+    assert (delivery.reads, delivery.arrived) == (4, [LANE])
+    assert not coordinator.state.waiting
+    assert caplog.text.count("ValueError: not msgpack") == 3
     coordinator.leads(None)
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from delayed.decisions import MOVE_COUNT_MAX
+from delayed.lanes import MOVE_COUNT_MAX
 from delayed.records import Lane, LaneKey
 from delayed.requests import (
     Add,
@@ -381,8 +381,8 @@ def test_a_compacted_log_adds_up_to_the_same_messages(seed: int) -> None:
     assert replayed.waiting == committed.waiting
     assert (replayed.changed, replayed.failed) == (committed.changed, committed.failed)
     assert (replayed.lanes, replayed.producer_id) == (committed.lanes, committed.producer_id)
-    outcomes = [(id_, left.outcome, left.at_ms) for id_, left in committed.recent.items()]
-    assert [(id_, left.outcome, left.at_ms) for id_, left in replayed.recent.items()] == outcomes
+    assert list(replayed.recent.items()) == list(committed.recent.items())
+    assert replayed.snapshot() == committed.snapshot()
 
 
 # requirement: A3

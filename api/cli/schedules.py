@@ -1,0 +1,153 @@
+"""Commands about schedules: ``schedule create``, ``list``, ``show``, ``pause``, ``resume`` and ``delete``."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import click
+
+from api.cli.connection import connected
+from api.cli.output import (
+    DEFAULT_SERVER,
+    Format,
+    OutputOption,
+    Row,
+    ServerOption,
+    errors_reported,
+    note,
+    options_checked,
+    time_text,
+    write_json,
+    write_table,
+)
+from api.cli.parameters import Argument, Option
+
+if TYPE_CHECKING:
+    from raftlog.wire.schedules import ScheduleBody
+
+IdArgument = Annotated[str, Argument(metavar="ID", help="The id of a schedule.")]
+
+
+class Policy(enum.StrEnum):
+    """What happens to missed instants."""
+
+    SKIP = "skip"
+    ONCE = "once"
+    ALL = "all"
+
+
+def create(
+    topic: Annotated[str, Argument(help="The topic's name.")],
+    value: Annotated[str, Argument(help="The value; - is all of standard input.")],
+    cron: Annotated[str, Option("--cron", help="Minute, hour, day of the month, month, day of the week.")],
+    time_zone: Annotated[str, Option("--time-zone", help="Such as Europe/Berlin.")] = "UTC",
+    missed: Annotated[
+        Policy, Option("--missed", help="What to do about instants that no broker could fire.")
+    ] = Policy.ONCE,
+    id_: Annotated[str | None, Option("--id", help="The id; chosen if it is left out.")] = None,
+    key: Annotated[str | None, Option("--key", "-k", help="The key.")] = None,
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """Store one record at each instant of a cron expression; prints the id.
+
+    \b
+    Example:
+      raftlog schedule create reports nightly --cron "30 3 * * MON-FRI" --time-zone Europe/Berlin
+    """
+    content = sys.stdin.buffer.read() if value == "-" else value.encode()
+    with errors_reported(changing=True), connected(server) as client, options_checked():
+        found = client.schedules.create(
+            topic, content, cron=cron, time_zone=time_zone, missed=missed.value, schedule_id=id_, key=key
+        )
+        note(f"next at {_time(found.next_at)}")
+        click.echo(found.schedule_id)
+
+
+def list_all(
+    topic: Annotated[str | None, Option("--topic", help="Only those for this topic.")] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """List the schedules.
+
+    \b
+    Example:
+      raftlog schedule list --topic reports
+    """
+    with errors_reported(), connected(server) as client:
+        import msgspec
+
+        found = client.schedules.list(topic)
+        if output is Format.JSON:
+            write_json(msgspec.json.decode(msgspec.json.encode(found)))
+        elif found:
+            write_table([_row(one) for one in found])
+        else:
+            note("there are no schedules")
+
+
+def show(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
+    """Show one schedule with its record, as JSON.
+
+    \b
+    Example:
+      raftlog schedule show nightly
+    """
+    with errors_reported(), connected(server) as client:
+        import msgspec
+
+        write_json(msgspec.json.decode(msgspec.json.encode(client.schedules.describe(id_))))
+
+
+def pause(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
+    """Stop a schedule until it is resumed.
+
+    \b
+    Example:
+      raftlog schedule pause nightly
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        client.schedules.pause(id_)
+        note("paused")
+
+
+def resume(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
+    """Have a schedule go on from now, also one that has failed.
+
+    \b
+    Example:
+      raftlog schedule resume nightly
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        note(f"next at {_time(client.schedules.resume(id_).next_at)}")
+
+
+def delete(id_: IdArgument, server: ServerOption = DEFAULT_SERVER) -> None:
+    """Delete a schedule.
+
+    \b
+    Example:
+      raftlog schedule delete nightly
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        client.schedules.delete(id_)
+        note("deleted")
+
+
+def _time(milliseconds: int | None) -> str:
+    return "never" if milliseconds is None else time_text(milliseconds)
+
+
+def _row(found: ScheduleBody) -> Row:
+    return {
+        "id": found.schedule_id,
+        "topic": found.topic,
+        "cron": found.cron,
+        "time_zone": found.time_zone,
+        "next_at": _time(found.next_at),
+        "last_at": _time(found.last_at),
+        "state": found.state,
+        "reason": found.reason if isinstance(found.reason, str) else "",
+    }

@@ -1,0 +1,248 @@
+"""Schedules: created, listed, described, paused and deleted.
+
+Leaves to others: when they fire, and how their messages come to their topics (``delayed``).
+"""
+
+from __future__ import annotations
+
+import re
+
+from aiohttp import web
+from msgspec import UNSET
+
+from api.http import pagination
+from api.http.bodies import read_json
+from api.http.routes import LIMIT, PAGE_TOKEN, Answer, Call, Parameter, Route, json_answer, json_response
+from api.resources import delays, json_records
+from api.resources.json_records import Placed
+from api.resources.json_values import ABSENT, SHOW, headers_in_json, key_in_json
+from delayed.decisions import DUE_MS_MAX
+from delayed.records import Missed, Schedule
+from delayed.requests import CreateSchedule, DescribedSchedule
+from delayed.scheduling import headers_of
+from partitions.metadata.image import TopicInfo
+from raftlog import errors
+from raftlog.errors import InvalidRequest, UnknownTopic
+from raftlog.records.batch import batch_too_large
+from raftlog.wire import media_types, paths
+from raftlog.wire import schedules as wire
+from raftlog.wire.schedules import SCHEDULE_BYTES_MAX
+
+SHOWN_MAX = 100  # in one page
+_TOKEN = re.compile(r"([0-9a-f]{4})([A-Za-z0-9._-]{1,249})")
+
+
+async def create(call: Call) -> web.StreamResponse:
+    """A schedule; the same again with the same id is the same schedule."""
+    wanted = await read_json(call, wire.CreateSchedule)
+    name = f"{call.services.rng.getrandbits(96):024x}" if wanted.schedule_id is None else wanted.schedule_id
+    if not pagination.NAMES.fullmatch(name):
+        raise InvalidRequest(
+            f"schedule_id is {name[:64]!r}; send 1 to 249 letters, digits, dots, underscores and hyphens",
+            field="schedule_id",
+        )
+    topic = await _topic(call, wanted.topic)
+    record, partition, _ = _placed(call, topic, wanted, name)
+    schedule = Schedule(
+        topic=topic.name,
+        topic_id=str(topic.topic_id),
+        partition=call.services.rng.randrange(len(topic.partitions)) if partition is None else partition,
+        cron=wanted.cron,
+        time_zone=wanted.time_zone,
+        missed=Missed(wanted.missed),
+        created_ms=0,
+        after_ms=0,
+        value=record.value,
+        key=record.key,
+        headers=record.headers,
+    )
+    request, timeout_ms = CreateSchedule(id=name, schedule=schedule), call.services.limits.control_timeout_ms
+    found = await call.services.delayed.create_schedule(request, timeout_ms)
+    return json_response(_body(found), 201, {"Location": paths.of_schedule(found.id)})
+
+
+async def list_schedules(call: Call) -> web.StreamResponse:
+    """All schedules, or those of a topic."""
+    limit = min(SHOWN_MAX, pagination.LIMIT.of(call.query, "limit"))
+    after = _after(call.query.get("page_token"))
+    service, timeout_ms = call.services.delayed, call.services.limits.control_timeout_ms
+    found = await service.list_schedules(call.query.get("topic"), after, limit + 1, timeout_ms)
+    following = None
+    if len(found) > limit:
+        partition, last = found[limit - 1]
+        following = f"{partition:04x}{last.id}"
+    return json_response(wire.ScheduleList([_body(one) for _, one in found[:limit]], following))
+
+
+async def get_schedule(call: Call) -> web.StreamResponse:
+    """One schedule."""
+    found = await call.services.delayed.read_schedule(_name(call), call.services.limits.control_timeout_ms)
+    return json_response(_body(found))
+
+
+async def change(call: Call) -> web.StreamResponse:
+    """Pause a schedule, or have it go on from now."""
+    name, wanted = _name(call), await read_json(call, wire.ChangeSchedule)
+    timeout_ms = call.services.limits.control_timeout_ms
+    return json_response(_body(await call.services.delayed.pause_schedule(name, wanted.paused, timeout_ms)))
+
+
+async def delete(call: Call) -> web.StreamResponse:
+    """It fires no more."""
+    await call.services.delayed.delete_schedule(_name(call), call.services.limits.control_timeout_ms)
+    return web.Response(status=204)
+
+
+async def _topic(call: Call, name: str) -> TopicInfo:
+    """Its record is checked as that of a delayed message."""
+    topics = call.services.controller.image.topics
+    if name not in topics:
+        image = await call.services.controller.current_image(call.services.limits.control_timeout_ms)
+        topics = image.topics
+    if name not in topics:
+        raise UnknownTopic(f"there is no topic {name[:250]!r}; GET /v1/topics lists them", topic=name[:250])
+    return topics[name]
+
+
+def _placed(call: Call, topic: TopicInfo, wanted: wire.CreateSchedule, name: str) -> Placed:
+    record = wanted.record
+    for field in ("delay", "deliver_at", "timestamp"):
+        if getattr(record, field) is not None:
+            raise InvalidRequest(
+                f"record/{field}: the cron expression says when; leave it out", field=f"record/{field}"
+            )
+    try:
+        placed = json_records.place(record, len(topic.partitions), None, None)
+    except InvalidRequest as wrong:
+        field = f"record/{wrong.details.get('field', '')}"
+        raise InvalidRequest(f"{field}: {wrong}", field=field) from None
+    whole = placed.record._replace(headers=(*placed.record.headers, *headers_of(name, DUE_MS_MAX)))
+    delays.check_records(call, topic, [placed._replace(record=whole)])
+    size_bytes = json_records.size_of(placed.record)
+    if size_bytes > SCHEDULE_BYTES_MAX:
+        raise batch_too_large(size_bytes, 1, SCHEDULE_BYTES_MAX)
+    return placed
+
+
+def _name(call: Call) -> str:
+    name = call.match_info["schedule_id"]
+    if not pagination.NAMES.fullmatch(name):
+        raise errors.UnknownSchedule(f"there is no schedule {name[:64]!r}; GET /v1/schedules lists them")
+    return name
+
+
+def _after(token: str | None) -> tuple[int, str]:
+    if token is None:
+        return 0, ""
+    found = _TOKEN.fullmatch(token)
+    if found is None:
+        raise InvalidRequest(
+            f"page_token is {token[:64]!r}; send the next_page_token of the previous page unchanged",
+            field="page_token",
+        )
+    return int(found[1], 16), found[2]
+
+
+def _body(found: DescribedSchedule) -> wire.ScheduleBody:
+    schedule = found.schedule
+    key, key_encoding = key_in_json(schedule.key)
+    value, encoding = ABSENT if schedule.value is None else SHOW["auto"](schedule.value, 0)
+    plain, tags, raw = headers_in_json(schedule.headers)
+    return wire.ScheduleBody(
+        schedule_id=found.id,
+        topic=schedule.topic,
+        partition=schedule.partition,
+        cron=schedule.cron,
+        time_zone=schedule.time_zone,
+        missed=schedule.missed.value,
+        state=found.state,
+        created_at=schedule.created_ms,
+        next_at=found.next_ms,
+        last_at=None if schedule.fired_ms < 0 else schedule.fired_ms,
+        key=key,
+        key_encoding=key_encoding,
+        value=value,
+        encoding=encoding,
+        headers=plain,
+        headers_raw=raw,
+        tags=tags,
+        reason=schedule.failed or UNSET,
+    )
+
+
+_ID = Parameter("schedule_id", "the id of a schedule", place="path")
+_ERRORS = (errors.UnknownSchedule, errors.NoLeader, errors.Overloaded)
+_WRITE_ERRORS = (
+    errors.InvalidRequest,
+    errors.UnsupportedMediaType,
+    errors.RecordTooLarge,
+    errors.CommitUnknown,
+    errors.StorageFull,
+    errors.NotEnoughReplicas,
+)
+
+ROUTES = (
+    Route(
+        "POST",
+        paths.SCHEDULES,
+        create,
+        "Create a schedule",
+        "Its record is stored in the topic at each instant of a cron expression. With a `schedule_id` the "
+        "request may be repeated: an equal schedule is the same one.",
+        (),
+        {media_types.JSON: wire.CreateSchedule},
+        {201: json_answer("the schedule", wire.ScheduleBody)},
+        (
+            errors.UnknownTopic,
+            errors.Conflict,
+            errors.InvalidRecord,
+            errors.NoLeader,
+            errors.Overloaded,
+            *_WRITE_ERRORS,
+        ),
+    ),
+    Route(
+        "GET",
+        paths.SCHEDULES,
+        list_schedules,
+        "List schedules",
+        f"With their records; at most {SHOWN_MAX} in a page.",
+        (Parameter("topic", "only those for this topic"), LIMIT, PAGE_TOKEN),
+        {},
+        {200: json_answer("a page", wire.ScheduleList)},
+        (errors.InvalidRequest, errors.NoLeader, errors.Overloaded),
+    ),
+    Route(
+        "GET",
+        paths.SCHEDULE,
+        get_schedule,
+        "Describe a schedule",
+        "With its record, the next instant and the newest one that has fired.",
+        (_ID,),
+        {},
+        {200: json_answer("the schedule", wire.ScheduleBody)},
+        _ERRORS,
+    ),
+    Route(
+        "PATCH",
+        paths.SCHEDULE,
+        change,
+        "Pause or resume a schedule",
+        "Instants that pass in a pause never fire. `paused: false` also resumes one that has failed.",
+        (_ID,),
+        {media_types.JSON: wire.ChangeSchedule},
+        {200: json_answer("the schedule", wire.ScheduleBody)},
+        (*_ERRORS, *_WRITE_ERRORS),
+    ),
+    Route(
+        "DELETE",
+        paths.SCHEDULE,
+        delete,
+        "Delete a schedule",
+        "It fires no more; messages that it has fired are delivered. May be repeated for 10 minutes.",
+        (_ID,),
+        {},
+        {204: Answer("it is deleted")},
+        (*_ERRORS, errors.CommitUnknown, errors.StorageFull, errors.NotEnoughReplicas),
+    ),
+)

@@ -1,0 +1,280 @@
+"""Compares what is committed about delayed messages with what is in their topics, and with the answers.
+
+Decides: D1 to D6. Leaves to others: the end of a run (``level``).
+
+A leader with a full disk commits entries by the others, and no log that the checker reads shows them yet:
+checks wait until all that is committed is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from chaos.simulator.clocks import RIGHT_MS
+from chaos.simulator.delays.odds import FLEETING, REMINDERS
+from chaos.simulator.machine import Machine
+from chaos.simulator.originals import Original
+from chaos.simulator.records import GroupRecord
+from chaos.simulator.result import Broken
+from chaos.simulator.simulated_cluster import SimulatedCluster
+from delayed.records import (
+    KINDS,
+    OUTCOME_HEADER,
+    TOPIC,
+    Change,
+    ChangeKey,
+    Lane,
+    LaneKey,
+    Message,
+    MessageKey,
+)
+from raftlog.types import GroupId
+
+ONCE: Final = "D1 a message is in its topic once"
+EARLY: Final = "D2 no message is early"
+CANCELLED: Final = "D3 a cancelled message is never in its topic"
+LEFT: Final = "D4 a message leaves when it is in its topic"
+ASSIGNED: Final = "D5 a batch is stored as an assignment before it is sent"
+ANSWERED: Final = "D6 answers about a message agree with what is committed"
+
+Place = tuple[str, int]
+_FOLDER: Final = re.compile(rf"/({TOPIC}|{REMINDERS}|{FLEETING})-[0-9a-f]{{32}}/Partition-(\d+)$")
+
+
+@dataclass(slots=True)
+class Known:
+    """What is committed about one message."""
+
+    message: Message
+    due_ms: int
+    times: set[int] = field(default_factory=set)  # all that it has had
+    failed: str = ""
+    outcome: str = ""
+    was_assigned: bool = False
+
+
+class Judge:
+    """Sees every committed batch in order, and every answer."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.known: dict[bytes, Known] = {}
+        self.lanes: dict[tuple[int, LaneKey], Lane] = {}
+        self.arrived: dict[bytes, Place] = {}
+        self.records: dict[Place, GroupRecord] = {}
+        self.waiting: list[Callable[[], None]] = []
+        self.on_assigned: Callable[[Machine, Place], None] = lambda machine, target: None
+        self.on_arrived: Callable[[int], None] = lambda partition: None
+        self._cluster = cluster
+        self._places: dict[GroupId, Place | None] = {}
+        self._taken: dict[Place, int] = {}  # how many committed entries
+        self._owner: dict[bytes, int] = {}  # which partition of ``__delayed`` has a message
+
+    # What is committed.
+
+    def committed(self, machine: Machine, group_id: GroupId) -> None:
+        """The commit index of a group has changed."""
+        record = self._cluster.checker.groups[group_id]
+        place = self._place_of(record)
+        if place is None:
+            return
+        self.records[place] = record
+        assert record.originals is not None
+        first, self._taken[place] = self._taken.get(place, 0), len(record.committed)
+        for entry in record.committed[first:]:
+            batch = record.originals.of(entry)
+            if place[0] == TOPIC:
+                self._checked(partial(self._take, machine, place[1], batch))
+            else:
+                self._checked(partial(self._arrive, place, batch))
+        if self.waiting and not self.is_behind():
+            waiting, self.waiting = self.waiting, []
+            for check in waiting:
+                self._checked(check)
+
+    def _place_of(self, record: GroupRecord) -> Place | None:
+        if record.group_id not in self._places and record.replicas:
+            replica = next(iter(record.replicas.values()))
+            found = _FOLDER.search(replica.directory)
+            self._places[record.group_id] = None if found is None else (found[1], int(found[2]))
+        return self._places.get(record.group_id)
+
+    def _take(self, machine: Machine, partition: int, batch: Original) -> None:
+        """Records of ``__delayed``; each of them is taken although one before it has broken a rule."""
+        broken: Broken | None = None
+        for record in batch.records:
+            row = KINDS.decoded(record.key, record.value)
+            assert row is not None
+            self._cluster.trace.note(None, f"{row[0]} {row[1]}")
+            outcome = dict(record.headers).get(OUTCOME_HEADER) or b""
+            try:
+                match row:
+                    case MessageKey(id_), Message() as message:
+                        self._accept(partition, id_, message)
+                    case MessageKey(id_), _:
+                        self._leave(id_, outcome.decode())
+                    case ChangeKey(id_), Change(due_ms, failed):
+                        self._change(id_, due_ms, failed)
+                    case LaneKey() as key, lane:
+                        assert lane is None or isinstance(lane, Lane)
+                        self._assign(machine, partition, key, lane, record.timestamp_ms)
+            except Broken as found:
+                broken = broken or found
+        if broken is not None:
+            raise broken
+
+    def _accept(self, partition: int, id_: bytes, message: Message) -> None:
+        if id_ in self.known:
+            raise Broken(ONCE, f"{id_.hex()} is accepted again: {self.known[id_]}")
+        self.known[id_] = Known(message, message.due_ms, {message.due_ms})
+        self._owner[id_] = partition
+
+    def _change(self, id_: bytes, due_ms: int, failed: str) -> None:
+        known = self.known[id_]
+        known.due_ms, known.failed = due_ms, failed
+        known.times.add(due_ms)
+        if known.outcome:
+            raise Broken(LEFT, f"{id_.hex()} is changed after it has left: {known}")
+        if not failed and self._is_on_its_way(id_):
+            raise Broken(ASSIGNED, f"{id_.hex()} gets another time on its way: {known}")
+
+    def _leave(self, id_: bytes, outcome: str) -> None:
+        known = self.known[id_]
+        before, known.outcome = known.outcome, outcome
+        if before:
+            raise Broken(LEFT, f"{id_.hex()} leaves as {outcome}, and has left as {before}")
+        if outcome == "cancelled":
+            if self._is_on_its_way(id_):
+                raise Broken(CANCELLED, f"{id_.hex()} is cancelled on its way")
+            self.when_known(partial(self._check_absent, id_))
+            return
+
+        def check() -> None:
+            if id_ not in self.arrived and known.message.topic != FLEETING:
+                raise Broken(LEFT, f"{id_.hex()} has left as {outcome}, and its topic does not have it")
+
+        self.when_known(check)
+
+    def _check_absent(self, id_: bytes) -> None:
+        if id_ in self.arrived:
+            raise Broken(CANCELLED, f"{id_.hex()} is cancelled, and is in {self.arrived[id_]}")
+
+    def _assign(
+        self, machine: Machine, partition: int, key: LaneKey, lane: Lane | None, stamp_ms: int
+    ) -> None:
+        before = self.lanes.pop((partition, key), None)
+        if lane is not None:
+            self.lanes[partition, key] = lane
+        if lane is None or not lane.ids:
+            return
+        for id_ in lane.ids:
+            known = self.known[id_]
+            known.was_assigned = True
+            if known.outcome:
+                raise Broken(ASSIGNED, f"{id_.hex()} is assigned, and has left: {known}")
+            if known.due_ms > stamp_ms + RIGHT_MS:
+                raise Broken(EARLY, f"{id_.hex()} is assigned at {stamp_ms}, and due at {known.due_ms}")
+        if before is not None and before.ids and before.epoch == lane.epoch:
+            raise Broken(ASSIGNED, f"{key}: {lane} while {before} is on its way")
+        self.on_assigned(machine, (key.topic, key.partition))
+
+    def _is_on_its_way(self, id_: bytes) -> bool:
+        message = self.known[id_].message
+        lane = self.lanes.get((self._owner[id_], LaneKey(message.topic, message.partition)))
+        return lane is not None and id_ in lane.ids
+
+    def _arrive(self, place: Place, batch: Original) -> None:
+        """Records of a target topic, whose values are ids."""
+        broken: Broken | None = None
+        for record in batch.records:
+            id_ = record.value or b""
+            again, self.arrived[id_] = self.arrived.get(id_), place
+            if again is not None:
+                broken = Broken(ONCE, f"{id_.hex()} is in {again}, and again in {place}")
+            self.when_known(partial(self._check_arrival, id_, place))
+            if id_ in self._owner:
+                self.on_arrived(self._owner[id_])
+        if broken is not None:
+            raise broken
+
+    def _check_arrival(self, id_: bytes, place: Place) -> None:
+        known = self.known.get(id_)
+        if known is None or not known.was_assigned:
+            raise Broken(ASSIGNED, f"{id_.hex()} is in {place}, and was not assigned: {known}")
+        if (known.message.topic, known.message.partition) != place:
+            raise Broken(ONCE, f"{id_.hex()} is in {place}, and not for it: {known}")
+        if known.outcome == "cancelled":
+            raise Broken(CANCELLED, f"{id_.hex()} is in {place}, and is cancelled")
+
+    # Answers.
+
+    def accepted(self, ids: tuple[bytes, ...], due_ms: tuple[int, ...]) -> None:
+        """A request to add was answered: all of it is committed, with these times."""
+
+        def check() -> None:
+            for id_, at_ms in zip(ids, due_ms, strict=True):
+                known = self.known.get(id_)
+                if known is None or at_ms not in known.times:
+                    raise Broken(ANSWERED, f"{id_.hex()} is accepted for {at_ms}, committed is {known}")
+
+        self.when_known(check)
+
+    def cancelled(self, id_: bytes) -> None:
+        """A cancellation was in time."""
+        self._told(id_, "it is cancelled", lambda known: known.outcome == "cancelled")
+
+    def too_late(self, id_: bytes) -> None:
+        """A request was refused, because the message is delivered or on its way."""
+        self._told(id_, "it is delivered", lambda known: known.was_assigned and known.outcome != "cancelled")
+
+    def changed(self, id_: bytes, due_ms: int) -> None:
+        """A message has got another time."""
+        self._told(id_, f"it is due at {due_ms}", lambda known: due_ms in known.times)
+
+    def unknown(self, id_: bytes) -> None:
+        """An accepted message is not known: so it was cancelled."""
+        self._told(id_, "it is unknown", lambda known: known.outcome == "cancelled")
+
+    def _told(self, id_: bytes, what: str, holds: Callable[[Known], bool]) -> None:
+        def check() -> None:
+            known = self.known.get(id_)
+            if known is None or not holds(known):
+                raise Broken(ANSWERED, f"{id_.hex()}: {what}, as was answered; committed is {known}")
+
+        self.when_known(check)
+
+    # Whether everything is known.
+
+    def look(self) -> None:
+        """Take in what every broker knows to be committed."""
+        for machine in self._cluster.machines:
+            self._cluster.checker.stepped(machine)
+
+    def when_known(self, check: Callable[[], None]) -> None:
+        """Check once all that is committed by now is known."""
+        if self.is_behind():
+            self.waiting.append(check)
+        else:
+            self._checked(check)
+
+    def is_behind(self) -> bool:
+        """Whether some broker knows more to be committed than any log shows."""
+        groups = [one.broker.host.groups for one in self._cluster.machines if one.broker is not None]
+        for place, record in self.records.items():
+            end = record.committed[-1].last if record.committed else -1
+            if self._taken[place] < len(record.committed):
+                return True
+            for by_id in groups:
+                group = by_id.get(record.group_id)
+                if group is not None and group.commit_index > end and not record.is_retired:
+                    return True
+        return False
+
+    def _checked(self, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except Broken as broken:
+            self._cluster.violated(broken.invariant, broken.detail)

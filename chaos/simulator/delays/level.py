@@ -1,0 +1,244 @@
+"""The delayed messages of a run: their clients, and when all of them must be in their topics (D7)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Final
+
+from api.broker import Broker
+from chaos.simulator.clients import TIMEOUT_MS, Client
+from chaos.simulator.delays.judge import Judge, Place
+from chaos.simulator.delays.odds import FLEETING, REMINDERS, DelayOdds
+from chaos.simulator.faults import Faults
+from chaos.simulator.machine import Machine
+from chaos.simulator.simulated_cluster import SimulatedCluster
+from delayed.records import ID_BYTES, TOPIC
+from delayed.requests import Add, Added, NewMessage, When
+from delayed.service import MessageId
+from raftlog.errors import DelayedAlreadyDelivered, RaftlogError, UnknownDelayed, UnknownTopic
+from raftlog.types import GroupId
+
+IN_TIME: Final = "D7 without faults a due message comes to its topic"
+RECOVERY_S: Final = 20.0  # until a due message is in its topic
+REMEMBERED: Final = 40  # messages that one client cancels or changes
+
+
+class DelaysLevel:
+    """See the package."""
+
+    def __init__(self, cluster: SimulatedCluster, odds: DelayOdds, faults: Faults) -> None:
+        self._cluster = cluster
+        self._odds = odds
+        self._faults = faults
+        self.judge = Judge(cluster)
+        self.judge.on_assigned = self._is_assigned
+        self.judge.on_arrived = self._is_arrived
+        self._clients = [
+            DelayedClient(cluster, f"delays {number}", odds, self.judge) for number in range(odds.clients)
+        ]
+        self._probe = DelayedClient(cluster, "delays probe", odds, self.judge)
+
+    def committed(self, machine: Machine, group_id: GroupId) -> None:
+        """The commit index of a group has changed."""
+        self.judge.committed(machine, group_id)
+
+    def clients(self) -> list[DelayedClient]:
+        """Those that run during the faults."""
+        return self._clients
+
+    async def settled(self) -> None:
+        """After the last client: late requests are over, and every message has left or failed (D7)."""
+        for client in self._clients:
+            while client.requests:
+                await asyncio.wait(client.requests)
+        for machine in self._cluster.machines:
+            if not await self._probe.reaches(machine, RECOVERY_S):
+                self._cluster.violated(IN_TIME, f"{machine.name} accepts nothing")
+        deadline = self._cluster.loop.now + RECOVERY_S + self._odds.delay_ms_max / 1000
+        while (problem := self._problem()) is not None:
+            if self._cluster.loop.now > deadline:
+                self._cluster.violated(IN_TIME, problem)
+                break
+            await asyncio.sleep(0.25)
+            self.judge.look()
+
+    def check(self) -> None:
+        """In the end: no answer is of what no log shows."""
+        self.judge.look()
+        if self.judge.waiting:
+            self._cluster.violated(IN_TIME, f"{len(self.judge.waiting)} checks are of what no log shows")
+
+    def _problem(self) -> str | None:
+        for id_, known in self.judge.known.items():
+            is_gone = known.message.topic == FLEETING and bool(known.failed)
+            if not known.outcome and not is_gone:
+                return f"{id_.hex()} is still there: {known}"
+            is_here = id_ in self.judge.arrived
+            if known.outcome == "delivered" and known.message.topic == REMINDERS and not is_here:
+                return f"{id_.hex()} is nowhere: {known}"
+        return None
+
+    # Moments for faults.
+
+    def _is_assigned(self, machine: Machine, target: Place) -> None:
+        leader = self._leader(target)
+        self._faults.assigned(machine, leader)
+
+    def _is_arrived(self, partition: int) -> None:
+        coordinator = self._leader((TOPIC, partition))
+        if coordinator is not None:
+            self._faults.moved(coordinator)
+
+    def _leader(self, place: Place) -> Machine | None:
+        record = self.judge.records.get(place)
+        if record is None:
+            return None
+        for machine in self._cluster.machines:
+            group = None if machine.broker is None else machine.broker.host.groups.get(record.group_id)
+            if group is not None and group.is_leader:
+                return machine
+        return None
+
+
+class DelayedClient(Client):
+    """Sends messages whose values are their ids, and cancels and reschedules some of them."""
+
+    def __init__(self, cluster: SimulatedCluster, name: str, odds: DelayOdds, judge: Judge) -> None:
+        super().__init__(cluster, name)
+        self._delays = odds
+        self._judge = judge
+        self._sent: list[tuple[MessageId, bool]] = []  # and whether it is known to be accepted
+        self.requests: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Until the run no longer produces."""
+        cluster, odds = self.cluster, self._delays
+        delete_s = cluster.loop.now + cluster.odds.faults_s / 2
+        while cluster.is_producing:
+            await cluster.rest()
+            drawn = self.rng.random()
+            if odds.deletes_topic and self.name.endswith(" 0") and cluster.loop.now > delete_s:
+                delete_s = float("inf")
+                await self._delete_topic()
+            elif self._sent and drawn < odds.cancels:
+                await self._cancel(*self.rng.choice(self._sent))
+            elif self._sent and drawn < odds.cancels + odds.reschedules:
+                await self._reschedule(*self.rng.choice(self._sent))
+            else:
+                await self._add(self.machine())
+            await asyncio.sleep(self.rng.expovariate(1.0) * odds.think_s)
+
+    async def reaches(self, machine: Machine, within_s: float) -> bool:
+        """Whether a broker accepts a message in this time."""
+        deadline = self.cluster.loop.now + within_s
+        while not await self._add(machine, is_probe=True):
+            if self.cluster.loop.now > deadline:
+                return False
+            await self.pause()
+        return True
+
+    async def _add(self, machine: Machine, *, is_probe: bool = False) -> bool:
+        odds, rng = self._delays, self.rng
+        topic = FLEETING if odds.deletes_topic and not is_probe and rng.random() < 0.3 else REMINDERS
+        partitions = odds.targets if topic == REMINDERS else 1
+        ids = tuple(rng.randbytes(ID_BYTES) for _ in range(rng.randint(1, odds.messages_max)))
+        messages = tuple(
+            NewMessage(
+                id_,
+                rng.randrange(partitions),
+                When(0 if is_probe else rng.randint(0, odds.delay_ms_max)),
+                id_,
+                None,
+                (),
+                None,
+            )
+            for id_ in ids
+        )
+        spread = rng.getrandbits(32)
+        is_accepted = False
+        with contextlib.suppress(RaftlogError):
+            is_accepted = await self._send(machine, topic, ids, messages, spread)
+        self._sent = [
+            *self._sent,
+            *((MessageId(spread % odds.coordinators, id_), is_accepted) for id_ in ids),
+        ]
+        del self._sent[:-REMEMBERED]
+        if not self.cluster.is_healed and rng.random() < odds.late:
+            self._start(self._again(topic, ids, messages, spread))
+        return is_accepted
+
+    async def _send(
+        self,
+        machine: Machine,
+        topic: str,
+        ids: tuple[bytes, ...],
+        messages: tuple[NewMessage, ...],
+        spread: int,
+    ) -> bool:
+        async def ask(broker: Broker) -> Added:
+            found = broker.controller.image.topics.get(topic)
+            if found is None:
+                raise UnknownTopic(f"there is no topic {topic}")
+            request = Add(topic=topic, topic_id=str(found.topic_id), messages=messages)
+            _, added = await broker.delays.service.add(request, spread, TIMEOUT_MS)
+            return added
+
+        await self.ask(machine, ask, lambda broker, added: self._judge.accepted(ids, added.due_ms))
+        return True
+
+    async def _again(
+        self, topic: str, ids: tuple[bytes, ...], messages: tuple[NewMessage, ...], spread: int
+    ) -> None:
+        """The same request arrives once more: it adds nothing."""
+        await asyncio.sleep(self.rng.expovariate(1.0) * self._delays.late_s)
+        try:
+            await self._send(self.machine(), topic, ids, messages, spread)
+        except RaftlogError:
+            return
+
+    async def _cancel(self, which: MessageId, is_accepted: bool) -> None:
+        try:
+            await self.ask(
+                self.machine(),
+                lambda broker: broker.delays.service.cancel(which, TIMEOUT_MS),
+                lambda broker, answer: self._judge.cancelled(which.id),
+            )
+        except RaftlogError as refusal:
+            self._refused(which, is_accepted, refusal)
+
+    async def _reschedule(self, which: MessageId, is_accepted: bool) -> None:
+        when = When(self.rng.randint(0, self._delays.delay_ms_max))
+        try:
+            await self.ask(
+                self.machine(),
+                lambda broker: broker.delays.service.reschedule(
+                    which, when, delay_ms_max=-1, timeout_ms=TIMEOUT_MS
+                ),
+                lambda broker, found: self._judge.changed(which.id, found.waiting.due_ms),
+            )
+        except RaftlogError as refusal:
+            self._refused(which, is_accepted, refusal)
+
+    def _refused(self, which: MessageId, is_accepted: bool, refusal: RaftlogError) -> None:
+        if isinstance(refusal, DelayedAlreadyDelivered):
+            self._judge.too_late(which.id)
+        elif isinstance(refusal, UnknownDelayed) and is_accepted:
+            self._judge.unknown(which.id)
+
+    async def _delete_topic(self) -> None:
+        try:
+            await self.ask(
+                self.machine(),
+                lambda broker: broker.controller.delete_topic(
+                    FLEETING, expected_version=None, timeout_ms=TIMEOUT_MS
+                ),
+            )
+        except RaftlogError:
+            return
+
+    def _start(self, work: Coroutine[object, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self.requests.add(task)
+        task.add_done_callback(self.requests.discard)

@@ -1,0 +1,47 @@
+"""The random parameters of one run's delayed messages."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final, Self
+
+REMINDERS: Final = "reminders"
+FLEETING: Final = "fleeting"
+"""The target topics; the second one is deleted in some runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelayOdds:
+    """Probabilities are per request; times are means, unless they are limits."""
+
+    coordinators: int  # partitions of ``__delayed``
+    targets: int  # partitions of the topic
+    is_compacted: bool  # ``__delayed``, in the run
+    clients: int
+    messages_max: int  # of one request
+    delay_ms_max: int
+    think_s: float
+    cancels: float
+    reschedules: float
+    late: float  # requests that arrive once more, later
+    late_s: float
+    deletes_topic: bool
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        """For one seed."""
+        return cls(
+            coordinators=rng.choice((1, 1, 2)),
+            targets=rng.choice((1, 2)),
+            is_compacted=rng.random() < 0.4,
+            clients=rng.choice((1, 2, 3)),
+            messages_max=rng.choice((1, 3, 8)),
+            delay_ms_max=rng.choice((0, 100, 1_000, 4_000)),
+            think_s=rng.choice((0.02, 0.05, 0.2)),
+            cancels=rng.choice((0.0, 0.1, 0.3)),
+            reschedules=rng.choice((0.0, 0.1, 0.3)),
+            late=rng.choice((0.0, 0.1, 0.4)),
+            late_s=rng.choice((0.1, 0.5, 2.0)),
+            deletes_topic=rng.random() < 0.3,
+        )

@@ -1,0 +1,102 @@
+"""The instants of a cron expression in a time zone.
+
+Decides: which expressions and zones are accepted, and which of many instants count. Leaves to others: the
+fields of an expression and its days with a clock change (the library ``cronsim``, which does as the cron of
+Debian), and when an instant fires (``scheduling``).
+
+An expression has five fields, so no two instants are within a minute.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from raftlog.errors import InvalidRequest
+from raftlog.wire.limits import CRON_CHARACTERS_MAX
+
+FIELDS: Final = 5
+_ZONE_CHARACTERS_MAX: Final = 64
+_LOCAL: Final = ("localtime", "posixrules")  # what a machine calls its own
+_MINUTE_MS: Final = 60_000
+_WRONG: Final = (CronSimError, ValueError, TypeError, AssertionError)  # of the library, for odd expressions
+
+
+def check(cron: str, time_zone: str, now_ms: int) -> None:
+    """Raises ``InvalidRequest`` for what is no expression, or no zone, or never fires."""
+    try:
+        _zone(time_zone)
+    except (OSError, ValueError):
+        raise InvalidRequest(
+            f"time_zone is {time_zone[:64]!r}; send UTC or a name of the IANA database such as Europe/Berlin",
+            field="time_zone",
+        ) from None
+    if next_ms(cron, time_zone, now_ms) is None:
+        raise InvalidRequest(
+            f"cron is {cron!r}, which has no instant in the next 50 years; send one that fires", field="cron"
+        )
+
+
+def next_ms(cron: str, time_zone: str, after_ms: int) -> int | None:
+    """The first instant after a time, or None. Raises ``InvalidRequest``, and ``OSError`` for no zone."""
+    return next(_instants(cron, time_zone, after_ms), None)
+
+
+def newest(cron: str, time_zone: str, after_ms: int, until_ms: int, count_max: int) -> list[int]:
+    """The newest instants after one time and until another, in order.
+
+    It looks at ever longer times before the end, so it does not matter how many instants there are. Raises as
+    ``next_ms``.
+    """
+    reach_ms = max(1, count_max) * _MINUTE_MS
+    while True:
+        begin_ms = max(after_ms, until_ms - reach_ms)
+        found = deque[int](maxlen=count_max)
+        for instant in _instants(cron, time_zone, begin_ms):
+            if instant > until_ms:
+                break
+            found.append(instant)
+        if begin_ms == after_ms or len(found) == count_max:
+            return list(found)
+        reach_ms *= 4
+
+
+def _instants(cron: str, time_zone: str, after_ms: int) -> Iterator[int]:
+    """The instants after a time. The library may repeat an hour that the clock repeats."""
+    newest_ms = after_ms
+    try:
+        begin = datetime.fromtimestamp(after_ms // _MINUTE_MS * 60, _zone(time_zone))
+        if len(cron) > CRON_CHARACTERS_MAX:
+            raise ValueError(f"more than {CRON_CHARACTERS_MAX} characters")
+        if len(cron.split()) != FIELDS:  # the library knows seconds, too
+            raise ValueError(f"not {FIELDS} fields")
+        for instant in CronSim(cron, begin):
+            instant_ms = int(instant.timestamp()) * 1000
+            if instant_ms > newest_ms:
+                newest_ms = instant_ms
+                yield instant_ms
+    except _WRONG as error:
+        raise InvalidRequest(
+            f"cron is {cron[:64]!r} ({str(error)[:80]}); send minute, hour, day of the month, month and day "
+            "of the week, such as 30 3 * * MON-FRI",
+            field="cron",
+        ) from None
+    except OverflowError:
+        return  # after the year 9999
+
+
+def _zone(name: str) -> tzinfo:
+    """Raises ``OSError`` or ``ValueError`` for what is no zone."""
+    if name == "UTC":
+        return UTC
+    if name in _LOCAL or len(name) > _ZONE_CHARACTERS_MAX or not name.isascii():
+        raise ValueError(name)
+    try:
+        return ZoneInfo(name)
+    except KeyError as unknown:  # ``ZoneInfoNotFoundError``
+        raise ValueError(name) from unknown

@@ -1,0 +1,55 @@
+"""Which messages are due next.
+
+A new leader takes in the messages that wait a slice at a time, so that its broker does other work between
+two slices. Until it has all of them none is due: they leave in the order of their times.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+from delayed.state import DelayedState
+
+SLICE: Final = 4_096  # messages at a time: a few milliseconds
+
+
+class DueTimes:
+    """Times of messages. One that has got another time, or has left, may be in it still."""
+
+    def __init__(self, state: DelayedState) -> None:
+        self._state = state
+        self._heap: list[tuple[int, bytes]] = []
+        self._unread = list(state.waiting)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it knows all messages."""
+        return not self._unread
+
+    def read_some(self) -> None:
+        """Take in one more slice."""
+        waiting, failed = self._state.waiting, self._state.failed
+        for id_ in self._unread[-SLICE:]:
+            one = waiting.get(id_)
+            if one is not None and id_ not in failed:
+                heapq.heappush(self._heap, (one.due_ms, id_))
+        del self._unread[-SLICE:]
+
+    def add(self, due_ms: int, id_: bytes) -> None:
+        """A message, or another time of one."""
+        heapq.heappush(self._heap, (due_ms, id_))
+
+    def next_ms(self) -> int | None:
+        """The earliest time."""
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, wall_ms: int) -> list[bytes]:
+        """Up to a slice of the messages whose times have come, in the order of their times."""
+        taken: list[bytes] = []
+        while self._heap and self._heap[0][0] <= wall_ms and len(taken) < SLICE:
+            due_ms, id_ = heapq.heappop(self._heap)
+            one = self._state.waiting.get(id_)
+            if one is not None and one.due_ms == due_ms:
+                taken.append(id_)
+        return taken

@@ -1,0 +1,193 @@
+"""The ways to the target partitions: what is due, and which batch goes next.
+
+A lane has one batch on its way at most. Which messages are in it, and its sequence, is committed before it
+is sent; a successor sends the same batch again, and the target recognises the duplicate.
+
+Decides: what a batch contains, and what follows from its outcome. Leaves to others: requests (``decisions``),
+reading and appending (``coordinator``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from delayed.draft import IDLE_MS, Draft, wait_ms
+from delayed.due_times import DueTimes
+from delayed.records import Change, ChangeKey, Lane, LaneKey, Outcome, Row
+from delayed.tally import Tally
+from delayed.values import BytesMax, Move, Sweep
+from raftlog.records.batch import SEQUENCE_MAX
+
+MOVE_COUNT_MAX: Final = 400  # their tombstones and the lane are one batch of records
+MOVE_BYTES_MAX: Final = 512 << 10
+SWEEP_MS: Final = IDLE_MS
+ROWS_MAX: Final = 500  # of one batch
+
+
+class Lanes:
+    """All lanes of one partition of ``__delayed``, in one epoch of its leader."""
+
+    def __init__(self, draft: Draft, batch_bytes_max: BytesMax, tally: Tally) -> None:
+        self._draft = draft
+        self._state = draft.state
+        self._batch_bytes_max = batch_bytes_max
+        self._tally = tally
+        self._due = DueTimes(self._state)
+        self._ready: dict[LaneKey, deque[bytes]] = {}  # due, and not on their way yet
+        self._moving = {id_ for lane in self._state.lanes.values() for id_ in lane.ids}
+        self._sweep_ms = draft.now_ms + SWEEP_MS
+        for key, lane in sorted(self._state.lanes.items()):
+            if lane.ids:
+                self._move(key, lane)
+
+    @property
+    def due_count(self) -> int:
+        """Messages whose time has come, and that are not delivered."""
+        return len(self._moving) + sum(map(len, self._ready.values()))
+
+    def oldest_due_ms(self) -> int | None:
+        """The earliest time of these messages."""
+        firsts = [ready[0] for ready in self._ready.values()]
+        waiting = self._state.waiting
+        return min((waiting[id_].due_ms for id_ in (*self._moving, *firsts) if id_ in waiting), default=None)
+
+    def add(self, id_: bytes) -> None:
+        """A message waits from now on, or has got another time."""
+        self._due.add(self._state.waiting[id_].due_ms, id_)
+
+    def is_moving(self, id_: bytes) -> bool:
+        """Whether it is too late to change a message."""
+        return id_ in self._moving
+
+    def deadline_ms(self) -> int:
+        """When ``collect`` has something to do; soon enough to notice a clock that jumps."""
+        draft, next_ms = self._draft, self._due.next_ms()
+        if not self._due.is_complete:
+            return draft.now_ms
+        return draft.now_ms + wait_ms(None if next_ms is None else next_ms - draft.wall_ms)
+
+    def collect(self) -> None:
+        """What is due queues for its lane, in the order of time."""
+        self._sweep()
+        if not self._due.is_complete:
+            self._due.read_some()
+        if not self._due.is_complete:
+            return
+        touched: dict[LaneKey, None] = {}
+        for id_ in filter(self._is_due, self._due.take(self._draft.wall_ms)):
+            lane = self._draft.lane_of(id_)
+            self._ready.setdefault(lane, deque()).append(id_)
+            touched[lane] = None
+        for lane in touched:
+            self._start(lane)
+
+    # Outcomes of a move.
+
+    def delivered(self, move: Move) -> None:
+        """The target has the batch: the messages leave, and the next batch of the lane may go."""
+        rows: list[Row] = []
+        for id_ in move.batch.ids:
+            rows += self._draft.leaving(id_, Outcome.DELIVERED)
+            self._tally.note_delivered(self._draft.wall_ms - self._state.waiting[id_].due_ms)
+        following = (move.batch.sequence + len(move.batch.ids)) & SEQUENCE_MAX
+        self._moving.difference_update(move.batch.ids)
+        idle = Lane(move.batch.epoch, following, producer_id=move.batch.producer_id)
+        self._draft.write(*rows, Row(move.lane, idle))
+        self._start(move.lane)
+
+    def refused(
+        self, move: Move, reason: str, *, is_gone: bool, new_producer_id: int | None
+    ) -> tuple[bytes, ...]:
+        """The target will never take this batch. Its messages fail; of several, each is tried alone.
+
+        ``is_gone``: there is no such partition. Then nothing of the lane is left. ``new_producer_id`` is for
+        the epochs after the last one. Gives the messages that have failed.
+        """
+        ids = move.batch.ids
+        if len(ids) > 1 and not is_gone:
+            self._resend(move, ids[:1], ids[1:], new_producer_id)
+            return ()
+        rows = [Row(ChangeKey(id_), Change(self._state.waiting[id_].due_ms, reason)) for id_ in ids]
+        self._tally.failed += len(ids)
+        self._moving.difference_update(ids)
+        self._draft.write(*rows, Row(move.lane, None if is_gone else _next_epoch(move, (), new_producer_id)))
+        self._start(move.lane)
+        return ids
+
+    def out_of_order(self, move: Move, new_producer_id: int | None) -> None:
+        """The target has lost what it knew of this lane, and not taken the batch: begin a new epoch."""
+        self._resend(move, move.batch.ids, (), new_producer_id)
+
+    def gone(self, sweep: Sweep, gone: Iterable[LaneKey]) -> None:
+        """The partitions of these lanes of a sweep did not exist at a time after its begin.
+
+        A lane that was used since then may lead to another partition of that name, so it stays.
+        """
+        rows = [Row(key, None) for key in gone if self._state.lanes.get(key) is sweep.lanes[key]]
+        for first in range(0, len(rows), ROWS_MAX):
+            self._draft.write(*rows[first : first + ROWS_MAX])
+
+    def _resend(
+        self, move: Move, ids: tuple[bytes, ...], later: tuple[bytes, ...], new_producer_id: int | None
+    ) -> None:
+        self._moving.difference_update(later)
+        self._ready.setdefault(move.lane, deque()).extendleft(reversed(later))
+        lane = _next_epoch(move, ids, new_producer_id)
+        self._draft.write(Row(move.lane, lane))
+        self._move(move.lane, lane)
+
+    # What goes next.
+
+    def _is_due(self, id_: bytes) -> bool:
+        one = self._state.waiting.get(id_)
+        is_open = id_ not in self._moving and id_ not in self._state.failed
+        return one is not None and is_open and one.due_ms <= self._draft.wall_ms
+
+    def _start(self, key: LaneKey) -> None:
+        """Send the next batch of an idle lane. What was cancelled or has another time by now is left out."""
+        ready, before = self._ready.get(key), self._state.lanes.get(key) or Lane(0, 0)
+        if not ready or before.ids:
+            return
+        bytes_max = min(MOVE_BYTES_MAX, self._batch_bytes_max(key.topic))
+        ids, size_bytes = dict[bytes, None](), 0
+        while ready and len(ids) < MOVE_COUNT_MAX:
+            one = self._state.waiting.get(ready[0])
+            if one is not None and one.due_ms > self._draft.wall_ms:  # the clock went back, or another time
+                self._due.add(one.due_ms, ready[0])
+            elif self._is_due(ready[0]):
+                size_bytes += self._state.waiting[ready[0]].size_bytes
+                if ids and size_bytes > bytes_max:
+                    break
+                ids[ready[0]] = None
+            ready.popleft()
+        if not ready:
+            del self._ready[key]
+        if ids:
+            lane = Lane(before.epoch, before.sequence, tuple(ids), before.producer_id)
+            self._moving.update(ids)
+            self._draft.write(Row(key, lane))
+            self._move(key, lane)
+
+    def _move(self, key: LaneKey, lane: Lane) -> None:
+        producer_id = self._state.producer_id if lane.producer_id is None else lane.producer_id
+        assert producer_id is not None
+        self._draft.want(Move(key, lane, producer_id))
+
+    def _sweep(self) -> None:
+        """Lanes of deleted topics would add up for ever."""
+        if self._draft.now_ms < self._sweep_ms:
+            return
+        self._sweep_ms = self._draft.now_ms + SWEEP_MS
+        idle = {key: lane for key, lane in self._state.lanes.items() if not lane.ids}
+        if idle:
+            self._draft.want(Sweep(idle))
+
+
+def _next_epoch(move: Move, ids: tuple[bytes, ...], new_producer_id: int | None) -> Lane:
+    """No epoch comes twice: the target would take the batch for the one that it has."""
+    if not move.is_last_epoch:
+        return Lane(move.batch.epoch + 1, 0, ids, move.batch.producer_id)
+    assert new_producer_id is not None
+    return Lane(0, 0, ids, new_producer_id)

@@ -1,0 +1,278 @@
+"""The schedules of one partition of ``__delayed``, without IO: requests about them, and when they fire.
+
+A schedule fires by writing its message and its own progress in one batch. So an instant has one message,
+whatever leaders do, and the message is delivered once as any other. Its id follows from the schedule and the
+instant.
+
+Decides: which instants fire, and which are missed. Leaves to others: instants (``cron``), how messages get to
+their topics (``lanes``).
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import Final, assert_never
+
+from msgspec.structs import replace
+
+from delayed import cron
+from delayed.draft import Draft, wait_ms
+from delayed.records import (
+    ID_BYTES,
+    Message,
+    MessageKey,
+    Missed,
+    Outcome,
+    Producer,
+    ProducerKey,
+    Row,
+    Schedule,
+    ScheduleKey,
+)
+from delayed.requests import (
+    CreateSchedule,
+    DeleteSchedule,
+    DescribedSchedule,
+    Done,
+    FoundSchedules,
+    NeedsProducerId,
+    PauseSchedule,
+    ReadSchedule,
+    ReadSchedules,
+    Reply,
+    ScheduleRequest,
+    ScheduleState,
+)
+from delayed.state import left_as
+from delayed.tally import Tally
+from raftlog.errors import Conflict, InvalidRequest, UnknownSchedule
+
+SCHEDULES_MAX: Final = 1_000  # of one partition of ``__delayed``
+LATE_MS_MAX: Final = 60_000  # an instant that is later is missed
+MISSED_MAX: Final = 100  # so many of them fire at most
+LOOK_MAX: Final = 100  # schedules at a time: some milliseconds
+AGAIN_MS: Final = 1_000  # when there is no room for another message
+SCHEDULE_HEADER: Final = "raftlog.schedule"
+INSTANT_HEADER: Final = "raftlog.scheduled_at"
+_PREFIX_BYTES: Final = 6
+_log = logging.getLogger("raftlog.delayed")
+
+
+class Scheduling:
+    """All schedules of one partition, in one epoch of its leader."""
+
+    def __init__(
+        self, draft: Draft, tally: Tally, has_room: Callable[[], bool], add: Callable[[bytes], None]
+    ) -> None:
+        """``add`` takes the ids of messages that wait from now on."""
+        self._draft = draft
+        self._state = draft.state
+        self._tally = tally
+        self._has_room = has_room
+        self._add = add
+        self._due: list[tuple[int, str]] = []  # look again at this schedule then
+        self._look: dict[str, int] = {}  # which of these times counts
+        self._names = {_prefix(name): name for name in self._state.schedules}
+        for name, schedule in self._state.schedules.items():
+            self._look_at(name, schedule.after_ms)
+
+    def deadline_ms(self) -> int:
+        """When ``collect`` has something to do; soon enough to notice a clock that jumps."""
+        draft = self._draft
+        return draft.now_ms + wait_ms(self._due[0][0] - draft.wall_ms if self._due else None)
+
+    def collect(self) -> None:
+        """Fire what is due, of some schedules."""
+        for _ in range(LOOK_MAX):
+            if not self._due or self._due[0][0] > self._draft.wall_ms:
+                return
+            at_ms, name = heapq.heappop(self._due)
+            if self._look.get(name) == at_ms:
+                self._fire(name, self._state.schedules[name])
+
+    def failed(self, ids: Iterable[bytes], reason: str) -> None:
+        """Messages cannot be delivered: their schedules end."""
+        for name in dict.fromkeys(self._names.get(id_[:_PREFIX_BYTES]) for id_ in ids):
+            if name is not None and self._state.schedules[name].is_active:
+                self._put(name, replace(self._state.schedules[name], failed=reason))
+
+    def reply_to(self, request: ScheduleRequest) -> Reply:
+        """Raises what is refused."""
+        match request:
+            case CreateSchedule():
+                return self._create(request)
+            case PauseSchedule():
+                return self._pause(request)
+            case DeleteSchedule():
+                return self._delete(request.id)
+            case ReadSchedule():
+                return FoundSchedules((self._described(request.id, self._found(request.id)),))
+            case ReadSchedules():
+                return self._list(request)
+            case _:
+                assert_never(request)
+
+    def _create(self, request: CreateSchedule) -> Reply:
+        name, wanted, wall_ms = request.id, request.schedule, self._draft.wall_ms
+        if self._state.producer_id is None and request.new_producer_id < 0:
+            return NeedsProducerId()
+        before = self._state.schedules.get(name)
+        if before is not None:
+            if _contents(before) != _contents(wanted):
+                raise Conflict(f"there is another schedule {name}: delete it first, or choose another id")
+            return FoundSchedules((self._described(name, before),))
+        if self._names.get(_prefix(name)) is not None:
+            raise Conflict(f"the id {name} is too similar to that of another schedule; choose another id")
+        if len(self._state.schedules) >= SCHEDULES_MAX:
+            raise Conflict(
+                f"this partition of __delayed has {SCHEDULES_MAX} schedules; delete one, or choose another id"
+            )
+        cron.check(wanted.cron, wanted.time_zone, wall_ms)
+        schedule = replace(wanted, created_ms=wall_ms, after_ms=wall_ms)
+        if self._state.producer_id is None:
+            self._draft.write(Row(ProducerKey(), Producer(request.new_producer_id)))
+        self._put(name, schedule)
+        self._names[_prefix(name)] = name
+        return FoundSchedules((self._described(name, schedule),))
+
+    def _pause(self, request: PauseSchedule) -> Reply:
+        schedule = self._found(request.id)
+        if request.is_paused != schedule.is_paused or (schedule.failed and not request.is_paused):
+            after_ms = max(self._draft.wall_ms, schedule.fired_ms)  # what passed in the pause never fires
+            schedule = replace(schedule, is_paused=request.is_paused, failed="", after_ms=after_ms)
+            self._put(request.id, schedule)
+        return FoundSchedules((self._described(request.id, schedule),))
+
+    def _delete(self, name: str) -> Reply:
+        if name not in self._state.schedules and left_as(name) in self._state.recent:
+            return Done()
+        self._found(name)
+        self._draft.write(Row(ScheduleKey(name), None, Outcome.CANCELLED))
+        self._look.pop(name, None)
+        del self._names[_prefix(name)]
+        return Done()
+
+    def _list(self, request: ReadSchedules) -> Reply:
+        names = heapq.nsmallest(
+            request.count_max,
+            (
+                name
+                for name, one in self._state.schedules.items()
+                if name > request.after and request.topic in (None, one.topic)
+            ),
+        )
+        return FoundSchedules(tuple(self._described(name, self._state.schedules[name]) for name in names))
+
+    def _found(self, name: str) -> Schedule:
+        found = self._state.schedules.get(name)
+        if found is None:
+            raise UnknownSchedule(f"there is no schedule {name}")
+        return found
+
+    def _described(self, name: str, schedule: Schedule) -> DescribedSchedule:
+        state: ScheduleState = "active"
+        if schedule.failed:
+            state = "failed"
+        elif schedule.is_paused:
+            state = "paused"
+        return DescribedSchedule(name, schedule, state, _next_ms(schedule))
+
+    def _put(self, name: str, schedule: Schedule) -> None:
+        self._draft.write(Row(ScheduleKey(name), schedule))
+        self._look_at(name, _next_ms(schedule))
+
+    def _look_at(self, name: str, at_ms: int | None) -> None:
+        self._look.pop(name, None)
+        if at_ms is not None:
+            self._look[name] = at_ms
+            heapq.heappush(self._due, (at_ms, name))
+
+    # Firing.
+
+    def _fire(self, name: str, schedule: Schedule) -> None:
+        """Write a message for each instant that fires, with the progress of the schedule."""
+        first_ms = _next_ms(schedule)
+        if first_ms is None and schedule.is_active:
+            _log.error(
+                "the schedule %s cannot fire here: its time zone is unknown, or its last year over", name
+            )
+        if first_ms is None or first_ms > self._draft.wall_ms:
+            self._look_at(name, first_ms)
+            return
+        if not self._has_room():
+            self._look_at(name, self._draft.wall_ms + AGAIN_MS)
+            return
+        instants, last_ms = self._instants(name, schedule, first_ms)
+        rows = [
+            Row(MessageKey(id_), _message(name, schedule, instant, self._draft.wall_ms))
+            for instant in instants
+            if (id_ := _id_of(name, instant)) not in self._state.waiting and id_ not in self._state.recent
+        ]
+        fired_ms = instants[-1] if instants else schedule.fired_ms
+        after = replace(schedule, after_ms=last_ms, fired_ms=fired_ms)
+        self._draft.write(*rows, Row(ScheduleKey(name), after))
+        for row in rows:
+            assert isinstance(row.key, MessageKey)
+            self._add(row.key.id)
+        self._tally.fired += len(rows)
+        self._look_at(name, _next_ms(after))
+
+    def _instants(self, name: str, schedule: Schedule, first_ms: int) -> tuple[list[int], int]:
+        """Those that fire now, and the newest that has passed."""
+        wall_ms = self._draft.wall_ms
+        due = cron.newest(schedule.cron, schedule.time_zone, schedule.after_ms, wall_ms, MISSED_MAX + 1)
+        in_time = [instant for instant in due if instant > wall_ms - LATE_MS_MAX]
+        missed = [instant for instant in due if instant <= wall_ms - LATE_MS_MAX]
+        kept = {Missed.SKIP: [], Missed.ONCE: missed[-1:], Missed.ALL: missed[-MISSED_MAX:]}[schedule.missed]
+        if len(kept) < len(missed) or first_ms < due[0]:
+            self._tally.missed += 1
+            _log.warning("%s has missed instants since %d; %d of them fire now", name, first_ms, len(kept))
+        return [*kept, *in_time], due[-1]
+
+
+def _next_ms(schedule: Schedule) -> int | None:
+    if not schedule.is_active:
+        return None
+    try:
+        return cron.next_ms(schedule.cron, schedule.time_zone, schedule.after_ms)
+    except (InvalidRequest, OSError):  # this broker has another database of time zones
+        return None
+
+
+def headers_of(name: str, instant_ms: int) -> tuple[tuple[str, bytes], ...]:
+    """What the record of an instant has beside the headers of the schedule."""
+    return (SCHEDULE_HEADER, name.encode()), (INSTANT_HEADER, str(instant_ms).encode())
+
+
+def _prefix(name: str) -> bytes:
+    """The first bytes of the ids of the messages of a schedule."""
+    return sha256(name.encode()).digest()[:_PREFIX_BYTES]
+
+
+def _id_of(name: str, instant_ms: int) -> bytes:
+    return _prefix(name) + instant_ms.to_bytes(ID_BYTES - _PREFIX_BYTES, "big")
+
+
+def _contents(schedule: Schedule) -> Schedule:
+    """What somebody has asked for; records without a key may be for any partition."""
+    partition = -1 if schedule.key is None else schedule.partition
+    return replace(
+        schedule, partition=partition, created_ms=0, after_ms=0, fired_ms=-1, is_paused=False, failed=""
+    )
+
+
+def _message(name: str, schedule: Schedule, instant_ms: int, wall_ms: int) -> Message:
+    """The record of an instant."""
+    return Message(
+        topic=schedule.topic,
+        topic_id=schedule.topic_id,
+        partition=schedule.partition,
+        due_ms=instant_ms,
+        accepted_ms=wall_ms,
+        value=schedule.value,
+        key=schedule.key,
+        headers=(*schedule.headers, *headers_of(name, instant_ms)),
+    )

@@ -1,0 +1,34 @@
+"""Effects of the decisions about delayed messages, as values. Nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from delayed.records import Lane, LaneKey
+from raftlog.hosting.decisions import Effect
+from raftlog.records.batch import EPOCH_MAX
+
+BytesMax = Callable[[str], int]
+"""The size of a batch that a topic takes now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Effect):
+    """Append these messages to their target as one batch, then report its outcome."""
+
+    lane: LaneKey
+    batch: Lane
+    producer_id: int
+
+    @property
+    def is_last_epoch(self) -> bool:
+        """Whether another epoch needs another producer id."""
+        return self.batch.epoch >= EPOCH_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep(Effect):
+    """Find out which of these idle lanes lead to partitions that are gone, then report them."""
+
+    lanes: Mapping[LaneKey, Lane]

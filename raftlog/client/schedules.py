@@ -1,0 +1,96 @@
+"""Schedules: create, look at, pause and delete them.
+
+Decides: that every request is repeated; a schedule has an id before it is sent.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
+import msgspec
+
+from raftlog.client import values
+from raftlog.client.delayed import record_in_json
+from raftlog.client.session import Session
+from raftlog.wire import paths
+from raftlog.wire import schedules as wire
+
+
+class AsyncSchedules:
+    """The schedules of the cluster."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def create(
+        self,
+        topic: str,
+        value: values.Value = None,
+        *,
+        cron: str,
+        time_zone: str = "UTC",
+        missed: wire.Missed = "once",
+        schedule_id: str | None = None,
+        key: values.Key = None,
+        partition: int | None = None,
+        headers: values.Headers | None = None,
+        tags: Sequence[str] = (),
+    ) -> wire.ScheduleBody:
+        """Store one record at each instant of a cron expression, such as ``30 3 * * MON-FRI``.
+
+        ``missed`` says what happens to instants that passed more than a minute ago while no broker could fire
+        them: ``skip`` all, fire ``once`` for the newest, or ``all`` of the newest 100. Raises ``Conflict`` if
+        the id belongs to another schedule.
+        """
+        body = _Create(
+            topic=topic,
+            cron=cron,
+            time_zone=time_zone,
+            missed=missed,
+            schedule_id=schedule_id or uuid.uuid4().hex,
+            record=record_in_json(value, key=key, partition=partition, headers=headers, tags=tags),
+        )
+        return (await self._session.ask_any("POST", paths.SCHEDULES, body=body)).read(wire.ScheduleBody)
+
+    async def list(self, topic: str | None = None) -> list[wire.ScheduleBody]:
+        """All schedules; of one topic, or of all."""
+        found: list[wire.ScheduleBody] = []
+        query = {} if topic is None else {"topic": topic}
+        while True:
+            path = f"{paths.SCHEDULES}?{urlencode(query)}"
+            page = (await self._session.ask_any("GET", path)).read(wire.ScheduleList)
+            found += page.items
+            if page.next_page_token is None:
+                return found
+            query["page_token"] = page.next_page_token
+
+    async def describe(self, schedule_id: str) -> wire.ScheduleBody:
+        """One schedule. Raises ``UnknownSchedule``."""
+        return (await self._session.ask_any("GET", paths.of_schedule(schedule_id))).read(wire.ScheduleBody)
+
+    async def pause(self, schedule_id: str) -> wire.ScheduleBody:
+        """Fire no more until ``resume``. Raises ``UnknownSchedule``."""
+        return await self._change(schedule_id, paused=True)
+
+    async def resume(self, schedule_id: str) -> wire.ScheduleBody:
+        """Go on from now, also after a failure. Raises ``UnknownSchedule``."""
+        return await self._change(schedule_id, paused=False)
+
+    async def delete(self, schedule_id: str) -> None:
+        """Fire no more. Raises ``UnknownSchedule``."""
+        await self._session.ask_any("DELETE", paths.of_schedule(schedule_id))
+
+    async def _change(self, schedule_id: str, *, paused: bool) -> wire.ScheduleBody:
+        path, body = paths.of_schedule(schedule_id), wire.ChangeSchedule(paused)
+        return (await self._session.ask_any("PATCH", path, body=body)).read(wire.ScheduleBody)
+
+
+class _Create(msgspec.Struct):
+    topic: str
+    cron: str
+    time_zone: str
+    missed: str
+    schedule_id: str
+    record: msgspec.Struct
