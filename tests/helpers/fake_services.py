@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from api.http.services import HealthProbes, Limits, Services
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.topic_config import complete
 from partitions.replica.selection import Selection
-from partitions.replica.topic_rules import TopicRules
+from partitions.replica.topic_rules import Body, TopicRules
 from partitions.values import (
     Acks,
     AcksKind,
@@ -89,7 +90,7 @@ class FakeGateway:
     async def append(
         self,
         target: TopicPartition,
-        batches: bytes | Sequence[bytes],
+        batches: Body,
         *,
         acks: Acks,
         timeout_ms: int,
