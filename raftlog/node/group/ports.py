@@ -72,7 +72,10 @@ class GroupEnvironment(Protocol):
         """Whether the disk has more than its reserve left."""
 
     def schedule(self, group: GroupId) -> None:
-        """Call ``drain`` at the end of this loop turn."""
+        """Call ``drain`` at the end of this loop turn, and ``tick`` until the group is quiescent."""
+
+    def wake(self, group: GroupId) -> None:
+        """Call ``tick`` until the group is quiescent."""
 
     def apply_later(self, group: GroupId) -> None:
         """Call ``apply_more`` in a later turn of the loop."""
