@@ -1,30 +1,24 @@
 """The small words every other module speaks.
 
 Each is an ``int`` or ``str`` at run time and a distinct type to mypy, so that a
-generation can never be passed where a term is meant. At run time the name is ``int`` or ``str`` itself:
-what ``NewType`` makes is called as a Python function, about a hundred times for one produce. Nothing is
-decided here.
+generation can never be passed where a term is meant. Nothing is decided here.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NewType
+from typing import NewType
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    NodeId = NewType("NodeId", int)  # a broker; >= 1
-    GroupId = NewType("GroupId", int)  # a Raft group; 0 is the metadata group, never used twice in a cluster
-    TopicId = NewType("TopicId", str)  # 32 hexadecimal digits, never used twice
-    Term = NewType("Term", int)  # 0 before the first election
-    Index = NewType("Index", int)  # position in a Raft log; -1 means "before the log"
-    Offset = NewType("Offset", int)  # an Index, as the partition's users see it; 0 is the first record
-    Token = NewType("Token", int)  # names one request to a Raft core until its fate is known
-    WriteId = NewType("WriteId", int)  # rises by one with every Write
-    ProducerId = NewType("ProducerId", int)  # -1 for a producer that asks for no deduplication
-else:
-    NodeId = GroupId = Term = Index = Offset = Token = WriteId = ProducerId = int
-    TopicId = str
+NodeId = NewType("NodeId", int)  # a broker; >= 1
+GroupId = NewType("GroupId", int)  # a Raft group; 0 is the metadata group, never used twice in a cluster
+TopicId = NewType("TopicId", str)  # 32 hexadecimal digits, never used twice
+Term = NewType("Term", int)  # 0 before the first election
+Index = NewType("Index", int)  # position in a Raft log; -1 means "before the log"
+Offset = NewType("Offset", int)  # an Index, as the partition's users see it; 0 is the first record
+Token = NewType("Token", int)  # names one request to a Raft core until its fate is known
+WriteId = NewType("WriteId", int)  # rises by one with every Write
+ProducerId = NewType("ProducerId", int)  # -1 for a producer that asks for no deduplication
 
 METADATA_GROUP = GroupId(0)
 

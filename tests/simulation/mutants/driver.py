@@ -155,7 +155,7 @@ DRIVER = (
     Mutant(
         "the state where a segment begins is kept one batch early",
         "raftlog.node.group.applier:Applier._keep_at_boundary",
-        "following = Index(self.applied_index + 1)",
+        "following = Index(self._recent.applied_index + 1)",
         "following = Index(self.applied_index + 2)",
         more=(
             Edit(

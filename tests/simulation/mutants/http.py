@@ -331,7 +331,7 @@ CONNECTIONS = (
     ),
     Mutant(
         "the decompressed size of the batches of one body is not bounded",
-        "partitions.replica.topic_rules:TopicRules.check_records",
+        "partitions.replica.topic_rules:TopicRules.check_all",
         "if total_bytes > BODY_DECOMPRESSED_BYTES_MAX:",
         "if False:",
         script="tests/unit/api/test_bounded_requests.py",
