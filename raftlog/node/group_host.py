@@ -281,11 +281,6 @@ class GroupHost:
         self._scheduled[group] = None
         self._drain_soon()
 
-    def wake(self, group: GroupId) -> None:
-        """Give this group ticks again."""
-        if group in self._groups:
-            self._awake[group] = None
-
     def apply_later(self, group: GroupId) -> None:
         """Have this group apply more of what is committed when it is its turn: one group a loop turn."""
         self._backlogs.add(group)
@@ -301,11 +296,9 @@ class GroupHost:
             return False
         if type(message) is Heartbeat:
             self._heartbeats.add(group, to, message)
-            self._drain_soon()
             return True
         if type(message) is HeartbeatReply:
             self._heartbeats.add_reply(group, to, message)
-            self._drain_soon()
             return True
         return self._transport.send(to, encode_message(group, message, payload))
 

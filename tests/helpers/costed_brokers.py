@@ -25,6 +25,7 @@ from tests.helpers.real_cluster import create_topic
 
 TOPIC: Final = "orders"
 LARGE: Final = 256 << 10  # bytes of one record whose copies are counted
+TICK_MS: Final = 250
 _RECORDS: Final = f"/v1/topics/{TOPIC}/partitions/0/records"
 _PRODUCE: Final = {"Content-Type": media_types.BATCH}
 _FETCH: Final = {"Accept": media_types.BATCH}
@@ -84,9 +85,12 @@ class CostedBrokers:
 
 @contextmanager
 def costed_brokers(directory: Path, processes: Processes) -> Iterator[CostedBrokers]:
-    """A cluster whose brokers run below these processes."""
+    """A cluster whose brokers run below these processes, with slow ticks: most attempts are without one."""
     commands = {broker: one.command for broker, one in processes.items()}
-    with Cluster(directory / "cluster", brokers=len(commands), commands=commands) as cluster:
+    cluster = Cluster(directory / "cluster", brokers=len(commands), commands=commands)
+    for broker in commands:
+        cluster.add_environment(broker, {"RAFTLOG_TIMING__TICK_MS": str(TICK_MS)})
+    with cluster:
         brokers = CostedBrokers(cluster)
         with closing(brokers.connection):
             yield brokers

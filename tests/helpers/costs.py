@@ -23,8 +23,8 @@ ATTEMPTS: Final = 60
 WARM_UPS: Final = 20
 PAUSE_S: Final = 0.05  # at most; a random one, so that no periodic timer fires in each attempt
 IDLE_S: Final = 0.02  # in which followers end what an answer did not wait for
-ROUND_ATTEMPTS: Final = 10
-ROUND_S: Final = 1.0  # some rounds of heartbeats
+ROUND_ATTEMPTS: Final = 5
+ROUND_S: Final = 3.0  # some rounds of heartbeats
 
 Counts = Mapping[str, int]
 Meters = Mapping[int, Callable[[], Callable[[], Counts]]]

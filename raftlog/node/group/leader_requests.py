@@ -116,7 +116,7 @@ class LeaderRequests(GroupView, Generic[Reply]):
             self, to, partial(self._step, TransferLeadership(to)), self._waits.until_role_changes, timeout_ms
         )
 
-    def _step(self, event: Input, *, is_drained: bool = False) -> None:
+    def _step(self, event: Input) -> None:
         raise NotImplementedError
 
     def _check_still_leads(self, proposal: Proposal[Reply]) -> None:

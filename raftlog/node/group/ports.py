@@ -72,10 +72,7 @@ class GroupEnvironment(Protocol):
         """Whether the disk has more than its reserve left."""
 
     def schedule(self, group: GroupId) -> None:
-        """Call ``drain`` at the end of this loop turn, and ``tick`` until the group is quiescent."""
-
-    def wake(self, group: GroupId) -> None:
-        """Call ``tick`` until the group is quiescent."""
+        """Call ``drain`` at the end of this loop turn."""
 
     def apply_later(self, group: GroupId) -> None:
         """Call ``apply_more`` in a later turn of the loop."""

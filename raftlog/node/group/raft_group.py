@@ -199,8 +199,7 @@ class RaftGroup(LeaderRequests[Reply]):
         if batches:
             if self._core.has_news:
                 self.drain()  # what is staged must not mix with what this message brings
-            self._environment.wake(self.group_id)
-            self._step(Receive(sender, message), is_drained=True)
+            self._step(Receive(sender, message))
             self._guarded(self._drain, batches)
         else:
             self._step(Receive(sender, message))
@@ -242,10 +241,10 @@ class RaftGroup(LeaderRequests[Reply]):
         for write in synced.writes:
             if write.messages:
                 self._keep(write.messages)
-            self._step(WriteFinished(write.write_id), is_drained=True)
+            self._step(WriteFinished(write.write_id))
         if synced.hard_state is not None:
             self._keep(synced.messages)
-            self._step(HardStateSaved(synced.hard_state), is_drained=True)
+            self._step(HardStateSaved(synced.hard_state))
         self.drain()
         self._waits.durable(self._core.durable_index)
         self._note_commit_index()
@@ -309,12 +308,10 @@ class RaftGroup(LeaderRequests[Reply]):
 
     # How a Ready is carried out.
 
-    def _step(self, event: Input, *, is_drained: bool = False) -> None:
-        """Give the core an input. The caller drains, if ``is_drained``, or else the end of the turn does."""
+    def _step(self, event: Input) -> None:
         if self.stopped is None and not (self._is_installing and self._may_write(event)):
             self._guarded(self._core.step, event)
-            if not is_drained:
-                self._environment.schedule(self.group_id)
+            self._environment.schedule(self.group_id)
 
     def _may_write(self, event: Input) -> bool:
         """Whether a core must not take this in while its log is replaced: such messages are lost."""
