@@ -25,7 +25,7 @@ from tests.helpers.real_cluster import create_topic
 
 TOPIC: Final = "orders"
 LARGE: Final = 256 << 10  # bytes of one record whose copies are counted
-TICK_MS: Final = 250
+TICK_MS: Final = 500
 _RECORDS: Final = f"/v1/topics/{TOPIC}/partitions/0/records"
 _PRODUCE: Final = {"Content-Type": media_types.BATCH}
 _FETCH: Final = {"Accept": media_types.BATCH}

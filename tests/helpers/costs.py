@@ -55,7 +55,7 @@ def round_costs(meters: Meters) -> dict[int, int]:
         time.sleep(ROUND_S)
         for broker, end in ends.items():
             counts = end()
-            found[broker].append(counts["calls"] // counts["rounds"])
+            found[broker].append(counts["round_calls"] // counts["rounds"])
     return {broker: min(calls) for broker, calls in found.items()}
 
 

@@ -37,7 +37,7 @@ def test_names_of_planted_bugs_are_unique() -> None:
 def test_a_bug_is_seen_by_what_saw_it_before_and_not_without_it() -> None:
     catch = hunt(WRONG, Catch("brokers:0", "", 0.0))
     assert catch is not None
-    assert (catch.seed, catch.invariant) == ("brokers:0", "I4 leader completeness")
+    assert (catch.seed, catch.invariant) == ("brokers:0", "I2 one leader a term")
     assert look("brokers:0") is None
 
 
