@@ -17,6 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from chaos.cluster import Cluster
+from raftlog.core.settings import ELECTION_TICKS
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire import media_types
@@ -25,7 +26,7 @@ from tests.helpers.real_cluster import create_topic
 
 TOPIC: Final = "orders"
 LARGE: Final = 256 << 10  # bytes of one record whose copies are counted
-TICK_MS: Final = 500
+TIMING: Final = {"TICK_MS": 500, "QUIET_TICKS": ELECTION_TICKS}  # groups are quiescent after seconds
 _RECORDS: Final = f"/v1/topics/{TOPIC}/partitions/0/records"
 _PRODUCE: Final = {"Content-Type": media_types.BATCH}
 _FETCH: Final = {"Accept": media_types.BATCH}
@@ -64,9 +65,12 @@ class CostedBrokers:
         wanted: dict[str, object] = {"topics": [TOPIC], "max_records": 1, "wait": "5s"}
         for group in map("readers-{}".format, count()):
             path = f"/v1/groups/{group}/members/one:poll"
-            generation = json.loads(self._ask("POST", path, _JSON, json.dumps(wanted).encode()))["generation"]
+            joined = json.loads(self._ask("POST", path, _JSON, json.dumps(wanted).encode()))
             if self._coordinates(group):
-                break
+                return self._poll(path, joined["generation"])
+        raise AssertionError("the numbers are over")
+
+    def _poll(self, path: str, generation: int) -> Callable[[], object]:
         place = {"topic": TOPIC, "partition": 0, "offset": 0}
         body = json.dumps({"generation": generation, "positions": [place], "max_records": 1, "wait": 0})
         return lambda: self._ask("POST", path, _JSON, body.encode())
@@ -89,7 +93,9 @@ def costed_brokers(directory: Path, processes: Processes) -> Iterator[CostedBrok
     commands = {broker: one.command for broker, one in processes.items()}
     cluster = Cluster(directory / "cluster", brokers=len(commands), commands=commands)
     for broker in commands:
-        cluster.add_environment(broker, {"RAFTLOG_TIMING__TICK_MS": str(TICK_MS)})
+        cluster.add_environment(
+            broker, {f"RAFTLOG_TIMING__{name}": str(value) for name, value in TIMING.items()}
+        )
     with cluster:
         brokers = CostedBrokers(cluster)
         with closing(brokers.connection):
