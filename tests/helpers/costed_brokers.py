@@ -46,7 +46,7 @@ class CostedBrokers:
         small, large = (
             build_batch([Record(b"x" * size)], codec=Codec.NONE, timestamp_ms=1) for size in (1000, LARGE)
         )
-        self.acts: Mapping[str, Callable[[], object]] = {
+        self.acts: Mapping[str, Callable[[], bytes]] = {
             "produce": lambda: self._ask("POST", f"{_RECORDS}?acks=every", _PRODUCE, small),
             "produce 256 KiB": lambda: self._ask("POST", f"{_RECORDS}?acks=every", _PRODUCE, large),
             "fetch": lambda: self._ask("GET", f"{_RECORDS}?offset=0&max_bytes=1", _FETCH),
@@ -59,19 +59,19 @@ class CostedBrokers:
     def polls(self) -> Callable[[], object]:
         """One poll of a member that is alone in its group, whose coordinator leads the partition, too.
 
-        Each gives the same record.
+        Each gives the same record, the newest one.
         """
-        self.acts["produce"]()
+        newest = json.loads(self.acts["produce"]())["base_offset"]
         wanted: dict[str, object] = {"topics": [TOPIC], "max_records": 1, "wait": "5s"}
         for group in map("readers-{}".format, count()):
             path = f"/v1/groups/{group}/members/one:poll"
             joined = json.loads(self._ask("POST", path, _JSON, json.dumps(wanted).encode()))
             if self._coordinates(group):
-                return self._poll(path, joined["generation"])
+                return self._poll(path, joined["generation"], newest)
         raise AssertionError("the numbers are over")
 
-    def _poll(self, path: str, generation: int) -> Callable[[], object]:
-        place = {"topic": TOPIC, "partition": 0, "offset": 0}
+    def _poll(self, path: str, generation: int, offset: int) -> Callable[[], object]:
+        place = {"topic": TOPIC, "partition": 0, "offset": offset}
         body = json.dumps({"generation": generation, "positions": [place], "max_records": 1, "wait": 0})
         return lambda: self._ask("POST", path, _JSON, body.encode())
 
