@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
 
 from aiohttp import hdrs, web
 
@@ -19,8 +21,8 @@ from api.http.disconnects import DisconnectWatcher, has_client
 from api.http.errors import NotAcceptable, problem_response
 from api.http.parameters import accepted, query_of
 from api.http.path_table import PathTable
-from api.http.requests import Request
-from api.http.routes import Call, Route
+from api.http.requests import Found, RememberedRequest, Request
+from api.http.routes import Call, Handler, Route
 from api.http.services import Services
 from api.resources import (
     cluster,
@@ -93,15 +95,15 @@ class RequestPipeline:
         self._access = Access(services)
         self._paths = PathTable((*ROUTES, *documentation.routes(ROUTES, services.version, services.limits)))
 
-    def answer_plain(self, request: Request) -> Awaitable[web.StreamResponse]:
+    def answer_plain(self, request: RememberedRequest) -> Awaitable[web.StreamResponse]:
         """The response to a request of the fast path."""
-        return self._answer(request, request.path)
+        return self._answer(request, request.path, request.found)
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """The response to a request that aiohttp has parsed."""
         if hdrs.EXPECT in request.headers:
             await self._ask_for_body(request)
-        return await self._answer(request, request.rel_url.raw_path)
+        return await self._answer(request, request.rel_url.raw_path, {})
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
         """True if a successful response is endless, so that aiohttp must write it."""
@@ -115,13 +117,19 @@ class RequestPipeline:
         """End the waiting requests; later ones do not wait."""
         self.disconnect_watcher.close()
 
-    async def _answer(self, request: Request, path: str) -> web.StreamResponse:
-        """Give the request its ``Call``, the response its common headers, and errors their form."""
+    async def _answer(self, request: Request, path: str, found: Found) -> web.StreamResponse:
+        """Give the request its ``Call``, the response its common headers, and errors their form.
+
+        ``path`` is still escaped.
+        """
         began = self._monotonic()
-        call = self._call(request)
+        call = self._call(request, found)
         try:
             call.shared = self._access.admit(request)
-            response = await self._handle(call, path)
+            handler = self._handler(call, path)
+            if not call.is_path_known:
+                await call.hear_of_path()
+            response = await handler(call)
         except Exception as error:
             response = self._answer_to(error, call)
         if not response.prepared:
@@ -131,14 +139,14 @@ class RequestPipeline:
 
     def refuse(self, request: Request, error: RaftlogError) -> web.Response:
         """The response to an unreadable request, after which the connection closes."""
-        call = self._call(request)
+        call = self._call(request, {})
         response = problem_response(error, instance="", request_id=call.request_id)
         response.force_close()
         call.stamp(response)
         self.metrics.answered(_method(request), call.route, response.status, 0.0)
         return response
 
-    def _call(self, request: Request) -> Call:
+    def _call(self, request: Request, found: Found) -> Call:
         return Call(
             request,
             self.services,
@@ -146,26 +154,22 @@ class RequestPipeline:
             self.disconnect_watcher,
             self._batcher,
             f"{self._incarnation}-{next(self._numbers):x}",
+            found=found,
         )
 
-    async def _handle(self, call: Call, path: str) -> web.StreamResponse:
-        """Route and negotiate, and call the handler; ``path`` is still escaped."""
+    def _handler(self, call: Call, path: str) -> Handler:
+        """Route and negotiate; equal heads of one connection have the same result."""
         request = call.request
-        if request.method == hdrs.METH_OPTIONS and is_preflight(request, call.shared):
-            methods, _ = self._paths.at(path)
-            return web.Response(status=204, headers=preflight(methods))
-        route, call.match_info = self._paths.find(request.method, path)
-        call.route = route.path
-        call.query = query_of(request, route.query_names, route.list_names)
-        wanted = accepted(request.headers, route.media_types)
-        if wanted is None and route.negotiated:
-            raise NotAcceptable(
-                f"Accept has no supported media type; accept {' or '.join(route.media_types)}",
-                supported=list(route.media_types),
-            )
-        call.media_type = wanted or route.media_types[0]
-        await call.hear_of_path()
-        return await route.handler(call)
+        routed: _Routed | None = call.found.get(RequestPipeline._handler)
+        if routed is None:
+            if request.method == hdrs.METH_OPTIONS and is_preflight(request, call.shared):
+                return partial(_preflight, self._paths.at(path)[0])
+            route, call.match_info = self._paths.find(request.method, path)
+            call.route = route.path  # for the metrics of errors, too
+            routed = _routed(request, route, call.match_info)
+            call.found[RequestPipeline._handler] = routed
+        call.route, call.match_info, call.query, call.media_type, handler = routed
+        return handler
 
     async def _ask_for_body(self, request: web.BaseRequest) -> None:
         """Answer ``Expect: 100-continue``, unless the announced body will be refused."""
@@ -188,6 +192,32 @@ class RequestPipeline:
             return error
         _LOG.exception("request %s failed: %s %s", call.request_id, call.request.method, call.route)
         return RaftlogError(f"an internal error; the broker's log has it under {call.request_id}")
+
+
+class _Routed(NamedTuple):
+    """The handler of a request, and what the fields of its ``Call`` are."""
+
+    route: str
+    match_info: Mapping[str, str]
+    query: Mapping[str, str]
+    media_type: str
+    handler: Handler
+
+
+def _routed(request: Request, route: Route, match_info: Mapping[str, str]) -> _Routed:
+    """Raises ``InvalidRequest`` and ``NotAcceptable``."""
+    query = query_of(request, route.query_names, route.list_names)
+    wanted = accepted(request.headers, route.media_types)
+    if wanted is None and route.negotiated:
+        raise NotAcceptable(
+            f"Accept has no supported media type; accept {' or '.join(route.media_types)}",
+            supported=list(route.media_types),
+        )
+    return _Routed(route.path, match_info, query, wanted or route.media_types[0], route.handler)
+
+
+async def _preflight(methods: Iterable[str], call: Call) -> web.StreamResponse:
+    return web.Response(status=204, headers=preflight(methods))
 
 
 CLIENT_GONE = 499

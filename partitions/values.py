@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec import Struct
@@ -30,8 +29,7 @@ class AcksKind(enum.Enum):
 _ACKS = {kind.value: kind for kind in AcksKind if kind is not AcksKind.COUNT}
 
 
-@dataclass(frozen=True, slots=True)
-class Acks:
+class Acks(Struct, frozen=True):
     """``acks=0 | 1 | quorum | every | K``; ``count`` matters to ``COUNT`` only."""
 
     kind: AcksKind
@@ -50,14 +48,13 @@ class Acks:
         return cls(AcksKind.COUNT, int(word))
 
     def __str__(self) -> str:
-        return str(self.count) if self.kind is AcksKind.COUNT else self.kind.value
+        return str(self.count) if self.kind is AcksKind.COUNT else self.kind._value_  # without a call
 
 
 QUORUM = Acks(AcksKind.QUORUM)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Durability:
+class Durability(Struct, frozen=True, kw_only=True):
     """The durability that an acknowledgement confirms."""
 
     acks: str
@@ -66,8 +63,7 @@ class Durability:
     replicas: int  # voters known to have fsynced it when it was answered
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendReceipt:
+class AppendReceipt(Struct, frozen=True, kw_only=True):
     """Where the records of one append stand."""
 
     base_offset: Offset
@@ -101,8 +97,7 @@ Position = Offset | Start | AtTime | LastRecords
 """Where a read begins. ``Offset`` is a plain ``int`` at run time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchRequest:
+class FetchRequest(Struct, frozen=True, kw_only=True):
     """One read. ``wait_ms`` > 0 parks until ``bytes_min`` are there (long poll).
 
     With ``tags`` only what has one of them counts and is returned: parts of batches, and whole batches whose
@@ -120,8 +115,7 @@ class FetchRequest:
 UNSTABLE: Final = Offset(-1)  # the last stable offset from a broker of an earlier version
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchResult:
+class FetchResult(Struct, frozen=True, kw_only=True):
     """Whole batches, committed. The first may begin before ``offset``, which the reader skips.
 
     A reader of committed records gets gap batches in place of aborted ones, a reader of tags nothing in place
@@ -138,8 +132,7 @@ class FetchResult:
     end: Offset = UNSTABLE  # of what this reader may see: that, or the high watermark
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionStatus:
+class PartitionStatus(Struct, frozen=True, kw_only=True):
     """One partition as its leader (or, without one, any broker) describes it."""
 
     partition: int

@@ -6,7 +6,6 @@ generation can never be passed where a term is meant. Nothing is decided here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NewType
 
 from msgspec import Struct
@@ -24,8 +23,7 @@ ProducerId = NewType("ProducerId", int)  # -1 for a producer that asks for no de
 METADATA_GROUP = GroupId(0)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class EntryId:
+class EntryId(Struct, frozen=True, order=True):
     """Where an entry stands and which leader put it there.
 
     Two logs that hold the same ``EntryId`` hold the same entries up to it.

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, cast
 
+from api.connections.handing_over import hand_over
 from api.connections.plain_requests import write_answer
 from api.http.errors import problem_response
 from api.resources.metrics import HttpMetrics
@@ -35,7 +36,7 @@ class ConnectionLimit:
         self,
         count_max: int,
         count: Callable[[], int],
-        serve: Callable[[], asyncio.Protocol],
+        serve: Callable[[], asyncio.BaseProtocol],
         metrics: HttpMetrics,
     ) -> None:
         self.count_max = count_max
@@ -86,10 +87,7 @@ class RefusedConnection(asyncio.Protocol):
             return
         self.is_answered = True
         if data.startswith(SERVED):
-            protocol = self._limit.serve()
-            self._transport.set_protocol(protocol)
-            protocol.connection_made(self._transport)
-            protocol.data_received(data)
+            hand_over(self._transport, self._limit.serve(), data)
             return
         error = Overloaded(
             f"this broker has {self._limit.count_max} HTTP connections open, the maximum "

@@ -16,19 +16,22 @@ from typing import Final, Protocol, cast
 
 from aiohttp import web
 
-from api.connections.plain_requests import Head, PlainBody, PlainRequest, read_head, write_answer
+from api.connections.handing_over import hand_over
+from api.connections.plain_requests import Head, PlainRequest, read_head, write_answer
 from api.http.answers_in_flight import AnswersInFlight
-from api.http.requests import Request
+from api.http.requests import RememberedRequest
+from api.http.whole_body import WholeBody
 
 HEAD_BYTES_MAX: Final = 8 << 10
 LINGER_S: Final = 0.5  # how long the rest of a refused body is read, so that the response arrives
 SWEEP_S: Final = 5.0
+SCRATCH_BYTES: Final = 256 << 10
 
 
 class Application(Protocol):
     """Handles the requests; in production ``app.RequestPipeline``."""
 
-    def answer_plain(self, request: Request, /) -> Awaitable[web.StreamResponse]:
+    def answer_plain(self, request: RememberedRequest, /) -> Awaitable[web.StreamResponse]:
         """The response to a request."""
 
     def is_streamed(self, method: str, path: str, headers: Mapping[str, str], /) -> bool:
@@ -50,10 +53,12 @@ class FastPathServer:
         self.fallback = fallback
         self.is_stopping = False
         self.connections: dict[FastPathConnection, None] = {}  # in order of arrival
+        # All connections are read into it, since its bytes are taken before the next read. Except for bodies.
+        self.scratch = bytearray(SCRATCH_BYTES)
         self._keepalive_s = keepalive_s
         self._sweep_handle = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
-    def accept(self) -> asyncio.Protocol:
+    def accept(self) -> asyncio.BufferedProtocol:
         """The protocol of a new connection."""
         return FastPathConnection(self)
 
@@ -77,7 +82,7 @@ class FastPathServer:
                 connection.close_if_idle()
 
 
-class FastPathConnection(asyncio.Protocol):
+class FastPathConnection(asyncio.BufferedProtocol):
     """One connection: one request after the other."""
 
     def __init__(self, server: FastPathServer) -> None:
@@ -116,23 +121,43 @@ class FastPathConnection(asyncio.Protocol):
                 ConnectionResetError("the client disconnected in the middle of a body")
             )
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The rest of a body is read into its buffer."""
+        request = self._request
+        room = request.content.room() if request is not None and request.content.missing else None
+        if room is None:
+            return memoryview(self._server.scratch)
+        return room
+
+    def buffer_updated(self, nbytes: int) -> None:
         """A request, the rest of its body, or the next request before this one has its response."""
         request = self._request
         if request is None and not self._is_full:
-            self._begin(data)
-            return
-        if request is not None and request.content.missing:
-            data = request.content.feed(data)
-        if data:
-            self._ahead += data
+            self._begin(self._server.scratch, nbytes)
+        elif request is not None and request.content.missing:
+            self._body_arrived(request.content, nbytes)
+        else:
+            self._ahead += self._server.scratch[:nbytes]
             if self.transport is not None:
                 self.transport.pause_reading()
-        if self._linger is not None and request is not None and not request.content.missing:
+
+    def _body_arrived(self, body: WholeBody, nbytes: int) -> None:
+        beyond = nbytes - body.missing  # only of a body that nobody wants is more read
+        body.arrived(min(nbytes, body.missing))
+        if beyond > 0:
+            self._ahead += self._server.scratch[nbytes - beyond : nbytes]
+        if self.transport is None:
+            return
+        if body.is_ahead or beyond > 0:
+            self.transport.pause_reading()
+        if self._linger is not None and not body.missing:
             self._linger.cancel()
             self._linger = None
-            if self.transport is not None:
-                self._go_on(self.transport)
+            self._go_on(self.transport)
+
+    def _resume_body(self) -> None:
+        if self.transport is not None:
+            self.transport.resume_reading()
 
     def pause_writing(self) -> None:
         """Responses pile up: no further request until the client has read them."""
@@ -163,27 +188,29 @@ class FastPathConnection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    def _begin(self, data: bytes) -> None:
-        request = self._request = self._read(data)
+    def _begin(self, data: bytes | bytearray, count: int) -> None:
+        """Begin with the first ``count`` bytes."""
+        request = self._request = self._read(data, count)
         if request is None:
-            self._hand_over(data)
+            self._hand_over(bytes(memoryview(data)[:count]))
             return
         self.task = asyncio.get_running_loop().create_task(self._serve(request))
 
-    def _read(self, data: bytes) -> PlainRequest | None:
+    def _read(self, data: bytes | bytearray, count: int) -> PlainRequest | None:
         """The request at the beginning of ``data``, if it is plain."""
-        end = data.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX) + 4
+        end = data.find(b"\r\n\r\n", 0, min(count, HEAD_BYTES_MAX)) + 4
         if end < 4:
             return None
-        text = data[:end]
+        view = memoryview(data)
+        text = bytes(view[:end])
         head = self._head
         if head is None or head.text != text:  # cache: clients repeat their heads
             head = self._head = self._read_head(text)
             if head is None:
                 return None
-        body = data[end : end + head.length]
-        self._ahead = data[end + head.length :]
-        return PlainRequest(self, head, PlainBody(body, head.length - len(body)))
+        body_end = min(end + head.length, count)
+        self._ahead = bytes(view[body_end:count])
+        return PlainRequest(self, head, WholeBody(view[end:body_end], head.length, self._resume_body))
 
     def _read_head(self, text: bytes) -> Head | None:
         head = read_head(text)
@@ -196,10 +223,7 @@ class FastPathConnection(asyncio.Protocol):
         transport = self.transport
         assert transport is not None
         self._server.connections.pop(self, None)
-        protocol = self._server.fallback()
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        cast("asyncio.Protocol", protocol).data_received(data)
+        hand_over(transport, self._server.fallback(), data)
 
     async def _serve(self, request: PlainRequest) -> None:
         try:
@@ -217,6 +241,8 @@ class FastPathConnection(asyncio.Protocol):
         self._is_last = response.keep_alive is False or self._server.is_stopping
         write_answer(transport, response, is_last=self._is_last)
         if request.content.missing:
+            request.content.drop()
+            transport.resume_reading()
             self._linger = asyncio.get_running_loop().call_later(LINGER_S, transport.close)
         else:
             self._go_on(transport)
@@ -234,4 +260,4 @@ class FastPathConnection(asyncio.Protocol):
     def _read_ahead(self, transport: asyncio.Transport) -> None:
         data, self._ahead = self._ahead, b""
         transport.resume_reading()
-        self._begin(data)
+        self._begin(data, len(data))

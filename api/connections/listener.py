@@ -67,10 +67,10 @@ class HttpListener:
             timeout_s = self._shutdown_timeout_s
             await asyncio.gather(self._other.stop(timeout_s), self._plain.stop(timeout_s))
 
-    def _accept(self) -> asyncio.Protocol:
+    def _accept(self) -> asyncio.BaseProtocol:
         return self._limit.refuse() or self._serve()
 
-    def _serve(self) -> asyncio.Protocol:
+    def _serve(self) -> asyncio.BaseProtocol:
         assert self._plain is not None
         return self._plain.accept()
 

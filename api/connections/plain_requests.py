@@ -15,12 +15,15 @@ from aiohttp import web
 from aiohttp.http import SERVER_SOFTWARE
 from multidict import CIMultiDict, CIMultiDictProxy, MultiDict, MultiDictProxy
 
-BODY_BYTES_MAX: Final = 256 << 10  # aiohttp reads larger ones, with flow control
+from api.http.requests import Found
+from api.http.whole_body import WholeBody
+
+BODY_BYTES_MAX: Final = 4 << 20  # aiohttp reads larger ones
 HEADERS_MAX: Final = 64
 JOINED_BYTES_MAX: Final = 64 << 10  # a smaller body is copied to its head
 
 _FIRST = re.compile(
-    r"(GET|POST|PUT|PATCH|DELETE) (/[A-Za-z0-9._~/-]*)(?:\?([A-Za-z0-9._~:,=&/-]*))? HTTP/1\.1\r\n"
+    r"(GET|POST|PUT|PATCH|DELETE) (/[A-Za-z0-9._~:/-]*)(?:\?([A-Za-z0-9._~:,=&/-]*))? HTTP/1\.1\r\n"
 )
 _HEADER = re.compile(r"^([A-Za-z0-9-]+):([\t -~]*)\r\n", re.MULTILINE)
 _PAIRS = re.compile(r"[^=&]+=[^=&]*(?:&[^=&]+=[^=&]*)*")
@@ -39,59 +42,8 @@ class Client(Protocol):
         """The connection of the client; None when closed."""
 
 
-class PlainBody:
-    """A body of known length."""
-
-    __slots__ = ("_chunks", "_error", "_waiter", "missing")
-
-    def __init__(self, beginning: bytes, missing: int) -> None:
-        self.missing = missing  # bytes not received yet
-        self._chunks = [beginning] if beginning else []
-        self._error: BaseException | None = None
-        self._waiter: asyncio.Future[None] | None = None
-
-    def feed(self, data: bytes) -> bytes:
-        """More of it; returns bytes beyond its end."""
-        mine, rest = data[: self.missing], data[self.missing :]
-        self.missing -= len(mine)
-        self._chunks.append(mine)
-        self._wake()
-        return rest
-
-    def fail(self, error: BaseException) -> None:
-        """End the body with an error: the rest will not arrive."""
-        self._error = error
-        self._wake()
-
-    def is_eof(self) -> bool:
-        """True once all bytes have been read, or the rest will not arrive."""
-        return not self.missing
-
-    def exception(self) -> BaseException | None:
-        """The error that ended the body early, if any."""
-        return self._error
-
-    def read_nowait(self, n: int = -1, /) -> bytes:
-        """The available bytes."""
-        chunks, self._chunks = self._chunks, []
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
-
-    async def readany(self) -> bytes:
-        """The available bytes, or the next ones; empty at the end."""
-        while not self._chunks and self.missing:
-            if self._error is not None:
-                raise self._error
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        return self.read_nowait()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-
 class Head(NamedTuple):
-    """The head of a plain request: its bytes and its fields."""
+    """The head of a plain request: its bytes and its fields. ``found`` is what handlers have read from it."""
 
     text: bytes
     method: str
@@ -99,6 +51,7 @@ class Head(NamedTuple):
     query_string: str
     headers: CIMultiDictProxy[str]
     length: int
+    found: Found
 
 
 class PlainRequest:
@@ -108,18 +61,20 @@ class PlainRequest:
         "_client",
         "content",
         "content_length",
+        "found",
         "headers",
         "method",
         "path",
         "query_string",
     )
 
-    def __init__(self, client: Client, head: Head, content: PlainBody) -> None:
+    def __init__(self, client: Client, head: Head, content: WholeBody) -> None:
         self._client = client
         self.method = head.method
         self.path = head.path
         self.query_string = head.query_string
         self.headers = head.headers
+        self.found = head.found
         self.content_length = head.length if "Content-Length" in head.headers else None
         self.content = content
 
@@ -182,7 +137,7 @@ def read_head(text: bytes) -> Head | None:
     length = _length_of(headers)
     if length is None:
         return None
-    return Head(text, method, path, query_string, headers, length)
+    return Head(text, method, path, query_string, headers, length, {})
 
 
 def _headers_of(text: str) -> CIMultiDictProxy[str] | None:

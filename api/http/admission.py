@@ -29,7 +29,8 @@ class Budget:
     def hold(self, client: str, amount: int) -> Hold:
         """Reserve an amount until the hold is released. Raises ``Overloaded`` or ``QuotaExceeded``."""
         held = Hold(self, client)
-        held.grow(amount)
+        if amount:
+            held.grow(amount)
         return held
 
     def take(self, client: str, amount: int) -> None:

@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Final
+
+from msgspec.structs import replace
 
 from api.http.services import GatewayPort
 from partitions.values import QUORUM, AppendReceipt

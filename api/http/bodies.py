@@ -20,6 +20,7 @@ from api.http.parameters import media_type_of
 from api.http.requests import Request
 from api.http.routes import Call
 from api.http.services import Limits
+from api.http.whole_body import WholeBody
 from raftlog.errors import InvalidRequest, RecordTooLarge, UnsupportedMediaType
 from raftlog.wire import media_types
 
@@ -62,14 +63,14 @@ async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | byt
             f"Content-Encoding {encoding[:64]!r} is not supported; send {', '.join(CONTENT_ENCODINGS)}",
             supported=list(CONTENT_ENCODINGS),
         )
+    content = request.content
     announced = request.content_length if encoding == "identity" else None
     if announced is not None:
         held.expect(announced)
-        if request.content.is_eof() and request.content.exception() is None:
-            held.grow(announced)
-            return request.content.read_nowait(-1)  # it arrived together with the head
     inflater = None if encoding == "identity" else zlib.decompressobj(ANY_ZLIB_WINDOW)
     try:
+        if inflater is None and isinstance(content, WholeBody):
+            return await _read_whole(content, held, limits)
         return await _read_chunks(request, held, inflater, limits)
     except TimeoutError:
         raise RequestTimeout(
@@ -106,6 +107,20 @@ def unsupported(media_type: str, supported: tuple[str, ...]) -> UnsupportedMedia
     return UnsupportedMediaType(f"{sent}; send {' or '.join(supported)}", supported=list(supported))
 
 
+async def _read_whole(body: WholeBody, held: Hold, limits: Limits) -> bytearray:
+    """Raises ``TimeoutError`` for a body that arrives too slowly."""
+    received_bytes = body.news()
+    held.grow(received_bytes)
+    if body.missing:
+        began = asyncio.get_running_loop().time()
+        while body.missing:
+            await body.more(began + _allowed_s(limits, received_bytes))
+            news = body.news()
+            held.grow(news)
+            received_bytes += news
+    return body.whole()
+
+
 async def _read_chunks(
     request: Request, held: Hold, inflater: _Inflater | None, limits: Limits
 ) -> bytes | bytearray:
@@ -114,8 +129,7 @@ async def _read_chunks(
     body, received_bytes = bytearray(), 0
     began = asyncio.get_running_loop().time()
     while True:
-        allowed_s = min(limits.body_timeout_s, limits.body_grace_s + received_bytes / limits.body_rate_min)
-        async with asyncio.timeout_at(began + allowed_s):
+        async with asyncio.timeout_at(began + _allowed_s(limits, received_bytes)):
             chunk = await content.readany()
         if not chunk:
             break
@@ -132,6 +146,11 @@ async def _read_chunks(
     if inflater is not None and (not inflater.eof or inflater.unused_data):
         raise InvalidRequest("the compressed body is truncated or followed by other bytes", field="body")
     return body
+
+
+def _allowed_s(limits: Limits, received_bytes: int) -> float:
+    """How long after its beginning more of a body must have arrived."""
+    return min(limits.body_timeout_s, limits.body_grace_s + received_bytes / limits.body_rate_min)
 
 
 def _inflated(inflater: _Inflater, chunk: bytes) -> Iterator[bytes]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from multidict import MultiMapping
+
+Found = dict[Callable[..., object], Any]
+"""What functions have read from the head of a request, by function. Equal heads may share it."""
 
 
 class Body(Protocol):
@@ -70,3 +74,11 @@ class Request(Protocol):
     @property
     def transport(self) -> asyncio.Transport | None:
         """The connection; None when it is closed."""
+
+
+class RememberedRequest(Request, Protocol):
+    """A request whose connection remembers its head."""
+
+    @property
+    def found(self) -> Found:
+        """What handlers have read from the head."""

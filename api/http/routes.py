@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -27,7 +27,7 @@ from api.http.errors import (
     RequestTimeout,
     UriTooLong,
 )
-from api.http.requests import Request
+from api.http.requests import Found, Request
 from api.http.services import Limits, Services
 from partitions.metadata.image import MetadataImage, TopicInfo
 from raftlog.errors import (
@@ -41,6 +41,8 @@ from raftlog.errors import (
 from raftlog.types import TopicPartition
 from raftlog.wire import headers, media_types
 from raftlog.wire.limits import NAME_CHARACTERS_MAX, PARTITIONS_MAX
+
+T = TypeVar("T")
 
 CONFIRM_MS: Final = 2000  # at least as long as an election
 
@@ -107,6 +109,14 @@ class Call:
     target: TopicPartition | None = None
     shared: Mapping[str, str] = field(default_factory=dict)
     capped: dict[str, str] | None = None
+    found: Found = field(default_factory=dict)
+
+    def from_head(self, read: Callable[[Call], T]) -> T:
+        """The result of ``read``, which depends on nothing but the head, and is kept for equal heads."""
+        known: T | None = self.found.get(read)
+        if known is None:
+            known = self.found[read] = read(self)
+        return known
 
     async def metadata(self) -> MetadataImage:
         """The metadata of this broker. Raises ``NoLeader`` while it has none and gets none.
@@ -125,18 +135,28 @@ class Call:
 
     async def hear_of_partitions(self, targets: Iterable[tuple[str, int]]) -> None:
         """The same for partitions of topics: they may have been added."""
-        controller = self.services.controller
-        for topic, partition in targets:
-            found = controller.image.topics.get(topic)
-            if found is None or len(found.partitions) <= partition < PARTITIONS_MAX:
-                await controller.current_image(CONFIRM_MS)
-                return
+        if not all(self._is_known(topic, partition) for topic, partition in targets):
+            await self.services.controller.current_image(CONFIRM_MS)
+
+    def _is_known(self, topic: str, partition: int) -> bool:
+        found = self.services.controller.image.topics.get(topic)
+        return found is not None and not len(found.partitions) <= partition < PARTITIONS_MAX
+
+    def _partition_of_path(self) -> int:
+        """0 where the path has none, or no number."""
+        text = self.match_info.get("partition")
+        return 0 if text is None else _partition_number(text) or 0
+
+    @property
+    def is_path_known(self) -> bool:
+        """Whether the metadata of this broker have the topic and the partition of the path, if any."""
+        topic = self.match_info.get("topic")
+        return topic is None or self._is_known(topic, self._partition_of_path())
 
     async def hear_of_path(self) -> None:
-        """The same for what the path names."""
-        topic, text = self.match_info.get("topic"), self.match_info.get("partition", "")
-        if topic is not None:
-            await self.hear_of_partitions([(topic, _partition_number(text) or 0)])
+        """The same as ``hear_of`` for what the path names."""
+        if (topic := self.match_info.get("topic")) is not None:
+            await self.hear_of_partitions([(topic, self._partition_of_path())])
 
     def topic(self) -> TopicInfo:
         """The topic of the path, which exists."""

@@ -7,7 +7,7 @@ Handlers translate and call one of these; they decide nothing. ``RequestPipeline
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.refusals import Refused
 from partitions.metadata.topic_config import DEFAULTS, complete
+from partitions.replica.topic_rules import Body
 from partitions.values import (
     Acks,
     AppendReceipt,
@@ -113,13 +114,13 @@ class GatewayPort(Protocol):
     async def append(
         self,
         target: TopicPartition,
-        batches: bytes | Sequence[bytes],
+        batches: Body,
         *,
         acks: Acks,
         timeout_ms: int,
         transactional_id: str | None = None,
     ) -> AppendReceipt:
-        """Produce to one partition, all or nothing."""
+        """Produce to one partition, all or nothing. Buffers that can be written to are given away."""
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
         """Read committed batches; waits on request."""

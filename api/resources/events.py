@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
-from dataclasses import replace
 from functools import partial
 
 import msgspec
 from aiohttp import web
+from msgspec.structs import replace
 
 from api.http.answers_in_flight import Turn
 from api.http.disconnects import has_client

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from aiohttp import web
+from msgspec import structs
 
 from api.http import parameters
 from api.http.answers_in_flight import Turn
@@ -171,7 +172,7 @@ async def _first_page(call: Call, view: View, request: FetchRequest, turn: Turn)
         if request.tags and looked_at_bytes >= LOOKED_AT_BYTES_MAX:
             return result, page
         left_ms = max(0, int((ends_at - clock.monotonic()) * 1000))
-        request = replace(request, position=Offset(page.next_offset), wait_ms=left_ms)
+        request = structs.replace(request, position=Offset(page.next_offset), wait_ms=left_ms)
 
 
 async def _last_records(
@@ -194,7 +195,7 @@ async def _last_records(
         back, step = back + step, 2 * step
         result, page = wider, wider_page
     if not page.records and request.wait_ms:
-        following = replace(request, position=Offset(page.next_offset))
+        following = structs.replace(request, position=Offset(page.next_offset))
         return await _first_page(call, replace(view, limit=limit), following, turn)
     records = page.records[-count:]
     next_offset = records[limit].offset if len(records) > limit else page.next_offset
@@ -209,7 +210,7 @@ def _is_whole(result: FetchResult, page: Page) -> bool:
 async def _at_once(
     call: Call, view: View, request: FetchRequest, back: int, turn: Turn
 ) -> tuple[FetchResult, Page]:
-    request = replace(request, position=LastRecords(back), wait_ms=0)
+    request = structs.replace(request, position=LastRecords(back), wait_ms=0)
     result = await read_in_turn(partial(read, call, view.target), request, turn)
     return result, await view.page(result, turn)
 

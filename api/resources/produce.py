@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -61,7 +62,7 @@ async def produce_to_partition(call: Call) -> web.StreamResponse:
     if (other := redirect_to_leader(call, target)) is not None:
         return other
     if parameters.media_type_of(call.request) == media_types.BATCH:
-        return await _produce_batches(call, target)
+        return await _produce_batches(call, target, call.from_head(_batch_terms))
     return await _produce_records(call, topic, target.partition)
 
 
@@ -77,7 +78,17 @@ async def produce_to_topic(call: Call) -> web.StreamResponse:
     return await _produce_records(call, topic, None)
 
 
-async def _produce_batches(call: Call, target: TopicPartition) -> web.Response:
+class _BatchTerms(NamedTuple):
+    """What the head of a produce of batches says."""
+
+    acks: Acks
+    timeout_ms: int
+    capped: dict[str, str] | None  # see ``Call``
+    producer: Producer | None
+
+
+def _batch_terms(call: Call) -> _BatchTerms:
+    """Raises ``InvalidRequest``."""
     _refuse_unknown_meaning(call.request)
     refuse_key(
         call.request,
@@ -93,9 +104,13 @@ async def _produce_batches(call: Call, target: TopicPartition) -> web.Response:
     if delays.in_query(call):
         raise InvalidRequest("binary batches cannot be delayed; send records as JSON", field="delay")
     acks, timeout_ms = _acks_and_timeout(call)
-    client = call.request.remote or ""
-    with call.admission.bodies.hold(client, 0) as held:
-        body = bytes(await read_body(call.request, held, call.services.limits))
+    return _BatchTerms(acks, timeout_ms, call.capped, producer)
+
+
+async def _produce_batches(call: Call, target: TopicPartition, terms: _BatchTerms) -> web.Response:
+    acks, timeout_ms, call.capped, producer = terms
+    with call.admission.bodies.hold(call.request.remote or "", 0) as held:
+        body = await read_body(call.request, held, call.services.limits)
         if not body:
             raise InvalidRequest("the body is empty; send at least one batch", field="body")
         receipt = await call.services.gateway.append(
@@ -277,7 +292,7 @@ async def _append_all(
     return found
 
 
-def _transaction_of(producer: Producer, body: bytes) -> str | None:
+def _transaction_of(producer: Producer, body: bytes | bytearray) -> str | None:
     """Of batches, which have its producer in their headers; the leader compares them with one another."""
     first = parse_header(body) if len(body) >= HEADER_BYTES else None
     if first is not None and (first.producer_id, first.producer_epoch) != producer[:2]:

@@ -5,7 +5,8 @@ disconnects.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from api.http.answers_in_flight import Turn
 from api.http.errors import with_detail

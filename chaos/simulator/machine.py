@@ -24,6 +24,7 @@ from chaos.simulator.network import SimulatedTransport
 from chaos.simulator.run import Run
 from raftlog.errors import ConnectionLost
 from raftlog.testing.fake_filesystem import PowerLost
+from raftlog.testing.syncs import in_a_task
 from raftlog.types import NodeId
 
 Result = TypeVar("Result")
@@ -139,7 +140,7 @@ class Machine:
             rng=random.Random(
                 f"{run.seed} broker {self.node} life {self.incarnation}"
             ),  # a seed means the same for ever
-            run_syncs=self.syncs.run,
+            run_syncs=in_a_task(self.syncs.run),
             on_fatal=self._fatal,
         )
         try:

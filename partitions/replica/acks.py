@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from partitions.values import Acks, AcksKind, Durability
 from raftlog.errors import CommitUnknown, InvalidRequest
@@ -27,8 +28,7 @@ LOOK_AGAIN_S: Final = 0.2  # nothing announces a replica that falls out of sync
 Nodes = frozenset[NodeId]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Placed(Struct, frozen=True, kw_only=True):
     """Records that stand in the leader's log. ``proposal`` is None once they are known to be committed."""
 
     first: Offset
@@ -42,10 +42,7 @@ class Placed:
     @property
     def is_committed(self) -> bool:
         """Whether they are committed as far as this replica knows."""
-        if self.proposal is None:
-            return True
-        outcome = self.proposal.outcome
-        return outcome.done() and not outcome.cancelled() and outcome.exception() is None
+        return self.proposal is None or self.proposal.is_applied
 
 
 def check_acks(acks: Acks, replication_factor: int, *, in_transaction: bool) -> None:
@@ -78,8 +75,18 @@ async def acknowledged(
     if acks.kind is AcksKind.NONE:
         return Durability(acks=str(acks), committed=False, fsynced=False, replicas=0)
     try:
-        async with asyncio.timeout_at(deadline):
-            await _reached(group, placed, acks, in_sync)
+        if acks.kind is AcksKind.LEADER:
+            if placed.proposal is not None:
+                async with asyncio.timeout_at(deadline):
+                    await group.durable(placed.proposal)
+        elif placed.proposal is not None:
+            await placed.proposal.ended(deadline)
+        if acks.kind is AcksKind.COUNT:
+            await _held(
+                group, placed, lambda nodes: len(nodes) >= acks.count and group.leader in nodes, deadline
+            )
+        elif acks.kind is AcksKind.EVERY:
+            await _held(group, placed, lambda nodes: in_sync() <= nodes, deadline)
     except TimeoutError:
         raise _unknown(placed, acks, "the time ran out") from None
     except CommitUnknown as error:
@@ -94,35 +101,24 @@ async def acknowledged(
     )
 
 
-async def _reached(group: RaftGroup[None], placed: Placed, acks: Acks, in_sync: Callable[[], Nodes]) -> None:
-    proposal = placed.proposal
-    if acks.kind is AcksKind.LEADER:
-        if proposal is not None:
-            await group.durable(proposal)
-        return
-    if proposal is not None:
-        await asyncio.shield(proposal.outcome)  # shared with every retry of the same batch
-    if acks.kind is AcksKind.COUNT:
-        await _held(group, placed, lambda nodes: len(nodes) >= acks.count and group.leader in nodes)
-    elif acks.kind is AcksKind.EVERY:
-        await _held(group, placed, lambda nodes: in_sync() <= nodes)
-
-
-async def _held(group: RaftGroup[None], placed: Placed, is_enough: Callable[[Nodes], bool]) -> None:
+async def _held(
+    group: RaftGroup[None], placed: Placed, is_enough: Callable[[Nodes], bool], deadline: float
+) -> None:
     """Until enough nodes hold the records durably."""
+    loop = asyncio.get_running_loop()
     while group.is_leader:
-        matches = group.status().match_index
-        holding = frozenset(node for node, match in matches.items() if match >= placed.last)
+        matches = group.match_index
+        holding = frozenset([node for node, match in matches.items() if match >= placed.last])
         if is_enough(holding):
             return
-        try:
-            async with asyncio.timeout(LOOK_AGAIN_S):
-                if placed.proposal is None:
-                    await asyncio.sleep(LOOK_AGAIN_S)
-                else:
-                    await group.replicated(placed.proposal, len(holding) + 1)
-        except TimeoutError:
-            continue
+        now = loop.time()
+        if now >= deadline:
+            raise TimeoutError
+        look_again_at = min(now + LOOK_AGAIN_S, deadline)
+        if placed.proposal is None:
+            await asyncio.sleep(look_again_at - now)
+        else:
+            await group.replicated(placed.proposal, len(holding) + 1, look_again_at)
     raise CommitUnknown("leadership was lost")
 
 

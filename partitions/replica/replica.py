@@ -38,14 +38,13 @@ from raftlog.errors import (
     CommitUnknown,
     InvalidRequest,
     NotEnoughReplicas,
-    NotLeader,
     OutOfOrderSequence,
 )
 from raftlog.node.group.pending_requests import Proposal
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.batch import Batch
 from raftlog.records.control import Marker, marker_batch
-from raftlog.types import Index, NodeId, Offset, Term, TopicPartition
+from raftlog.types import GroupId, Index, NodeId, Offset, Term, TopicPartition
 
 
 class PartitionReplica:
@@ -99,6 +98,10 @@ class PartitionReplica:
     def leader(self) -> NodeId | None:
         """The leader as far as this replica knows; None too until a group has been attached."""
         return self._serving.leader
+
+    def leads(self, group_id: GroupId) -> bool:
+        """Whether this is a replica of that Raft group, and leads it in its own eyes."""
+        return self._serving.leads(group_id)
 
     @property
     def high_watermark(self) -> Offset:
@@ -202,9 +205,12 @@ class PartitionReplica:
         self._serving.check_leads()
         self._check_health()
         batches = self._rules.validated(body, in_transaction=transactional_id is not None)
-        async with self._checking:  # none overtakes another that takes longer to check
-            await self._rules.check_records(batches)
-        if transactional_id is not None or any(batch.header.producer_id >= 0 for batch in batches):
+        if self._rules.checks_fast(batches) and not self._checking.locked():
+            self._rules.check_all(batches)
+        else:
+            async with self._checking:  # none overtakes another that takes longer to check
+                await self._rules.check_records(batches)
+        if transactional_id is not None or max([batch.header.producer_id for batch in batches]) >= 0:
             await self._serving.ready(deadline)
             await self._admit(batches, deadline)
             await self._join(batches, transactional_id, deadline)
@@ -361,8 +367,6 @@ class PartitionReplica:
         begun = 0 if known is None else known.count
         append_time_ms = self._clock.wall_ms() if stamps else None
         proposal = self.group.propose(batches[begun:], append_time_ms=append_time_ms)
-        if self.group.last_index < proposal.last:
-            raise NotLeader(f"{self.target} is transferring its leadership; retry", leader=None)
         self._in_flight.add(headers[begun:], proposal.first, proposal.term, append_time_ms, proposal)
         return Placed(
             first=Offset(proposal.first),

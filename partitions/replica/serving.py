@@ -13,7 +13,7 @@ from typing import Final
 
 from raftlog.errors import LogCorrupt, NoLeader, NotLeader, UnknownTopic
 from raftlog.node.group.raft_group import RaftGroup
-from raftlog.types import NodeId, Term, TopicPartition
+from raftlog.types import GroupId, NodeId, Term, TopicPartition
 
 CONFIRM_S: Final = 1.0  # how long it may take to prove that this is still the leader
 RETRY_AFTER_MS: Final = 200
@@ -48,6 +48,11 @@ class Serving:
     def leader(self) -> NodeId | None:
         """The leader, as far as it is known here."""
         return None if self._group is None else self._group.leader
+
+    def leads(self, group_id: GroupId) -> bool:
+        """Whether its group is this one, and led from here as far as it knows."""
+        group = self._group
+        return group is not None and group.is_leader and group.group_id == group_id
 
     @property
     def is_ready(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from partitions.values import TopicConfig
@@ -33,14 +34,16 @@ class TopicRules:
     in_sync_min: int
     lag_ms_max: int
     lag_messages_max: int | None
-    validates_records: bool
     requires_keys: bool  # compaction keeps the newest record of each key
+    opens_batches: bool  # for that, or as records are to be validated
 
     @classmethod
     def of(cls, config: TopicConfig, replication_factor: int) -> TopicRules:
         """From a configuration that is complete and has been checked."""
         in_sync_min = config.get("min.insync.replicas")
         lag_messages_max = int(config["replica.lag.max.messages"])
+        validates_records = config.get("validate.records") in (1, "true")
+        requires_keys = "compact" in str(config.get("cleanup.policy")).split(",")
         return cls(
             message_bytes_max=int(config["max.message.bytes"]),
             stamps_append_time=config["message.timestamp.type"] == "LogAppendTime",
@@ -49,8 +52,8 @@ class TopicRules:
             else replication_factor // 2 + 1,
             lag_ms_max=int(config["replica.lag.max.ms"]),
             lag_messages_max=lag_messages_max if lag_messages_max > 0 else None,
-            validates_records=config.get("validate.records") in (1, "true"),
-            requires_keys="compact" in str(config.get("cleanup.policy")).split(","),
+            requires_keys=requires_keys,
+            opens_batches=validates_records or requires_keys,
         )
 
     def validated(self, body: Body, *, in_transaction: bool = False) -> list[Batch]:
@@ -74,23 +77,28 @@ class TopicRules:
             )
         return batches
 
+    def checks_fast(self, batches: Sequence[Batch]) -> bool:
+        """Whether ``check_all`` takes few milliseconds."""
+        return not self.opens_batches or opens_fast(batches, records_max=RECORDS_ON_LOOP_MAX)
+
     async def check_records(self, batches: Sequence[Batch]) -> None:
+        """``check_all``, on a thread where it takes long."""
+        await computed(partial(self.check_all, batches), is_short=self.checks_fast(batches))
+
+    def check_all(self, batches: Sequence[Batch]) -> None:
         """Open the batches, as ``validate.records`` asks: readers must get what the headers say.
 
         A compacted topic always asks for it. Raises ``CorruptBatch``, ``InvalidRecord`` for a missing key,
         and ``RecordTooLarge`` for a body that becomes larger than ``BODY_DECOMPRESSED_BYTES_MAX``.
         """
-
-        def check_all() -> None:
-            total_bytes = 0
-            for batch in batches:
-                total_bytes += check_records(batch, requires_keys=self.requires_keys)
-                if total_bytes > BODY_DECOMPRESSED_BYTES_MAX:
-                    raise RecordTooLarge(
-                        f"decompressed, the batches of one request take {BODY_DECOMPRESSED_BYTES_MAX} bytes; "
-                        "send fewer at once",
-                        limit_bytes=BODY_DECOMPRESSED_BYTES_MAX,
-                    )
-
-        if self.validates_records or self.requires_keys:
-            await computed(check_all, is_short=opens_fast(batches, records_max=RECORDS_ON_LOOP_MAX))
+        if not self.opens_batches:
+            return
+        total_bytes = 0
+        for batch in batches:
+            total_bytes += check_records(batch, requires_keys=self.requires_keys)
+            if total_bytes > BODY_DECOMPRESSED_BYTES_MAX:
+                raise RecordTooLarge(
+                    f"decompressed, the batches of one request take {BODY_DECOMPRESSED_BYTES_MAX} bytes; "
+                    "send fewer at once",
+                    limit_bytes=BODY_DECOMPRESSED_BYTES_MAX,
+                )

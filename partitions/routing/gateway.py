@@ -12,10 +12,10 @@ a produce only when every batch has a sequence, so that its repetition is recogn
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
 from partitions.replica.replica import PartitionReplica
@@ -41,9 +41,16 @@ from raftlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from raftlog.node.leader_search import PATIENCE_S, UNANSWERED, InDoubt, LeaderNotFound, LeaderSearch
+from raftlog.node.leader_search import (
+    PATIENCE_S,
+    UNANSWERED,
+    InDoubt,
+    LeaderNotFound,
+    LeaderSearch,
+    Refused,
+)
 from raftlog.node.rpc import Calls, decode_body, encode_body
-from raftlog.records.batch import Buffer, split_batches
+from raftlog.records.batch import Buffer, split_batches, unstamped
 from raftlog.records.control import Marker
 from raftlog.types import NodeId, Offset, Term, TopicPartition
 from raftlog.units import counted
@@ -106,13 +113,19 @@ class Gateway:
     ) -> AppendReceipt:
         """Append a produced body at the leader, all of it or nothing; see ``PartitionReplica.append``.
 
+        Buffers that can be written to are given away: the leader stamps them in place.
         Raises what the leader raises, ``NoLeader`` when none is found in time, ``Overloaded`` before
         anything is copied, and ``CommitUnknown`` when the answer was lost.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         buffers = (batches,) if isinstance(batches, bytes | bytearray | memoryview) else batches
+        is_repeated = False
 
         async def ask(node: NodeId, place: Place) -> AppendReceipt:
+            nonlocal buffers, is_repeated
+            if is_repeated:  # the leader that was asked before may have stamped them, and may keep them
+                buffers = [unstamped(buffer) for buffer in buffers]
+            is_repeated = True
             left_ms = max(1, _ms_until(deadline))
             if node == self._node_id:
                 return await self.here(place).append(
@@ -122,13 +135,23 @@ class Gateway:
             answer, _ = await self._calls.call(node, rpc.APPEND, head, buffers, timeout_ms=left_ms + GRACE_MS)
             return decode_body(answer, AppendReceipt)
 
+        def ask_here(replica: PartitionReplica) -> Awaitable[AppendReceipt]:
+            nonlocal is_repeated
+            is_repeated = True
+            return replica.append(
+                buffers, acks=acks, timeout_ms=timeout_ms, transactional_id=transactional_id
+            )
+
         def is_repeatable() -> bool:
             return acks.kind is not AcksKind.NONE and all(
                 batch.header.is_sequenced for buffer in buffers for batch in split_batches(buffer)
             )
 
-        with self._room_for(buffers):
-            return await self._at_leader(target, ask, deadline, is_repeatable)
+        size = self._take_room(buffers)
+        try:
+            return await self._at_leader(target, ask, deadline, is_repeatable, ask_here)
+        finally:
+            self.bytes_in_flight -= size
 
     async def mark(self, target: TopicPartition, marker: Marker, *, timeout_ms: int) -> None:
         """End a transaction in a partition; see ``PartitionReplica.mark``. It may be repeated."""
@@ -197,7 +220,12 @@ class Gateway:
             )
             return decode_body(answer, rpc.Fetched).with_data(data)
 
-        return await self.read_at_leader(target, ask, end + PATIENCE_S)
+        def ask_here(replica: PartitionReplica) -> Awaitable[FetchResult]:
+            return replica.fetch(
+                replace(request, wait_ms=max(0, _ms_until(end))) if request.wait_ms else request
+            )
+
+        return await self._at_leader(target, ask, end + PATIENCE_S, None, ask_here)
 
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True
@@ -246,7 +274,7 @@ class Gateway:
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
         """The leader as far as this broker knows."""
-        replica = self._replicas.get(key_of(target))
+        replica = self._replicas.get((target.topic, target.partition))
         here = None if replica is None else replica.leader
         return here if here is not None else self._leaders.get(target)
 
@@ -262,9 +290,21 @@ class Gateway:
         ask: Ask[Answer],
         deadline: float,
         is_repeatable: Callable[[], bool] | None,
+        ask_here: Callable[[PartitionReplica], Awaitable[Answer]] | None = None,
     ) -> Answer:
-        """See ``LeaderSearch.ask``. Raises ``UnknownTopic`` and ``UnknownPartition``, also in the search."""
+        """See ``LeaderSearch.ask``. Raises ``UnknownTopic`` and ``UnknownPartition``, also in the search.
+
+        With ``ask_here`` a replica of this broker is asked first, without a search, if it leads.
+        """
         info = self._partition(target)
+        refused: Refused | None = None
+        replica = self._replicas.get((target.topic, target.partition))
+        if ask_here is not None and replica is not None and replica.leads(info.group_id):
+            asked_at = asyncio.get_running_loop().time()
+            try:
+                return await ask_here(replica)
+            except UNANSWERED as refusal:
+                refused = Refused(self._node_id, asked_at, refusal)
 
         def candidates() -> tuple[NodeId | None, ...]:
             nonlocal info
@@ -282,7 +322,9 @@ class Gateway:
             return answer
 
         try:
-            return await LeaderSearch(deadline).ask(candidates, ask_node, is_repeatable=is_repeatable)
+            return await LeaderSearch(deadline).ask(
+                candidates, ask_node, is_repeatable=is_repeatable, refused=refused
+            )
         except LeaderNotFound as failure:
             raise _no_leader(target, failure.last) from failure.last
         except InDoubt as failure:
@@ -314,20 +356,16 @@ class Gateway:
             raise NotLeader(f"this broker holds no replica of {target}", leader=None)
         return replica
 
-    @contextlib.contextmanager
-    def _room_for(self, buffers: Sequence[Buffer]) -> Iterator[None]:
-        """Count the bytes of a body while it is on its way."""
-        size = sum(len(buffer) for buffer in buffers)
+    def _take_room(self, buffers: Sequence[Buffer]) -> int:
+        """Count the bytes of a body, which the caller takes off when it is no longer on its way."""
+        size = sum(map(len, buffers))
         if self.bytes_in_flight and self.bytes_in_flight + size > self._bytes_in_flight_max:
             raise Overloaded(
                 f"{self.bytes_in_flight} bytes are on their way through this broker; slow down and retry",
                 retry_after_ms=RETRY_AFTER_MS,
             )
         self.bytes_in_flight += size
-        try:
-            yield
-        finally:
-            self.bytes_in_flight -= size
+        return size
 
     # Asking.
 
@@ -368,10 +406,13 @@ class Gateway:
     ) -> tuple[bytes, Sequence[Buffer]]:
         ask = decode_body(head, rpc.Append)
         acks = Acks.parse(ask.acks)
-        with self._room_for((payload,)):
+        size = self._take_room((payload,))
+        try:
             receipt = await self.here(ask.place).append(
                 payload, acks=acks, timeout_ms=ask.timeout_ms, transactional_id=ask.transactional_id
             )
+        finally:
+            self.bytes_in_flight -= size
         return encode_body(receipt), NO_BYTES
 
     async def _serve_mark(

@@ -36,6 +36,15 @@ class Appends:
             if settings.announces_commits:
                 self._announce_commit(peer, progress, heartbeat_round)
 
+    def may_be_due(self, peer: NodeId, progress: Progress) -> bool:
+        """Whether ``send`` may have something for this peer."""
+        settings = self._member.settings
+        return (
+            progress.probe_is_due
+            or settings.announces_commits
+            or progress.may_send(self.last_for(peer), settings.appends_in_flight_max)
+        )
+
     def last_for(self, peer: NodeId) -> Index:
         """The last entry that the peer may get; a peer that is no voter gets committed entries only.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from raftlog.core.membership import Membership
 from raftlog.types import Index, Term
@@ -17,8 +18,7 @@ class EntryKind(enum.Enum):
     MEMBERSHIP = 3  # one index; in force as soon as it is in a log
 
 
-@dataclass(frozen=True, slots=True)
-class EntrySpan:
+class EntrySpan(Struct, frozen=True):
     """The indexes ``first..last`` (both included), all of one term and kind.
 
     A batch of n records spans n indexes; several batches of one term may share a span.

@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from raftlog.core.membership import Membership
 from raftlog.core.messages import Message
 from raftlog.types import EntryId, Index, NodeId, Token, WriteId
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """One unit of time has passed. Timeouts are counted in ticks, never in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Receive:
+class Receive(Struct, frozen=True):
     """A message has come. The driver takes the ready right after each message with entries."""
 
     sender: NodeId
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Propose:
-    """Append ``index_count`` indexes: a batch of n records spans n."""
+class Propose(Struct, frozen=True):
+    """Append ``index_count`` indexes: a batch of n records spans n.
 
-    token: Token
+    Without a token there is no answer: the driver sees by the last index whether they were appended.
+    """
+
+    token: Token | None
     index_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConfirmRead:
+class ConfirmRead(Struct, frozen=True):
     """Ask for an index that a linearizable read must wait for (the paper's ReadIndex)."""
 
     token: Token
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeMembership:
+class ChangeMembership(Struct, frozen=True):
     """Make ``target`` the membership, one change at a time (thesis 4.3).
 
     ``Appended`` names its first entry. The change is finished when ``target`` is in force and committed;
@@ -49,32 +47,27 @@ class ChangeMembership:
     target: Membership
 
 
-@dataclass(frozen=True, slots=True)
-class TransferLeadership:
+class TransferLeadership(Struct, frozen=True):
     """Transfer leadership to ``to`` as soon as it has the whole log; proposals are refused meanwhile."""
 
     to: NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class Campaign:
+class Campaign(Struct, frozen=True):
     """Hold an election now. The first replica of a new group gets this, so that leaders spread evenly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unquiesce:
+class Unquiesce(Struct, frozen=True):
     """A request has come that only a leader can answer: make sure that there is a leader."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFinished:
+class WriteFinished(Struct, frozen=True):
     """The write is durable. Writes finish in the order in which they were handed out."""
 
     write_id: WriteId
 
 
-@dataclass(frozen=True, slots=True)
-class HardStateSaved:
+class HardStateSaved(Struct, frozen=True):
     """The hard states of this write and of all before it are durable, but not all of their entries.
 
     Entries may wait for room on a full disk; a hard state needs no room.
@@ -83,8 +76,7 @@ class HardStateSaved:
     write_id: WriteId
 
 
-@dataclass(frozen=True, slots=True)
-class AppendCut:
+class AppendCut(Struct, frozen=True):
     """Of the entries ordered for ``to`` only those up to ``last`` were sent.
 
     An append has a limit of bytes, and nothing is sent that is ordered while entries are read from the disk.
@@ -94,8 +86,7 @@ class AppendCut:
     last: Index
 
 
-@dataclass(frozen=True, slots=True)
-class AppendDropped:
+class AppendDropped(Struct, frozen=True):
     """An append that was ordered for ``to`` was not sent, as there was no room or the log has changed.
 
     The leader orders no entries for ``to`` until its next reply.
@@ -104,29 +95,25 @@ class AppendDropped:
     to: NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class PeerUnreachable:
+class PeerUnreachable(Struct, frozen=True):
     """The connection to a peer broke, or the peer has been silent for an election timeout."""
 
     peer: NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class PeerReachable:
+class PeerReachable(Struct, frozen=True):
     """The node of a peer that was unreachable is heard from again."""
 
     peer: NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class LogTruncatedPrefix:
+class LogTruncatedPrefix(Struct, frozen=True):
     """The log begins after ``snapshot`` now; the entries before were committed and durable here."""
 
     snapshot: EntryId
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotInstalled:
+class SnapshotInstalled(Struct, frozen=True):
     """The log is empty and begins after ``snapshot``, durably; the state machine has the state there.
 
     The driver asks ``Raft.may_install`` just before it replaces anything.

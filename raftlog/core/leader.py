@@ -162,15 +162,17 @@ class Leader(RoleState):
     def campaign(self) -> None:
         """A leader needs no election."""
 
-    def propose(self, token: Token, index_count: int) -> None:
+    def propose(self, token: Token | None, index_count: int) -> None:
         """Append at once; the entries leave when the ready is taken."""
         member = self._member
         if self._transfer is not None:
-            member.refuse(token, None, RefusalReason.TRANSFERRING)
+            if token is not None:
+                member.refuse(token, None, RefusalReason.TRANSFERRING)
             return
         first = Index(member.terms.last_index + 1)
         member.append(member.term, first, Index(first + index_count - 1), EntryKind.DATA)
-        member.settle(Appended(token, EntryId(member.term, first)))
+        if token is not None:
+            member.settle(Appended(token, EntryId(member.term, first)))
         self._work_is_due = True
         self._mark_active()
 
@@ -240,7 +242,8 @@ class Leader(RoleState):
                 self._mark_active()
                 if reply.match_index > self._member.commit_index:
                     change = self._advance_commit()
-                self._try_transfer()
+                if self._transfer is not None:
+                    self._try_transfer()
         elif reply.hint is not None and progress.rejects(reply.match_index):
             terms = self._member.terms
             log_start = terms.snapshot.index
@@ -249,7 +252,8 @@ class Leader(RoleState):
             else:
                 progress.probe_at(terms.compare_next(reply.hint), reply.match_index)
                 self._mark_active()
-        self._call_for_work()
+        if self._appends.may_be_due(sender, progress):
+            self._call_for_work()
         return change
 
     def receive_heartbeat_reply(self, sender: NodeId, reply: HeartbeatReply) -> None:

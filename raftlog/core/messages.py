@@ -5,15 +5,14 @@ Late, repeated and reordered messages are harmless: the receiver needs no other 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from raftlog.core.entries import EntrySpan
 from raftlog.core.membership import Membership
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoteRequest:
+class VoteRequest(Struct, frozen=True, kw_only=True):
     """A candidate requests a vote (Raft 5.2), or asks in a pre-vote whether it would get one (thesis 9.6)."""
 
     term: Term
@@ -22,8 +21,7 @@ class VoteRequest:
     is_transfer: bool = False  # the leader itself requested this election (thesis 3.10): no stickiness
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoteReply:
+class VoteReply(Struct, frozen=True, kw_only=True):
     """The reply to the ``VoteRequest`` of term ``asked``; ``term`` is the voter's own."""
 
     term: Term
@@ -32,8 +30,7 @@ class VoteReply:
     is_pre_vote: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendRequest:
+class AppendRequest(Struct, frozen=True, kw_only=True):
     """Entries that follow ``previous``; with no spans it is a probe (Raft 5.3)."""
 
     term: Term
@@ -42,8 +39,7 @@ class AppendRequest:
     commit_index: Index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendReply:
+class AppendReply(Struct, frozen=True, kw_only=True):
     """The answer to an ``AppendRequest``.
 
     Accepted: the follower's log equals the leader's up to ``match_index``, durably. Rejected:
@@ -61,8 +57,7 @@ class AppendReply:
     rejoining: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True, kw_only=True):
     """The leader is alive. Of fixed size, so that a node packs those of all its groups into one message.
 
     ``commit_index`` never passes what the receiver is known to hold. The reply echoes ``round``, which proves
@@ -76,8 +71,7 @@ class Heartbeat:
     quiesces: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatReply:
+class HeartbeatReply(Struct, frozen=True, kw_only=True):
     """The follower is alive. ``round`` is that of a heartbeat of this term, or 0.
 
     ``rejoining`` as in ``AppendReply``.
@@ -88,8 +82,7 @@ class HeartbeatReply:
     rejoining: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RejoinResponse:
+class RejoinResponse(Struct, frozen=True, kw_only=True):
     """The incarnation ``rejoining`` counts again once its log equals the leader's up to ``last``.
 
     Its log then holds all that it may have acknowledged: a quorum has confirmed the leader since the leader
@@ -101,8 +94,7 @@ class RejoinResponse:
     last: Index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeoutNow:
+class TimeoutNow(Struct, frozen=True, kw_only=True):
     """Hold an election at once: the leader transfers leadership (thesis 3.10).
 
     ``commit_index`` never passes what the receiver holds. A new leader whose whole log is committed appends
@@ -113,8 +105,7 @@ class TimeoutNow:
     commit_index: Index = BEFORE_LOG.index
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotOffer:
+class SnapshotOffer(Struct, frozen=True, kw_only=True):
     """The leader's log no longer has the entries that the follower needs: it needs a snapshot (Raft 7).
 
     Sent in place of entries. The reply is an ``AppendReply`` that accepts, once the snapshot is installed.
@@ -138,8 +129,7 @@ Message = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(Struct, frozen=True):
     """A message and the member it goes to."""
 
     to: NodeId

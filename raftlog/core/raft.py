@@ -167,6 +167,11 @@ class Raft:
         return self._member.terms.last
 
     @property
+    def last_index(self) -> Index:
+        """Its index."""
+        return self._member.terms.last_index
+
+    @property
     def match_index(self) -> Mapping[NodeId, Index]:
         """For each voter, up to which index its durable log is known to equal ours; empty unless leader."""
         return self._role.match_index

@@ -36,6 +36,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from raftlog.core.entries import EntrySpan
 from raftlog.core.membership import NOBODY, Membership, MembershipEntry
 from raftlog.core.messages import Envelope
@@ -51,8 +53,7 @@ class Role(enum.Enum):
     LEADER = "leader"
 
 
-@dataclass(frozen=True, slots=True)
-class HardState:
+class HardState(Struct, frozen=True):
     """State that a voter must keep across restarts. The commit index is not part of it.
 
     ``is_rejoining``: the replica may have lost votes and entries. A replica that begins empty in an older
@@ -77,8 +78,7 @@ class Restored:
     memberships: tuple[MembershipEntry, ...] = ()  # those in the log, oldest first
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class Write(Struct, frozen=True, kw_only=True):
     """State that must become durable, in this order: hard state, truncation, entries.
 
     A crash may keep any prefix of it. Without ``spans``, ``send_after`` depends on the hard state alone, and
@@ -92,8 +92,7 @@ class Write:
     send_after: tuple[Envelope, ...] = ()  # may leave once this write is durable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replicate:
+class Replicate(Struct, frozen=True, kw_only=True):
     """Read ``first..last`` from storage and send them to ``to`` as one AppendRequest.
 
     ``first > last`` asks for an empty request, a probe. A driver that sends less, to respect a limit of
@@ -109,8 +108,7 @@ class Replicate:
     commit_index: Index
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSnapshot:
+class FetchSnapshot(Struct, frozen=True):
     """Fetch ``snapshot`` from ``leader``, whose log begins after it, and step ``SnapshotInstalled``.
 
     The request is repeated until then: a running transfer continues, a failed one starts again. If ``leader``
@@ -122,16 +120,14 @@ class FetchSnapshot:
     membership: Membership  # in force at the snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     """The proposal is in the log, not yet committed; ``id.index`` is its first index."""
 
     token: Token
     id: EntryId
 
 
-@dataclass(frozen=True, slots=True)
-class ReadConfirmed:
+class ReadConfirmed(Struct, frozen=True):
     """A read sees everything acknowledged before it was requested, once ``index`` is applied."""
 
     token: Token
@@ -151,8 +147,7 @@ class RefusalReason(enum.Enum):
     JOINT_TARGET = "target.outgoing is not empty; name only what shall be in the end"
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The request had no effect and never will; ``leader`` may take it."""
 
     token: Token
@@ -163,8 +158,7 @@ class Refused:
 Settled = Appended | ReadConfirmed | Refused
 
 
-@dataclass(frozen=True, slots=True)
-class RoleChange:
+class RoleChange(Struct, frozen=True):
     """The member's role, term or known leader has changed."""
 
     role: Role
@@ -172,8 +166,7 @@ class RoleChange:
     leader: NodeId | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
+class Ready(Struct, frozen=True, kw_only=True):
     """All work since the last ready; it is handed out once."""
 
     write: Write | None = None

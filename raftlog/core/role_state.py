@@ -51,9 +51,10 @@ class RoleState:
 
     # Requests
 
-    def propose(self, token: Token, index_count: int) -> None:
+    def propose(self, token: Token | None, index_count: int) -> None:
         """Append ``index_count`` indexes."""
-        self._member.refuse(token, self.leader)
+        if token is not None:
+            self._member.refuse(token, self.leader)
 
     def confirm_read(self, token: Token) -> None:
         """Answer with an index that a linearizable read must wait for."""

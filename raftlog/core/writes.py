@@ -13,7 +13,8 @@ must not confirm the entries that replace the truncated ones.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from raftlog.core.entries import EntryKind, EntrySpan
 from raftlog.core.invariants import require_handed_out

@@ -53,10 +53,12 @@ class _Heard(NamedTuple):
 class ClusterTime:
     """One broker's ``Clock``, compared with those of its peers. All on the event loop's thread.
 
-    ``wall_ms`` is within ``jump_ms_max`` of cluster time as soon as that is known.
+    ``wall_ms`` is within ``jump_ms_max`` of cluster time as soon as that is known. ``monotonic`` is that of
+    the machine.
     """
 
     def __init__(self, clock: Clock, bounds: ClockBounds) -> None:
+        self.monotonic = clock.monotonic
         self._clock = clock
         self._bounds = bounds
         self._heard: dict[NodeId, _Heard] = {}
@@ -66,21 +68,20 @@ class ClusterTime:
         self._started_s = clock.monotonic()
         self._was_trusted = True  # as far as the log says
 
-    def monotonic(self) -> float:
-        """Seconds since some moment; never goes back."""
-        return self._clock.monotonic()
-
     def wall_ms(self) -> int:
         """Milliseconds since 1970: the wall clock, or cluster time where the wall clock is off."""
-        wall_ms, expected_ms = self._clock.wall_ms(), self._expected_ms()
-        if expected_ms == UNKNOWN_MS or self._is_near(wall_ms, expected_ms):
+        wall_ms, own = self._clock.wall_ms(), self._own
+        if own is None or own.reading.time_ms == UNKNOWN_MS:
+            return wall_ms
+        expected_ms = _advanced(own.reading.time_ms, own.at_s, self.monotonic())
+        if abs(wall_ms - expected_ms) <= self._bounds.jump_ms_max:
             return wall_ms
         return expected_ms
 
     @property
     def is_known(self) -> bool:
         """Whether this broker goes by a time that a majority have agreed on."""
-        return self._expected_ms() != UNKNOWN_MS
+        return self._own is not None and self._own.reading.time_ms != UNKNOWN_MS
 
     def trusted_ms(self) -> int | None:
         """The earlier one of wall clock and cluster time; None while they disagree or none is known."""

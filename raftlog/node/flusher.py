@@ -11,14 +11,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from typing import Final, Protocol
 
 from raftlog.storage.log_storage import DiskWork, LogChange
 
-RunSyncs = Callable[[Sequence[DiskWork]], Awaitable[list[OSError | None]]]
-"""Runs what waits for the disk away from the event loop and says for each whether it failed."""
+Errors = list[OSError | None]
+RoundEnded = Callable[[Errors | BaseException], None]
+"""Takes for each work of a round whether it failed, or what broke the round."""
+
+RunSyncs = Callable[[Sequence[DiskWork], RoundEnded], None]
+"""Runs what waits for the disk away from the event loop, and calls the other argument on the loop then."""
 
 SYNC_THREADS: Final = 4
 LONG_AT_ONCE: Final = 2  # of the changes that take long; the other threads are for syncs
@@ -44,7 +49,8 @@ class Flusher:
         self._run_syncs = run_syncs
         self._on_fatal = on_fatal
         self._dirty: dict[Flushed, None] = {}
-        self._round: asyncio.Task[None] | None = None
+        self._is_running = False
+        self._idlers: list[asyncio.Future[None]] = []
         self._beside: dict[Flushed, bool] = {}  # whose long work runs, and whether there is more to do
         self._long: set[asyncio.Task[None]] = set()
         self._long_places = asyncio.Semaphore(LONG_AT_ONCE)
@@ -57,37 +63,72 @@ class Flusher:
             self._beside[owner] = True
             return
         self._dirty[owner] = None
-        if self._round is None:
-            self._round = asyncio.get_running_loop().create_task(self._run())
-            self._round.add_done_callback(self._ended)
+        if not self._is_running:
+            self._is_running = True
+            asyncio.get_running_loop().call_soon(self._begin_round)
 
     async def idle(self) -> None:
         """Return once nothing waits for the disk."""
-        while self._round is not None or self._long:
-            await asyncio.wait([*self._long, *([] if self._round is None else [self._round])])
+        while self._is_running or self._long:
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._idlers.append(ended)
+            await ended
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_fatal(error)
-
-    async def _run(self) -> None:
+    def _begin_round(self) -> None:
+        """Begin what is requested. The end of the round begins the next one."""
         try:
             while self._dirty:
                 owners, self._dirty = self._dirty, {}
-                taken = []
+                taken: list[tuple[Flushed, DiskWork | None]] = []
                 for owner in owners:
                     if owner in self._beside:
                         self._beside[owner] = True
                     elif not self._is_set_aside(owner, work := owner.begin_sync()):
                         taken.append((owner, work))
                 syncs = [sync for _, sync in taken if sync is not None]
-                errors = iter(await self._run_syncs(syncs) if syncs else ())
-                self.rounds += 1
-                self.syncs += len(syncs)
-                for owner, sync in taken:
-                    owner.end_sync(sync, None if sync is None else next(errors))
-        finally:
-            self._round = None
+                if syncs:
+                    self._run_syncs(syncs, partial(self._round_ended, taken))
+                    return
+                self._end_round(taken, ())
+        except BaseException as error:
+            self._on_fatal(error)
+        self._is_running = False
+        self._wake_idlers()
+
+    def _round_ended(
+        self, taken: Sequence[tuple[Flushed, DiskWork | None]], result: Errors | BaseException
+    ) -> None:
+        try:
+            if isinstance(result, BaseException):
+                raise result
+            self._end_round(taken, result)
+        except BaseException as error:
+            self._is_running = False
+            self._wake_idlers()
+            self._on_fatal(error)
+            return
+        self._begin_round()
+
+    def _end_round(
+        self, taken: Sequence[tuple[Flushed, DiskWork | None]], errors: Iterable[OSError | None]
+    ) -> None:
+        self.rounds += 1
+        each = iter(errors)
+        for owner, sync in taken:
+            self.syncs += sync is not None
+            owner.end_sync(sync, None if sync is None else next(each))
+
+    def _wake_idlers(self) -> None:
+        idlers, self._idlers = self._idlers, []
+        for idler in idlers:
+            if not idler.done():
+                idler.set_result(None)
+
+    def _long_ended(self, task: asyncio.Task[None]) -> None:
+        self._long.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_fatal(error)
+        self._wake_idlers()
 
     def _is_set_aside(self, owner: Flushed, work: DiskWork | None) -> bool:
         """Whether it takes long, and runs beside the rounds."""
@@ -96,13 +137,14 @@ class Flusher:
         self._beside[owner] = False
         task = asyncio.get_running_loop().create_task(self._run_beside(owner, work))
         self._long.add(task)
-        task.add_done_callback(self._long.discard)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._long_ended)
         return True
 
     async def _run_beside(self, owner: Flushed, work: DiskWork) -> None:
         async with self._long_places:
-            [error] = await self._run_syncs([work])
+            ended: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+            self._run_syncs([work], partial(_settle, ended))
+            [error] = await ended
         has_more = self._beside.pop(owner)
         owner.end_sync(work, error)
         if has_more:
@@ -121,12 +163,11 @@ class SyncThreads:
         for _ in range(count):
             threading.Thread(target=self._work, name="sync", daemon=True).start()
 
-    def __call__(self, syncs: Sequence[DiskWork]) -> asyncio.Future[list[OSError | None]]:
-        """Hand out a whole round; the result is there when its last sync has run."""
-        this_round = _Round(syncs)
+    def __call__(self, syncs: Sequence[DiskWork], ended: RoundEnded) -> None:
+        """Hand out a whole round, which ends when its last sync has run."""
+        this_round = _Round(syncs, ended)
         for number in range(len(syncs)):
             self._waiting.put((this_round, number))
-        return this_round.outcome
 
     def _work(self) -> None:
         while True:
@@ -136,18 +177,18 @@ class SyncThreads:
 
 
 class _Round:
-    """Syncs that run on several threads, and the future that has their errors in the end."""
+    """Syncs that run on several threads; the last one has the loop told of their errors."""
 
-    __slots__ = ("_broken", "_errors", "_left", "_lock", "_loop", "_syncs", "outcome")
+    __slots__ = ("_broken", "_ended", "_errors", "_left", "_lock", "_loop", "_syncs")
 
-    def __init__(self, syncs: Sequence[DiskWork]) -> None:
+    def __init__(self, syncs: Sequence[DiskWork], ended: RoundEnded) -> None:
         self._syncs = syncs
-        self._errors: list[OSError | None] = [None] * len(syncs)
+        self._ended = ended
+        self._errors: Errors = [None] * len(syncs)
         self._broken: BaseException | None = None
         self._left = len(syncs)
         self._lock = threading.Lock()
         self._loop = asyncio.get_running_loop()
-        self.outcome: asyncio.Future[list[OSError | None]] = self._loop.create_future()
 
     def run(self, number: int) -> None:
         """Run one of them; the last one tells the loop."""
@@ -160,15 +201,16 @@ class _Round:
             is_last = self._left == 0
         if is_last:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and no request waits
-                self._loop.call_soon_threadsafe(self._settle)
+                self._loop.call_soon_threadsafe(self._ended, self._broken or self._errors)
 
-    def _settle(self) -> None:
-        if self.outcome.done():
-            return
-        if self._broken is not None:
-            self.outcome.set_exception(self._broken)
-        else:
-            self.outcome.set_result(self._errors)
+
+def _settle(future: asyncio.Future[Errors], result: Errors | BaseException) -> None:
+    if future.done():
+        return
+    if isinstance(result, BaseException):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 def _run_one(sync: DiskWork) -> OSError | None:

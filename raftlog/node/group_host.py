@@ -124,7 +124,7 @@ class GroupHost:
         self._scheduled: dict[GroupId, None] = {}
         self._backlogs = Backlogs(self._apply_more)
         SnapshotService(self.calls, lambda: self._groups)
-        self._drain_handle: asyncio.Handle | None = None
+        self._is_drain_due = False
         self._tick_handle: asyncio.TimerHandle | None = None
         self._leaderless = LeaderlessGroups(self._groups, self.is_reachable)
         self._room = RoomWatch()
@@ -287,8 +287,7 @@ class GroupHost:
             return
         self._awake[group] = None
         self._scheduled[group] = None
-        if self._drain_handle is None:
-            self._drain_handle = asyncio.get_running_loop().call_soon(self._drain)
+        self._drain_soon()
 
     def apply_later(self, group: GroupId) -> None:
         """Have this group apply more of what is committed when it is its turn: one group a loop turn."""
@@ -458,21 +457,25 @@ class GroupHost:
             if self._watch.is_silent(peer):
                 self.peer_lost(peer)
                 self._transport.disconnect(peer)
-        if self._drain_handle is None:
-            self._drain_handle = asyncio.get_running_loop().call_soon(self._drain)
+        self._drain_soon()
 
     def _apply_more(self, group_id: GroupId) -> None:
         group = self._groups.get(group_id)
         if group is not None and not self._fatal:
             group.apply_more()
 
+    def _drain_soon(self) -> None:
+        if not self._is_drain_due:
+            self._is_drain_due = True
+            asyncio.get_running_loop().call_soon(self._drain)
+
     def _drain(self) -> None:
-        self._drain_handle = None
         while self._scheduled and not self._fatal:
             scheduled, self._scheduled = self._scheduled, {}
             for group_id in scheduled:
                 group = self._groups.get(group_id)
                 if group is not None:
                     group.drain()
-        if not self._fatal:
+        if self._heartbeats.are_due and not self._fatal:
             self._heartbeats.send(self.clock.reading, declines_leadership=self.declines(self.node_id))
+        self._is_drain_due = False

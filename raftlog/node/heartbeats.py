@@ -22,6 +22,11 @@ class Heartbeats:
         self._heartbeats: dict[NodeId, list[tuple[GroupId, Heartbeat]]] = {}
         self._replies: dict[NodeId, list[tuple[GroupId, HeartbeatReply]]] = {}
 
+    @property
+    def are_due(self) -> bool:
+        """Whether any wait."""
+        return bool(self._heartbeats or self._replies)
+
     def add(self, group: GroupId, to: NodeId, heartbeat: Heartbeat) -> None:
         """Put a heartbeat into the next frame for this peer."""
         self._heartbeats.setdefault(to, []).append((group, heartbeat))

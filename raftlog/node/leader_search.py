@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from raftlog.errors import (
     CommitUnknown,
@@ -46,6 +46,14 @@ class InDoubt(Exception):
         self.last = last  # the last refusal
 
 
+class Refused(NamedTuple):
+    """What a broker has answered that was asked before the search, at a time of the event loop."""
+
+    node: NodeId
+    asked_at: float
+    error: RaftlogError
+
+
 class LeaderSearch:
     """Starts with what is known, follows hints, and never asks one broker twice without a pause.
 
@@ -69,17 +77,21 @@ class LeaderSearch:
         ask: Callable[[NodeId], Awaitable[Answer]],
         *,
         is_repeatable: Callable[[], bool] | None,
+        refused: Refused | None = None,
     ) -> Answer:
         """Ask until the leader answers; never again what may have happened, unless that is harmless.
 
         ``candidates`` are the brokers that may lead, the likeliest first. ``is_repeatable`` is None for
-        requests that change nothing. Raises ``LeaderNotFound``, ``InDoubt``, and what the leader refuses.
+        requests that change nothing. ``refused`` is the first answer, if there was one, of ``UNANSWERED``.
+        Raises ``LeaderNotFound``, ``InDoubt``, and what the leader refuses.
         """
         last: RaftlogError | None = None
         is_in_doubt = False
         while True:
             error: RaftlogError | None = None
             try:
+                if refused is not None:
+                    raise self._noted(refused)
                 node = self._choose(candidates())
                 if node is not None:
                     return await ask(node)
@@ -95,8 +107,14 @@ class LeaderSearch:
                 if is_in_doubt:
                     raise InDoubt(refusal) from refusal
                 raise
+            refused = None
             if not await self._continues(error):
                 raise InDoubt(last) if is_in_doubt else LeaderNotFound(last)
+
+    def _noted(self, refused: Refused) -> RaftlogError:
+        self._began = refused.asked_at
+        self._asked.add(refused.node)
+        return refused.error
 
     def _choose(self, candidates: Iterable[NodeId | None]) -> NodeId | None:
         """The next to ask; None when all have been asked."""

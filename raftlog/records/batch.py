@@ -13,10 +13,10 @@ import enum
 import struct
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from crc32c import crc32c
+from msgspec import Struct
 
 from raftlog.errors import CorruptBatch, InvalidRecord, RecordTooLarge
 from raftlog.types import EntryId
@@ -41,6 +41,7 @@ _STAMPED_BITS = APPEND_TIME_BIT | CONTROL_BIT  # the leader sets max_timestamp
 SEQUENCE_MAX = (1 << 31) - 1
 EPOCH_MAX = (1 << 15) - 1  # of a producer
 NO_TIMESTAMP = -1
+NO_EPOCH = -1  # of a leader, before there is one
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _BASE_OFFSET = struct.Struct(">q")
@@ -155,8 +156,7 @@ class BatchHeader(NamedTuple):
         return self.producer_id >= 0 and self.base_sequence >= 0
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """One encoded batch in memory: ``data`` is exactly its bytes, ``header`` the first 61 of them, parsed."""
 
     data: Buffer
@@ -206,7 +206,7 @@ def split_batches(buffer: Buffer, *, count_max: int | None = None) -> list[Batch
     at, end = 0, len(view)
     while at < end:
         header = parse_header(view, at)
-        following = at + header.size_bytes
+        following = at + header.batch_length + BATCH_OVERHEAD
         if following > end:
             raise CorruptBatch(
                 f"batch_length: {header.batch_length} reaches {following - end} bytes past the end"
@@ -223,7 +223,7 @@ def split_batches(buffer: Buffer, *, count_max: int | None = None) -> list[Batch
 def check_batch(batch: Batch) -> None:
     """Raise ``CorruptBatch`` unless the length and the checksum (bytes 21 to the end) are right."""
     header = batch.header
-    if len(batch.data) != header.size_bytes:
+    if len(batch.data) != header.batch_length + BATCH_OVERHEAD:
         raise CorruptBatch(
             f"batch_length: says {header.size_bytes} bytes in all, there are {len(batch.data)}"
         )
@@ -292,19 +292,22 @@ def validate_produced(
         )
     if header.record_count > RECORD_COUNT_MAX:
         raise CorruptBatch(f"record_count: is {header.record_count}; a batch takes up to {RECORD_COUNT_MAX}")
-    header.codec  # noqa: B018 - raises for an unknown one
+    if header.attributes & CODEC_MASK >= len(_CODECS):
+        header.codec  # noqa: B018 - raises for an unknown one
     refused = _refused_field(header, allow_append_time, allow_transaction)
     if refused is not None:
         raise InvalidRecord(f"the batch is refused: {refused}", errors=[refused])
 
 
 def stamp(data: Buffer, *, base_offset: int, leader_epoch: int, append_time_ms: int | None) -> Batch:
-    """A copy of a checked batch, stamped by its leader.
+    """A checked batch, stamped by its leader: in place if ``data`` can be written to, else in a copy.
 
     Sets the base offset and leader epoch, which the checksum does not cover. With ``append_time_ms`` also
     the append-time bit, the max timestamp and the checksum. The body stays unchanged.
     """
-    stamped = bytearray(data)
+    stamped = memoryview(data)
+    if stamped.readonly:
+        stamped = memoryview(bytearray(data))
     _BASE_OFFSET.pack_into(stamped, 0, base_offset)
     _LEADER_EPOCH.pack_into(stamped, 12, leader_epoch)
     if append_time_ms is not None:
@@ -313,6 +316,25 @@ def stamp(data: Buffer, *, base_offset: int, leader_epoch: int, append_time_ms: 
         _MAX_TIMESTAMP.pack_into(stamped, 35, append_time_ms)
         _CHECKSUM.pack_into(stamped, 17, checksum(stamped))
     return Batch(stamped, parse_header(stamped))
+
+
+def unstamped(data: Buffer) -> Buffer:
+    """Batches as their producer may send them again: a copy without what ``stamp`` has written in place.
+
+    The max timestamp may be that of the leader; topics with times of producers take it, too.
+    """
+    view = memoryview(data)
+    if view.readonly:
+        return data
+    view, at = memoryview(bytearray(data)), 0
+    for batch in split_batches(view):
+        _BASE_OFFSET.pack_into(view, at, 0)
+        _LEADER_EPOCH.pack_into(view, at + 12, NO_EPOCH)
+        if batch.header.is_append_time:
+            _ATTRIBUTES.pack_into(view, at + 21, batch.header.attributes & ~APPEND_TIME_BIT)
+            _CHECKSUM.pack_into(view, at + 17, checksum(batch.data))
+        at += len(batch.data)
+    return view
 
 
 def encode_batch(header: BatchHeader, body: Buffer) -> bytes:
@@ -335,22 +357,22 @@ def checksum(data: Buffer) -> int:
 
 def _refused_field(header: BatchHeader, allow_append_time: bool, allow_transaction: bool) -> str | None:
     """The first field that a producer must not send with its value, as "JSON pointer: reason"."""
+    attributes = header.attributes
+    is_transactional, has_producer = attributes & TRANSACTIONAL_BIT, header.producer_id >= 0
     if header.base_offset != 0:
         return f"/base_offset: is {header.base_offset}; send 0, the leader assigns it"
-    if header.is_control:
+    if attributes & CONTROL_BIT:
         return "/attributes: the control bit is for brokers; clear bit 5"
-    if header.attributes & DELETE_HORIZON_BIT:
+    if attributes & DELETE_HORIZON_BIT:
         return "/attributes: the delete-horizon bit is for brokers; clear bit 6"
-    if header.is_append_time and not allow_append_time:
+    if attributes & APPEND_TIME_BIT and not allow_append_time:
         return "/attributes: this topic keeps the producer's timestamps; clear bit 3"
     if header.producer_id < -1:
         return f"/producer_id: is {header.producer_id}; send the id you were given, or -1 for none"
-    if header.has_producer and (
-        header.producer_epoch < 0 or not (header.is_sequenced or header.is_transactional)
-    ):
+    if has_producer and (header.producer_epoch < 0 or (header.base_sequence < 0 and not is_transactional)):
         return "/base_sequence: a batch with a producer id needs a base sequence and an epoch of 0 or more"
-    if header.is_transactional and not header.has_producer:
+    if is_transactional and not has_producer:
         return "/producer_id: a batch of a transaction needs the producer id of its transaction"
-    if header.is_transactional and not allow_transaction:
+    if is_transactional and not allow_transaction:
         return "/attributes: there are no transactions in this release; clear bit 4"
     return None

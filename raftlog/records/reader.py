@@ -31,6 +31,9 @@ from raftlog.records.compression import decompress
 DECOMPRESSED_BYTES_MAX = 16 << 20  # the records of one batch
 RECORD_MEMORY_BYTES = 300  # approximate memory of a decoded record beside its contents
 _FAST_BYTES_MAX = 1 << 20
+_FEW_RECORDS = 4  # so few, or such large ones, are checked sooner in Python than copied for compiled code
+_LARGE_RECORD_BYTES = 16 << 10
+_USUAL_MS_MAX = 1 << 48
 _RECORD_BYTES_MIN = 7  # each of its seven fields takes at least a byte
 # A header of two bytes becomes a tuple of sixty. Bodies that have room for more than these have their headers
 # counted first, so that a few kilobytes compressed cannot claim gigabytes. What producers collect is smaller.
@@ -170,9 +173,12 @@ def check_records(batch: Batch, *, requires_keys: bool = False) -> int:
 
     With ``requires_keys`` also ``InvalidRecord`` for the first record without a key.
 
-    Compiled code checks every record. Returns the bytes of the records, decompressed.
+    Compiled code checks every record, in a copy of the batch; a few plain records are checked where they are.
+    Returns the bytes of the records, decompressed.
     """
     header = batch.header
+    if not (requires_keys or header.attributes & CODEC_MASK) and _are_few_and_plain(batch):
+        return len(batch.data) - HEADER_BYTES
     try:
         readable = open_batch(batch)
         opened = DefaultRecordBatch(readable)
@@ -189,6 +195,38 @@ def check_records(batch: Batch, *, requires_keys: bool = False) -> int:
     if requires_keys:
         _check_keys([key for _, key in found])
     return len(readable) - HEADER_BYTES - len(_SENTINEL)
+
+
+def _are_few_and_plain(batch: Batch) -> bool:
+    """Whether a reader surely gets the records that the header counts; where not, compiled code must look.
+
+    Plain records have no headers and usual timestamps. Copies nothing.
+    """
+    header, body = batch.header, memoryview(batch.data)[HEADER_BYTES:]
+    if header.record_count > max(_FEW_RECORDS, len(body) // _LARGE_RECORD_BYTES):
+        return False
+    if header.record_count != header.last_offset_delta + 1 or not 0 <= header.base_timestamp < _USUAL_MS_MAX:
+        return False
+    at = 0
+    try:
+        for delta in range(header.record_count):
+            length, at = _varint(body, at)
+            following, attributes = at + length, body[at]
+            timestamp_delta, at = _varint(body, at + 1)
+            offset_delta, at = _varint(body, at)
+            if attributes or offset_delta != delta or not 0 <= timestamp_delta < _USUAL_MS_MAX:
+                return False
+            for _ in ("key", "value"):
+                size, at = _varint(body, at)
+                if size < -1:
+                    return False
+                at += max(size, 0)
+            header_count, at = _varint(body, at)
+            if header_count or at != following:
+                return False
+    except (IndexError, CorruptBatch):
+        return False
+    return at == len(body)
 
 
 def _check_keys(keys: Sequence[bytes | None]) -> None:
@@ -216,11 +254,13 @@ def encoded_records(header: BatchHeader, opened: bytes) -> Iterator[memoryview]:
 
 def opens_fast(batches: Sequence[Batch], *, records_max: int) -> bool:
     """True if opening these batches takes few milliseconds. A compressed batch may be large."""
-    return (
-        not any(batch.header.attributes & CODEC_MASK for batch in batches)
-        and sum(batch.header.record_count for batch in batches) <= records_max
-        and sum(len(batch.data) for batch in batches) <= _FAST_BYTES_MAX
-    )
+    records = size_bytes = 0
+    for batch in batches:
+        if batch.header.attributes & CODEC_MASK:
+            return False
+        records += batch.header.record_count
+        size_bytes += len(batch.data)
+    return records <= records_max and size_bytes <= _FAST_BYTES_MAX
 
 
 def _corrupt(error: Exception) -> CorruptBatch:

@@ -194,7 +194,7 @@ class DurableState:
         """
         with self._lock:
             if generation == self.generation and log_start == self.state.log_start:
-                if durable_end.index >= self.state.durable_index:
+                if durable_end.last.index >= self.state.durable_end.last.index:
                     self.state.durable_end = durable_end
                 self.state.commit_index = min(commit_index, self.state.durable_index)
                 self._write(sync=False)
@@ -210,11 +210,13 @@ class DurableState:
         self._sequence += 1
         try:
             file = self._filesystem.open(f"{self._directory}/{SLOT_NAMES[target]}", create=True)
-            with contextlib.closing(file):
+            try:
                 file.write_at(0, encode_slot(self._sequence, self.state))
                 if sync:
                     file.sync()
                     self._durable = target
+            finally:
+                file.close()
         except OSError:
             self._dirty = True  # or else a vote would pass for saved
             raise

@@ -32,7 +32,7 @@ class HeldFiles:
         Whether it is held: not if as many as may be open wait for their syncs, or have readers.
         """
         with self._lock:
-            if file not in self._open:
+            if file not in self._recent and file not in self._open:
                 while len(self._open) >= self.count_max and self._recent:
                     self._recent.popitem(last=False)
                 if len(self._open) >= self.count_max:

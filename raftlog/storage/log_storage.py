@@ -12,8 +12,9 @@ bytes in its segment; readers skip what lies below the start.)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState, Restored
@@ -23,8 +24,7 @@ from raftlog.storage.filesystem import File
 from raftlog.types import EntryId, Index, Term
 
 
-@dataclass(frozen=True, slots=True)
-class FileRange:
+class FileRange(Struct, frozen=True):
     """Whole batches ``first..last``, back to back, in one file: ``length`` bytes from ``position``.
 
     ``terms`` are the first entries of the terms in the range; the first of them holds from its beginning.
@@ -54,8 +54,7 @@ class FileRange:
         return data
 
 
-@dataclass(frozen=True, slots=True)
-class LogRange:
+class LogRange(Struct, frozen=True):
     """The result of a read: whole batches ``first..last`` in one or more runs.
 
     ``first`` may lie before the index asked for: the batch that contains it comes whole.

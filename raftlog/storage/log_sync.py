@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
-from collections.abc import Iterator
+from types import TracebackType
 
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import EPOCHS_NAME
@@ -33,18 +33,23 @@ class SyncFailure:
         self._directory = directory
         self._turn = threading.Lock()
 
-    @contextlib.contextmanager
-    def is_final(self) -> Iterator[None]:
+    def is_final(self) -> SyncFailure:
         """Wait for the disk within; an ``OSError`` there is the last, and none gets in after it."""
-        with self._turn:
-            if self.happened:
-                message = "an earlier sync of this log failed; it is never tried again"
-                raise OSError(errno.EIO, message, self._directory)
-            try:
-                yield
-            except OSError:
-                self.happened = True
-                raise
+        return self
+
+    def __enter__(self) -> None:
+        self._turn.acquire()
+        if self.happened:
+            self._turn.release()
+            message = "an earlier sync of this log failed; it is never tried again"
+            raise OSError(errno.EIO, message, self._directory)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            self.happened = True
+        self._turn.release()
 
 
 class LogSync:
@@ -85,7 +90,7 @@ class LogSync:
         names_changed: bool,
         epochs: bytes | None,
     ) -> None:
-        self.covers = durable_end.index  # a truncation lowers it
+        self.covers = durable_end.last.index  # a truncation lowers it
         self.commit_index = commit_index
         self.files = files
         self.names_changed = names_changed

@@ -18,7 +18,7 @@ from raftlog.clock import Clock
 from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.ready import HardState
 from raftlog.errors import InvariantViolated
-from raftlog.records.batch import Batch
+from raftlog.records.batch import CONTROL_BIT, Batch
 from raftlog.storage.append_rules import require_follows
 from raftlog.storage.filesystem import Filesystem, is_disk_full
 from raftlog.storage.log_changes import LogChanges, LogSettings
@@ -117,7 +117,7 @@ class SegmentedLog(LogChanges):
             if header.leader_epoch != self._epochs.last_term:
                 self._epochs.note(header.leader_epoch, header.base_offset)
             active.note(header, dated_ms)
-            if header.is_control and (membership := membership_in(batch)) is not None:
+            if header.attributes & CONTROL_BIT and (membership := membership_in(batch)) is not None:
                 self._members.note(header.base_offset, membership)
         self._last = active.last
         return at
@@ -166,7 +166,7 @@ class SegmentedLog(LogChanges):
         if not (self._unsynced or self._state.is_dirty or self._names_changed or sidecars_due):
             return None
         # One that is under way may come to its end behind this one, which must not count its part unseen.
-        files = dict.fromkeys(file for sync in self._syncs for file in sync.files)
+        files = dict.fromkeys([file for sync in self._syncs for file in sync.files])
         sync = LogSync(
             self._filesystem,
             self._directory,

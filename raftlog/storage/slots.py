@@ -14,6 +14,8 @@ import enum
 import struct
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from raftlog.core.ready import HardState
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.sealed import OVERHEAD_BYTES, seal, unseal
@@ -30,8 +32,7 @@ _NO_VOTE = -1
 UNKNOWN_TERMS = 1 << 32  # of a durable end whose terms were not read; no checksum has so many bits
 
 
-@dataclass(frozen=True, slots=True)
-class DurableEnd:
+class DurableEnd(Struct, frozen=True):
     """Everything up to ``last`` was durable; ``terms`` is a checksum of where which term began in it."""
 
     last: EntryId

@@ -1,6 +1,6 @@
 """What one act costs each broker of a real cluster: Python calls, allocations, or system calls.
 
-Decides: the cost of an act is the least of ``ATTEMPTS``, each begun and ended while the cluster is idle.
+Decides: the cost of an act is the least of some attempts, each begun and ended while the cluster is idle.
 Timers that fire meanwhile, and threads that wake in another order, only add to it. Leaves to others: what
 counts as a call or an allocation (``metered``).
 """
@@ -23,19 +23,21 @@ ATTEMPTS: Final = 60
 WARM_UPS: Final = 20
 PAUSE_S: Final = 0.05  # at most; a random one, so that no periodic timer fires in each attempt
 IDLE_S: Final = 0.02  # in which followers end what an answer did not wait for
+ROUND_ATTEMPTS: Final = 5
+ROUND_S: Final = 3.0  # some rounds of heartbeats
 
 Counts = Mapping[str, int]
 Meters = Mapping[int, Callable[[], Callable[[], Counts]]]
 """For each broker: begin to count; what is returned tells the counts since."""
 
 
-def least_costs(meters: Meters, act: Callable[[], object]) -> dict[int, Counts]:
+def least_costs(meters: Meters, act: Callable[[], object], *, attempts: int = ATTEMPTS) -> dict[int, Counts]:
     """The least counts of each broker, each count for itself."""
-    for _ in range(WARM_UPS):
+    for _ in range(min(WARM_UPS, attempts)):
         act()
     found: dict[int, list[Counts]] = {broker: [] for broker in meters}
     rng = random.Random("pauses")
-    for _ in range(ATTEMPTS):
+    for _ in range(attempts):
         time.sleep(PAUSE_S * rng.random())
         ends = {broker: begin() for broker, begin in meters.items()}
         act()
@@ -43,6 +45,18 @@ def least_costs(meters: Meters, act: Callable[[], object]) -> dict[int, Counts]:
         for broker, end in ends.items():
             found[broker].append(end())
     return {broker: _least(counts) for broker, counts in found.items()}
+
+
+def round_costs(meters: Meters) -> dict[int, int]:
+    """The calls of one round of heartbeats of each broker, while nothing else happens."""
+    found: dict[int, list[int]] = {broker: [] for broker in meters}
+    for _ in range(ROUND_ATTEMPTS):
+        ends = {broker: begin() for broker, begin in meters.items()}
+        time.sleep(ROUND_S)
+        for broker, end in ends.items():
+            counts = end()
+            found[broker].append(counts["round_calls"] // counts["rounds"])
+    return {broker: min(calls) for broker, calls in found.items()}
 
 
 def _least(attempts: Sequence[Counts]) -> Counts:
@@ -62,10 +76,20 @@ class MeteredProcess:
         before = self._counts()
         return lambda: {name: count - before[name] for name, count in self._counts().items()}
 
+    def begin_by_function(self) -> Callable[[], Counts]:
+        """The calls of each function since now, when they are asked for."""
+        before = self._asked(metered.FUNCTIONS)
+        return lambda: {
+            name: count - before.get(name, 0) for name, count in self._asked(metered.FUNCTIONS).items()
+        }
+
     def _counts(self) -> dict[str, int]:
+        return self._asked(metered.COUNTS)
+
+    def _asked(self, wanted: bytes) -> dict[str, int]:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(self._path)
-            connection.sendall(b"?")
+            connection.sendall(wanted)
             return json.loads(connection.makefile().read())  # type: ignore[no-any-return]
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from api.http.join_tokens import JoinTokens
 from api.http.services import HealthProbes, Limits, Services
@@ -18,7 +19,7 @@ from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.topic_config import complete
 from partitions.replica.selection import Selection
-from partitions.replica.topic_rules import TopicRules
+from partitions.replica.topic_rules import Body, TopicRules
 from partitions.values import (
     Acks,
     AcksKind,
@@ -90,7 +91,7 @@ class FakeGateway:
     async def append(
         self,
         target: TopicPartition,
-        batches: bytes | Sequence[bytes],
+        batches: Body,
         *,
         acks: Acks,
         timeout_ms: int,

@@ -13,6 +13,8 @@ import aiohttp
 from aiohttp import web
 from aiohttp.client_proto import ResponseHandler
 
+from api.connections.handing_over import deliver
+
 if TYPE_CHECKING:
     from aiohttp.client import ClientTimeout
     from aiohttp.client_reqrep import ClientRequest
@@ -137,7 +139,7 @@ class _End(asyncio.Transport):
 
     def _receive(self, data: bytes) -> None:
         if not self._is_closing:
-            self.protocol.data_received(data)
+            deliver(lambda: self.protocol, data)
 
     def _lose(self) -> None:
         if not self._is_lost:

@@ -1,8 +1,10 @@
 """``metered.py SOCKET python … -m MODULE ARG …`` runs a module in this process and counts what it costs.
 
-Decides: what counts. Each query on the socket is answered with the counts since the process began, as JSON:
+Decides: what counts. Each query on the socket is answered with the counts since the process began, as JSON.
+``FUNCTIONS`` asks for the calls of each function. ``COUNTS`` asks for:
 
-- ``calls``: Python functions that were called or resumed, in all threads;
+- ``calls``: Python functions that were called or resumed, in all threads, but for what ``TIMERS`` call;
+- ``rounds``: rounds of heartbeats that began, and ``round_calls``: the calls within ``BEATS``;
 - ``large``: allocations of more than 512 bytes, which the small-object allocator passes on to malloc;
 - ``large_bytes``: their sizes, added up.
 
@@ -19,10 +21,19 @@ import socket
 import sys
 import threading
 import tracemalloc
-from types import FrameType
+from collections import Counter
+from types import CodeType, FrameType
 from typing import Final
 
+COUNTS: Final = b"c"
+FUNCTIONS: Final = b"f"
 LARGE_BYTES: Final = 512
+ROUND: Final = "GroupHost._watch_peers"
+BEATS: Final = frozenset(("GroupHost._tick", "GroupHost._drain", "InboundConnection.buffer_updated"))
+TIMERS: Final = frozenset(
+    ("GroupHost._tick", "LoopDelay._look", "LoopDelay._wait", "ActiveController.run", "Reassigner._run")
+)
+_ROOTS: Final = BEATS | TIMERS
 MEMORY: Final = ".memory"  # a socket with this ending sees memory, too; the rest is slower then
 
 
@@ -30,13 +41,23 @@ class Meter:
     """Counts of this process."""
 
     def __init__(self, *, is_memory_seen: bool) -> None:
-        self.calls = self.large = self.large_bytes = 0
+        self.large = self.large_bytes = 0
+        self._calls: Counter[CodeType] = Counter()
+        self._root: FrameType | None = None  # the outermost running function of ``_ROOTS``
+        self._within: Counter[str] = Counter()  # calls within each of them
         self._size = 0
         self.note = self._note_memory if is_memory_seen else self._note_call
 
     def _note_call(self, frame: FrameType, event: str, arg: object) -> None:
         if event == "call":
-            self.calls += 1
+            code = frame.f_code
+            self._calls[code] += 1
+            if self._root is None and code.co_qualname in _ROOTS:
+                self._root = frame
+            if self._root is not None:
+                self._within[self._root.f_code.co_qualname] += 1
+        elif event == "return" and frame is self._root:
+            self._root = None
 
     def _note_memory(self, frame: FrameType, event: str, arg: object) -> None:
         size, peak = tracemalloc.get_traced_memory()
@@ -52,9 +73,24 @@ class Meter:
         while True:
             connection, _ = listener.accept()
             with connection:
-                connection.recv(1)
-                counts = {"calls": self.calls, "large": self.large, "large_bytes": self.large_bytes}
-                connection.sendall(json.dumps(counts).encode())
+                wanted = self._functions() if connection.recv(1) == FUNCTIONS else self._counts()
+                connection.sendall(json.dumps(wanted).encode())
+
+    def _counts(self) -> dict[str, int]:
+        calls, within = self._calls.copy(), self._within.copy()
+        return {
+            "calls": calls.total() - sum(within[name] for name in TIMERS),
+            "rounds": sum(count for code, count in calls.items() if code.co_qualname == ROUND),
+            "round_calls": sum(within[name] for name in BEATS),
+            "large": self.large,
+            "large_bytes": self.large_bytes,
+        }
+
+    def _functions(self) -> dict[str, int]:
+        named: Counter[str] = Counter()
+        for code, count in self._calls.copy().items():
+            named[f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}"] += count
+        return named
 
 
 def main() -> None:

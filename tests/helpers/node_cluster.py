@@ -30,6 +30,7 @@ from raftlog.records.batch import Batch, check_batch, split_batches
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.syncs import in_a_task
 from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
 from tests.helpers.compacting import compact_group
 from tests.helpers.fake_transport import FakeTransport
@@ -244,7 +245,7 @@ class ClusterNode:
                     errors.append(error)
             return errors
 
-        return run
+        return in_a_task(run)
 
 
 class ProcessDied(BaseException):

@@ -25,6 +25,7 @@ from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.testing.syncs import in_a_task
 from raftlog.types import NodeId
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.virtual_time import VirtualClock
@@ -63,7 +64,7 @@ class SimulatedBroker(ABC):
             self.transport,
             self.clock,
             random.Random(1000 * place.node_id + place.life),
-            self._run_syncs,
+            in_a_task(self._run_syncs),
             on_fatal=self.fatal.append,
             has_room=lambda: self.has_room,
             is_in_use=self.is_in_use,

@@ -28,6 +28,7 @@ from api.settings import BrokerSettings, Groups, HttpSettings, Limits, Peer, Tim
 from raftlog.clock import SystemClock
 from raftlog.storage.log_storage import DiskWork
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.syncs import in_a_task
 from raftlog.types import NodeId
 from tests.helpers.loop_network import LoopNetwork
 
@@ -180,7 +181,7 @@ def _broker(url: str) -> Broker:
         transport=network.member(NodeId(1), [NodeId(1)]),
         secret=b"of a cluster for tests, 32 bytes",
         rng=random.Random(1),
-        run_syncs=_run_syncs,
+        run_syncs=in_a_task(_run_syncs),
         on_fatal=_fail,
     )
     return Broker(settings, environment, "/data", url)

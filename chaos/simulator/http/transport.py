@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
+from api.connections.handing_over import deliver
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from chaos.simulator.http.odds import StreamOdds
 
@@ -280,7 +281,7 @@ class StreamTransport(asyncio.Transport):
             data = b"".join(parts)
             if self.tap is not None:
                 self.tap.received(data)
-            cast("asyncio.Protocol", self._protocol).data_received(data)
+            deliver(self.get_protocol, data)
             self._taken(len(data))
 
     def _taken(self, size: int) -> None:

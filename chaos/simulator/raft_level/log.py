@@ -9,8 +9,10 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from chaos.simulator.result import Broken
 from raftlog.core.entries import EntryKind, EntrySpan

@@ -143,7 +143,7 @@ class Applier(Generic[Reply]):
 
         So a log that begins at a segment always has the state that led to it.
         """
-        following = Index(self.applied_index + 1)
+        following = Index(self._recent.applied_index + 1)
         boundary = self._log.base_from(following)
         if boundary != following:
             return boundary

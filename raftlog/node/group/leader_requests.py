@@ -14,7 +14,7 @@ from raftlog.core.raft import Raft
 from raftlog.errors import CommitUnknown, NotLeader
 from raftlog.node.group.leadership_transfer import transfer_and_wait
 from raftlog.node.group.membership_watch import MembershipWatch
-from raftlog.node.group.pending_requests import Proposal, Waits
+from raftlog.node.group.pending_requests import Proposal, Waits, end_at
 from raftlog.node.group.replica_health import ReplicaHealth
 from raftlog.node.group.view import GroupView
 from raftlog.storage.log_storage import LogStorage
@@ -45,11 +45,20 @@ class LeaderRequests(GroupView, Generic[Reply]):
         if self._core.durable_index < proposal.last:
             await self._waits.until_durable(proposal.last)
 
-    async def replicated(self, proposal: Proposal[Reply], count: int) -> None:
-        """Return once ``count`` voters, this leader among them, have fsynced it. Raises ``CommitUnknown``."""
+    async def replicated(self, proposal: Proposal[Reply], count: int, until: float) -> None:
+        """Return once ``count`` voters, this leader among them, have fsynced it. Raises ``CommitUnknown``.
+
+        It returns at the time ``until`` of the running loop at the latest.
+        """
         self._check_still_leads(proposal)
-        if self.replicas_holding(proposal.last) < count:
-            await self._waits.until_replicated(proposal.last, count)
+        if self.replicas_holding(proposal.last) >= count:
+            return
+        waiter = self._waits.until_replicated(proposal.last, count)
+        timer = end_at(waiter, until)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
 
     async def ready(self) -> None:
         """Return once this leader may judge producers' sequences. Raises ``NotLeader`` when it stops."""

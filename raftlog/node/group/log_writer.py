@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from typing import Generic, NamedTuple, TypeVar
 
 from raftlog.core.entries import EntryKind, EntrySpan
@@ -83,7 +82,8 @@ class LogWriter(Generic[Reply]):
                 cut = [cut_gap(batch, first, last) for batch in received]
                 self._recent.stage([batch for batch in cut if first <= batch.base_offset <= last])
             for span in write.spans:
-                self._recent.name(span, self._made(span, is_received=bool(received)))
+                is_proposed = span.kind is EntryKind.DATA
+                self._recent.name(span, None if is_proposed else self._made(span, is_received=bool(received)))
             self.try_append()
             self._recent.drop_written()
         self._writes.append(
@@ -108,8 +108,11 @@ class LogWriter(Generic[Reply]):
 
         Nothing behind unwritten batches may count as durable, but term and vote.
         """
-        written = self._log.last_index
-        self._syncing = sum(1 for _ in takewhile(lambda waiting: waiting.last <= written, self._writes))
+        written, self._syncing = self._log.last_index, 0
+        for waiting in self._writes:
+            if waiting.last > written:
+                break
+            self._syncing += 1
         self._saving = self._hard_state
         self._sync = self._log.take_sync() if self._syncing or self._saving is not None else None
         return self._sync

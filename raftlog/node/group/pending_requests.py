@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
 from raftlog.core.membership import Membership
 from raftlog.core.ready import Appended, ReadConfirmed, RefusalReason, Refused
@@ -24,28 +24,83 @@ UNSETTLED_READS_MAX: Final = 10_000
 class Proposal(Generic[Reply]):
     """Batches offered to the leader, and what becomes of them.
 
-    ``first..last`` are their indexes in ``term``. ``outcome`` gives the machine's reply to the
-    last batch once it is committed and applied here; ``CommitUnknown`` when leadership or the
-    replica is lost first.
+    ``first..last`` are their indexes in ``term``. It ends with the machine's reply to the last batch once
+    that is committed and applied here; with ``CommitUnknown`` when leadership or the replica is lost first.
     """
 
-    __slots__ = ("first", "last", "outcome", "size_bytes", "term")
+    __slots__ = (
+        "_is_lost",
+        "_outcome",
+        "_reply",
+        "_waiters",
+        "first",
+        "is_applied",
+        "last",
+        "size_bytes",
+        "term",
+    )
 
     def __init__(self, first: Index, term: Term, batches: Sequence[Batch]) -> None:
+        header = batches[-1].header
         self.first = first
-        self.last = Index(batches[-1].header.last_offset)
+        self.last = Index(header.base_offset + header.last_offset_delta)
         self.term = term
-        self.size_bytes = sum(len(batch.data) for batch in batches)
-        self.outcome: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.outcome.add_done_callback(_retrieve)  # it need not be awaited
+        self.size_bytes = sum([len(batch.data) for batch in batches])
+        self.is_applied = False  # its last batch is committed and applied
+        self._reply: Reply | None = None
+        self._is_lost = False
+        self._outcome: asyncio.Future[Reply] | None = None
+        self._waiters: dict[asyncio.Future[None], None] = {}
+
+    @property
+    def outcome(self) -> asyncio.Future[Reply]:
+        """How it ends, for those who may wait without end. It need not be awaited."""
+        if self._outcome is None:
+            self._outcome = asyncio.get_running_loop().create_future()
+            self._outcome.add_done_callback(_retrieve)
+            self._tell_outcome()
+        return self._outcome
+
+    async def ended(self, deadline: float) -> None:
+        """Return once it is applied. Neither a cancellation nor the end of the time changes its fate.
+
+        Raises ``CommitUnknown``, and ``TimeoutError`` at the deadline, a time of the running loop.
+        """
+        if not self.is_applied and not self._is_lost:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters[waiter] = None
+            timer = end_at(waiter, deadline)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+                self._waiters.pop(waiter, None)
+        if self._is_lost:
+            raise _lost()
+        if not self.is_applied:
+            raise TimeoutError
 
     def applied(self, reply: Reply) -> None:
         """Its last batch is committed and applied."""
-        _finish(self.outcome, reply)
+        self.is_applied, self._reply = True, reply
+        self._end()
 
     def lost(self) -> None:
         """Nobody here can tell any more what becomes of it."""
-        _fail(self.outcome, _lost())
+        self._is_lost = True
+        self._end()
+
+    def _end(self) -> None:
+        if self._outcome is not None:
+            self._tell_outcome()
+        for waiter in self._waiters:
+            _finish(waiter, None)
+
+    def _tell_outcome(self) -> None:
+        if self._is_lost:
+            _fail(self._outcome, _lost())
+        elif self.is_applied:
+            _finish(self._outcome, cast("Reply", self._reply))
 
 
 class UncommittedBytes:
@@ -189,6 +244,11 @@ class Waits:
         self._replicated.clear()
         self.ready()
         self.role_changed()
+
+
+def end_at(waiter: asyncio.Future[None], at: float) -> asyncio.TimerHandle:
+    """Have a wait end at a time of the running loop, if it has not. The caller cancels the timer."""
+    return asyncio.get_running_loop().call_at(at, _finish, waiter, None)
 
 
 def _lost() -> CommitUnknown:

@@ -52,13 +52,12 @@ from raftlog.records.batch import Batch, stamp
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import is_disk_full
 from raftlog.storage.log_storage import DiskWork, LogChange, LogStorage, after
-from raftlog.types import METADATA_GROUP, EntryId, GroupId, Index, NodeId, Token
+from raftlog.types import METADATA_GROUP, EntryId, GroupId, Index, NodeId
 
 Reply = TypeVar("Reply")
 Arguments = TypeVarTuple("Arguments")
 
 _TICK: Final = Tick()
-_PROPOSAL: Final = Token(0)  # its outcome is not needed: its entries are staged at once
 _log = logging.getLogger("raftlog.node")
 
 
@@ -119,25 +118,28 @@ class RaftGroup(LeaderRequests[Reply]):
     ) -> Proposal[Reply]:
         """Append batches as one proposal, stamped with offsets, term and, if given, the append time.
 
-        A proposal that ``frees_room`` may use the disk's reserve, and wait for room. Raises, with nothing
-        written: ``NotLeader``, also while leadership is transferred, ``Overloaded``, ``StorageFull``.
+        Batches that can be written to are given away: they may be stamped in place. A proposal that
+        ``frees_room`` may use the disk's reserve, and wait for room. Raises, with nothing written:
+        ``NotLeader``, also while leadership is transferred, ``Overloaded``, ``StorageFull``.
         """
         if not self.is_leader:
             raise self._not_leader()
         self._recent.check_room()
         if not frees_room and (self._writer.is_full or not self._environment.has_room()):
             raise StorageFull("the leader's disk is full; free space or retry later", retry_after_ms=1000)
-        first = following = Index(self._core.last.index + 1)
-        term = self._core.term
+        core = self._core
+        first = following = Index(core.last_index + 1)
+        count = sum([batch.header.last_offset_delta for batch in batches]) + len(batches)
+        self._step(Propose(None, count))
+        if core.last_index < first + count - 1:
+            raise NotLeader("this broker is transferring its leadership; retry", leader=None)
+        term = core.term
         stamped: list[Batch] = []
         for batch in batches:
             stamped.append(
                 stamp(batch.data, base_offset=following, leader_epoch=term, append_time_ms=append_time_ms)
             )
             following = Index(following + batch.header.last_offset_delta + 1)
-        self._step(Propose(_PROPOSAL, following - first))
-        if self._core.last.index < following - 1:
-            raise NotLeader("this broker is transferring its leadership; retry", leader=None)
         proposal: Proposal[Reply] = Proposal(first, term, stamped)
         self._recent.propose(proposal, stamped)
         return proposal
@@ -195,11 +197,14 @@ class RaftGroup(LeaderRequests[Reply]):
     def receive(self, sender: NodeId, message: Message, batches: Sequence[Batch]) -> None:
         """A message came in; ``batches`` belong to an ``AppendRequest``."""
         if batches:
-            self.drain()  # what is staged must not mix with what this message brings
+            if self._core.has_news:
+                self.drain()  # what is staged must not mix with what this message brings
             self._step(Receive(sender, message))
             self._guarded(self._drain, batches)
         else:
             self._step(Receive(sender, message))
+            if self._waits.counts_replicas:
+                self._waits.replicated(self.replicas_holding)
 
     def drain(self) -> None:
         """Carry out everything that the core has asked for."""
@@ -234,7 +239,8 @@ class RaftGroup(LeaderRequests[Reply]):
             return
         synced = self._writer.end_sync()
         for write in synced.writes:
-            self._keep(write.messages)
+            if write.messages:
+                self._keep(write.messages)
             self._step(WriteFinished(write.write_id))
         if synced.hard_state is not None:
             self._keep(synced.messages)
@@ -408,7 +414,7 @@ class RaftGroup(LeaderRequests[Reply]):
 
     def _role_changed(self, change: RoleChange) -> None:
         if change.role is Role.LEADER:
-            self._ready_at = (change.term, self._core.last.index)
+            self._ready_at = (change.term, self._core.last_index)
             self._health.forget()
             self._waits.ready()
         else:

@@ -85,16 +85,14 @@ class ReplicaHealth:
 
     def in_sync(self, status: Progress, lag_messages_max: int | None, lag_ms_max: int) -> frozenset[NodeId]:
         """The voters within the allowed lag in time and, if given, in messages, the leader among them."""
-        return frozenset(
-            [node for node in (self._node_id,) if node in self._voters]
-            + [
-                peer
-                for peer in self._peers
-                if peer not in self._left_out
-                and (self._now - self._caught_up.get(peer, self._now)) * self._tick_ms <= lag_ms_max
-                and (
-                    lag_messages_max is None
-                    or status.last.index - status.match_index.get(peer, Index(-1)) < lag_messages_max
-                )
-            ]
-        )
+        found = {self._node_id} & self._voters
+        now, tick_ms = self._now, self._tick_ms
+        for peer in self._peers:
+            if peer in self._left_out or (now - self._caught_up.get(peer, now)) * tick_ms > lag_ms_max:
+                continue
+            if lag_messages_max is not None:
+                behind = status.last.index - status.match_index.get(peer, Index(-1))
+                if behind >= lag_messages_max:
+                    continue
+            found.add(peer)
+        return frozenset(found)

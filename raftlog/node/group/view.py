@@ -5,7 +5,7 @@ Nothing is decided here; ``raft_group`` drives what is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 
 from raftlog.core.membership import Membership
 from raftlog.core.raft import Raft
@@ -88,7 +88,7 @@ class GroupView:
     @property
     def last_index(self) -> Index:
         """Newest index in the log here, committed or not."""
-        return self._core.last.index
+        return self._core.last_index
 
     @property
     def durable_index(self) -> Index:
@@ -127,10 +127,16 @@ class GroupView:
         """For metrics and people."""
         return self._core.status()
 
+    @property
+    def match_index(self) -> Mapping[NodeId, Index]:
+        """For each voter, up to which index its durable log is known to equal ours; empty unless leader."""
+        return self._core.match_index
+
     def replicas_holding(self, index: Index) -> int:
         """How many voters are known to have fsynced everything up to ``index``; 0 unless leader."""
         voters = self._core.membership.voters
-        return sum(match >= index and node in voters for node, match in self._core.match_index.items())
+        match_index = self._core.match_index
+        return len([node for node, match in match_index.items() if match >= index and node in voters])
 
     def successor(self, candidates: Iterable[NodeId]) -> NodeId | None:
         """The candidate that is furthest, to lead after this leader; None elsewhere."""

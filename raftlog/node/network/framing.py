@@ -52,9 +52,9 @@ class FrameParser:
     """Cuts frames out of bytes that come in any split, and hands each to ``deliver``.
 
     It lends out the memory to read into (``get_buffer``) and is told how much came
-    (``buffer_updated``). Small frames are read many at a time and share one copy of that read; a
-    large frame is read straight into memory of its own size. Either way the view that is
-    delivered is read-only, never reused here, and of one whole frame whose checksum is right.
+    (``buffer_updated``). Small frames are read many at a time, and each is copied out; a large frame is
+    read straight into memory of its own size. Either way the view that is delivered is read-only, never
+    reused here, and of one whole frame whose checksum is right.
     """
 
     __slots__ = ("_deliver", "_end", "_frame_bytes_max", "_large", "_needed", "_scratch", "_stopped")
@@ -109,28 +109,26 @@ class FrameParser:
         self._deliver(large.payload.toreadonly())
 
     def _deliver_whole_frames(self) -> None:
-        # One copy of all that was read; the frames are slices of it, so they cost no copy each.
-        end = self._end
-        chunk = memoryview(bytes(self._scratch[:end]))
+        scratch, end = self._scratch, self._end
         unpack_header, deliver, frame_bytes_max = _HEADER.unpack_from, self._deliver, self._frame_bytes_max
         start = 0
         self._needed = HEADER_BYTES
         while end - start >= HEADER_BYTES:
-            length, checksum, header_checksum = unpack_header(chunk, start)
-            if crc32c(chunk[start : start + 8]) != header_checksum:
+            length, checksum, header_checksum = unpack_header(scratch, start)
+            if crc32c(scratch[start : start + 8]) != header_checksum:
                 raise FrameDamaged("header_checksum_wrong")
             if length > frame_bytes_max:
                 raise FrameDamaged("frame_too_large")
             payload_start = start + HEADER_BYTES
             next_start = payload_start + length
             if next_start > end:
-                if next_start - start > len(self._scratch) // 4:
-                    self._large = _LargeFrame(length, checksum, chunk[payload_start:end])
+                if next_start - start > len(scratch) // 4:
+                    self._large = _LargeFrame(length, checksum, scratch[payload_start:end])
                     self._end = 0
                     return
                 self._needed = next_start - start
                 break
-            payload = chunk[payload_start:next_start]
+            payload = memoryview(bytes(scratch[payload_start:next_start]))
             if crc32c(payload) != checksum:
                 raise FrameDamaged("payload_checksum_wrong")
             start = next_start
@@ -139,7 +137,7 @@ class FrameParser:
                 return
         self._end = end - start
         if start:
-            self._scratch[: self._end] = chunk[start:end]
+            scratch[: self._end] = scratch[start:end]
 
 
 class _LargeFrame:

@@ -123,16 +123,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Before the proof there is room for one message of the handshake and not a byte more."""
-        if self.is_proven:
-            return self._frames_buffer()
         return self._message[self._message_filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Bytes of the handshake came."""
         if self.is_closed:
-            return
-        if self.is_proven:
-            self._frames_updated(nbytes)
             return
         self._message_filled += nbytes
         if self._message_filled == len(self._message):
@@ -169,12 +164,6 @@ class Connection(asyncio.BufferedProtocol):
             self._deadline.cancel()
             self._deadline = None
 
-    def _frames_buffer(self) -> memoryview:
-        raise NotImplementedError
-
-    def _frames_updated(self, count: int) -> None:
-        raise NotImplementedError
-
 
 class InboundConnection(Connection):
     """The listener's side: frames come in. ``deliver`` is set by the owner when the peer is proven."""
@@ -194,13 +183,20 @@ class InboundConnection(Connection):
             self._parser.stop()
         super().abort()
 
-    def _frames_buffer(self) -> memoryview:
-        return self._parser.get_buffer()
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Frames are read into the memory of their parser."""
+        return self._parser.get_buffer() if self.is_proven else super().get_buffer(sizehint)
 
-    def _frames_updated(self, count: int) -> None:
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came: after the proof, of frames."""
+        if not self.is_proven:
+            super().buffer_updated(nbytes)
+            return
+        if self.is_closed:
+            return
         self._heard()
         try:
-            self._parser.buffer_updated(count)
+            self._parser.buffer_updated(nbytes)
         except FrameDamaged as damage:
             self.refuse(damage.reason)
         except MalformedFrame:  # what it says may quote the frame
@@ -234,8 +230,17 @@ class OutboundConnection(Connection):
             return 0
         return self._queue_bytes + self._transport.get_write_buffer_size()
 
-    def send(self, buffers: Sequence[Buffer], length: int) -> None:
-        """Queue one frame; everything queued within one turn of the loop leaves in one write."""
+    def send(self, buffers: Sequence[Buffer], length: int, queue_bytes_max: int) -> bool:
+        """Queue one frame; everything queued within one turn of the loop leaves in one write.
+
+        False where frames may not travel, or would make the queue longer than ``queue_bytes_max``.
+        """
+        transport = self._transport
+        if not self.is_proven or self.is_closed or transport is None:
+            return False
+        queued_bytes = self._queue_bytes + transport.get_write_buffer_size()
+        if queued_bytes + HEADER_BYTES + length > queue_bytes_max:
+            return False
         self._queue.append(frame_header(buffers, length))
         if length <= WRITE_BYTES:
             self._queue.extend(buffers)
@@ -245,6 +250,7 @@ class OutboundConnection(Connection):
         if not self._is_flush_due and not self._is_paused:
             self._is_flush_due = True
             asyncio.get_running_loop().call_soon(self._flush)
+        return True
 
     def pause_writing(self) -> None:
         """The operating system takes no more for now."""
@@ -289,11 +295,16 @@ class OutboundConnection(Connection):
         else:
             self._transport.writelines(buffers)
 
-    def _frames_buffer(self) -> memoryview:
-        return self._unexpected
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """After the proof nothing may come."""
+        return self._unexpected if self.is_proven else super().get_buffer(sizehint)
 
-    def _frames_updated(self, count: int) -> None:
-        self.refuse("bytes_from_the_listener")
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came: after the proof, none that may."""
+        if not self.is_proven:
+            super().buffer_updated(nbytes)
+        elif not self.is_closed:
+            self.refuse("bytes_from_the_listener")
 
 
 def _end_unless_acknowledged(connected: socket.socket, limit_ms: int) -> None:

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from raftlog.clock import Clock, SystemClock
-from raftlog.node.network.framing import HEADER_BYTES
 from raftlog.node.network.handshake import Credentials
 from raftlog.node.network.rejected_connections import LogEvent, Refusals, log_to_standard_logging
 from raftlog.node.network.tcp_links import (
@@ -108,12 +107,7 @@ class TcpTransport:
         if length > self._limits.frame_bytes_max:
             raise ValueError(f"frame has {length} bytes: send at most {self._limits.frame_bytes_max}")
         link = self._links.get(peer)
-        if link is None or not link.connection.is_open:
-            return False
-        if link.connection.queued_bytes + HEADER_BYTES + length > self._limits.queue_bytes_max:
-            return False
-        link.connection.send(buffers, length)
-        return True
+        return link is not None and link.connection.send(buffers, length, self._limits.queue_bytes_max)
 
     def queued_bytes(self, peer: NodeId) -> int:
         """Bytes queued for this peer."""

@@ -93,6 +93,6 @@ async def test_frames_for_a_connection_that_was_made_too_late_are_dropped() -> N
     link = new_link()
     for _ in range(100):
         await asyncio.sleep(0.01)
-        link.connection.send([b"frame"], 5)
+        link.connection.send([b"frame"], 5, 1 << 20)
     await link.stop()
     assert errors == []

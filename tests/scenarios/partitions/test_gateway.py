@@ -173,6 +173,26 @@ async def test_a_produce_with_a_producer_id_is_sent_again_and_stands_there_once(
 
 
 @in_virtual_time
+async def test_what_a_lost_leader_has_stamped_is_sent_again_as_its_producer_made_it() -> None:
+    # requirement: D2
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        await append(leader, batch_of(b"before", producer=PRODUCER, sequence=0))
+        cluster.network.isolate(leader.node_id)
+        body = bytearray(batch_of(b"given away", producer=PRODUCER, sequence=1))
+        sending = asyncio.create_task(leader.gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=20_000))
+        new = await cluster.leader(other_than=leader.node_id)
+        assert split_batches(body)[0].base_offset == 1, "the leader that was cut off has stamped it"
+        cluster.network.heal_all()
+        receipt = await sending
+        assert receipt.leader_epoch > 1
+        result = await new.gateway.fetch(ORDERS, fetch_from(0))
+        stored = [batch for batch in split_batches(result.data) if not batch.header.is_control]
+        values = [record.value for batch in stored for record in read_records(batch)]
+        assert values == [b"before", b"given away"]
+
+
+@in_virtual_time
 async def test_a_refusal_that_follows_an_attempt_in_doubt_is_no_failure() -> None:
     # requirement: D2
     told = [CommitUnknown("the leader is gone", committed=None), StorageFull("full", retry_after_ms=1)]

@@ -19,6 +19,7 @@ from tests.simulation.mutants.decommission import DECOMMISSION
 from tests.simulation.mutants.delayed import DELAYED
 from tests.simulation.mutants.delayed_seeds import DELAYED_SEEDS
 from tests.simulation.mutants.driver import DRIVER
+from tests.simulation.mutants.given_away import GIVEN_AWAY
 from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.healing import HEALING
 from tests.simulation.mutants.healing_seeds import HEALING_SEEDS
@@ -59,6 +60,7 @@ MUTANTS = (
     *STORAGE,
     *COMPACTION,
     *ADAPTER,
+    *GIVEN_AWAY,
     *LOGS,
     *LOG_STARTS,
     *REPAIR,

@@ -81,8 +81,8 @@ ADDED_PARTITIONS = (
     ),
     Mutant(
         "a broker that lags denies a partition that was added",
-        "api.http.routes:Call.hear_of_partitions",
-        " or len(found.partitions) <= partition < PARTITIONS_MAX",
+        "api.http.routes:Call._is_known",
+        " and not len(found.partitions) <= partition < PARTITIONS_MAX",
         "",
         script="tests/unit/api/test_metadata_that_lags.py",
     ),

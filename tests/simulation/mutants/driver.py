@@ -88,7 +88,7 @@ DRIVER = (
     ),
     Mutant(
         "a log is synced while it is changed",
-        "raftlog.node.flusher:Flusher._run",
+        "raftlog.node.flusher:Flusher._begin_round",
         "if owner in self._beside:",
         "if False:",
         script="tests/unit/node/test_flusher.py",
@@ -155,7 +155,7 @@ DRIVER = (
     Mutant(
         "the state where a segment begins is kept one batch early",
         "raftlog.node.group.applier:Applier._keep_at_boundary",
-        "following = Index(self.applied_index + 1)",
+        "following = Index(self._recent.applied_index + 1)",
         "following = Index(self.applied_index + 2)",
         more=(
             Edit(
@@ -208,9 +208,9 @@ DRIVER = (
     ),
     Mutant(
         "a log without a sync gets another log's error",
-        "raftlog.node.flusher:Flusher._run",
-        "None if sync is None else next(errors)",
-        "next(errors, None)",
+        "raftlog.node.flusher:Flusher._end_round",
+        "None if sync is None else next(each)",
+        "next(each, None)",
         script="tests/unit/node/test_flusher.py",
     ),
     Mutant(
@@ -230,8 +230,8 @@ DRIVER = (
     Mutant(
         "entries written after waiting ones count as durable",
         "raftlog.node.group.log_writer:LogWriter.begin_sync",
-        "waiting.last <= written",
-        "True",
+        "waiting.last > written",
+        "False",
     ),
     Mutant(
         "a vote given while another is being saved is never saved",

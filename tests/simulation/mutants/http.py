@@ -188,15 +188,15 @@ CONNECTIONS = (
     Mutant(
         "a pipelined plain request is lost",
         "api.connections.fast_path:FastPathConnection._read",
-        "self._ahead = data[end + head.length :]",
+        "self._ahead = bytes(view[body_end:count])",
         "self._ahead = b''",
         script="tests/unit/api/test_plain_http.py",
     ),
     Mutant(
         "bytes received during a request are lost",
-        "api.connections.fast_path:FastPathConnection.data_received",
-        "self._ahead += data",
-        "self._ahead = data",
+        "api.connections.fast_path:FastPathConnection.buffer_updated",
+        "self._ahead += self._server.scratch[:nbytes]",
+        "self._ahead = bytes(self._server.scratch[:nbytes])",
         script="tests/unit/api/test_plain_http.py",
     ),
     Mutant(
@@ -208,16 +208,16 @@ CONNECTIONS = (
     ),
     Mutant(
         "a body in pieces counts more than was received",
-        "api.connections.plain_requests:PlainBody.feed",
-        "self.missing -= len(mine)",
-        "self.missing -= len(mine) + 1",
+        "api.http.whole_body:WholeBody.arrived",
+        "self.missing -= count",
+        "self.missing -= count + 1",
         script="tests/unit/api/test_plain_http.py",
     ),
     Mutant(
         "a body that breaks off is stored",
-        "api.connections.plain_requests:PlainBody.readany",
+        "api.http.whole_body:WholeBody.more",
         "raise self._error",
-        "return b''",
+        "self.missing = 0\n        return",
     ),
     Mutant(
         "a head is remembered beyond its request",
@@ -229,8 +229,8 @@ CONNECTIONS = (
     Mutant(
         "a request handed to aiohttp loses what came with its head",
         "api.connections.fast_path:FastPathConnection._hand_over",
-        ".data_received(data)",
-        ".data_received(data[: data.find(b'\\r\\n\\r\\n') + 4])",
+        "self._server.fallback(), data)",
+        "self._server.fallback(), data[: data.find(b'\\r\\n\\r\\n') + 4])",
         script="tests/unit/api/test_bad_input.py",
     ),
     Mutant(
@@ -255,9 +255,9 @@ CONNECTIONS = (
     ),
     Mutant(
         "the received part of an incomplete body is stored",
-        "api.connections.plain_requests:PlainBody.readany",
-        "while not self._chunks and self.missing:",
-        "if not self._chunks and self.missing:",
+        "api.http.bodies:_read_whole",
+        "while body.missing:",
+        "if body.missing:",
     ),
     Mutant(
         "a client that reads no answers gets the next ones",
@@ -310,7 +310,7 @@ CONNECTIONS = (
     ),
     Mutant(
         "a slow body has no time-out",
-        "api.http.bodies:_read_chunks",
+        "api.http.bodies:_allowed_s",
         "min(limits.body_timeout_s, limits.body_grace_s + received_bytes / limits.body_rate_min)",
         "limits.body_timeout_s",
         script="tests/unit/api/test_bad_input.py",
@@ -324,14 +324,14 @@ CONNECTIONS = (
     ),
     Mutant(
         "an undecodable batch is stored",
-        "partitions.replica.topic_rules:TopicRules.check_records",
-        "if self.validates_records or self.requires_keys:",
-        "if False:",
+        "partitions.replica.topic_rules:TopicRules.check_all",
+        "if not self.opens_batches:",
+        "if True:",
         script="tests/unit/api/test_undecodable_batches.py",
     ),
     Mutant(
         "the decompressed size of the batches of one body is not bounded",
-        "partitions.replica.topic_rules:TopicRules.check_records",
+        "partitions.replica.topic_rules:TopicRules.check_all",
         "if total_bytes > BODY_DECOMPRESSED_BYTES_MAX:",
         "if False:",
         script="tests/unit/api/test_bounded_requests.py",

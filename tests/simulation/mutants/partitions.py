@@ -65,9 +65,9 @@ PARTITIONS = (
     ),
     Mutant(
         "a produce is answered before it is committed",
-        "partitions.replica.acks:_reached",
-        "await asyncio.shield(proposal.outcome)",
-        "await group.durable(proposal)",
+        "partitions.replica.acks:acknowledged",
+        "await placed.proposal.ended(deadline)",
+        "await group.durable(placed.proposal)",
     ),
     Mutant(
         "records are readable before they are committed",
@@ -139,13 +139,13 @@ PARTITIONS = (
     ),
     Mutant(
         "acks=1 is answered before the leader has synced",
-        "partitions.replica.acks:_reached",
-        "await group.durable(proposal)",
+        "partitions.replica.acks:acknowledged",
+        "await group.durable(placed.proposal)",
         "pass",
     ),
     Mutant(
         "acks=every waits for a quorum only",
-        "partitions.replica.acks:_reached",
+        "partitions.replica.acks:acknowledged",
         "in_sync() <= nodes",
         "True",
     ),
@@ -209,9 +209,9 @@ PARTITIONS = (
     ),
     Mutant(
         "bytes of a body that was refused stay counted",
-        "partitions.routing.gateway:Gateway._room_for",
-        "    try:\n        yield\n    finally:\n        self.bytes_in_flight -= size",
-        "    yield\n    self.bytes_in_flight -= size",
+        "partitions.routing.gateway:Gateway.append",
+        "finally:\n        self.bytes_in_flight -= size",
+        "finally:\n        self.bytes_in_flight -= 0",
     ),
 )
 

@@ -40,7 +40,7 @@ REPAIR = (
     Mutant(
         "a batch of a transaction is stored although nothing can end it",
         "raftlog.records.batch:_refused_field",
-        "if header.is_transactional and not allow_transaction:",
+        "if is_transactional and not allow_transaction:",
         "if False:",
         script="tests/unit/records/test_batch.py",
     ),

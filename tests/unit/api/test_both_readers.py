@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
@@ -11,7 +12,8 @@ import pytest
 
 from api.app import RequestPipeline
 from api.connections.aiohttp_reader import AiohttpServer
-from api.connections.fast_path import FastPathServer
+from api.connections.fast_path import SCRATCH_BYTES, FastPathServer
+from api.connections.handing_over import deliver
 from api.connections.listener import KEEPALIVE_S
 from api.http.services import Limits
 from tests.helpers.async_tests import in_virtual_time
@@ -40,7 +42,7 @@ class Wire(asyncio.Transport):
 
     def send(self, data: bytes) -> None:
         """Hand over, now or when the server reads again."""
-        self._waiting.append(data)
+        self._waiting += [data[at : at + SCRATCH_BYTES] for at in range(0, len(data), SCRATCH_BYTES)]
         self._deliver()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -84,7 +86,7 @@ class Wire(asyncio.Transport):
 
     def _deliver(self) -> None:
         while self._waiting and not self._is_paused and not self._is_closing:
-            self._protocol.data_received(self._waiting.pop(0))
+            deliver(self.get_protocol, self._waiting.pop(0))
 
 
 class _Clock(VirtualClock):
@@ -102,7 +104,7 @@ class Broker:
         request_pipeline = RequestPipeline(
             replace(self.cluster.services, allowed_origins=frozenset({LISTED_ORIGIN}))
         )
-        self._accept = AiohttpServer(request_pipeline, KEEPALIVE_S).accept
+        self._accept: Callable[[], asyncio.BaseProtocol] = AiohttpServer(request_pipeline, KEEPALIVE_S).accept
         if is_plain:
             self._accept = FastPathServer(
                 request_pipeline, self._accept, KEEPALIVE_S, request_pipeline.admission.answers

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from api.resources.dead_letter_scan import URL_LETTERS_MAX, Cursor, Scan, Selection, letter_of
 from partitions.values import FetchResult

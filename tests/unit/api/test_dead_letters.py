@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from api.resources import dead_letter_pages
+from partitions.replica.topic_rules import Body
 from partitions.values import Acks, AppendReceipt
 from raftlog.errors import CommitUnknown, NoLeader
 from raftlog.records.builder import Record
@@ -179,7 +179,7 @@ class Appends:
     async def append(
         self,
         target: TopicPartition,
-        batches: bytes | Sequence[bytes],
+        batches: Body,
         *,
         acks: Acks,
         timeout_ms: int,

@@ -11,9 +11,12 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from api.connections.fast_path import FastPathServer
-from api.connections.plain_requests import BODY_BYTES_MAX, read_head, write_answer
+from api.connections.handing_over import deliver
+from api.connections.plain_requests import BODY_BYTES_MAX, PlainRequest, read_head, write_answer
 from api.http.answers_in_flight import AnswersInFlight
 from api.http.services import Limits
+from api.http.whole_body import STEP_BYTES, WholeBody
+from raftlog.types import TopicPartition
 from raftlog.wire import media_types
 from tests.helpers.async_tests import in_real_time, in_virtual_time
 from tests.helpers.http_server import serve
@@ -250,6 +253,59 @@ async def test_a_client_that_hangs_up_in_the_middle_of_a_body_gives_its_place_ba
                 await asyncio.sleep(0.01)
 
 
+@in_real_time
+async def test_a_large_body_is_read_into_one_buffer_and_stored() -> None:
+    # requirement: L8
+    async with serve() as server:
+        await server.topic(partitions=1)
+        body = bytes(range(256)) * 3_500
+        produce = request("POST /v1/topics/orders/records", body, kind=media_types.OCTET_STREAM)
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        for _ in range(2):
+            writer.write(produce)
+            async with asyncio.timeout(5):
+                assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 OK\r\n")
+        writer.close()
+        stored = server.cluster.gateway.log(TopicPartition("orders", 0)).batches
+        assert [body in bytes(batch.data) for batch in stored] == [True, True]
+
+
+def test_an_announced_size_alone_takes_no_memory() -> None:
+    body = WholeBody(memoryview(b"begin"), 4 << 20, lambda: None)
+    assert body.missing == (4 << 20) - 5
+    room = body.room()
+    assert room is not None
+    assert len(room) <= STEP_BYTES
+
+
+@in_virtual_time
+async def test_a_client_is_not_ahead_of_a_handler_that_does_not_read() -> None:
+    may_read = asyncio.Event()
+
+    async def later(plain: object) -> web.StreamResponse:
+        assert isinstance(plain, PlainRequest)
+        await may_read.wait()
+        while plain.content.missing:
+            await plain.content.more(asyncio.get_running_loop().time() + 5)
+        assert plain.content.whole() == b"x" * 1_000_000
+        return web.Response(status=204)
+
+    server = FastPathServer(_Answers(later), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
+    connection, transport = server.accept(), _Transport()
+    connection.connection_made(transport)
+    whole = request("POST /", b"x" * 1_000_000)
+    deliver(lambda: connection, whole[:400_000])
+    await asyncio.sleep(1)
+    assert transport.is_paused
+    may_read.set()
+    await asyncio.sleep(1)
+    assert not transport.is_paused
+    deliver(lambda: connection, whole[400_000:])
+    await asyncio.sleep(1)
+    assert transport.written.startswith(b"HTTP/1.1 204 ")
+    await server.stop(1)
+
+
 def test_no_answer_has_a_line_too_many() -> None:
     response = web.Response(headers=CIMultiDict({"Location": "/a\r\nSet-Cookie: b"}))
     with pytest.raises(ValueError, match="line break"):
@@ -311,7 +367,7 @@ async def test_only_a_connection_without_a_request_is_closed_for_its_silence() -
     for transport in transports:
         connection = server.accept()
         connection.connection_made(transport)
-    connection.data_received(request("GET /"))
+    deliver(lambda: connection, request("GET /"))
     await asyncio.sleep(59)
     assert [transport.is_closed for transport in transports] == [True, False]
     await asyncio.sleep(2)
@@ -336,10 +392,10 @@ async def test_a_client_that_reads_no_answers_gets_no_further_ones(ahead: int) -
     server = FastPathServer(_Answers(at_once), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
     connection, transport = server.accept(), _Transport()
     connection.connection_made(transport)
-    connection.data_received(request("GET /") * (1 + ahead))  # some come before the first answer
+    deliver(lambda: connection, request("GET /") * (1 + ahead))  # some come before the first answer
     connection.pause_writing()  # which fills what the transport holds
     await asyncio.sleep(1)
-    connection.data_received(request("GET /") * (3 - ahead))
+    deliver(lambda: connection, request("GET /") * (3 - ahead))
     await asyncio.sleep(1)
     assert answered == 1
     connection.resume_writing()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import Counter
-from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import asdict, replace
 
 from partitions.values import Durability
 from raftlog.errors import NoLeader, NotEnoughReplicas

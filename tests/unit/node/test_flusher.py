@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from raftlog.node.flusher import Flusher, SyncThreads
 from raftlog.storage.log_storage import DiskWork, LogChange
+from raftlog.testing.syncs import in_a_task
 from raftlog.types import Index
 from tests.helpers.async_tests import in_real_time
 
@@ -53,15 +54,16 @@ async def test_each_sync_of_a_round_on_threads_has_its_own_error() -> None:
     broken = OSError(5, "broken")
     for place in range(3):
         syncs = [OneSync(broken if number == place else None) for number in range(3)]
-        errors = await SyncThreads(count=2)(syncs)
-        assert errors == [broken if number == place else None for number in range(3)]
+        ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        SyncThreads(count=2)(syncs, ended.set_result)
+        assert await ended == [broken if number == place else None for number in range(3)]
 
 
 @in_real_time
 async def test_an_owner_hears_of_its_own_sync_and_of_no_other() -> None:
     broken, sound = OneSync(OSError(5, "broken")), OneSync()
     owners = [Owner([None]), Owner([broken]), Owner([None]), Owner([sound])]
-    flusher = Flusher(run_at_once, fail)
+    flusher = Flusher(in_a_task(run_at_once), fail)
     for owner in owners:
         flusher.request(owner)
     await flusher.idle()
@@ -84,7 +86,7 @@ async def test_what_is_requested_during_a_round_belongs_to_the_next() -> None:
             flusher.request(owner)
         return [None for _ in syncs]
 
-    flusher = Flusher(run, fail)
+    flusher = Flusher(in_a_task(run), fail)
     flusher.request(owner)
     await flusher.idle()
     assert owner.heard == [(first, None), (second, None)]
@@ -102,7 +104,7 @@ async def test_what_takes_long_keeps_no_other_sync_waiting_and_its_owner_waits_f
             await may_end.wait()
         return [None for _ in works]
 
-    flusher = Flusher(run, fail)
+    flusher = Flusher(in_a_task(run), fail)
     flusher.request(long)
     flusher.request(quick)
     flusher.request(long)
@@ -138,7 +140,7 @@ async def test_an_owner_that_asks_as_its_work_begins_waits_for_that_work() -> No
         running.clear()
         return [None for _ in works]
 
-    flusher = Flusher(run, fail)
+    flusher = Flusher(in_a_task(run), fail)
     flusher.request(owner)
     await flusher.idle()
     assert owner.heard == [(change, None), (late, None)]

@@ -23,6 +23,7 @@ from raftlog.records.batch import (
     parse_header,
     split_batches,
     stamp,
+    unstamped,
     validate_produced,
 )
 from raftlog.records.builder import with_producer
@@ -175,6 +176,32 @@ def test_stamping_touches_twelve_bytes_and_leaves_the_producers_checksum() -> No
     assert stamped.data[16:] == data[16:]
     assert data == ours(Codec.GZIP)
     check_batch(stamped)
+
+
+def test_what_can_be_written_to_is_stamped_in_place_and_unstamped_in_a_copy() -> None:
+    # requirement: L8
+    first, second = ours(Codec.NONE), ours(Codec.ZSTD)
+    body = bytearray(first + second)
+    for place, batch in zip((5, 9), split_batches(body), strict=True):
+        stamped = stamp(batch.data, base_offset=place, leader_epoch=3, append_time_ms=None)
+        check_batch(stamped)
+    assert [batch.base_offset for batch in split_batches(body)] == [5, 9]
+    again = unstamped(body)
+    assert [batch.base_offset for batch in split_batches(body)] == [5, 9]
+    assert bytes(again)[16 : len(first)] == first[16:]
+    for batch in split_batches(again):
+        validate(batch)
+    assert unstamped(first) is first
+
+
+def test_a_batch_that_has_an_append_time_may_go_to_a_topic_without() -> None:
+    # requirement: L8
+    body = bytearray(ours(Codec.NONE))
+    stamp(body, base_offset=5, leader_epoch=3, append_time_ms=1234)
+    assert split_batches(body)[0].header.max_timestamp == 1234
+    for batch in split_batches(unstamped(body)):
+        validate(batch, allow_append_time=False)
+        validate(batch, allow_append_time=True)
 
 
 def test_append_time_is_stamped_over_the_header_alone() -> None:

@@ -211,6 +211,32 @@ def test_the_check_at_the_door_takes_exactly_what_readers_can_read(codec: Codec)
     assert 500 < refused < 2900
 
 
+def test_the_check_of_a_few_plain_records_takes_only_what_readers_can_read() -> None:
+    # requirement: M5
+    rng = random.Random("few and plain")
+    records = [Record(b"value", key=b"key"), Record(b""), Record(None, key=b"k" * 70)]
+    plain = bytes(one_batch(build_batch(records, codec=Codec.NONE, timestamp_ms=1_000)).data)
+    outcomes = {"taken": 0, "refused": 0}
+    for _ in range(5000):
+        body = bytearray(plain[HEADER_BYTES:])
+        for _ in range(rng.choice((0, 1, 1, 2))):
+            body[rng.randrange(len(body))] = rng.choice((0, 1, 2, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        count = rng.choice((3, 3, 3, 2, 4))
+        base_timestamp = rng.choice((0, 1_000, -1, (1 << 63) - 1))
+        header = one_batch(plain).header._replace(
+            record_count=count, last_offset_delta=count - 1, base_timestamp=base_timestamp
+        )
+        batch = one_batch(encode_batch(header, bytes(body)))
+        try:
+            check_records(batch)
+        except CorruptBatch:
+            outcomes["refused"] += 1
+            continue
+        outcomes["taken"] += 1
+        assert [record.offset for record in read_records(batch)] == [*range(count)]
+    assert min(outcomes.values()) > 500
+
+
 def test_the_records_before_damage_come_first() -> None:
     body = bytes(one_batch(build_batch([Record(b"v")] * 3, codec=Codec.NONE, timestamp_ms=0)).data)
     at = HEADER_BYTES + 2 * (len(body) - HEADER_BYTES) // 3

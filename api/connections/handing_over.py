@@ -1,0 +1,36 @@
+"""Bytes for a protocol of either kind, and connections that change their protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+
+def hand_over(transport: asyncio.Transport, protocol: asyncio.BaseProtocol, data: bytes) -> None:
+    """Continue a connection with another protocol, to which ``data``, received before, belongs."""
+    transport.pause_reading()  # uvloop chooses the kind of protocol when reading begins
+    transport.set_protocol(protocol)
+    protocol.connection_made(transport)
+    transport.resume_reading()
+    deliver(transport.get_protocol, data)
+
+
+def deliver(current: Callable[[], asyncio.BaseProtocol], data: bytes) -> None:
+    """Give received bytes to the ``current`` protocol of a transport, which may change with any of them."""
+    rest = memoryview(data)
+    while rest:
+        protocol = current()
+        if not isinstance(protocol, asyncio.BufferedProtocol):
+            cast("asyncio.Protocol", protocol).data_received(bytes(rest))
+            return
+        count = _filled(memoryview(protocol.get_buffer(-1)), rest)
+        protocol.buffer_updated(count)
+        rest = rest[count:]
+
+
+def _filled(room: memoryview, data: memoryview) -> int:
+    """How many bytes fitted. Nobody holds the room afterwards, as its owner may enlarge it."""
+    count = min(len(room), len(data))
+    room[:count] = data[:count]
+    return count

@@ -1,0 +1,125 @@
+"""A body of known length, read from the socket into the one buffer that its handler gets.
+
+Decides: how far the buffer grows before bytes arrive, and how far a client may be ahead of the handler.
+Leaves to others: limits, and how long to wait (``bodies``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+STEP_BYTES: Final = 256 << 10  # the buffer grows by this much at most: an announced size alone costs nothing
+AHEAD_BYTES_MAX: Final = 256 << 10  # of a body that its handler has not asked for
+_ZEROS: Final = memoryview(bytes(STEP_BYTES))
+
+
+class WholeBody:
+    """See the module. ``missing`` are the bytes that have not arrived."""
+
+    __slots__ = ("_buffer", "_error", "_filled", "_is_dropped", "_read", "_resume", "_waiter", "missing")
+
+    def __init__(self, beginning: memoryview, length: int, resume: Callable[[], None]) -> None:
+        """``resume`` is called when the handler waits for more than it has."""
+        self.missing = length - len(beginning)
+        self._buffer = bytearray(beginning)
+        self._filled = len(beginning)  # bytes that have arrived
+        self._read = 0  # bytes that the handler knows of
+        self._is_dropped = False
+        self._error: BaseException | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._resume: Callable[[], None] | None = resume  # None once the handler has waited
+
+    # The connection's side.
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether reading should pause until the handler asks for more."""
+        return self._resume is not None and self.missing > 0 and self._filled >= AHEAD_BYTES_MAX
+
+    def room(self) -> memoryview | None:
+        """Where the next bytes belong; None if nobody wants them."""
+        if self._is_dropped:
+            return None
+        if self._filled == len(self._buffer):
+            self._buffer += _ZEROS[: min(self.missing, STEP_BYTES)]
+        return memoryview(self._buffer)[self._filled :]
+
+    def arrived(self, count: int) -> None:
+        """``count`` bytes were put there."""
+        self.missing -= count
+        self._filled += count
+        _wake(self._waiter)
+
+    def fail(self, error: BaseException) -> None:
+        """End the body with an error: the rest will not arrive."""
+        self._error = error
+        _wake(self._waiter)
+
+    def drop(self) -> None:
+        """The request has its response: the rest, which may still arrive, is not wanted."""
+        self._is_dropped, self._resume = True, None
+        self._buffer = bytearray()
+
+    # The handler's side.
+
+    def news(self) -> int:
+        """How many bytes have arrived since the last call."""
+        count = self._filled - self._read
+        self._read = self._filled
+        return count
+
+    async def more(self, deadline: float | None) -> None:
+        """Return once more has arrived.
+
+        Raises ``TimeoutError`` at the deadline, a time of the loop, and the error that has ended the body.
+        """
+        if self._error is not None:
+            raise self._error
+        resume, self._resume = self._resume, None
+        if resume is not None:
+            resume()
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = None if deadline is None else loop.call_at(deadline, _expire, self._waiter)
+        try:
+            await self._waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def whole(self) -> bytearray:
+        """The body, once nothing is missing. The caller may write to it."""
+        return self._buffer
+
+    # As any other body, for those who take it in pieces.
+
+    def is_eof(self) -> bool:
+        """True once all bytes have been read."""
+        return not self.missing and self._read == self._filled
+
+    def exception(self) -> BaseException | None:
+        """The error that ended the body early, if any."""
+        return self._error
+
+    def read_nowait(self, n: int = -1, /) -> bytes:
+        """The bytes that have arrived since the last call."""
+        begin = self._read
+        return bytes(memoryview(self._buffer)[begin : begin + self.news()])
+
+    async def readany(self) -> bytes:
+        """The same, or the next ones; empty at the end."""
+        while self._read == self._filled and self.missing:
+            await self.more(None)
+        return self.read_nowait()
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)
+
+
+def _expire(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())
