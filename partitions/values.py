@@ -118,6 +118,7 @@ class FetchRequest:
 
 
 UNSTABLE: Final = Offset(-1)  # the last stable offset from a broker of an earlier version
+NOTHING_ARCHIVED: Final = Offset(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +160,8 @@ class PartitionStatus:
     offline: tuple[tuple[NodeId, str], ...] = ()  # replicas that take no part and why; empty with a leader
     last_stable_offset: Offset = UNSTABLE  # below it each transaction has ended
     readers_held_ms: int = 0  # for how long the oldest open transaction has held back readers
+    archived_up_to: Offset = NOTHING_ARCHIVED  # records below are in an archive
+    awaiting_archive_bytes: int = 0  # what retention keeps here only until it is archived
 
 
 TopicConfig = Mapping[str, int | str]

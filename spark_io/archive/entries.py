@@ -186,9 +186,14 @@ def data_path(topic: str, partition: int, start: int, end: int, token: str) -> s
     return f"topic={quote(topic, safe='')}/partition={partition}/{start:020}-{end:020}-{token}.parquet"
 
 
+def manifest_folder(query: str) -> str:
+    """Where the manifests of a query are."""
+    return f"{MANIFESTS}/{quote(query, safe='')}"
+
+
 def manifest_path(query: str, batch: int) -> str:
     """Where the manifest of a batch is."""
-    return f"{MANIFESTS}/{quote(query, safe='')}/{batch:020}.json"
+    return f"{manifest_folder(query)}/{batch:020}.json"
 
 
 def generation_path(number: int) -> str:
