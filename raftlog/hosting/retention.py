@@ -144,14 +144,13 @@ class RetentionManager:
         group, log = kept.group, kept.log
         closed = log.closed_segments
         active_bytes = log.size_bytes - sum(segment.size_bytes for segment in closed)
-        now_ms = self._host.clock.trusted_ms()
 
         def wanted_by(limits: RetentionLimits) -> Index:
             return first_index_to_keep(
                 closed,
                 active_bytes,
                 limits,
-                now_ms=now_ms,
+                now_ms=self._host.clock.trusted_ms(),
                 commit_index=group.commit_index,
                 first_index=log.first_index,
             )
