@@ -13,8 +13,10 @@ from raftlog.errors import InvalidRequest
 from raftlog.types import TopicPartition
 from spark_io.archive import catalogue
 from spark_io.archive.compacting import compact
+from spark_io.archive.options import archive_write_options
 from spark_io.archive.reporting import Reach, reached, report
-from spark_io.archive.storage import DirectoryStorage, Storage
+from spark_io.archive.sink import Archived, ArchiveWriter
+from spark_io.archive.storage import DirectoryStorage
 from spark_io.planning import Range
 from tests.helpers.archives import ORDERS, archived, file_of
 from tests.helpers.async_tests import in_real_time
@@ -26,9 +28,10 @@ NOWHERE = TopicPartition("nowhere", 0)
 class Reporting:
     """A broker whose topic ``orders`` has 40 records, and an empty archive."""
 
-    def __init__(self, client: Client, storage: Storage) -> None:
+    def __init__(self, client: Client, url: str, folder: Path) -> None:
         self.client = client
-        self.storage = storage
+        self.storage = DirectoryStorage(folder)
+        self.options = {"path": str(folder), "bootstrap.servers": url}
         with client.producer("orders") as producer:
             sent = [producer.send(str(number)) for number in range(40)]
             assert sorted(receipt.result().offset for receipt in sent) == [*range(40)]
@@ -53,7 +56,7 @@ def with_archive(test: Callable[[Reporting], None]) -> Callable[[Path], None]:
 
                 def use() -> None:
                     with Client(broker.url) as client:
-                        test(Reporting(client, DirectoryStorage(tmp_path)))
+                        test(Reporting(client, broker.url, tmp_path))
 
                 await asyncio.to_thread(use)
 
@@ -123,6 +126,23 @@ def test_the_archive_of_another_topic_with_that_name_is_refused(it: Reporting) -
     with pytest.raises(InvalidRequest, match="send at most 40"):
         it.report()
     assert it.known == 0
+
+
+# requirement: A8
+@with_archive
+def test_the_sink_reports_each_batch_and_again_when_spark_repeats_it(it: Reporting) -> None:
+    sink = ArchiveWriter(archive_write_options(it.options))
+    sink.commit([Archived("q", (file_of(it.storage, range(10)),)), Archived("q", ())], 1)
+    assert it.known == 10
+    archived(it.storage, 2, (10, 20))  # the driver was killed after its manifest
+    sink.commit([Archived("q", ())], 2)
+    assert it.known == 20
+    sink.commit([Archived("q", ())], 3)  # without rows
+    sink.commit([], 4)  # without tasks
+    silent = ArchiveWriter(archive_write_options({"path": it.options["path"]}))
+    silent.commit([Archived("q", (file_of(it.storage, range(20, 30)),))], 5)
+    assert it.known == 20, "it knows no brokers"
+    assert it.report() == [Reach(ORDERS, 0, 30, 30)]
 
 
 # requirement: A8

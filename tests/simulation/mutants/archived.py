@@ -117,6 +117,20 @@ ARCHIVED = (
         script=_REPORT,
     ),
     Mutant(
+        "a batch whose driver was killed after its manifest is not reported",
+        "spark_io.archive.sink:ArchiveWriter.commit",
+        "manifest = catalogue.manifest_of(storage, query, batchId)",
+        "manifest = catalogue.manifest_of(storage, query, batchId) if entries else None",
+        script=_REPORT,
+    ),
+    Mutant(
+        "the sink reports nothing",
+        "spark_io.archive.sink:ArchiveWriter.commit",
+        "if manifest is not None and self._options.servers is not None:",
+        "if self._options.servers is None:",
+        script=_REPORT,
+    ),
+    Mutant(
         "files of a replaced generation are removed",
         "spark_io.archive.catalogue:listed",
         "for number in _numbers(storage, GENERATIONS):",
