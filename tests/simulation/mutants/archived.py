@@ -131,6 +131,13 @@ ARCHIVED = (
         script=_REPORT,
     ),
     Mutant(
+        "workers without the package cannot name the files of an archive",
+        "spark_io.archive.entries:_decoded",
+        'tuple(map(_entry, msgspec.convert(found.get("files", ()), list[dict[str, Any]])))',
+        'tuple(msgspec.convert(found.get("files", ()), list[Entry]))',
+        script="tests/scenarios/archive/test_by_value.py",
+    ),
+    Mutant(
         "files of a replaced generation are removed",
         "spark_io.archive.catalogue:listed",
         "for number in _numbers(storage, GENERATIONS):",
