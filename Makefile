@@ -12,7 +12,8 @@ ONCE_MORE := --reruns 1 -rR
 
 .PHONY: demo test check fix bench planted-bugs sim corruption abuse fuzz reliability slow soak clean
 
-demo: .venv/server.stamp
+# The last act needs Spark, which needs Java.
+demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
 	$(PY) -m chaos.demo
 
 test: check .cache/toxiproxy-server .cache/system.stamp

@@ -134,6 +134,7 @@ class Broker:
             self.host.calls,
             bytes_in_flight_max=limits.request_bytes_in_flight_max,
             why_offline=self._why_offline,
+            awaiting_archive=self.retention.awaiting_archive,
         )
         self.groups = self._groups()
         self.transactions = self._transactions()

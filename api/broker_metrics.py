@@ -45,6 +45,11 @@ class BrokerMetrics(Collector):
             "raftlog_log_bytes", "Bytes of all logs.", sum(group.log.size_bytes for group in groups)
         )
         yield GaugeMetricFamily(
+            "raftlog_awaiting_archive_bytes",
+            "Bytes of logs led here that retention keeps only until they are archived.",
+            sum(map(broker.retention.awaiting_archive, broker.host.groups)),
+        )
+        yield GaugeMetricFamily(
             "raftlog_uncommitted_records",
             "Indexes above the commit index.",
             sum(max(0, group.last_index - group.commit_index) for group in groups),
@@ -126,6 +131,11 @@ def _partition_metrics(broker: Broker) -> Iterator[Metric]:
         "Records that open transactions hide, reported by the leader.",
         labels=labels,
     )
+    awaiting = GaugeMetricFamily(
+        "raftlog_partition_awaiting_archive_bytes",
+        "Bytes that retention keeps only until they are archived, reported by the leader.",
+        labels=labels,
+    )
     replicas = broker.manager.replicas
     shown = nsmallest(broker.settings.limits.partition_metrics_max, replicas)
     for key in shown:
@@ -142,7 +152,8 @@ def _partition_metrics(broker: Broker) -> Iterator[Metric]:
         if is_leader:
             in_sync.add_metric(named, len(replica.in_sync()))
             stable_lag.add_metric(named, replica.high_watermark - replica.last_stable_offset)
-    yield from (high_watermark, log_start, size, leads, in_sync, stable_lag)
+            awaiting.add_metric(named, broker.retention.awaiting_archive(replica.group.group_id))
+    yield from (high_watermark, log_start, size, leads, in_sync, stable_lag, awaiting)
     yield GaugeMetricFamily(
         "raftlog_partitions_not_shown",
         "Replicas omitted because of limits.partition_metrics_max.",

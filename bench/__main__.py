@@ -22,6 +22,7 @@ from bench import (
     rows_of_groups,
     rows_of_growth,
     rows_of_records,
+    rows_of_spark,
     rows_of_standing,
     rows_of_tags,
     rows_of_transactions,
@@ -45,8 +46,19 @@ ROWS: dict[str, Callable[[Bench], Awaitable[Section]]] = {
     "transactions": rows_of_transactions.throughput,
     "transaction-commit": rows_of_transactions.commit,
     "tags": rows_of_tags.tags,
+    "spark": rows_of_spark.spark,
 }
-ALONE = ("idle", "failover", "join", "commits", "consumer", "transactions", "transaction-commit", "tags")
+ALONE = (
+    "idle",
+    "failover",
+    "join",
+    "commits",
+    "consumer",
+    "transactions",
+    "transaction-commit",
+    "tags",
+    "spark",
+)
 """Rows that start their own clusters: the shared systems need not start."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import struct
 import subprocess
 import uuid
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from bench.kafka_wire import KafkaConnection, KafkaReader, create_topic, text
 from bench.load import RETAINED_BYTES, SEGMENT_BYTES
+from bench.maven import fetch
 from chaos.cluster import free_ports
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
@@ -26,29 +26,13 @@ VERSION = "4.1.0"
 NODES = 3
 START_S = 60
 JAVA_OPTIONS = ("-Xms512m", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
-_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>benchmarks</groupId><artifactId>kafka</artifactId><version>1</version><dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{0}</version></dependency>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{0}</version></dependency>
-</dependencies></project>
-"""
 
 
 def fetch_jars(cache: Path) -> Path | None:
     """The directory of the jars; they are fetched once. None without Java, Maven or a network."""
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        return None
-    jars = cache / f"kafka-{VERSION}"
-    if not jars.exists():
-        project = cache / "kafka"
-        project.mkdir(parents=True, exist_ok=True)
-        (project / "pom.xml").write_text(_POM.format(VERSION))
-        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={project / 'new'}"]
-        done = subprocess.run(command, cwd=project, capture_output=True, timeout=300, check=False)
-        if done.returncode:
-            return None
-        (project / "new").rename(jars)
-    return jars
+    group = "org.apache.kafka"
+    artifacts = [(group, "kafka_2.13", VERSION), (group, "kafka-tools", VERSION)]
+    return fetch(cache, f"kafka-{VERSION}", artifacts)
 
 
 class KafkaCluster:

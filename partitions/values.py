@@ -113,6 +113,7 @@ class FetchRequest(Struct, frozen=True, kw_only=True):
 
 
 UNSTABLE: Final = Offset(-1)  # the last stable offset from a broker of an earlier version
+NOTHING_ARCHIVED: Final = Offset(0)
 
 
 class FetchResult(Struct, frozen=True, kw_only=True):
@@ -152,6 +153,8 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
     offline: tuple[tuple[NodeId, str], ...] = ()  # replicas that take no part and why; empty with a leader
     last_stable_offset: Offset = UNSTABLE  # below it each transaction has ended
     readers_held_ms: int = 0  # for how long the oldest open transaction has held back readers
+    archived_up_to: Offset = NOTHING_ARCHIVED  # records below are in an archive
+    awaiting_archive_bytes: int = 0  # what retention keeps here only until it is archived
 
 
 TopicConfig = Mapping[str, int | str]

@@ -1,10 +1,11 @@
-"""Commands about archives: ``archive list``, ``verify``, ``replay`` and ``compact``.
+"""Commands about archives: ``archive list``, ``verify``, ``replay``, ``compact`` and ``report``.
 
 Without Spark: they need pyarrow only, and fsspec for object stores.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -26,7 +27,7 @@ from api.cli.output import (
     wrong_usage,
 )
 from api.cli.parameters import Argument, Option
-from raftlog.units import counted
+from raftlog.units import counted, duration_ms
 
 if TYPE_CHECKING:
     from spark_io.archive.entries import Catalogue
@@ -59,15 +60,28 @@ def list_all(
             note(f"there is no archive at {archive}")
 
 
-def verify(archive: ArchiveArgument, output: OutputOption = Format.TABLE) -> None:
+def verify(
+    archive: ArchiveArgument,
+    remove_unlisted: Annotated[
+        bool, Option("--remove-unlisted", help="Remove files that killed tasks have left.")
+    ] = False,
+    older_than: Annotated[
+        str, Option("--older-than", metavar="DURATION", help="How old these files must be, such as 12h.")
+    ] = "1d",
+    output: OutputOption = Format.TABLE,
+) -> None:
     """Verify every file of an archive and its offsets; ends with 1 if anything is wrong.
 
     Reads all files. Each file must be there with its checksum and its rows, and the offsets of a partition
     must have neither gaps nor overlaps.
 
+    Files that no manifest lists do not count; they are left by tasks that were killed. --remove-unlisted
+    removes those whose offsets other files have, unless a file has a problem.
+
     \b
-    Example:
+    Examples:
       raftlog archive verify /mnt/archive
+      raftlog archive verify /mnt/archive --remove-unlisted --older-than 12h
     """
     with errors_reported(), _opened(archive) as (storage, catalogue):
         from spark_io.archive.verifying import verify as problems
@@ -75,12 +89,16 @@ def verify(archive: ArchiveArgument, output: OutputOption = Format.TABLE) -> Non
         if not catalogue.files:
             note(f"error: there is no archive at {archive}; correct the address")
             raise click.exceptions.Exit(REFUSED)
+        grace_s = _seconds(older_than)
         found: list[Row] = [{"where": one.where, "problem": one.what} for one in problems(storage, catalogue)]
         if found or output is Format.JSON:
             show(found, output)
         count = counted(len(catalogue.files), "file")
         whole = f"{count} of {counted(len(catalogue.partitions), 'partition')}"
         note(f"{whole}: {counted(len(found), 'problem')}")
+        paths = {one.path for one in catalogue.files}
+        is_damaged = any(row["where"] in paths for row in found)
+        _note_unlisted(storage, catalogue, grace_s, removes=remove_unlisted, is_damaged=is_damaged)
         if found:
             raise click.exceptions.Exit(REFUSED)
 
@@ -147,6 +165,71 @@ def compact(
             note("another compaction was faster; nothing has changed")
             raise click.exceptions.Exit(REFUSED)
         note(f"{counted(found[0], 'file')} became {found[1]}")
+
+
+def report(
+    archive: ArchiveArgument,
+    topic: Annotated[str | None, Argument(help="Only this topic.  [default: all of the archive]")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what brokers know.")] = False,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Tell brokers up to which offset partitions are archived.
+
+    Retention of topics with retention.archive.required=true deletes nothing above that offset. The archive
+    sink of Spark reports after each batch, if it has bootstrap.servers. The offset never goes back.
+
+    \b
+    Examples:
+      raftlog archive report /mnt/archive
+      raftlog archive report s3://history/topics orders --dry-run
+    """
+    with errors_reported(changing=True), _opened(archive) as (_, catalogue):
+        from spark_io.archive.reporting import report as reported
+
+        topics = {one.topic for one in catalogue.partitions if topic in (None, one.topic)}
+        if not topics:
+            wrong_usage("the archive has no such records; `raftlog archive list` shows what it has")
+        with connected(server) as client:
+            found = reported(client, catalogue, topics, changes_nothing=dry_run)
+        rows: list[Row] = [
+            {
+                "topic": one.target.topic,
+                "partition": one.target.partition,
+                "log_start": one.log_start,
+                "archived_up_to": one.archived_up_to,
+                "archive_end": one.archive_end,
+            }
+            for one in found
+        ]
+        show(rows, output)
+
+
+def _note_unlisted(
+    storage: Storage, catalogue: Catalogue, grace_s: float, *, removes: bool, is_damaged: bool
+) -> None:
+    """Say how many files no manifest lists, and remove those that may go if asked to."""
+    from spark_io.archive.unlisted import find_unlisted, removable, remove
+
+    found = find_unlisted(storage, now_s=time.time())
+    if not found:
+        return
+    note(f"{counted(len(found), 'file')} in no manifest, which do not count")
+    if not removes:
+        return
+    if is_damaged:
+        note("none is removed: they may have what a file with a problem has lost")
+        return
+    chosen = removable(found, catalogue, grace_s)
+    remove(storage, chosen)
+    note(f"{counted(len(chosen), 'file')} removed; the others are newer, or have offsets that no file has")
+
+
+def _seconds(duration: str) -> float:
+    found = duration_ms(duration)
+    if found is None:
+        wrong_usage(f"--older-than is {duration}; give a duration such as 12h or 1d")
+    return found / 1000
 
 
 @contextmanager

@@ -92,6 +92,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "delete_before",
         "Delete the records of a partition below an offset.",
     ),
+    "topic archived-up-to": (
+        "api.cli.topics",
+        "archived_up_to",
+        "Set up to which offset a partition is archived.",
+    ),
     "topic delete": (
         "api.cli.topics",
         "delete",
@@ -216,6 +221,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "api.cli.archive",
         "compact",
         "Join small files of an archive; readers see the same records.",
+    ),
+    "archive report": (
+        "api.cli.archive",
+        "report",
+        "Tell brokers up to which offset partitions are archived.",
     ),
     "inspect segment": (
         "api.cli.inspect",

@@ -1,8 +1,9 @@
 """Problems of a cluster: finds them in its lists of brokers and partitions.
 
 Decides: what counts as a problem: a broker that is down and not decommissioned, or that cannot open new
-replicas; a partition without a leader, with replicas that are offline or not in sync, or with readers that
-wait for a transaction that should have ended. Also says why the replicas of a broker that is down cannot be
+replicas; a partition without a leader, with replicas that are offline or not in sync, with readers that wait
+for a transaction that should have ended, or with records that retention keeps only because they are not
+archived. Also says why the replicas of a broker that is down cannot be
 restored on others. Free disk space is only shown: brokers refuse writes before a disk is full.
 """
 
@@ -34,6 +35,7 @@ class Health:
     under_replicated: list[str] = field(default_factory=list)
     offline: list[str] = field(default_factory=list)
     held_back: list[str] = field(default_factory=list)
+    awaiting_archive: list[str] = field(default_factory=list)
     not_restorable: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     spare: frozenset[int] = frozenset()  # brokers that take new replicas
@@ -56,6 +58,7 @@ class Health:
             "under_replicated": self.under_replicated,
             "offline_replicas": self.offline,
             "readers_held_back": self.held_back,
+            "awaiting_archive": self.awaiting_archive,
             "not_restorable": self.not_restorable,
             "refused_replicas": self.refused,
             "problems": self.problems,
@@ -83,6 +86,12 @@ class Health:
             self.problems.append(
                 f"{name} shows nothing from offset {partition.last_stable_offset} on: a transaction is open "
                 f"for {partition.readers_held_ms // 60_000} minutes; see `raftlog transaction list`"
+            )
+        if partition.awaiting_archive_bytes:
+            self.awaiting_archive.append(name)
+            self.problems.append(
+                f"{name} keeps {partition.awaiting_archive_bytes} bytes that retention would delete: it is "
+                f"archived up to offset {partition.archived_up_to}; run its archive job"
             )
         for replica in partition.offline:
             self.offline.append(f"{name} on broker {replica.broker}")

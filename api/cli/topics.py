@@ -1,4 +1,4 @@
-"""Commands about topics: create, list, describe and delete them, change settings, delete old records."""
+"""Commands about topics: create, list, describe, delete them, change settings, delete or archive records."""
 
 from __future__ import annotations
 
@@ -186,6 +186,34 @@ def delete_before(
 
         deleted = client.topics.delete_before(name, partition=partition, offset=offset)
         show([msgspec.structs.asdict(deleted)], output, single=True)
+
+
+def archived_up_to(
+    name: NameArgument,
+    partition: Annotated[int, Option("--partition", "-p", min=0, help="The number of the partition.")],
+    offset: Annotated[int, Option("--offset", min=0, help="The first offset that is not archived.")],
+    allow_lower: Annotated[
+        bool, Option("--allow-lower", help="Also set the offset back, for an archive that has lost files.")
+    ] = False,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Set up to which offset a partition is archived.
+
+    Retention of a topic with retention.archive.required=true deletes only records below. The archive sink of
+    Spark and `raftlog archive report` set the offset themselves.
+
+    \b
+    Example:
+      raftlog topic archived-up-to orders --partition 0 --offset 100
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        import msgspec
+
+        archived = client.topics.set_archived_up_to(
+            name, partition=partition, offset=offset, allow_lower=allow_lower
+        )
+        show([msgspec.structs.asdict(archived)], output, single=True)
 
 
 def delete(

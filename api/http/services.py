@@ -34,6 +34,7 @@ from partitions.values import (
 )
 from raftlog.clock import Clock
 from raftlog.core.membership import Membership
+from raftlog.records.control import Archived
 from raftlog.types import NodeId, Offset, Term, TopicPartition
 from raftlog.wire.limits import RECORDS_MAX
 from transactions.one_shot import OneShots
@@ -127,6 +128,9 @@ class GatewayPort(Protocol):
 
     async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
         """Delete the records below an offset; the log start then."""
+
+    async def set_archived(self, target: TopicPartition, archived: Archived, *, timeout_ms: int) -> Offset:
+        """Set up to which offset a partition is archived; the offset that counts then."""
 
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True

@@ -42,6 +42,8 @@ def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionBody:
         reassignment=_reassignment(status, info),
         last_stable_offset=status.last_stable_offset,
         readers_held_ms=status.readers_held_ms,
+        archived_up_to=status.archived_up_to,
+        awaiting_archive_bytes=status.awaiting_archive_bytes,
         unsafe_recoveries=[
             bodies.UnsafeRecoveryBody(
                 survivor=record.survivor,

@@ -1,7 +1,7 @@
-"""Operations on one partition: delete records, transfer leadership, move replicas, recover it unsafely.
+"""Operations on one partition: delete or archive records, transfer leadership, move replicas, recover it.
 
 Leaves to others: which changes are allowed and how they are made (``partitions.replica.deletion``,
-``partitions.reassignment.admin``).
+``partitions.replica.archiving``, ``partitions.reassignment.admin``).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from api.http.routes import (
 from api.resources import partition_bodies
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog import errors
+from raftlog.records.control import Archived
 from raftlog.types import NodeId, Offset, TopicPartition
 from raftlog.wire import bodies, media_types, paths
 from raftlog.wire.limits import REPLICAS_MAX
@@ -80,18 +81,34 @@ async def unsafe_recover(call: Call) -> web.StreamResponse:
 async def delete_before(call: Call) -> web.StreamResponse:
     """Deletes the records below an offset; responds once no reader gets them any more."""
     wanted = await read_json(call, bodies.DeleteBefore)
-    topic = call.topic()
-    if topic.is_internal:
-        raise errors.InvalidRequest(
-            f"topic {topic.name} is the system's own; its records cannot be deleted", field="topic"
-        )
-    await call.hear_of_partitions([(topic.name, wanted.partition)])
-    target = TopicPartition(topic.name, wanted.partition)
+    target = await _records_of(call, wanted.partition, "its records cannot be deleted")
     start = await call.services.gateway.delete_before(
         target, Offset(wanted.offset), timeout_ms=call.services.limits.control_timeout_ms
     )
     call.target = target
     return json_response(bodies.RecordsDeleted(target.partition, start))
+
+
+async def archived_up_to(call: Call) -> web.StreamResponse:
+    """Sets up to which offset a partition is archived."""
+    wanted = await read_json(call, bodies.SetArchivedUpTo)
+    target = await _records_of(call, wanted.partition, "it has no archive")
+    offset = await call.services.gateway.set_archived(
+        target,
+        Archived(wanted.offset, wanted.allow_lower),
+        timeout_ms=call.services.limits.control_timeout_ms,
+    )
+    call.target = target
+    return json_response(bodies.ArchivedUpTo(target.partition, offset))
+
+
+async def _records_of(call: Call, partition: int, refusal: str) -> TopicPartition:
+    """A partition of the topic in the path. Internal topics are refused."""
+    topic = call.topic()
+    if topic.is_internal:
+        raise errors.InvalidRequest(f"topic {topic.name} is the system's own; {refusal}", field="topic")
+    await call.hear_of_partitions([(topic.name, partition)])
+    return TopicPartition(topic.name, partition)
 
 
 async def _move(call: Call, target: TopicPartition, wish: MoveReplicas) -> web.StreamResponse:
@@ -147,10 +164,24 @@ ROUTES = (
         "also after a fail-over; disk space is freed by whole segments at the next check of retention. If "
         "the log begins at `offset` or above, nothing changes. The offset may be the high watermark at "
         "most, and the first offset of the oldest open transaction at most (409). Compacted topics are "
-        "refused, unless `cleanup.policy` is `compact,delete`, and so are internal ones.",
+        "refused, unless `cleanup.policy` is `compact,delete`, and so are internal ones. Where "
+        "`retention.archive.required` is set, records that are not archived are refused (409).",
         (TOPIC,),
         {media_types.JSON: bodies.DeleteBefore},
         {200: json_answer("where the log begins now", bodies.RecordsDeleted)},
+        (*_ERRORS, errors.Overloaded, errors.StorageFull),
+    ),
+    Route(
+        "POST",
+        paths.ARCHIVED_UP_TO,
+        archived_up_to,
+        "Set up to which offset a partition is archived",
+        "All records below `offset` are in an archive. Where `retention.archive.required` is set, retention "
+        "keeps the others. An offset below the one before changes nothing, unless `allow_lower` is true. The "
+        "offset may be the last stable offset at most. Internal topics are refused.",
+        (TOPIC,),
+        {media_types.JSON: bodies.SetArchivedUpTo},
+        {200: json_answer("up to which offset it is archived now", bodies.ArchivedUpTo)},
         (*_ERRORS, errors.Overloaded, errors.StorageFull),
     ),
     Route(

@@ -88,7 +88,9 @@ class HostedPartition:
 
     @property
     def retention(self) -> RetentionLimits:
-        """As the topic is configured; the newest record and those of open transactions stay."""
+        """As the topic is configured; the newest record stays, and so do those of open transactions, and
+        those that are not archived yet where the topic requires an archive.
+        """
         config = settings_of(self.topic)
         if self.replica is None:
             return RetentionLimits(retention_ms=NO_LIMIT, retention_bytes=NO_LIMIT)
@@ -101,6 +103,9 @@ class HostedPartition:
             kept_from=newest if oldest is None else min(newest, Index(oldest.first_offset)),
             retention_ms=topic_config.number(config, "retention.ms"),
             retention_bytes=topic_config.number(config, "retention.bytes"),
+            archived_up_to=(
+                Index(machine.archived.offset) if topic_config.requires_archive(config) else None
+            ),
             log_start=log_start,
         )
 

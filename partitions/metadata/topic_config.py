@@ -128,6 +128,7 @@ _KEYS: Final[Mapping[str, _Key]] = {
         "milliseconds or a duration such as 1d, 0 or more",
         _whole_number(0, _INT64_MAX, unit=duration_ms),
     ),
+    "retention.archive.required": _Key("false", "true or false", _one_of("true", "false")),
 }
 
 DEFAULTS: Final[Mapping[str, Value]] = MappingProxyType({name: key.default for name, key in _KEYS.items()})
@@ -179,6 +180,11 @@ def compacts(config: Mapping[str, Value]) -> bool:
 def deletes(config: Mapping[str, Value]) -> bool:
     """Whether old records go, whatever their key."""
     return "delete" in str(config["cleanup.policy"]).split(",")
+
+
+def requires_archive(config: Mapping[str, Value]) -> bool:
+    """Whether old records go only once they are archived."""
+    return config["retention.archive.required"] == "true"
 
 
 def number(config: Mapping[str, Value], key: str) -> int:

@@ -34,9 +34,9 @@ class Deletion:
     ) -> Offset:
         """Delete all records below ``offset``; the log start then, which may lie above.
 
-        Raises with nothing done: ``InvalidRequest``, ``Conflict`` inside an open transaction, ``NotLeader``,
-        ``NoLeader``, ``UnknownTopic``, ``Overloaded``, ``StorageFull``. Raises ``CommitUnknown``, and may be
-        repeated.
+        Raises with nothing done: ``InvalidRequest``, ``Conflict`` inside an open transaction and for records
+        that must be archived before, ``NotLeader``, ``NoLeader``, ``UnknownTopic``, ``Overloaded``,
+        ``StorageFull``. Raises ``CommitUnknown``, and may be repeated.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         serving = self._serving
@@ -52,6 +52,7 @@ class Deletion:
         start = max(offset, self._reads.log_start_offset)  # of an earlier version only this log begins there
         if start > self._machine.log_start.offset:
             self._check_end(offset)
+            self._check_archived(offset, config)
             batch = log_start_batch(start, timestamp_ms=now_ms)
             proposal = serving.group.propose([batch], frees_room=True)
             try:
@@ -75,4 +76,12 @@ class Deletion:
             raise Conflict(
                 f"offset is {offset}, and {writer} is open in {self._serving.target} from {stable} on; send "
                 f"at most {stable}, or end the transaction first"
+            )
+
+    def _check_archived(self, offset: Offset, config: TopicConfig) -> None:
+        archived = self._machine.archived.offset
+        if topic_config.requires_archive(config) and offset > archived:
+            raise Conflict(
+                f"offset is {offset}, and {self._serving.target} is archived up to {archived}; send at most "
+                f"{archived}, archive the records before, or set retention.archive.required=false"
             )

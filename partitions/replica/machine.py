@@ -1,9 +1,9 @@
 """The state that every replica of a partition derives from its log.
 
-That is the producer table, the transaction table, the log start, and in some topics what the records mean
-(``derived``).
+That is the producer table, the transaction table, the log start, the archived offset, and in some topics what
+the records mean (``derived``).
 Decides: what a committed batch changes. Leaves to others: the records, which stay in the log, and the rules
-of its parts (``producer_table``, ``transaction_table``, ``log_start``).
+of its parts (``producer_table``, ``transaction_table``, ``log_start``, ``archived``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from partitions.replica.archived import ArchivedUpTo
 from partitions.replica.derived import DerivedState
 from partitions.replica.log_start import LogStart
 from partitions.replica.producer_table import ProducerTable
@@ -18,8 +19,9 @@ from partitions.replica.transaction_table import TransactionTable
 from raftlog.errors import InvariantViolated
 from raftlog.records.batch import Batch
 
-SNAPSHOT_VERSION: Final = 4
-_WITHOUT_LOG_START: Final = 3  # the first byte of earlier states;
+SNAPSHOT_VERSION: Final = 5
+_WITHOUT_ARCHIVED: Final = 4  # the first byte of earlier states;
+_WITHOUT_LOG_START: Final = 3
 _ONLY_PRODUCERS: Final = 2  # before transactions, of partitions without a derived state,
 _WITHOUT_TRANSACTIONS: Final = 0  # and of those with one, where it belongs to a length
 _LENGTH: Final = struct.Struct(">I")
@@ -32,6 +34,7 @@ class PartitionMachine:
         self.producers = ProducerTable()
         self.transactions = TransactionTable()
         self.log_start = LogStart()
+        self.archived = ArchivedUpTo()
         self._derived = derived
 
     @property
@@ -44,22 +47,31 @@ class PartitionMachine:
         self.producers.apply(entry.header)
         self.transactions.apply(entry)
         self.log_start.apply(entry)
+        if entry.header.is_control:
+            self.archived.apply(entry)
         if self._derived is not None:
             self._derived.apply(entry)
 
     def snapshot(self) -> bytes:
         """The whole state, in the same bytes on every replica that has applied as much."""
-        parts = [self.producers.snapshot(), self.transactions.snapshot(), self.log_start.snapshot()]
+        parts = [
+            self.producers.snapshot(),
+            self.transactions.snapshot(),
+            self.log_start.snapshot(),
+            self.archived.snapshot(),
+        ]
         if self._derived is not None:
             parts.append(self._derived.snapshot())
         return bytes([SNAPSHOT_VERSION]) + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
 
     def restore(self, snapshot: bytes) -> None:
         """Become the state that ``snapshot`` describes; an empty one means the initial state."""
-        producers, transactions, log_start, derived, *_ = [*_parts_of(snapshot), b"", b"", b"", b""]
+        parts = [*_parts_of(snapshot), b"", b"", b"", b"", b""]
+        producers, transactions, log_start, archived, derived, *_ = parts
         self.producers.restore(producers)
         self.transactions.restore(transactions)
         self.log_start.restore(log_start)
+        self.archived.restore(archived)
         if self._derived is not None:
             self._derived.restore(derived)
 
@@ -71,8 +83,8 @@ def _parts_of(snapshot: bytes) -> list[bytes]:
         return [snapshot]
     if snapshot[0] == _WITHOUT_TRANSACTIONS:
         end = _LENGTH.size + _LENGTH.unpack_from(snapshot)[0]
-        return [snapshot[_LENGTH.size : end], b"", b"", snapshot[end:]]
-    if snapshot[0] not in (SNAPSHOT_VERSION, _WITHOUT_LOG_START):
+        return [snapshot[_LENGTH.size : end], b"", b"", b"", snapshot[end:]]
+    if snapshot[0] not in (SNAPSHOT_VERSION, _WITHOUT_ARCHIVED, _WITHOUT_LOG_START):
         raise InvariantViolated(f"the state of a partition has version {snapshot[0]}, which is not known")
     parts, at = [], 1
     while at < len(snapshot):
@@ -81,4 +93,6 @@ def _parts_of(snapshot: bytes) -> list[bytes]:
         at = end
     if snapshot[0] == _WITHOUT_LOG_START:
         parts.insert(2, b"")
+    if snapshot[0] != SNAPSHOT_VERSION:
+        parts.insert(3, b"")
     return parts

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Sequence
 
 from partitions.replica.acks import Placed, acknowledged, check_acks
+from partitions.replica.archiving import Archiving
 from partitions.replica.deletion import Deletion
 from partitions.replica.derived import DerivedState
 from partitions.replica.machine import PartitionMachine
@@ -43,7 +44,7 @@ from raftlog.errors import (
 from raftlog.node.group.pending_requests import Proposal
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.batch import Batch
-from raftlog.records.control import Marker, marker_batch
+from raftlog.records.control import Archived, Marker, marker_batch
 from raftlog.types import GroupId, Index, NodeId, Offset, Term, TopicPartition
 
 
@@ -82,6 +83,7 @@ class PartitionReplica:
         self._checking = asyncio.Lock()  # first come, first served
         self._reads = Reads(self._serving, self.machine)
         self._deletion = Deletion(self._serving, self._reads, self.machine)
+        self._archiving = Archiving(self._serving, self._reads, self.machine)
 
     def attach(self, group: RaftGroup[None]) -> None:
         """Serve from this group from now on."""
@@ -271,6 +273,15 @@ class PartitionReplica:
         now_ms = self._clock.wall_ms()
         return await self._deletion.delete_before(offset, self._config, now_ms=now_ms, timeout_ms=timeout_ms)
 
+    async def set_archived(self, archived: Archived, *, timeout_ms: int) -> Offset:
+        """Set up to which offset the partition is archived; see ``Archiving.set_archived``."""
+        if self._derived is not None:
+            raise InvalidRequest(
+                f"topic {self.target.topic} is the system's own; it has no archive", field="topic"
+            )
+        now_ms = self._clock.wall_ms()
+        return await self._archiving.set_archived(archived, now_ms=now_ms, timeout_ms=timeout_ms)
+
     async def fetch(self, request: FetchRequest) -> FetchResult:
         """Whole committed batches from a position on; see ``Reads.fetch``."""
         return await self._reads.fetch(request)
@@ -318,6 +329,7 @@ class PartitionReplica:
             caught_up_percent=self._caught_up_percent() if learners else None,
             last_stable_offset=self.last_stable_offset,
             readers_held_ms=self._held_back.ms,
+            archived_up_to=self.machine.archived.offset,
             rejoining=(group.node_id,) if group.is_rejoining else tuple(sorted(rejoining.keys() - learners)),
             awaited=tuple(sorted(frozenset[NodeId]().union(*rejoining.values()))),
         )

@@ -51,8 +51,8 @@ from raftlog.node.leader_search import (
 )
 from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.records.batch import Buffer, split_batches, unstamped
-from raftlog.records.control import Marker
-from raftlog.types import NodeId, Offset, Term, TopicPartition
+from raftlog.records.control import Archived, Marker
+from raftlog.types import GroupId, NodeId, Offset, Term, TopicPartition
 from raftlog.units import counted
 
 Answer = TypeVar("Answer")
@@ -78,14 +78,19 @@ class Gateway:
         *,
         bytes_in_flight_max: int = BYTES_IN_FLIGHT_MAX,
         why_offline: Callable[[TopicPartition], str] = lambda target: "it is not open",
+        awaiting_archive: Callable[[GroupId], int] = lambda group_id: 0,
     ) -> None:
-        """``why_offline`` says what a replica of this broker that takes no part waits for."""
+        """``why_offline`` says what a replica of this broker that takes no part waits for.
+
+        ``awaiting_archive`` says how many bytes retention keeps here only until they are archived.
+        """
         self._node_id = node_id
         self._image = image
         self._replicas = replicas
         self._calls = calls
         self._bytes_in_flight_max = bytes_in_flight_max
         self._why_offline = why_offline
+        self._awaiting_archive = awaiting_archive
         self._leaders: dict[
             TopicPartition, NodeId
         ] = {}  # the broker that answered last, where no replica here knows
@@ -93,6 +98,7 @@ class Gateway:
         calls.serve(rpc.APPEND, self._serve_append)
         calls.serve(rpc.MARK, self._serve_mark)
         calls.serve(rpc.DELETE_BEFORE, self._serve_delete_before)
+        calls.serve(rpc.SET_ARCHIVED, self._serve_set_archived)
         calls.serve(rpc.FETCH, self._serve_fetch)
         calls.serve(rpc.OFFSET_AT, self._serve_offset_at)
         calls.serve(rpc.DESCRIBE, self._serve_describe)
@@ -184,6 +190,28 @@ class Gateway:
         except CommitUnknown as unknown:
             raise CommitUnknown(
                 f"whether the records of {target} below {offset} are deleted is not known; repeat: {unknown}"
+            ) from unknown
+
+    async def set_archived(self, target: TopicPartition, archived: Archived, *, timeout_ms: int) -> Offset:
+        """Set up to which offset a partition is archived; the offset that counts then.
+
+        See ``PartitionReplica.set_archived``. It may be repeated.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+
+        async def ask(node: NodeId, place: Place) -> Offset:
+            left_ms = max(1, _ms_until(deadline))
+            if node == self._node_id:
+                return await self.here(place).set_archived(archived, timeout_ms=left_ms)
+            head = encode_body(rpc.SetArchived(place, archived, left_ms))
+            answer, _ = await self._calls.call(node, rpc.SET_ARCHIVED, head, timeout_ms=left_ms + GRACE_MS)
+            return decode_body(answer, Offset)
+
+        try:
+            return await self._at_leader(target, ask, deadline, lambda: True)
+        except CommitUnknown as unknown:
+            raise CommitUnknown(
+                f"whether {target} is archived up to {archived.offset} is not known; repeat: {unknown}"
             ) from unknown
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
@@ -394,7 +422,7 @@ class Gateway:
             replica = self.here(place)
             status = replica.status()
             if replica.group.stopped is None:
-                return status
+                return replace(status, awaiting_archive_bytes=self._awaiting_archive(place[1]))
         except (NotLeader, NoLeader):
             status = _unknown_status(target.partition)
         return replace(status, offline=((self._node_id, self._why_offline(target)[:REASON_CHARS_MAX]),))
@@ -428,6 +456,13 @@ class Gateway:
         ask = decode_body(head, rpc.DeleteBefore)
         start = await self.here(ask.place).delete_before(ask.offset, timeout_ms=ask.timeout_ms)
         return encode_body(start), NO_BYTES
+
+    async def _serve_set_archived(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = decode_body(head, rpc.SetArchived)
+        offset = await self.here(ask.place).set_archived(ask.archived, timeout_ms=ask.timeout_ms)
+        return encode_body(offset), NO_BYTES
 
     async def _serve_fetch(
         self, sender: NodeId, head: bytes, payload: memoryview

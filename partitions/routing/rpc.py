@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from partitions.values import UNSTABLE, FetchRequest, FetchResult, Position
 from raftlog.node.rpc_classes import CallClass, Service
-from raftlog.records.control import Marker
+from raftlog.records.control import Archived, Marker
 from raftlog.types import EntryId, GroupId, Index, NodeId, Offset, Term, TopicPartition
 
 APPEND: Final = Service("partition.append", CallClass.PRODUCE)
@@ -22,6 +22,7 @@ FETCH: Final = Service("partition.fetch", CallClass.FETCH)
 DESCRIBE: Final = Service("partition.describe", CallClass.READ)
 MARK: Final = Service("partition.mark", CallClass.PRODUCE)
 DELETE_BEFORE: Final = Service("partition.delete_before", CallClass.PRODUCE)
+SET_ARCHIVED: Final = Service("partition.set_archived", CallClass.PRODUCE)
 OFFSET_AT: Final = Service("partition.offset_at", CallClass.READ)
 TRANSFER: Final = Service("partition.transfer", CallClass.REPLICAS)
 PREPARED: Final = Service("partition.prepared", CallClass.REPLICAS)
@@ -54,6 +55,14 @@ class DeleteBefore(Struct, frozen=True, array_like=True):
 
     place: Place
     offset: Offset
+    timeout_ms: int
+
+
+class SetArchived(Struct, frozen=True, array_like=True):
+    """Set the archived offset; answered with the one that counts once that is committed."""
+
+    place: Place
+    archived: Archived
     timeout_ms: int
 
 

@@ -84,11 +84,24 @@ class AsyncTopics:
 
         Safe to repeat: a log that begins at ``offset`` or above stays as it is. Raises ``InvalidRequest``
         above the high watermark, and for compacted and internal topics, ``Conflict`` inside an open
-        transaction.
+        transaction, and for records that are not archived where the topic requires it.
         """
         body = bodies.DeleteBefore(partition, offset)
         reply = await self._session.ask_any("POST", paths.delete_before(name), body=body)
         return reply.read(bodies.RecordsDeleted)
+
+    async def set_archived_up_to(
+        self, name: str, *, partition: int, offset: int, allow_lower: bool = False
+    ) -> bodies.ArchivedUpTo:
+        """Say that all records of a partition below ``offset`` are in an archive.
+
+        Retention of topics with ``retention.archive.required`` deletes no other records. Safe to repeat: a
+        lower offset than before changes nothing, unless ``allow_lower``. Raises ``InvalidRequest`` above the
+        last stable offset, and for internal topics.
+        """
+        body = bodies.SetArchivedUpTo(partition, offset, allow_lower)
+        reply = await self._session.ask_any("POST", paths.archived_up_to(name), body=body)
+        return reply.read(bodies.ArchivedUpTo)
 
     async def delete(self, name: str) -> None:
         """Delete a topic and all its records. Raises ``UnknownTopic``."""

@@ -47,6 +47,7 @@ class Topics(SyncProxy[AsyncTopics]):
     alter = blocking(AsyncTopics.alter)
     add_partitions = blocking(AsyncTopics.add_partitions)
     delete_before = blocking(AsyncTopics.delete_before)
+    set_archived_up_to = blocking(AsyncTopics.set_archived_up_to)
     delete = blocking(AsyncTopics.delete)
 
 

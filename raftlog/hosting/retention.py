@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
 import msgspec
@@ -56,6 +56,7 @@ class _LeaderEpoch:
 
     term: Term
     waited: int = 0  # looks, for members that are behind
+    awaiting_archive: int = 0  # bytes that only the archive keeps here
     starts: dict[NodeId, Index] = field(
         default_factory=dict
     )  # where members' logs began when they last said so
@@ -75,6 +76,11 @@ class RetentionManager:
         self._epochs: dict[GroupId, _LeaderEpoch] = {}
         host.calls.serve(SERVICE, self._serve)
 
+    def awaiting_archive(self, group_id: GroupId) -> int:
+        """The bytes of a log led here that are kept only until they are archived, at the last look."""
+        epoch = self._epochs.get(group_id)
+        return 0 if epoch is None else epoch.awaiting_archive
+
     async def run(self, interval_ms: int) -> None:
         """Look at every replica now and then, until cancelled."""
         while True:
@@ -86,7 +92,7 @@ class RetentionManager:
 
         Before that, old segments without new appends are closed.
         """
-        before, self._epochs = self._epochs, {}
+        led: set[GroupId] = set()
         for tenant in list(self._tenants()):
             retention, group = tenant.retention, self._host.groups.get(tenant.group_id)
             if retention is None or group is None or group.stopped is not None:
@@ -97,19 +103,21 @@ class RetentionManager:
                         await _trim(group, retention)
                     case RetentionLimits():
                         assert isinstance(group.log, SegmentedLog)
-                        await self._look_at(tenant, Kept(group, group.log, retention), before)
+                        await self._look_at(tenant, Kept(group, group.log, retention), led)
                     case _:
                         assert_never(retention)
             await asyncio.sleep(0)
+        self._epochs = {group_id: epoch for group_id, epoch in self._epochs.items() if group_id in led}
 
-    async def _look_at(self, tenant: Tenant, kept: Kept, before: Mapping[GroupId, _LeaderEpoch]) -> None:
+    async def _look_at(self, tenant: Tenant, kept: Kept, led: set[GroupId]) -> None:
         clock = self._host.clock
         if (cluster_ms := clock.trusted_ms()) is not None:  # the earlier clock decides, the later one dates
             kept.log.date(max(cluster_ms, clock.wall_ms()))
         _close_idle_segment(kept)
         group = kept.group
         if group.is_ready:
-            epoch = before.get(group.group_id)
+            led.add(group.group_id)
+            epoch = self._epochs.get(group.group_id)
             if epoch is None or epoch.term != group.term:
                 epoch = _LeaderEpoch(group.term)
             self._epochs[group.group_id] = epoch
@@ -135,13 +143,23 @@ class RetentionManager:
     def _first_kept(self, kept: Kept, epoch: _LeaderEpoch) -> Index:
         group, log = kept.group, kept.log
         closed = log.closed_segments
-        wanted = first_index_to_keep(
-            closed,
-            log.size_bytes - sum(segment.size_bytes for segment in closed),
-            kept.limits,
-            now_ms=self._host.clock.trusted_ms(),
-            commit_index=group.commit_index,
-            first_index=log.first_index,
+        active_bytes = log.size_bytes - sum(segment.size_bytes for segment in closed)
+
+        def wanted_by(limits: RetentionLimits) -> Index:
+            return first_index_to_keep(
+                closed,
+                active_bytes,
+                limits,
+                now_ms=self._host.clock.trusted_ms(),
+                commit_index=group.commit_index,
+                first_index=log.first_index,
+            )
+
+        wanted = unarchived = wanted_by(kept.limits)
+        if kept.limits.archived_up_to is not None:
+            unarchived = wanted_by(replace(kept.limits, archived_up_to=None))
+        epoch.awaiting_archive = sum(
+            segment.size_bytes for segment in closed if wanted <= segment.base < unarchived
         )
         limit = min(wanted, self._held_back(group, epoch, wanted))
         return _segment_start(log, limit)

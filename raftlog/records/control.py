@@ -1,8 +1,9 @@
 """Control batches: records that brokers write for brokers into a partition's log.
 
 Decides: the format of a leader change record (Kafka's ``LeaderChangeMessage``), of the marker that ends a
-transaction (Kafka's ``EndTxnMarker``), of a membership and of a log start, and the kind of a control batch.
-Leaves to others: when a leader writes one, and its effect. Each takes one offset; consumers skip them.
+transaction (Kafka's ``EndTxnMarker``), of a membership, of a log start and of an archived offset, and the
+kind of a control batch. Leaves to others: when a leader writes one, and its effect. Each takes one offset;
+consumers skip them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _MARKER = struct.Struct(">hiq")  # version, coordinator epoch; specific to raftl
 _MEMBERSHIP = struct.Struct(">h3H")  # version, how many voters, learners and outgoing voters; then their ids
 _NODE = struct.Struct(">Q")
 _LOG_START = struct.Struct(">hq")  # version, offset
+_ARCHIVED = struct.Struct(">hq?")  # version, offset, whether the offset may be below the one before
 _VERSION = 0
 _EMPTY_ARRAY = 1  # a compact array's length is stored plus one
 _NO_TAGGED_FIELDS = 0
@@ -45,6 +47,7 @@ class ControlType(enum.IntEnum):
     LEADER_CHANGE = 2
     MEMBERSHIP = 100  # specific to raftlog; Kafka counts up from 0
     LOG_START = 101
+    ARCHIVED = 102
 
 
 class Marker(NamedTuple):
@@ -55,6 +58,13 @@ class Marker(NamedTuple):
     is_commit: bool
     coordinator_epoch: int
     log_start: int  # of the leader that wrote the marker: what is known of earlier offsets may be forgotten
+
+
+class Archived(NamedTuple):
+    """Records below ``offset`` are archived. Only with ``may_lower`` it counts below the offset before."""
+
+    offset: int
+    may_lower: bool = False
 
 
 class MemberLists(NamedTuple):
@@ -158,6 +168,28 @@ def log_start_in(batch: Batch) -> int | None:
     if version != _VERSION:
         raise CorruptBatch(f"log start: version {version} is unknown; this release reads {_VERSION}")
     return int(log_start)
+
+
+def archived_batch(archived: Archived, *, timestamp_ms: int) -> Batch:
+    """The batch that sets the archived offset; the leader stamps offset and epoch."""
+    value = _ARCHIVED.pack(_VERSION, *archived)
+    return _control_batch(ControlType.ARCHIVED, value, 0, 0, timestamp_ms)
+
+
+def archived_in(batch: Batch) -> Archived | None:
+    """The archived offset in a batch; None for all other batches. Raises ``CorruptBatch``."""
+    header = batch.header
+    if not header.is_control or header.is_transactional:
+        return None
+    key, value = _control_record(batch)
+    if _type_of(key) is not ControlType.ARCHIVED:
+        return None
+    if value is None or len(value) != _ARCHIVED.size:
+        raise CorruptBatch("records: an archived offset has another length")
+    version, offset, may_lower = _ARCHIVED.unpack(value)
+    if version != _VERSION:
+        raise CorruptBatch(f"archived offset: version {version} is unknown; this release reads {_VERSION}")
+    return Archived(offset, may_lower)
 
 
 def control_type(batch: Batch) -> ControlType:

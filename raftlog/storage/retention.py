@@ -35,13 +35,15 @@ class ClosedSegment:
 class RetentionLimits:
     """The topic's ``retention.ms`` and ``retention.bytes``; -1 stands for no limit.
 
-    Records from ``kept_from`` on stay whatever the limits. ``log_start`` is replicated: below it readers are
+    Records from ``kept_from`` on stay whatever the limits, and so do those from ``archived_up_to`` on, where
+    the topic requires that they are archived before. ``log_start`` is replicated: below it readers are
     refused already, on this replica as on each later leader.
     """
 
     retention_ms: int = TWO_WEEKS_MS
     retention_bytes: int = NO_LIMIT
     kept_from: Index | None = None
+    archived_up_to: Index | None = None
     log_start: Index = NEVER_CUT
 
 
@@ -66,6 +68,8 @@ def first_index_to_keep(
         size += active_bytes
     first_kept = first_index
     end = commit_index if limits.kept_from is None else min(commit_index, limits.kept_from)
+    if limits.archived_up_to is not None:
+        end = min(end, limits.archived_up_to)
     oldest_ms = None
     if now_ms is not None and limits.retention_ms != NO_LIMIT:
         oldest_ms = now_ms - limits.retention_ms

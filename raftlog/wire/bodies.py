@@ -78,6 +78,24 @@ class RecordsDeleted(Answer):
     log_start_offset: int
 
 
+class SetArchivedUpTo(Request):
+    """Body of ``:archived-up-to``: all records of the partition below ``offset`` are in an archive.
+
+    A lower offset than before counts only with ``allow_lower``.
+    """
+
+    partition: Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]
+    offset: Annotated[int, msgspec.Meta(ge=0, le=limits.OFFSET_MAX)]
+    allow_lower: bool = False
+
+
+class ArchivedUpTo(Answer):
+    """Up to which offset the partition is archived now."""
+
+    partition: int
+    archived_up_to: int
+
+
 class TopicBody(Answer):
     """One topic. ``config`` is complete, defaults included."""
 
@@ -186,7 +204,9 @@ class PartitionBody(Answer):
     ``awaited`` have answered and their logs contain the index that the leader then names. Without a leader
     ``offline`` lists all replicas that do not serve, and ``awaited`` their brokers: an election needs some of
     them. ``readers_held_ms`` is for how long the oldest open transaction, which begins at
-    ``last_stable_offset``, has held back readers of committed records.
+    ``last_stable_offset``, has held back readers of committed records. Records below
+    ``archived_up_to`` are in an archive; ``awaiting_archive_bytes`` is what retention keeps only until it is
+    archived, because the topic requires it.
     """
 
     partition: int
@@ -207,6 +227,8 @@ class PartitionBody(Answer):
     unsafe_recoveries: list[UnsafeRecoveryBody] = []
     last_stable_offset: int = -1
     readers_held_ms: int = 0
+    archived_up_to: int = 0
+    awaiting_archive_bytes: int = 0
 
 
 class PartitionList(Answer):

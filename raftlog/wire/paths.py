@@ -9,6 +9,7 @@ TOPIC = "/v1/topics/{topic}"
 TOPIC_CONFIG = "/v1/topics/{topic}/config"
 TOPIC_RECORDS = "/v1/topics/{topic}/records"
 DELETE_BEFORE = "/v1/topics/{topic}/records:delete-before"
+ARCHIVED_UP_TO = "/v1/topics/{topic}/records:archived-up-to"
 PARTITIONS = "/v1/topics/{topic}/partitions"
 ADD_PARTITIONS = "/v1/topics/{topic}/partitions:add"
 PARTITION = "/v1/topics/{topic}/partitions/{partition}"
@@ -94,6 +95,11 @@ def topic_records(name: str) -> str:
 def delete_before(name: str) -> str:
     """The path to delete the oldest records of a partition."""
     return DELETE_BEFORE.format(topic=quote(name, safe=""))
+
+
+def archived_up_to(name: str) -> str:
+    """The path to set up to which offset a partition is archived."""
+    return ARCHIVED_UP_TO.format(topic=quote(name, safe=""))
 
 
 def partitions(name: str) -> str:

@@ -22,12 +22,13 @@ from spark_io.archive.entries import (
     generation_in,
     generation_path,
     joined,
+    manifest_folder,
     manifest_in,
     manifest_path,
     number_of,
 )
 from spark_io.archive.storage import Storage
-from spark_io.errors import ArchiveOverlap
+from spark_io.errors import ArchiveDamaged, ArchiveOverlap
 from spark_io.planning import Range
 
 IsEmpty = Callable[[Range], bool]
@@ -38,24 +39,34 @@ def load(storage: Storage) -> Catalogue:
     generation = _newest_generation(storage)
     through = {} if generation is None else generation[1].through
     manifests: dict[tuple[str, int], Manifest] = {}
-    for folder in storage.names(MANIFESTS):
-        if folder == GENERATIONS.rpartition("/")[2]:
-            continue
-        query = unquote(folder)
-        for batch in _numbers(storage, f"{MANIFESTS}/{folder}"):
+    for query in _queries(storage):
+        for batch in _numbers(storage, manifest_folder(query)):
             if batch > through.get(query, -1):
                 path = manifest_path(query, batch)
                 manifests[query, batch] = manifest_in(path, storage.read(path))
     return catalogue_of(generation, manifests)
 
 
-def is_committed(storage: Storage, query: str, batch: int) -> bool:
-    """True if a batch has its manifest."""
+def manifest_of(storage: Storage, query: str, batch: int) -> Manifest | None:
+    """The manifest of a batch, None if it is not committed. Raises ``ArchiveDamaged``."""
+    path = manifest_path(query, batch)
     try:
-        storage.read(manifest_path(query, batch))
+        return manifest_in(path, storage.read(path))
     except FileNotFoundError:
-        return False
-    return True
+        return None
+
+
+def listed(storage: Storage) -> frozenset[str]:
+    """The paths that any manifest or generation lists, also replaced ones. Raises ``ArchiveDamaged``."""
+    paths: set[str] = set()
+    for number in _numbers(storage, GENERATIONS):
+        path = generation_path(number)
+        paths.update(one.path for one in generation_in(path, storage.read(path)).files)
+    for query in _queries(storage):
+        for batch in _numbers(storage, manifest_folder(query)):
+            path = manifest_path(query, batch)
+            paths.update(one.path for one in manifest_in(path, storage.read(path)).files)
+    return frozenset(paths)
 
 
 def commit(storage: Storage, query: str, batch: int, added: Sequence[Entry], is_empty: IsEmpty) -> bool:
@@ -64,7 +75,7 @@ def commit(storage: Storage, query: str, batch: int, added: Sequence[Entry], is_
     ``is_empty`` says of offsets before a new file whether they have no records; only such gaps are closed.
     Raises ``ArchiveOverlap``, and the batch does not count.
     """
-    if is_committed(storage, query, batch):
+    if manifest_of(storage, query, batch) is not None:
         return False
     archived = load(storage)
     newest = archived.through.get(query, -1)
@@ -85,8 +96,17 @@ def commit(storage: Storage, query: str, batch: int, added: Sequence[Entry], is_
 
 
 def commit_generation(storage: Storage, before: Catalogue, files: Sequence[Entry]) -> bool:
-    """Let these files count in place of those of ``before``. False: another compaction was faster."""
+    """Let these files count in place of those of ``before``. False: another compaction was faster.
+
+    Raises ``ArchiveDamaged`` if a new file is gone, and nothing has changed.
+    """
     made = Generation(files=tuple(files), through=before.through)
+    known = {one.path for one in before.files}
+    for one in files:
+        if one.path not in known and not storage.exists(one.path):
+            raise ArchiveDamaged(
+                f"{one.path} was removed while files were joined; nothing has changed, run it again"
+            )
     try:
         storage.create(generation_path(before.generation + 1), encoded(made))
     except FileExistsError:
@@ -100,6 +120,12 @@ def _newest_generation(storage: Storage) -> tuple[int, Generation] | None:
         return None
     path = generation_path(numbers[-1])
     return numbers[-1], generation_in(path, storage.read(path))
+
+
+def _queries(storage: Storage) -> list[str]:
+    """The queries that have manifests."""
+    generations = GENERATIONS.rpartition("/")[2]
+    return [unquote(folder) for folder in storage.names(MANIFESTS) if folder != generations]
 
 
 def _numbers(storage: Storage, folder: str) -> list[int]:

@@ -7,9 +7,9 @@ manifests that a generation replaces stay where they are: readers that began bef
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
-import msgspec
 import pyarrow as pa
 
 from spark_io.archive import catalogue
@@ -53,4 +53,4 @@ def _joined(storage: Storage, run: Sequence[Entry]) -> Entry:
     first, last = run[0], run[-1]
     pieces = [(one, Range(one.topic, one.partition, one.start, one.end)) for one in run]
     made = write_file(storage, first.target, pa.Table.from_batches(read_batches(storage, pieces)))
-    return msgspec.structs.replace(made, start=first.start, end=last.end)
+    return replace(made, start=first.start, end=last.end)

@@ -2,15 +2,19 @@
 
 Decides: the JSON of a manifest, the files of a catalogue, and what an overlap and a gap is. Leaves to others:
 where manifests are (``catalogue``) and what files contain (``files``).
+
+An entry travels to and from tasks, also where this package is pickled by value. msgspec structs lose their
+fields then, and dataclasses that msgspec has encoded or decoded cannot be pickled. So msgspec sees
+neither, but dicts and lists.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import groupby
-from typing import Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -25,7 +29,8 @@ GENERATIONS: Final = f"{MANIFESTS}/_generation"
 _NUMBERED: Final = re.compile(r"([0-9]{20})\.json")
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Entry:
     """A file. ``end`` is excluded; ``rows`` may be fewer than offsets, as compaction and transactions leave
     offsets without records. ``crc`` is the CRC-32C of its bytes. ``term`` is the highest one of its records,
     None where the writer did not know it.
@@ -49,22 +54,21 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return TopicPartition(self.topic, self.partition)
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
     """What one batch has written."""
 
     v: int = VERSION
     files: tuple[Entry, ...] = ()
 
 
-class Generation(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Generation:
     """All files at the time of a compaction. ``through``: the last batch of each query that it includes."""
 
     v: int = VERSION
     files: tuple[Entry, ...] = ()
-    through: dict[str, int] = {}
-
-
-Kind = TypeVar("Kind", Manifest, Generation)
+    through: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +172,7 @@ def joined(added: Sequence[Entry], archived: Catalogue, is_empty: Mapping[Range,
     for one in added:
         gap = gap_before(one, added, archived)
         is_joined = gap is not None and is_empty.get(gap, False)
-        found.append(msgspec.structs.replace(one, start=gap.start) if gap and is_joined else one)
+        found.append(replace(one, start=gap.start) if gap and is_joined else one)
     return found
 
 
@@ -186,9 +190,14 @@ def data_path(topic: str, partition: int, start: int, end: int, token: str) -> s
     return f"topic={quote(topic, safe='')}/partition={partition}/{start:020}-{end:020}-{token}.parquet"
 
 
+def manifest_folder(query: str) -> str:
+    """Where the manifests of a query are."""
+    return f"{MANIFESTS}/{quote(query, safe='')}"
+
+
 def manifest_path(query: str, batch: int) -> str:
     """Where the manifest of a batch is."""
-    return f"{MANIFESTS}/{quote(query, safe='')}/{batch:020}.json"
+    return f"{manifest_folder(query)}/{batch:020}.json"
 
 
 def generation_path(number: int) -> str:
@@ -204,27 +213,41 @@ def number_of(name: str) -> int | None:
 
 def encoded(value: Manifest | Generation) -> bytes:
     """As JSON with line breaks, for people."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(asdict(value)), indent=1) + b"\n"
 
 
 def manifest_in(path: str, data: bytes) -> Manifest:
     """The reverse. Raises ``ArchiveDamaged``."""
-    return _decoded(path, data, Manifest)
+    files, _ = _decoded(path, data)
+    return Manifest(files=files)
 
 
 def generation_in(path: str, data: bytes) -> Generation:
     """The reverse. Raises ``ArchiveDamaged``."""
-    return _decoded(path, data, Generation)
+    files, through = _decoded(path, data)
+    return Generation(files=files, through=through)
 
 
-def _decoded(path: str, data: bytes, kind: type[Kind]) -> Kind:
+def _decoded(path: str, data: bytes) -> tuple[tuple[Entry, ...], dict[str, int]]:
     try:
-        found = msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+        found = msgspec.json.decode(data, type=dict)
+        version = msgspec.convert(found.get("v", VERSION), int)
+        if version == VERSION:
+            files = tuple(map(_entry, msgspec.convert(found.get("files", ()), list[dict[str, Any]])))
+            return files, msgspec.convert(found.get("through", {}), dict[str, int])
+    except (msgspec.MsgspecError, TypeError) as error:
         raise ArchiveDamaged(f"{path} is no manifest: {error}; restore it from a copy") from error
-    if found.v != VERSION:
-        raise ArchiveDamaged(f"{path} has version {found.v}, this program reads {VERSION}; use a newer one")
-    return found
+    raise ArchiveDamaged(f"{path} has version {version}, this program reads {VERSION}; use a newer one")
+
+
+def _entry(found: dict[str, Any]) -> Entry:
+    """Fields of later versions are left out. Raises ``TypeError`` for missing fields and wrong types."""
+    entry = Entry(**{one.name: found[one.name] for one in fields(Entry) if one.name in found})
+    for name, value in vars(entry).items():
+        expected = str if name in ("path", "topic") else int
+        if type(value) is not expected and not (name == "term" and value is None):
+            raise TypeError(f"{name} of a file is {value!r}, not {expected.__name__}")
+    return entry
 
 
 def _overlapping(files: Sequence[Entry]) -> list[tuple[Entry, Entry]]:

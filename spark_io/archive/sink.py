@@ -22,12 +22,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from raftlog.client import Client
-from raftlog.errors import OffsetOutOfRange
 from spark_io.archive import catalogue
 from spark_io.archive.entries import Entry
 from spark_io.archive.files import FileWriter
 from spark_io.archive.options import ArchiveWriteOptions
+from spark_io.archive.reporting import first_record, report
 from spark_io.archive.storage import open_storage
 from spark_io.columns import HEADERS
 from spark_io.connections import client_of
@@ -75,7 +74,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         assert query, "Spark has not said which query this is"
         assert batch is not None, "Spark has not said which batch this is"
         storage = open_storage(self._options.address)
-        if catalogue.is_committed(storage, query, int(batch)):
+        if catalogue.manifest_of(storage, query, int(batch)) is not None:
             for _ in iterator:
                 pass
             return Archived(query, ())
@@ -85,12 +84,22 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         return Archived(query, tuple(writer.close()))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """On the driver, once all tasks have ended, and again if it ended before Spark had noted it."""
+        """On the driver, once all tasks have ended, and again if it ended before Spark had noted it.
+
+        Brokers learn how far the archive reaches once the manifest is there; a repeated batch tells them
+        again.
+        """
         done = [one for one in messages if isinstance(one, Archived)]
+        if not done:
+            return
         entries = [entry for one in done for entry in one.entries]
+        storage, query = open_storage(self._options.address), done[0].query
         if entries:
-            storage = open_storage(self._options.address)
-            catalogue.commit(storage, done[0].query, batchId, entries, self._is_empty)
+            catalogue.commit(storage, query, batchId, entries, self._is_empty)
+        manifest = catalogue.manifest_of(storage, query, batchId)
+        if manifest is not None and self._options.servers is not None:
+            topics = {one.topic for one in manifest.files}
+            report(client_of(self._options.servers), catalogue.load(storage), topics)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver, after a failure. Files without a manifest do not count."""
@@ -99,22 +108,6 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         """True if the log says that these offsets have no records, such as the ends of transactions."""
         servers = self._options.servers
         return servers is not None and first_record(client_of(servers), gap) >= gap.end
-
-
-def first_record(client: Client, gap: Range) -> int:
-    """The offset of the first record of a range that readers may get, ``end`` without any."""
-    partition, at = client.partition(gap.topic, gap.partition), gap.start
-    while at < gap.end:
-        try:
-            chunk = partition.read(at, limit=1)
-        except OffsetOutOfRange:
-            return at  # it is deleted
-        if chunk.messages:
-            return chunk.messages[0].offset
-        if chunk.next_offset <= at:
-            return at  # it is not known
-        at = chunk.next_offset
-    return gap.end
 
 
 def check_columns(schema: StructType) -> None:

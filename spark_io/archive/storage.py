@@ -10,6 +10,7 @@ it.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
@@ -33,6 +34,18 @@ class Storage(Protocol):
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder in order, none if it does not exist."""
+
+    def unfinished(self, folder: str) -> list[str]:
+        """The names in a folder of files whose writer was killed, or still writes."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+
+    def modified_s(self, path: str) -> float:
+        """When a file was written, in seconds since 1970. Raises ``FileNotFoundError``."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; it may be gone already."""
 
 
 def open_storage(address: str) -> Storage:
@@ -87,11 +100,29 @@ class DirectoryStorage:
 
     def names(self, folder: str) -> list[str]:
         """See ``Storage``."""
+        return [name for name in self._all(folder) if not name.startswith(_TEMPORARY)]
+
+    def unfinished(self, folder: str) -> list[str]:
+        """See ``Storage``."""
+        return [name for name in self._all(folder) if name.startswith(_TEMPORARY)]
+
+    def exists(self, path: str) -> bool:
+        """See ``Storage``."""
+        return (self._root / path).is_file()
+
+    def modified_s(self, path: str) -> float:
+        """See ``Storage``."""
+        return (self._root / path).stat().st_mtime
+
+    def remove(self, path: str) -> None:
+        """See ``Storage``."""
+        (self._root / path).unlink(missing_ok=True)
+
+    def _all(self, folder: str) -> list[str]:
         try:
-            found = os.listdir(self._root / folder)
+            return sorted(os.listdir(self._root / folder))
         except (FileNotFoundError, NotADirectoryError):
             return []
-        return sorted(name for name in found if not name.startswith(_TEMPORARY))
 
 
 class ObjectStorage:
@@ -117,6 +148,24 @@ class ObjectStorage:
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(name.rstrip("/").rpartition("/")[2] for name in found)
+
+    def unfinished(self, folder: str) -> list[str]:
+        """See ``Storage``. An object is whole as soon as it can be seen."""
+        return []
+
+    def exists(self, path: str) -> bool:
+        """See ``Storage``."""
+        self._filesystem.invalidate_cache()
+        return bool(self._filesystem.exists(f"{self._root}/{path}"))
+
+    def modified_s(self, path: str) -> float:
+        """See ``Storage``."""
+        return float(self._filesystem.modified(f"{self._root}/{path}").timestamp())
+
+    def remove(self, path: str) -> None:
+        """See ``Storage``."""
+        with suppress(FileNotFoundError):
+            self._filesystem.rm_file(f"{self._root}/{path}")
 
 
 def _sync(folder: Path) -> None:

@@ -92,6 +92,7 @@ class ControlledBroker(SimulatedBroker):
             self.manager.replicas,
             self.host.calls,
             why_offline=lambda target: self.why_offline,
+            awaiting_archive=self.retention.awaiting_archive,
         )
         parts = len(place.nodes), self.controller, self.gateway, self.host.calls, self.clock
         self.groups = BrokerGroups(node_id, Groups(offsets_partitions=1), *parts)

@@ -36,7 +36,7 @@ from partitions.values import (
 from raftlog.clock import Clock, SystemClock
 from raftlog.errors import CommitUnknown, InvalidRequest, OffsetOutOfRange, UnknownPartition, UnknownTopic
 from raftlog.records.batch import Batch, stamp
-from raftlog.records.control import leader_change_batch
+from raftlog.records.control import Archived, leader_change_batch
 from raftlog.records.reader import read_records
 from raftlog.records.tags import TagFilter
 from raftlog.types import Index, NodeId, Offset, Term, TopicPartition
@@ -56,6 +56,7 @@ class FakeLog:
 
     batches: list[Batch] = field(default_factory=list)
     start: int = 0
+    archived: int = 0
     end: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     is_gone: bool = False
@@ -178,6 +179,16 @@ class FakeGateway:
         log.start = max(log.start, offset)
         return Offset(log.start)
 
+    async def set_archived(self, target: TopicPartition, archived: Archived, *, timeout_ms: int) -> Offset:
+        """A lower offset counts only if it may."""
+        if target in self.faults:
+            raise self.faults[target]
+        log = self.log(target)
+        if archived.offset > log.end:
+            raise InvalidRequest(f"offset is {archived.offset}; send at most {log.end}", field="offset")
+        log.archived = archived.offset if archived.may_lower else max(log.archived, archived.offset)
+        return Offset(log.archived)
+
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:
@@ -208,6 +219,7 @@ class FakeGateway:
                     high_watermark=Offset(log.end),
                     end_offset=Offset(log.end),
                     size_bytes=sum(len(batch.data) for batch in log.batches),
+                    archived_up_to=Offset(log.archived),
                 )
             )
         return statuses

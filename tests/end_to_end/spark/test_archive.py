@@ -72,6 +72,16 @@ def test_killed_drivers_leave_each_row_once(brokers: Cluster, spark: SparkSessio
     assert out == b"", told
     found = spark.read.format("raftlog-archive").load(str(archive))
     assert numbers(found) == [*range(RECORDS)]
+    with Client(",".join(brokers.urls)) as client:
+        reached = {one.partition: one.archived_up_to for one in client.topics.partitions("history")}
+    ends = {
+        row.partition: row.end + 1
+        for row in found.groupBy("partition")
+        .agg({"offset": "max"})
+        .withColumnRenamed("max(offset)", "end")
+        .collect()
+    }
+    assert reached == ends, "brokers know what is archived"
     live = spark.read.format("raftlog").option("bootstrap.servers", ",".join(brokers.urls))
     expected = live.option("subscribe", "history").option("includeHeaders", "true").load()
     assert sorted(map(str, found.drop("term").collect())) == sorted(map(str, expected.collect()))
@@ -133,7 +143,7 @@ def test_a_compacted_archive_reads_the_same(brokers: Cluster, spark: SparkSessio
 def test_one_view_has_the_archive_and_the_log(
     servers: str, client: Client, spark: SparkSession, archive: Path
 ) -> None:
-    client.topics.alter("history", config={"segment.bytes": 1_024})
+    client.topics.alter("history", config={"segment.bytes": 1_024, "retention.archive.required": "true"})
     with client.producer("history") as producer:
         for number in range(RECORDS, RECORDS + 8):
             value = f"{number:0900}"

@@ -6,6 +6,7 @@ from tests.simulation.mutants.adapter import ADAPTER
 from tests.simulation.mutants.added_partitions import ADDED_PARTITIONS
 from tests.simulation.mutants.admins import CONTROLLER, GIVEN_UP
 from tests.simulation.mutants.archive import ARCHIVE
+from tests.simulation.mutants.archived import ARCHIVED
 from tests.simulation.mutants.assignors import ASSIGNORS
 from tests.simulation.mutants.backlogs import BACKLOGS
 from tests.simulation.mutants.broken import BROKEN
@@ -103,4 +104,5 @@ MUTANTS = (
     *SPARK,
     *SPARK_INPUT,
     *ARCHIVE,
+    *ARCHIVED,
 )

@@ -52,9 +52,9 @@ ARCHIVE = (
     ),
     _mutant(
         "a batch whose manifest a generation replaces is archived again",
-        "catalogue:is_committed",
-        "return True",
-        "return False",
+        "catalogue:manifest_of",
+        "return manifest_in(path, storage.read(path))",
+        "return None",
         _ARCHIVE,
     ),
     _mutant(

@@ -42,6 +42,7 @@ BODIES: dict[str, Schema] = {
     "PollGroup": {"topics": ["orders"], "tags": ["a"], "wait": "0ms", "ack": [PLACE], "positions": [PLACE]},
     "CommitOffsets": {"offsets": [PLACE]},
     "DeleteBefore": {"partition": 0, "offset": 0},
+    "SetArchivedUpTo": {"partition": 0, "offset": 0},
     "AddOffsets": {"group": "g", "offsets": [PLACE]},
     "ResetOffsets": {"to": "earliest", "topics": ["orders"], "partitions": [SOME]},
     "DeleteGroupOffsets": {"partitions": [SOME]},

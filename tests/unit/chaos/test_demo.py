@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from chaos.demo import group, round_trip
+from chaos.demo import group, round_trip, spark
 from chaos.demo.consumer import Page
 from raftlog.client.client import AsyncClient
 from tests.helpers.fake_broker import FakeCluster, FakePartition, Trouble, fake_cluster
@@ -101,3 +102,47 @@ def test_a_missing_or_invented_flight_is_a_wrong_count(capsys: pytest.CaptureFix
 def test_nothing_is_taken_over_where_nothing_was_left() -> None:
     counts = handled((group.VICTIM, Page(1.0, 0, [(0, "UA")])), ("consumer-1", Page(1.5, 1, [(0, "AA")])))
     assert counts.taken_over_s([0], killed_s=2.0) is None
+
+
+NOWHERE = Path("/nowhere")
+DELAYED = [
+    ("N1", b'{"carrier":"UA","dep_delay":"5"}'),
+    ("N1", b'{"carrier":"UA","dep_delay":"-3"}'),
+    ("N2", b'{"carrier":"UA","dep_delay":"NA"}'),
+    ("N3", b'{"carrier":"AA","dep_delay":"7"}'),
+]
+AA = [(1, 1, 7)]
+
+
+# requirement: A8
+@pytest.mark.parametrize(
+    ("united", "is_good"),
+    [
+        ([(2, 2, 2), (3, 2, 2)], True),
+        ([(3, 2, 2)], True),
+        ([(2, 2, 2)], False),  # a flight is lost
+        ([(2, 2, 2), (4, 2, 2)], False),  # a flight counts twice
+        ([(2, 2, 2), (2, 2, 2), (3, 2, 2)], False),  # a total is written twice
+        ([(3, 2, 2), (2, 2, 2), (3, 2, 2)], False),  # the totals go back
+        ([(3, 3, 2)], False),
+    ],
+)
+def test_the_last_total_of_each_carrier_is_judged_and_each_is_there_once(
+    united: list[tuple[int, int, int]], is_good: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spark.verdict({"UA": united, "AA": AA}, DELAYED, 1.0) is is_good
+    assert ("THE DEMO FAILED" in capsys.readouterr().out) is not is_good
+
+
+# requirement: A8
+def test_a_carrier_without_a_total_fails_the_demo() -> None:
+    assert not spark.verdict({"AA": AA}, DELAYED, 1.0)
+
+
+# requirement: A8
+def test_without_java_the_act_is_left_out_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert spark.run("localhost:1", "flights", DELAYED, NOWHERE)
+    assert "Spark is left out: there is no Java; install a JRE of version 17" in capsys.readouterr().out

@@ -44,6 +44,7 @@ COMMANDS = [
     "topic alter",
     "topic add-partitions",
     "topic delete-before",
+    "topic archived-up-to",
     "topic delete",
     "partition list",
     "partition transfer-leadership",

@@ -1,0 +1,61 @@
+"""Setting up to which offset a partition is archived.
+
+Decides: which offsets are refused, and when the new one is acknowledged. Leaves to others: the state
+(``archived``), and deleting what is archived (``raftlog.hosting.retention``).
+
+The answer comes once the entry is committed and applied. A lower offset changes nothing, so an archiver may
+repeat its requests, and two archivers do not disturb each other. Only ``may_lower`` sets the offset back, for
+an archive that has lost files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from partitions.replica.machine import PartitionMachine
+from partitions.replica.reads import Reads
+from partitions.replica.serving import Serving
+from raftlog.errors import CommitUnknown, InvalidRequest
+from raftlog.records.control import Archived, archived_batch
+from raftlog.types import Offset
+
+
+class Archiving:
+    """The archived offset of one replica, while it leads."""
+
+    def __init__(self, serving: Serving, reads: Reads, machine: PartitionMachine) -> None:
+        self._serving = serving
+        self._reads = reads
+        self._machine = machine
+
+    async def set_archived(self, archived: Archived, *, now_ms: int, timeout_ms: int) -> Offset:
+        """Set the archived offset; the one that counts then.
+
+        Raises with nothing done: ``InvalidRequest`` above the last stable offset, ``NotLeader``,
+        ``NoLeader``, ``UnknownTopic``, ``Overloaded``, ``StorageFull``. Raises ``CommitUnknown``, and may be
+        repeated.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        serving, state = self._serving, self._machine.archived
+        serving.check_leads()
+        await serving.ready(deadline)
+        await serving.confirm()  # a deposed leader may know an older offset, and an older end
+        end = self._reads.last_stable_offset
+        if archived.offset > end:
+            raise InvalidRequest(
+                f"offset is {archived.offset}, and readers of committed records see {serving.target} up to "
+                f"{end}; send at most {end}",
+                field="offset",
+            )
+        if archived.offset > state.offset or (archived.may_lower and archived.offset < state.offset):
+            # The entry lets retention free the disk, so it may use the room that is left for that.
+            batch = archived_batch(archived, timestamp_ms=now_ms)
+            proposal = serving.group.propose([batch], frees_room=True)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await asyncio.shield(proposal.outcome)
+            except TimeoutError:
+                raise CommitUnknown(
+                    f"the archived offset of {serving.target} is not committed yet; repeat"
+                ) from None
+        return state.offset

@@ -1,0 +1,92 @@
+"""Tells brokers up to which offset each partition is archived.
+
+Decides: how far an archive reaches without a gap. Leaves to others: what brokers do with it (retention of
+topics with ``retention.archive.required`` deletes only what is archived), and what files count (``entries``).
+
+A report is repeated safely: brokers keep the highest offset. It comes after the manifest, so what brokers
+believe to be archived is in files that count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from raftlog.client import Client
+from raftlog.errors import OffsetOutOfRange, UnknownTopic
+from raftlog.types import TopicPartition
+from spark_io.archive.entries import Catalogue
+from spark_io.planning import Range
+
+IsEmpty = Callable[[Range], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """A partition in the log and in the archive. ``archived_up_to`` is what brokers know."""
+
+    target: TopicPartition
+    log_start: int
+    archived_up_to: int
+    archive_end: int
+
+
+def report(
+    client: Client, archived: Catalogue, topics: Iterable[str], *, changes_nothing: bool = False
+) -> list[Reach]:
+    """Set the archived offset of each partition of these topics that the archive has.
+
+    Topics that do not exist are left out.
+
+    Raises ``InvalidRequest`` if the archive has offsets that a log does not have yet: it is of another topic
+    with that name.
+    """
+    found = []
+    for topic in sorted(set(topics)):
+        try:
+            partitions = client.topics.partitions(topic)
+        except UnknownTopic:
+            continue
+        for one in partitions:
+            target = TopicPartition(topic, one.partition)
+            files = archived.of(target)
+            if not files:
+                continue
+            start = max(one.log_start_offset, one.archived_up_to)
+            end = reached(archived, target, start, lambda gap: first_record(client, gap) >= gap.end)
+            if end > one.archived_up_to and not changes_nothing:
+                client.topics.set_archived_up_to(topic, partition=one.partition, offset=end)
+            at = one.archived_up_to if changes_nothing else max(end, one.archived_up_to)
+            found.append(Reach(target, one.log_start_offset, at, max(file.end for file in files)))
+    return found
+
+
+def reached(archived: Catalogue, target: TopicPartition, start: int, is_empty: IsEmpty) -> int:
+    """Up to which offset the files have all records from ``start`` on; ``start`` if they do not have it.
+
+    ``is_empty`` says of offsets that no file covers whether they have no records.
+    """
+    at = start
+    for one in archived.of(target):
+        if one.end <= at:
+            continue
+        if one.start > at and not is_empty(Range(target.topic, target.partition, at, one.start)):
+            break
+        at = one.end
+    return at
+
+
+def first_record(client: Client, gap: Range) -> int:
+    """The offset of the first record of a range that readers may get, ``end`` without any."""
+    partition, at = client.partition(gap.topic, gap.partition), gap.start
+    while at < gap.end:
+        try:
+            chunk = partition.read(at, limit=1)
+        except OffsetOutOfRange:
+            return at  # it is deleted
+        if chunk.messages:
+            return chunk.messages[0].offset
+        if chunk.next_offset <= at:
+            return at  # it is not known
+        at = chunk.next_offset
+    return gap.end
