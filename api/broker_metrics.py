@@ -80,16 +80,21 @@ class BrokerMetrics(Collector):
         yield from _clock_metrics(broker)
         yield from _repair_metrics(broker)
         yield from _healing_metrics(broker)
-        yield GaugeMetricFamily(
-            "raftlog_metadata_version", "Version of the broker's metadata.", broker.controller.image.version
-        )
-        members = broker.controller.members
-        yield GaugeMetricFamily(
-            "raftlog_metadata_voters", "Brokers that elect the controller.", len(members.voters)
-        )
-        yield GaugeMetricFamily(
-            "raftlog_metadata_learners", "Other brokers that get the metadata.", len(members.learners)
-        )
+        yield from _metadata_metrics(broker)
+
+
+def _metadata_metrics(broker: Broker) -> Iterator[Metric]:
+    """The metadata here, and the members of its group."""
+    yield GaugeMetricFamily(
+        "raftlog_metadata_version", "Version of the broker's metadata.", broker.controller.image.version
+    )
+    members = broker.controller.members
+    yield GaugeMetricFamily(
+        "raftlog_metadata_voters", "Brokers that elect the controller.", len(members.voters)
+    )
+    yield GaugeMetricFamily(
+        "raftlog_metadata_learners", "Other brokers that get the metadata.", len(members.learners)
+    )
 
 
 def _replica_metrics(broker: Broker) -> Iterator[Metric]:
