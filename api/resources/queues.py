@@ -129,7 +129,7 @@ async def describe(call: Call) -> web.StreamResponse:
     )
 
 
-async def delete(call: Call) -> web.StreamResponse:
+async def delete_queue(call: Call) -> web.StreamResponse:
     """The group does not work off this topic as a queue any more."""
     request = DeleteQueue(group=name_of(call, "group"), topic=name_of(call, "topic"))
     await _asked(call, request, Settled)
@@ -292,7 +292,7 @@ ROUTES = (
     Route(
         "DELETE",
         paths.QUEUE,
-        delete,
+        delete_queue,
         "Delete a queue",
         "Forgets which jobs are open. The committed offsets of the group stay, where the next receive "
         "begins; jobs above them are delivered again.",

@@ -87,7 +87,7 @@ async def change(call: Call) -> web.StreamResponse:
     return json_response(_body(await call.services.delayed.pause_schedule(name, wanted.paused, timeout_ms)))
 
 
-async def delete(call: Call) -> web.StreamResponse:
+async def delete_schedule(call: Call) -> web.StreamResponse:
     """It fires no more."""
     await call.services.delayed.delete_schedule(_name(call), call.services.limits.control_timeout_ms)
     return web.Response(status=204)
@@ -237,7 +237,7 @@ ROUTES = (
     Route(
         "DELETE",
         paths.SCHEDULE,
-        delete,
+        delete_schedule,
         "Delete a schedule",
         "It fires no more; messages that it has fired are delivered. May be repeated for 10 minutes.",
         (_ID,),

@@ -170,7 +170,9 @@ async def test_a_member_with_other_tags_is_refused() -> None:
         Client(broker.url) as client,
         await consumer(client, "paid", "vip") as first,
     ):
-        await first.poll("200ms")
+        async with asyncio.timeout(20):
+            while not first.is_assigned:
+                await first.poll("50ms")
         for tags in (["paid"], None):
             other = await client.consumer("g", TOPIC, tags=tags)
             with pytest.raises(Conflict, match=r"tags: .* read paid, vip"):
