@@ -24,6 +24,7 @@ from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import Sync
+from raftlog.testing.syncs import in_a_task
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
 from tests.helpers.async_tests import in_real_time, on_both_loops
 from tests.helpers.tcp_cluster import ONE, SECRET, TWO, proven_stream, until_closed
@@ -51,7 +52,12 @@ class Host:
             log=self._log,
         )
         self.host = GroupHost(
-            TWO, self.transport, SystemClock(), random.Random(2), _syncs, on_fatal=self.fatal.append
+            TWO,
+            self.transport,
+            SystemClock(),
+            random.Random(2),
+            in_a_task(_syncs),
+            on_fatal=self.fatal.append,
         )
 
     def _log(self, event: str, **fields: object) -> None:
@@ -209,7 +215,7 @@ async def test_whatever_a_frame_holds_is_taken_or_malformed() -> None:
     rng = random.Random(7)
     transport = TcpTransport(TWO, "cluster", SECRET, "127.0.0.1", 0, rng=rng)
     fatal: list[BaseException] = []
-    host = GroupHost(TWO, transport, SystemClock(), rng, _syncs, on_fatal=fatal.append)
+    host = GroupHost(TWO, transport, SystemClock(), rng, in_a_task(_syncs), on_fatal=fatal.append)
     frames = [joined(encode_message(GroupId(1), message)) for message in MESSAGES] + MALFORMED[:4]
     values = [None, True, -1, 1 << 63, 2.5, "", b"", [], [[]], {}, {"": 1}, [None] * 3]
     for _ in range(3000):

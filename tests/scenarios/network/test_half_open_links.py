@@ -22,6 +22,7 @@ from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.node.rpc_classes import CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import Sync
+from raftlog.testing.syncs import in_a_task
 from raftlog.types import NodeId
 from tests.helpers.async_tests import on_both_loops
 from tests.helpers.tcp_proxy import TcpProxy, byte_by_byte, unchanged
@@ -58,7 +59,7 @@ class Pair:
                 transport,
                 SystemClock(),
                 random.Random(node),
-                _syncs,
+                in_a_task(_syncs),
                 on_fatal=_fatal,
                 settings=SETTINGS,
             )

@@ -29,6 +29,7 @@ from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.syncs import in_a_task
 from raftlog.types import GroupId, NodeId
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.controlled_cluster import PRODUCER_IDS
@@ -125,7 +126,7 @@ async def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path
     fatal: list[BaseException] = []
     clock = SystemClock()
     transport = LoopNetwork(random.Random(1)).transport(ME)
-    host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=fatal.append)
+    host = GroupHost(ME, transport, clock, random.Random(1), in_a_task(_sync), on_fatal=fatal.append)
     metadata = LateMetadata(old)
     supervisor, manager = hosting(host, metadata, disk, data, registry)
     await host.start()
@@ -156,7 +157,7 @@ async def test_another_group_under_the_same_topic_id_gets_a_folder_of_its_own(tm
     new = replace(old, topics={"orders": again}, version=old.version + 1)
     clock = SystemClock()
     transport = LoopNetwork(random.Random(1)).transport(ME)
-    host = GroupHost(ME, transport, clock, random.Random(1), _sync, on_fatal=[].append)
+    host = GroupHost(ME, transport, clock, random.Random(1), in_a_task(_sync), on_fatal=[].append)
     metadata = LateMetadata(old)
     supervisor, manager = hosting(host, metadata, OsFilesystem(), data, registry)
     await host.start()

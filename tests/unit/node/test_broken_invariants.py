@@ -16,6 +16,7 @@ from raftlog.node.group_host import GroupHost
 from raftlog.records.batch import Batch
 from raftlog.storage.log_storage import Sync
 from raftlog.testing.memory_log import MemoryLog
+from raftlog.testing.syncs import in_a_task
 from raftlog.types import GroupId, NodeId, TopicPartition
 from tests.helpers.loop_network import LoopNetwork
 
@@ -50,7 +51,7 @@ class Process:
             LoopNetwork(random.Random(1)).transport(ME),
             SystemClock(),
             random.Random(1),
-            self._sync,
+            in_a_task(self._sync),
             on_fatal=lambda error: self.told.append(("fatal", error)),
             note_broken=lambda group, error: self.told.append(("broken", group)),
         )

@@ -17,6 +17,7 @@ from raftlog.records.batch import stamp
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.syncs import in_a_task
 from raftlog.types import METADATA_GROUP, NodeId, Term
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.loop_network import LoopNetwork
@@ -57,7 +58,7 @@ def log_with_commands(count: int) -> SegmentedLog:
 async def test_the_current_version_is_that_of_all_that_was_committed_before_the_question() -> None:
     """A controller that has just been elected has yet to apply what its predecessor committed."""
     transport = LoopNetwork(random.Random(1)).transport(ME)
-    host = GroupHost(ME, transport, VirtualClock(), random.Random(1), syncs, on_fatal=broken)
+    host = GroupHost(ME, transport, VirtualClock(), random.Random(1), in_a_task(syncs), on_fatal=broken)
     await host.start()
     machine = MetadataMachine()
     group = host.open_group(
