@@ -229,7 +229,9 @@ class Broker:
 
     def _peer_addresses(self) -> PeerAddresses:
         configured = {NodeId(peer): (each.host, each.port) for peer, each in self.settings.peers.items()}
-        addresses = PeerAddresses(self.node_id, configured, self._environment.transport.set_peer, self.host)
+        pinned = frozenset(NodeId(peer) for peer, each in self.settings.peers.items() if each.pinned)
+        set_peer = self._environment.transport.set_peer
+        addresses = PeerAddresses(self.node_id, configured, set_peer, self.host, pinned)
         self.controller.subscribe(addresses.image_changed)
         return addresses
 

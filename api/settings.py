@@ -86,12 +86,13 @@ class CorsSettings(BaseModel):
 
 
 class Peer(BaseModel):
-    """The address of a broker for its peers."""
+    """The address of a broker for its peers. A ``pinned`` one is dialled whatever the metadata says."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     host: str = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)]
+    pinned: bool = False
 
     @field_validator("host")
     @classmethod

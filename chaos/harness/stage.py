@@ -150,4 +150,5 @@ def _addresses(broker: int, brokers: Sequence[int], proxies: Links) -> Mapping[s
         if other != broker:
             peers[f"RAFTLOG_PEERS__{other}__HOST"] = proxies.host
             peers[f"RAFTLOG_PEERS__{other}__PORT"] = str(proxies.port(Link(broker, other)))
+            peers[f"RAFTLOG_PEERS__{other}__PINNED"] = "true"  # or the metadata would lead past the proxy
     return {**peers, "RAFTLOG_ADVERTISED_HTTP": proxies.url(broker)}

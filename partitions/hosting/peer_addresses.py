@@ -6,6 +6,7 @@ Leaves to others: dialling, and proving who answers (the transport).
 - The settings may be newer, where brokers were moved while they were stopped: one of the first brokers that
   is not heard is dialled at both addresses in turns. One that was let in later is not: at its address of
   former times may be a process whose id was given away.
+- A pinned address in the settings is the only one for its broker: a proxy, or an address that is translated.
 - A broker whose metadata is old, or lost with its disk, cannot dial those that it does not know, and so
   cannot answer them. A broker tells all addresses to those that it does not hear although it reaches them.
 """
@@ -62,12 +63,17 @@ class PeerAddresses:
         configured: Mapping[NodeId, Address],
         set_peer: Callable[[NodeId, str, int], None],
         peers: Peers,
+        pinned: frozenset[NodeId] = frozenset(),
     ) -> None:
-        """``configured`` are the addresses in the settings; ``set_peer`` is the transport's."""
+        """``configured`` are the addresses in the settings; ``set_peer`` is the transport's.
+
+        ``pinned`` are the peers that are dialled at their configured addresses only.
+        """
         self._configured = {peer: address for peer, address in configured.items() if peer != node_id}
         self._node_id = node_id
         self._set_peer = set_peer
         self._peers = peers
+        self._pinned = pinned
         self._newest = Addresses(-1, ())  # this broker's own is among them
         self._registered: dict[NodeId, Address] = {}  # those of the others
         self._dialled: dict[NodeId, Address] = {}
@@ -130,6 +136,8 @@ class PeerAddresses:
             return
         self._newest = addresses
         for peer, host, port in addresses.brokers:
+            if peer in self._pinned:
+                host, port = self._configured.get(peer, (host, port))
             if peer != self._node_id and self._registered.get(peer) != (host, port):
                 self._registered[peer] = (host, port)
                 self._dial(peer, (host, port))

@@ -191,6 +191,13 @@ JOINING = (
         script=ADDRESSES,
     ),
     Mutant(
+        "the metadata leads past a pinned address",
+        "partitions.hosting.peer_addresses:PeerAddresses._register",
+        "if peer in self._pinned:",
+        "if False:",
+        script=ADDRESSES,
+    ),
+    Mutant(
         "a process whose id was given away is dialled",
         "partitions.hosting.peer_addresses:PeerAddresses.image_changed",
         "if broker.admission_id:",

@@ -57,12 +57,12 @@ class Known:
 class Dialler:
     """The addresses of broker 1, and where it dials."""
 
-    def __init__(self, port: int = 9002) -> None:
+    def __init__(self, port: int = 9002, pinned: frozenset[NodeId] = frozenset()) -> None:
         self.known = Known()
         self.dialled: list[tuple[int, str, int]] = []
         configured = {ONE: ("127.0.0.1", 9001), TWO: ("127.0.0.1", port)}
         self.addresses = PeerAddresses(
-            ONE, configured, lambda peer, host, at: self.dialled.append((peer, host, at)), self.known
+            ONE, configured, lambda peer, host, at: self.dialled.append((peer, host, at)), self.known, pinned
         )
         self.addresses.begin()
 
@@ -111,6 +111,18 @@ def test_a_file_that_is_newer_than_the_metadata_is_tried_in_turns() -> None:
     for _ in range(3):
         one.addresses.try_others()
     assert [port for _, _, port in one.dialled] == [9555, 9002, 9555, 9002, 9555]
+
+
+def test_a_pinned_address_is_the_only_one() -> None:
+    """It is that of a proxy, past which the metadata would lead."""
+    one = Dialler(port=9555, pinned=frozenset({TWO}))
+    image = cluster(brokers=3)
+    one.addresses.image_changed(image)
+    one.addresses.image_changed(moved(image, TWO, 9333))
+    for _ in range(3):
+        one.addresses.try_others()
+    assert [(peer, port) for peer, _, port in one.dialled if peer == TWO] == [(TWO, 9555)]
+    assert [peer for peer, _, _ in one.dialled] == [2, 3], "the others are dialled as ever"
 
 
 def test_the_former_address_of_a_broker_that_was_replaced_is_never_dialled_again() -> None:
