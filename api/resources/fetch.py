@@ -171,7 +171,7 @@ async def _first_page(call: Call, view: View, request: FetchRequest, turn: Turn)
         looked_at_bytes += len(result.data)  # of producers that do not list their tags
         if request.tags and looked_at_bytes >= LOOKED_AT_BYTES_MAX:
             return result, page
-        left_ms = max(0, int((ends_at - clock.monotonic()) * 1000))
+        left_ms = max(0, round((ends_at - clock.monotonic()) * 1000))
         request = structs.replace(request, position=Offset(page.next_offset), wait_ms=left_ms)
 
 
