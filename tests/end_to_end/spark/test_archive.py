@@ -20,7 +20,7 @@ from tests.helpers.real_cluster import create_topic, eventually
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 DRIVER = Path(__file__).with_name("archiving_driver.py")
 RECORDS = 350
