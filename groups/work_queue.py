@@ -159,7 +159,7 @@ class WorkQueue:
         self.settle(request_id, release, now_ms, wall_ms)
 
     def _dismiss(self, lease: bytes | None, reply: Received | RaftlogError = NOTHING) -> None:
-        """Whoever waits with this lease, or all, is told this."""
+        """Answer the receives that wait with this lease, or all of them."""
         for waiter in list(self._waiters.values()):
             if lease in (None, waiter.ask.lease):
                 self._answer(waiter, reply)
@@ -242,7 +242,7 @@ class WorkQueue:
                 self._answer(waiter, self._nothing())
 
     def _end_of(self, waiter: _Waiter) -> int:
-        """Whoever is left although the time is over waits for a look."""
+        """When the receive ends: one whose time is over may still wait for a look."""
         return waiter.until_ms + (GRACE_MS if waiter.until_ms <= self._touched_ms else 0)
 
     def _look(self, now_ms: int) -> None:

@@ -165,7 +165,7 @@ async def _asked(
 
 
 async def _given_back(call: Call, request: Receive) -> None:
-    """Nobody has got these jobs. If this fails, too, their leases end in time."""
+    """Release jobs that the client did not get. If that fails, too, their leases end in time."""
     with contextlib.suppress(errors.RaftlogError):
         await _asked(call, Abandon(group=request.group, topic=request.topic, lease=request.lease), Settled)
 

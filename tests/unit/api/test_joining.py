@@ -1,4 +1,4 @@
-"""Who is let into a cluster over HTTP, and what everybody else is told."""
+"""Brokers that are admitted over HTTP, and the errors of requests that are refused."""
 
 from __future__ import annotations
 
