@@ -21,7 +21,7 @@ WARM_TICKS: Final = 20
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What to measure. ``server_option`` names the option with ``servers``."""
+    """What to measure. ``server_option`` names the option with ``servers``; no ``ticks`` is no query."""
 
     format: str
     server_option: str
@@ -63,6 +63,8 @@ class Measurement:
             delivery: [self._write(task.records, "sunk", delivery) for _ in range(task.rounds + 1)][1:]
             for delivery in task.deliveries or ("",)
         }
+        if not task.ticks:
+            return Figures(source, sinks, [])
         self._write((task.ticks + WARM_TICKS) * TICK_ROWS, "ticks", "")
         return Figures(source, sinks, self._triggers()[WARM_TICKS:])
 

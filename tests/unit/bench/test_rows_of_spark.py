@@ -31,3 +31,7 @@ def test_each_delivery_has_a_row() -> None:
         "raftlog: sink, at least once",
         "raftlog: trigger",
     ]
+
+
+def test_a_connector_without_triggers_says_so() -> None:
+    assert rows_of("Kafka", Figures([1.0], {"": [1.0]}, []))[-1] == ["Kafka: trigger", "not measured"]
