@@ -32,7 +32,16 @@ NAMES: Final = {
 }
 PLAN: Final = ((BROKERS, 200), (CORE, 1000), (LOG, 400), (BROKERS_LONG, 20))
 """The default pieces of a round: some minutes each."""
-SOURCES: Final = ("raftlog", "partitions", "groups", "transactions", "api", "chaos", "pyproject.toml")
+SOURCES: Final = (
+    "raftlog",
+    "partitions",
+    "groups",
+    "transactions",
+    "delayed",
+    "api",
+    "chaos",
+    "pyproject.toml",
+)
 BEHIND_SWEEPS: Final = 1 << 32  # sweeps begin at a CRC-32
 
 Figures = dict[str, int | float | str]
