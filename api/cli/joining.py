@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import click
+import msgspec
+from msgspec import structs
 
 from api.cli.connection import connected
 from api.cli.output import DEFAULT_SERVER, ServerOption, errors_reported, note, options_checked
@@ -64,7 +66,8 @@ def join(
 ) -> None:
     """Let a new broker into a cluster and write its settings; print how to start it.
 
-    It is a broker like all others once it has started. Run this on its machine.
+    It is a broker like all others once it has started. Run this on its machine. After an error, repeat
+    it with the same token and options: it lets the same broker join.
 
     \b
     Example:
@@ -107,7 +110,7 @@ def _join(joining: _Joining, data: Path) -> tuple[BrokerAdmitted, Path]:
     request = AdmitBroker(
         token=joining.token,
         proof="",
-        admission_id=uuid.uuid4().hex,
+        admission_id="",
         host=joining.machine.host,
         port=joining.machine.rpc_port,
         http=joining.machine.url,
@@ -115,6 +118,7 @@ def _join(joining: _Joining, data: Path) -> tuple[BrokerAdmitted, Path]:
         rack=joining.rack,
         replace=joining.replaces,
     )
+    request = structs.replace(request, admission_id=_admission_id(request))
     admitted = _admitted(joining.server or ",".join(content.urls), with_proof(request, secret))
     path = create_joined(
         data,
@@ -126,6 +130,11 @@ def _join(joining: _Joining, data: Path) -> tuple[BrokerAdmitted, Path]:
         rack=joining.rack,
     )
     return admitted, path
+
+
+def _admission_id(request: AdmitBroker) -> str:
+    """The same for the same token and options: the command that is repeated lets the same broker join."""
+    return hashlib.sha256(msgspec.json.encode(request)).hexdigest()[:32]
 
 
 def _machine(host: str, http_port: int, rpc_port: int | None) -> Machine:
@@ -140,5 +149,5 @@ def _admitted(server: str, request: AdmitBroker) -> BrokerAdmitted:
             return client.cluster.admit(request)
         except RaftlogError as error:
             if not error.is_definite:
-                note("`raftlog cluster brokers` shows whether a broker was let in; it can be replaced")
+                note("repeat the command with the same token and options: it lets no other broker join")
             raise

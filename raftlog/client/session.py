@@ -201,7 +201,8 @@ class Session:
 
         A client that has never had a response does not retry for long if every address refuses.
 
-        At the deadline a broker's last refusal is raised, if any, because it is more specific.
+        At the deadline a broker's last refusal is raised, if any, because it is more specific; but after an
+        attempt that may have changed something the error of that attempt, whatever was refused later.
         """
         encoded = None if body is None else _encoded(body)
         limit_s = self.retry_timeout_s if retry_timeout_s is None else retry_timeout_s
@@ -210,6 +211,7 @@ class Session:
         deadline = began + limit_s
         attempts = 0
         refusal: RaftlogError | None = None
+        doubt: RaftlogError | None = None
         while True:
             base = self._urls[0]
             left_s = deadline - self.clock.monotonic()
@@ -223,6 +225,8 @@ class Session:
             except RaftlogError as error:
                 attempts += 1
                 self.turn_away(base, error)
+                if not error.is_definite and method != "GET":
+                    doubt = error
                 if not error.retryable or not (error.is_definite or may_repeat) or not self.is_open:
                     raise
                 round_s = 0.0 if attempts < len(self._urls) and isinstance(error, NotSent) else None
@@ -232,6 +236,8 @@ class Session:
                 is_silence = isinstance(error, NotSent | ConnectionLost)
                 refusal = refusal if is_silence else error
                 if self.clock.monotonic() + pause >= deadline:
+                    if doubt is not None:
+                        raise doubt from (None if doubt is error else error)
                     if is_silence and refusal is not None and may_repeat:
                         raise refusal from error
                     if isinstance(error, NotSent):

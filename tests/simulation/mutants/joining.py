@@ -12,6 +12,8 @@ ADDRESSES = "tests/unit/partitions/test_peer_addresses.py"
 FIRST_START = "tests/unit/partitions/test_first_start.py"
 TOKENS = "tests/unit/wire/test_joining.py"
 HTTP = "tests/unit/api/test_joining.py"
+COMMAND = "tests/unit/cli/test_cluster_join.py"
+SESSION = "tests/unit/client/test_session.py"
 WANTED = "partitions.metadata.voters:wanted_voters"
 
 JOINING = (
@@ -280,5 +282,26 @@ JOINING = (
         "if target.voters == self.voters:",
         "if True:",
         level=BROKERS_JOINING,
+    ),
+    Mutant(
+        "a repeated join lets another broker join",
+        "api.cli.joining:_admission_id",
+        "hashlib.sha256(msgspec.json.encode(request)).hexdigest()[:32]",
+        "__import__('os').urandom(16).hex()",
+        script=COMMAND,
+    ),
+    Mutant(
+        "a join of another machine repeats that of the first",
+        "api.cli.joining:_admission_id",
+        "msgspec.json.encode(request)",
+        "request.token.encode()",
+        script=COMMAND,
+    ),
+    Mutant(
+        "a late refusal hides an attempt that may have changed something",
+        "raftlog.client.session:Session.ask_any",
+        "if doubt is not None:",
+        "if False:",
+        script=SESSION,
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from api.cluster_files import create_cluster, create_joined, read_secret
 from api.settings import load_settings
 from raftlog.errors import InvalidRequest
 from raftlog.wire.joining import JoinToken, signed
+from tests.helpers import fake_services
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import serve
 
 SECRET = bytes(range(32))
 TOKEN = signed(JoinToken("c" * 32, ("http://127.0.0.1:9",), 1 << 50, "n" * 32), SECRET)
@@ -94,3 +98,26 @@ def test_without_a_broker_that_answers_nothing_is_written(tmp_path: Path) -> Non
     result = join("--secret-file", secret_in(tmp_path), "--data", str(tmp_path / "new"))
     assert result.exit_code == 4
     assert not (tmp_path / "new").exists()
+
+
+# requirement: F2
+@in_real_time
+async def test_a_command_that_is_repeated_lets_the_same_broker_join(tmp_path: Path) -> None:
+    """Its answer may have been lost: a second id would be that of a broker that never comes."""
+    async with serve() as server:
+        token = str((await server.post("/v1/cluster/join-tokens")).json["token"])
+
+        async def joined_as(*more: str) -> str:
+            where = (
+                "--data",
+                str(tmp_path / f"data-{len(list(tmp_path.iterdir()))}"),
+                "--server",
+                server.url,
+            )
+            secret = secret_in(tmp_path, fake_services.SECRET)
+            result = await asyncio.to_thread(join, "--secret-file", secret, *where, *more, token=token)
+            assert result.exit_code == 0, result.output
+            return result.stdout.split()[0]
+
+        assert [await joined_as(), await joined_as()] == ["broker=4", "broker=4"]
+        assert await joined_as("--host", "127.0.0.1:8090") == "broker=5", "another machine"

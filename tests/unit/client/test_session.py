@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import msgspec
@@ -16,6 +16,7 @@ from raftlog.aio import Client
 from raftlog.client.environment import Environment
 from raftlog.client.session import Session
 from raftlog.errors import (
+    CommitUnknown,
     ConnectionLost,
     NoLeader,
     NotSent,
@@ -116,6 +117,44 @@ async def test_a_client_leaves_a_broker_that_finds_no_leader() -> None:
         async with asyncio.timeout(10), Client(isolated.url, retry_timeout="5s") as client:
             await client.cluster.brokers()
             assert (await client.send("orders", "x")).offset == 0
+
+
+class DoubtfulBroker(FakeBroker):
+    """It answers requests for producer ids in this way, one after another; the last answer stays."""
+
+    answers: Sequence[RaftlogError] = ()
+
+    async def _producer(self, request: web.Request) -> web.Response:
+        answer, *later = self.answers
+        self.answers = later or self.answers
+        if isinstance(answer, ConnectionLost) and request.transport is not None:
+            request.transport.abort()
+        raise answer
+
+
+@in_real_time
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (CommitUnknown("it may be done", committed=None), NoLeader(retry_after_ms=10)),
+        (ConnectionLost(), NoLeader(retry_after_ms=10)),
+        (NoLeader(retry_after_ms=10), ConnectionLost()),
+    ],
+    ids=lambda answers: " then ".join(type(each).__name__ for each in answers),
+)
+async def test_a_refusal_does_not_hide_an_attempt_that_may_have_changed_something(
+    answers: Sequence[RaftlogError],
+) -> None:
+    async with fake_cluster() as cluster:
+        broker = cluster.brokers[2] = DoubtfulBroker(cluster, 2)
+        broker.answers = answers
+        await broker.start()
+        session = new_session(broker.url)
+        await session.open()
+        with pytest.raises(RaftlogError) as caught:
+            await session.ask_any("POST", "/v1/producers", retry_timeout_s=0.5)
+        await session.close()
+    assert not caught.value.is_definite
 
 
 @in_real_time
