@@ -248,7 +248,8 @@ class RaftGroup(LeaderRequests[Reply]):
         self.drain()
         self._waits.durable(self._core.durable_index)
         self._note_commit_index()
-        self._install()
+        if self._transfer.whole is not None:
+            self._install()
 
     def _keep(self, messages: Sequence[Envelope]) -> None:
         """Those of an earlier term come too late: a vote may have left for a log without their entries."""
@@ -320,8 +321,11 @@ class RaftGroup(LeaderRequests[Reply]):
         return not isinstance(event, AppendDropped | PeerReachable | PeerUnreachable | SnapshotInstalled)
 
     def _drain(self, received: Sequence[Batch] = ()) -> None:
-        while self.stopped is None and (ready := self._core.take_ready()) is not None:
-            self._carry_out(ready, received)
+        core = self._core
+        while core.has_news and self.stopped is None:
+            ready = core.take_ready()
+            if ready is not None:
+                self._carry_out(ready, received)
 
     def _carry_out(self, ready: Ready, received: Sequence[Batch]) -> None:
         for settled in ready.settled:
