@@ -66,9 +66,7 @@ def create_cluster(
     return _write_settings(directory, local, f"../{SECRET_NAME}", ())
 
 
-def create_machines(
-    directory: Path, machines: Sequence[Machine], racks: Sequence[str] = ()
-) -> list[Path]:
+def create_machines(directory: Path, machines: Sequence[Machine], racks: Sequence[str] = ()) -> list[Path]:
     """Write a folder with settings and secret for each broker of a new cluster; return the settings' paths.
 
     A folder is self-contained, so that it can be copied to its machine. The racks are given to the brokers in

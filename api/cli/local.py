@@ -66,7 +66,7 @@ def init(
         Option(
             min=1,
             help=(
-                "Brokers on each host, about one for two cores, with ports that follow one another. Replicas of "
+                "Brokers on each host, with ports that follow one another. Replicas of "
                 "a partition are on different hosts.  [default: 1]"
             ),
         ),
@@ -95,9 +95,7 @@ def init(
             click.echo(f"raftlog serve --config {path}")
 
 
-def _init_machines(
-    data: Path, given: list[str], per_host: int, http_port: int, rpc_port: int | None
-) -> None:
+def _init_machines(data: Path, given: list[str], per_host: int, http_port: int, rpc_port: int | None) -> None:
     with options_checked():
         found = machines(given, http_port, rpc_port, per_host=per_host)
     # Brokers of one host fail together. The hosts repeat in the order in which racks are given out.

@@ -6,7 +6,7 @@ Decides what the term of a message means and which role the member has; the role
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, assert_never
 
 from raftlog.core import inputs, messages
@@ -170,7 +170,8 @@ class Raft(Member):
     # Inputs
 
     def _tick(self, _: inputs.Tick) -> None:
-        self._change_role(self._role.tick())
+        if (change := self._role.tick()) is not None:
+            self._change_role(change)
 
     def _receive(self, event: inputs.Receive) -> None:
         message = event.message
@@ -199,7 +200,8 @@ class Raft(Member):
 
     def _finish_write(self, event: inputs.WriteFinished) -> None:
         self.finish_write(event.write_id)
-        self._change_role(self._role.write_finished())
+        if (change := self._role.write_finished()) is not None:
+            self._change_role(change)
 
     def _save_hard_state(self, event: inputs.HardStateSaved) -> None:
         self.hard_state_saved(event.write_id)
@@ -245,7 +247,8 @@ class Raft(Member):
         self._role.receive_heartbeat_reply(sender, reply)
 
     def _receive_append_reply(self, sender: NodeId, reply: messages.AppendReply) -> None:
-        self._change_role(self._role.receive_append_reply(sender, reply))
+        if (change := self._role.receive_append_reply(sender, reply)) is not None:
+            self._change_role(change)
 
     def _receive_vote_request(self, sender: NodeId, request: messages.VoteRequest) -> None:
         if request.is_pre_vote:
