@@ -165,7 +165,7 @@ class PartitionReplica:
         self._in_flight.applied(commit_index)
         self._held_back.note(self.machine.transactions.oldest)
         self._reads.waiters.advance(commit_index)
-        if self._derived_epoch is None:
+        if self._derived is not None and self._derived_epoch is None:
             self._tell_derived()
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
