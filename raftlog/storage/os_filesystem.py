@@ -180,9 +180,7 @@ class OsFilesystem:
         """Hold it no more."""
         self._held.let_go(file)
 
-    def _opened(
-        self, open_it: Callable[[Unpack[Arguments]], Opened], *arguments: *Arguments
-    ) -> Opened:
+    def _opened(self, open_it: Callable[[Unpack[Arguments]], Opened], *arguments: *Arguments) -> Opened:
         """Where descriptors are short, files that wait for their next use are closed first.
 
         Should that not be enough, a thread that may wait does so: most descriptors are needed for a moment.
