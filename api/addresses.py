@@ -58,21 +58,30 @@ def is_unspecified(host: str) -> bool:
     return not host if ip is None else ip.is_unspecified
 
 
-def machines(given: Sequence[str], http_port: int, rpc_port: int | None) -> list[Machine]:
-    """The machines of a cluster from ``HOST``, ``HOST:PORT`` or ``[IPv6]:PORT``, where the port is for HTTP.
+def machines(
+    given: Sequence[str], http_port: int, rpc_port: int | None, *, per_host: int = 1
+) -> list[Machine]:
+    """The brokers of a cluster from ``HOST``, ``HOST:PORT`` or ``[IPv6]:PORT``, where the port is for HTTP.
 
+    One broker of each host, then the second one of each, with ports one higher, up to ``per_host``.
     Raises ``ValueError``, which names the option and the remedy.
     """
-    found = [_machine(text, http_port, rpc_port) for text in given]
-    if len(found) > BROKERS_MAX:
-        raise ValueError(f"--host is given {len(found)} times; a cluster has {BROKERS_MAX} brokers at most")
+    if len(given) * per_host > BROKERS_MAX:
+        times = "" if per_host == 1 else f", with --per-host {per_host}"
+        raise ValueError(
+            f"--host is given {len(given)} times{times}; a cluster has {BROKERS_MAX} brokers at most"
+        )
+    given = list(given) * per_host
+    hosts = len(given) // per_host
+    found = [_machine(text, http_port, rpc_port, number // hosts) for number, text in enumerate(given)]
     taken: dict[tuple[str, int], str] = {}
     for text, machine in zip(given, found, strict=True):
         for port in (machine.http_port, machine.rpc_port):
             if (machine.host, port) in taken:
                 raise ValueError(
                     f"--host {text!r}: port {port} of {machine.host} is taken by --host "
-                    f"{taken[machine.host, port]!r}; give each broker a machine of its own, or other ports"
+                    f"{taken[machine.host, port]!r}; give each broker a machine of its own, or other ports; "
+                    "--per-host chooses them for several brokers on each machine"
                 )
             taken[machine.host, port] = text
     local = [text for text, machine in zip(given, found, strict=True) if is_loopback(machine.host)]
@@ -84,14 +93,15 @@ def machines(given: Sequence[str], http_port: int, rpc_port: int | None) -> list
     return found
 
 
-def _machine(text: str, http_port: int, rpc_port: int | None) -> Machine:
+def _machine(text: str, http_port: int, rpc_port: int | None, step: int) -> Machine:
+    """The broker whose ports are ``step`` higher than those of the first one of its host."""
     parts = _GIVEN.fullmatch(text)
     if parts is None:
         raise ValueError(
             f"--host {text!r} is neither HOST nor HOST:PORT; write IPv6 in brackets: '[2001:db8::1]:7070'"
         )
-    http = http_port if parts["port"] is None else int(parts["port"])
-    rpc = http + RPC_PORT_STEP if rpc_port is None else rpc_port
+    http = (http_port if parts["port"] is None else int(parts["port"])) + step
+    rpc = http + RPC_PORT_STEP if rpc_port is None else rpc_port + step
     for what, port in (("HTTP port", http), ("port between brokers", rpc)):
         if not 1 <= port <= 65535:
             raise ValueError(f"--host {text!r}: the {what} is {port}; choose 1 to 65535")

@@ -22,7 +22,7 @@ from api.http.errors import NotAcceptable, problem_response
 from api.http.parameters import accepted, query_of
 from api.http.path_table import PathTable
 from api.http.requests import Found, RememberedRequest, Request
-from api.http.routes import Call, Handler, Route
+from api.http.routes import Call, Handler, Route, partition_number
 from api.http.services import Services
 from api.resources import (
     cluster,
@@ -168,7 +168,7 @@ class RequestPipeline:
             call.route = route.path  # for the metrics of errors, too
             routed = _routed(request, route, call.match_info)
             call.found[RequestPipeline._handler] = routed
-        call.route, call.match_info, call.query, call.media_type, handler = routed
+        call.route, call.match_info, call.partition_number, call.query, call.media_type, handler = routed
         return handler
 
     async def _ask_for_body(self, request: web.BaseRequest) -> None:
@@ -199,6 +199,7 @@ class _Routed(NamedTuple):
 
     route: str
     match_info: Mapping[str, str]
+    partition_number: int | None
     query: Mapping[str, str]
     media_type: str
     handler: Handler
@@ -213,7 +214,14 @@ def _routed(request: Request, route: Route, match_info: Mapping[str, str]) -> _R
             f"Accept has no supported media type; accept {' or '.join(route.media_types)}",
             supported=list(route.media_types),
         )
-    return _Routed(route.path, match_info, query, wanted or route.media_types[0], route.handler)
+    return _Routed(
+        route.path,
+        match_info,
+        partition_number(match_info),
+        query,
+        wanted or route.media_types[0],
+        route.handler,
+    )
 
 
 async def _preflight(methods: Iterable[str], call: Call) -> web.StreamResponse:

@@ -63,17 +63,17 @@ def create_cluster(
     local = [Machine("127.0.0.1", http_port + n, rpc_base + n) for n in range(brokers)]
     secret = _begin(directory)
     _write(directory / SECRET_NAME, secret)
-    return _write_settings(directory, local, f"../{SECRET_NAME}")
+    return _write_settings(directory, local, f"../{SECRET_NAME}", ())
 
 
-def create_machines(directory: Path, machines: Sequence[Machine]) -> list[Path]:
-    """Write a folder with settings and secret for each machine of a new cluster; return the settings' paths.
+def create_machines(directory: Path, machines: Sequence[Machine], racks: Sequence[str] = ()) -> list[Path]:
+    """Write a folder with settings and secret for each broker of a new cluster; return the settings' paths.
 
-    A folder is self-contained, so that it can be copied to its machine. Raises ``InvalidRequest`` when a
-    cluster exists.
+    A folder is self-contained, so that it can be copied to its machine. The racks are given to the brokers in
+    turn. Raises ``InvalidRequest`` when a cluster exists.
     """
     secret = _begin(directory)
-    paths = _write_settings(directory, machines, SECRET_NAME)
+    paths = _write_settings(directory, machines, SECRET_NAME, racks)
     for path in paths:
         _write(path.with_name(SECRET_NAME), secret)
     return paths
@@ -108,8 +108,9 @@ def create_joined(
     path = settings_path(directory, broker_id)
     path.parent.mkdir(mode=DIRECTORY_MODE, parents=True)
     _write(path.with_name(SECRET_NAME), secret.hex() + "\n")
-    own = "joined = true\n" + ("" if rack is None else f"rack = {json.dumps(rack)}\n")
-    _write(path, own + _settings(cluster_id, broker_id, machine, SECRET_NAME, peers))
+    _write(
+        path, "joined = true\n" + _rack(rack) + _settings(cluster_id, broker_id, machine, SECRET_NAME, peers)
+    )
     return path
 
 
@@ -123,14 +124,22 @@ def _begin(directory: Path) -> str:
     return secrets.token_hex(32) + "\n"
 
 
-def _write_settings(directory: Path, machines: Sequence[Machine], secret_file: str) -> list[Path]:
+def _rack(rack: str | None) -> str:
+    """The setting, if there is a rack."""
+    return "" if rack is None else f"rack = {json.dumps(rack)}\n"
+
+
+def _write_settings(
+    directory: Path, machines: Sequence[Machine], secret_file: str, racks: Sequence[str]
+) -> list[Path]:
     cluster_id = uuid.uuid4().hex
     peers = {n: (machine.host, machine.rpc_port) for n, machine in enumerate(machines, 1)}
     paths = []
     for broker_id, machine in enumerate(machines, 1):
         path = settings_path(directory, broker_id)
         path.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-        _write(path, _settings(cluster_id, broker_id, machine, secret_file, peers))
+        rack = racks[(broker_id - 1) % len(racks)] if racks else None
+        _write(path, _rack(rack) + _settings(cluster_id, broker_id, machine, secret_file, peers))
         paths.append(path)
     return paths
 

@@ -23,7 +23,7 @@ ProducerId = NewType("ProducerId", int)  # -1 for a producer that asks for no de
 METADATA_GROUP = GroupId(0)
 
 
-class EntryId(Struct, frozen=True, order=True):
+class EntryId(Struct, frozen=True, order=True, array_like=True):
     """Where an entry stands and which leader put it there.
 
     Two logs that hold the same ``EntryId`` hold the same entries up to it.

@@ -61,6 +61,16 @@ def init(
             )
         ),
     ] = None,
+    per_host: Annotated[
+        int | None,
+        Option(
+            min=1,
+            help=(
+                "Brokers on each host, with ports that follow one another. Replicas of "
+                "a partition are on different hosts.  [default: 1]"
+            ),
+        ),
+    ] = None,
     http_port: Annotated[int, Option(help="HTTP port of the first broker, or of every host.")] = HTTP_PORT,
     rpc_port: Annotated[int | None, Option(help="Port between brokers; default: HTTP port + 100.")] = None,
 ) -> None:
@@ -70,22 +80,28 @@ def init(
     Examples:
       raftlog cluster init --data /var/lib/raftlog --brokers 3
       raftlog cluster init --host log1.example --host log2.example --host log3.example
+      raftlog cluster init --host 10.0.0.1 --host 10.0.0.2 --host 10.0.0.3 --per-host 4
     """
     with errors_reported():
         if host:
             if brokers is not None:
                 wrong_usage("--brokers and --host exclude each other: each --host is one broker")
-            _init_machines(data, host, http_port, rpc_port)
+            _init_machines(data, host, per_host or 1, http_port, rpc_port)
             return
+        if per_host is not None:
+            wrong_usage("--per-host needs --host; on this machine alone, --brokers says how many")
         count = 3 if brokers is None else brokers
         for path in create_cluster(data, brokers=count, http_port=http_port, rpc_port=rpc_port):
             click.echo(f"raftlog serve --config {path}")
 
 
-def _init_machines(data: Path, given: list[str], http_port: int, rpc_port: int | None) -> None:
+def _init_machines(data: Path, given: list[str], per_host: int, http_port: int, rpc_port: int | None) -> None:
     with options_checked():
-        found = machines(given, http_port, rpc_port)
-    for broker, (machine, path) in enumerate(zip(found, create_machines(data, found), strict=True), 1):
+        found = machines(given, http_port, rpc_port, per_host=per_host)
+    # Brokers of one host fail together. The hosts repeat in the order in which racks are given out.
+    racks = [machine.host for machine in found[: len(given)]] if per_host > 1 else []
+    paths = create_machines(data, found, racks)
+    for broker, (machine, path) in enumerate(zip(found, paths, strict=True), 1):
         click.echo(f"broker={broker} host={machine.host} http={machine.url} directory={path.parent}")
     note(
         "copy each directory to its host, and start the broker there: raftlog serve --config raftlog.toml\n"

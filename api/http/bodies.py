@@ -64,13 +64,15 @@ async def read_body(request: Request, held: Hold, limits: Limits) -> bytes | byt
             supported=list(CONTENT_ENCODINGS),
         )
     content = request.content
-    announced = request.content_length if encoding == "identity" else None
-    if announced is not None:
-        held.expect(announced)
-    inflater = None if encoding == "identity" else zlib.decompressobj(ANY_ZLIB_WINDOW)
     try:
-        if inflater is None and isinstance(content, WholeBody):
-            return await _read_whole(content, held, limits)
+        if encoding == "identity" and isinstance(content, WholeBody):
+            if content.missing:
+                return await _read_rest(content, held, limits)
+            held.grow(content.news())
+            return content.whole()
+        if encoding == "identity" and request.content_length is not None:
+            held.expect(request.content_length)
+        inflater = None if encoding == "identity" else zlib.decompressobj(ANY_ZLIB_WINDOW)
         return await _read_chunks(request, held, inflater, limits)
     except TimeoutError:
         raise RequestTimeout(
@@ -107,17 +109,17 @@ def unsupported(media_type: str, supported: tuple[str, ...]) -> UnsupportedMedia
     return UnsupportedMediaType(f"{sent}; send {' or '.join(supported)}", supported=list(supported))
 
 
-async def _read_whole(body: WholeBody, held: Hold, limits: Limits) -> bytearray:
-    """Raises ``TimeoutError`` for a body that arrives too slowly."""
+async def _read_rest(body: WholeBody, held: Hold, limits: Limits) -> bytearray:
+    """The body, of which only a part has arrived. Raises ``TimeoutError`` if the rest comes too slowly."""
     received_bytes = body.news()
+    held.expect(received_bytes + body.missing)
     held.grow(received_bytes)
-    if body.missing:
-        began = asyncio.get_running_loop().time()
-        while body.missing:
-            await body.more(began + _allowed_s(limits, received_bytes))
-            news = body.news()
-            held.grow(news)
-            received_bytes += news
+    began = asyncio.get_running_loop().time()
+    while body.missing:
+        await body.more(began + _allowed_s(limits, received_bytes))
+        news = body.news()
+        held.grow(news)
+        received_bytes += news
     return body.whole()
 
 

@@ -104,6 +104,7 @@ class Call:
     request_id: str
     route: str = "(none)"
     match_info: Mapping[str, str] = field(default_factory=dict)
+    partition_number: int | None = None  # that of the path, where it has one that is a number
     media_type: str = media_types.JSON
     query: Mapping[str, str] = field(default_factory=dict)
     target: TopicPartition | None = None
@@ -142,21 +143,16 @@ class Call:
         found = self.services.controller.image.topics.get(topic)
         return found is not None and not len(found.partitions) <= partition < PARTITIONS_MAX
 
-    def _partition_of_path(self) -> int:
-        """0 where the path has none, or no number."""
-        text = self.match_info.get("partition")
-        return 0 if text is None else _partition_number(text) or 0
-
     @property
     def is_path_known(self) -> bool:
         """Whether the metadata of this broker have the topic and the partition of the path, if any."""
         topic = self.match_info.get("topic")
-        return topic is None or self._is_known(topic, self._partition_of_path())
+        return topic is None or self._is_known(topic, self.partition_number or 0)
 
     async def hear_of_path(self) -> None:
         """The same as ``hear_of`` for what the path names."""
         if (topic := self.match_info.get("topic")) is not None:
-            await self.hear_of_partitions([(topic, self._partition_of_path())])
+            await self.hear_of_partitions([(topic, self.partition_number or 0)])
 
     def topic(self) -> TopicInfo:
         """The topic of the path, which exists."""
@@ -171,10 +167,9 @@ class Call:
     def partition(self) -> tuple[TopicInfo, TopicPartition]:
         """The topic and the partition of the path."""
         topic = self.topic()
-        text = self.match_info["partition"]
-        count = len(topic.partitions)
-        number = _partition_number(text)
+        count, number = len(topic.partitions), self.partition_number
         if number is None or number >= count:
+            text = self.match_info["partition"]
             raise UnknownPartition(
                 f"{topic.name} has the partitions 0 to {count - 1}, not {text[:32]!r}",
                 topic=topic.name,
@@ -273,7 +268,9 @@ def duration(name: str, description: str, default_of: Callable[[Limits], int]) -
     )
 
 
-def _partition_number(text: str) -> int | None:
+def partition_number(match_info: Mapping[str, str]) -> int | None:
+    """The partition of a path; None where it has none, or no number."""
+    text = match_info.get("partition", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 

@@ -178,6 +178,8 @@ def build_batches(
 def size_of(record: Record) -> int:
     """An upper bound of its size in an uncompressed batch."""
     size_bytes = RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
+    if not record.headers:
+        return size_bytes
     for name, content in record.headers:
         size_bytes += HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")
     return size_bytes + listed_bytes(record.headers)

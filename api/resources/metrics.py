@@ -32,8 +32,9 @@ class HttpMetrics:
         self, services: Services, admission: Admission, disconnect_watcher: DisconnectWatcher
     ) -> None:
         registry = services.registry
-        self._answered = Answered()
-        registry.register(self._answered)
+        answered = Answered()
+        registry.register(answered)
+        self.answered = answered.add
         body_bytes = Gauge(
             "raftlog_http_body_bytes", "Bytes of request bodies being handled.", registry=registry
         )
@@ -57,10 +58,6 @@ class HttpMetrics:
         """One connection was refused."""
         self._refused.inc()
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """One request is complete."""
-        self._answered.add((method, route, status), seconds)
-
 
 class Answered(Collector):
     """The requests answered so far. Added up here: the library takes ten calls and three locks for each."""
@@ -69,8 +66,9 @@ class Answered(Collector):
         self._counts: dict[tuple[str, str, int], int] = {}
         self._times: dict[tuple[str, str], _Times] = {}
 
-    def add(self, request: tuple[str, str, int], seconds: float) -> None:
-        """One more request, by method, route and status."""
+    def add(self, method: str, route: str, status: int, seconds: float) -> None:
+        """One request is complete."""
+        request = method, route, status
         self._counts[request] = self._counts.get(request, 0) + 1
         times = self._times.get(request[:2])
         if times is None:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from aiohttp import web
 
 from api.http import parameters
-from api.http.admission import Hold
 from api.http.batching import Part
 from api.http.bodies import check_announced, read_body, unsupported
 from api.http.idempotency import KEY_PATTERN, key_of, refuse_key
@@ -135,26 +134,50 @@ async def _produce_batches(call: Call, target: TopicPartition, terms: _BatchTerm
     )
 
 
-async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> web.Response:
-    request, services = call.request, call.services
+class _RecordTerms(NamedTuple):
+    """What the head of a produce of records says."""
+
+    media_type: str
+    key: str | None
+    producer: Producer | None
+    acks: Acks
+    timeout_ms: int
+    capped: dict[str, str] | None  # see ``Call``
+    is_delayed: bool
+
+
+def _record_terms(call: Call) -> _RecordTerms:
+    """Raises ``InvalidRequest``."""
+    request = call.request
     _refuse_unknown_meaning(request)
     key, producer = key_of(request), producer_of(request)
+    acks, timeout_ms = _acks_and_timeout(call)
+    media_type, is_delayed = parameters.media_type_of(request), delays.in_query(call)
+    return _RecordTerms(media_type, key, producer, acks, timeout_ms, call.capped, is_delayed)
+
+
+async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> web.Response:
+    request, services = call.request, call.services
+    media_type, key, producer, acks, timeout_ms, call.capped, is_delayed = call.from_head(_record_terms)
     if producer is not None and producer.is_sequenced and only is None:
         raise InvalidRequest(
             f"{headers.PRODUCER_SEQUENCE} needs a partition: sequences are counted per partition; POST to "
             f"{paths.PARTITION_RECORDS.replace('{topic}', topic.name)}",
             field=headers.PRODUCER_SEQUENCE,
         )
-    acks, timeout_ms = _acks_and_timeout(call)
     if acks != QUORUM:
         refuse_key(request, f"needs acks=quorum, not acks={acks}: leave out acks, or the key")
     with call.admission.bodies.hold(request.remote or "", 0) as held:
-        body = await _read_body(call, held)
+        if media_type not in media_types.PRODUCE:
+            check_announced(request, services.limits)
+            raise unsupported(media_type, media_types.PRODUCE)
+        body = await read_body(request, held, services.limits)
         is_short = len(body) <= json_records.WHOLE_BYTES_MAX
         placed = await computed(
-            partial(_records_of, call, topic, only, body, records_max(call, key)), is_short=is_short
+            partial(_records_of, call, topic, only, media_type, body, records_max(call, key)),
+            is_short=is_short,
         )
-        if any(item.due for item in placed) or delays.in_query(call):
+        if is_delayed or any(item.due for item in placed):
             return await delays.produce(call, topic, placed, acks=acks, timeout_ms=timeout_ms)
         claim = None
         if key is not None:  # a topic that is created again has other keys
@@ -211,15 +234,6 @@ def _batches_of(
     }
 
 
-async def _read_body(call: Call, held: Hold) -> bytes | bytearray:
-    request, limits = call.request, call.services.limits
-    media_type = parameters.media_type_of(request)
-    if media_type not in media_types.PRODUCE:
-        check_announced(request, limits)
-        raise unsupported(media_type, media_types.PRODUCE)
-    return await read_body(request, held, limits)
-
-
 def records_max(call: Call, key: str | None) -> int:
     """Of one request. An answer that is kept for a key has a bounded size."""
     count_max = call.services.limits.records_per_request_max
@@ -227,10 +241,14 @@ def records_max(call: Call, key: str | None) -> int:
 
 
 def _records_of(
-    call: Call, topic: TopicInfo, only: int | None, body: bytes | bytearray, count_max: int
+    call: Call,
+    topic: TopicInfo,
+    only: int | None,
+    media_type: str,
+    body: bytes | bytearray,
+    count_max: int,
 ) -> list[Placed]:
     request = call.request
-    media_type = parameters.media_type_of(request)
     trace = request.headers.get("traceparent")
     count = len(topic.partitions)
     if media_type == media_types.OCTET_STREAM:

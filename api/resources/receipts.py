@@ -63,8 +63,8 @@ def stored_ms(receipt: AppendReceipt, created_ms: int | None, now_ms: int) -> in
 
 def _weakest(durabilities: Sequence[Durability]) -> bodies.DurabilityBody | None:
     """The durability that all successful partitions have."""
-    if not durabilities:
-        return None
+    if len(durabilities) <= 1:
+        return durability_body(durabilities[0]) if durabilities else None
     return bodies.DurabilityBody(
         durabilities[0].acks,
         all(durability.committed for durability in durabilities),

@@ -62,15 +62,14 @@ class Checker:
         groups, opened = self.replicas[machine.node], broker.host.groups
         for group_id, group in opened.items():
             core, replica = group._core, groups.get(group_id)
-            member = core._member
-            terms = member.terms
+            terms = core.terms
             numbers = (
-                member.term,
-                core._role.role,
-                member.commit_index,
+                core.term,
+                core.role,
+                core.commit_index,
                 terms.last_term,
                 terms.last_index,
-                member.writes.durable_index,
+                core.writes.durable_index,
                 group.log.last_index,
             )
             if replica is None or replica.numbers != numbers or replica.process is not machine.process:
@@ -388,7 +387,7 @@ def _note_membership(record: GroupRecord, replica: ReplicaRecord, commit_index: 
     group = None if broker is None else broker.host.groups.get(record.group_id)
     if group is None or commit_index < record.first_membership_index:
         return
-    memberships = group._core._member.memberships
+    memberships = group._core.memberships
     membership = memberships.at(Index(commit_index))
     if membership.voters:
         is_last = membership != memberships.at(Index(commit_index - 1))

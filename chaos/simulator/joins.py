@@ -98,7 +98,7 @@ class Joins:
         if record.group_id != METADATA_GROUP:
             return
         self._named |= group.membership.all_voters
-        memberships = group._core._member.memberships
+        memberships = group._core.memberships
         if memberships.newest.index in self._checked or memberships.newest.index > group.commit_index:
             return
         known = [each for each in memberships._entries if each.membership.voters]

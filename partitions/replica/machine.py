@@ -17,7 +17,7 @@ from partitions.replica.log_start import LogStart
 from partitions.replica.producer_table import ProducerTable
 from partitions.replica.transaction_table import TransactionTable
 from raftlog.errors import InvariantViolated
-from raftlog.records.batch import Batch
+from raftlog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Batch
 
 SNAPSHOT_VERSION: Final = 5
 _WITHOUT_ARCHIVED: Final = 4  # the first byte of earlier states;
@@ -44,10 +44,12 @@ class PartitionMachine:
 
     def apply(self, entry: Batch) -> None:
         """Take in one committed batch."""
-        self.producers.apply(entry.header)
-        self.transactions.apply(entry)
+        header = entry.header
+        self.producers.apply(header)
+        if header.attributes & TRANSACTIONAL_BIT:
+            self.transactions.apply(entry)
         self.log_start.apply(entry)
-        if entry.header.is_control:
+        if header.attributes & CONTROL_BIT:
             self.archived.apply(entry)
         if self._derived is not None:
             self._derived.apply(entry)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from partitions.replica.acks import Placed, acknowledged, check_acks
 from partitions.replica.archiving import Archiving
@@ -164,7 +165,7 @@ class PartitionReplica:
         self._in_flight.applied(commit_index)
         self._held_back.note(self.machine.transactions.oldest)
         self._reads.waiters.advance(commit_index)
-        if self._derived_epoch is None:
+        if self._derived is not None and self._derived_epoch is None:
             self._tell_derived()
 
     def membership_changed(self, membership: Membership, is_committed: bool) -> None:
@@ -204,8 +205,8 @@ class PartitionReplica:
             raise InvalidRequest(
                 f"topic {self.target.topic} is the system's own; write to another", field="topic"
             )
-        self._serving.check_leads()
-        self._check_health()
+        group = self._serving.check_leads()
+        self._check_health(group)
         batches = self._rules.validated(body, in_transaction=transactional_id is not None)
         if self._rules.checks_fast(batches) and not self._checking.locked():
             self._rules.check_all(batches)
@@ -217,12 +218,12 @@ class PartitionReplica:
             await self._admit(batches, deadline)
             await self._join(batches, transactional_id, deadline)
         try:
-            placed = self._place(batches)
+            placed = self._place(group, batches)
         except OutOfOrderSequence:
             # A deposed leader sees a gap where it only lacks what the next one has taken in.
             await self._serving.confirm()
-            placed = self._place(batches)
-        durability = await acknowledged(self.group, placed, acks, self.in_sync, deadline)
+            placed = self._place(group, batches)
+        durability = await acknowledged(group, placed, acks, partial(self._in_sync, group), deadline)
         if not placed.in_one_run:
             raise CommitUnknown(
                 "all is stored, but a change of leader stands in its midst: read where",
@@ -299,10 +300,10 @@ class PartitionReplica:
 
     def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
         """See ``DerivedLog.propose``."""
-        self._serving.check_leads()
-        self._check_health()
+        group = self._serving.check_leads()
+        self._check_health(group)
         stamps = self._rules.stamps_append_time
-        return self.group.propose(batches, append_time_ms=self._clock.wall_ms() if stamps else None).outcome
+        return group.propose(batches, append_time_ms=self._clock.wall_ms() if stamps else None).outcome
 
     async def confirm(self) -> None:
         """See ``DerivedLog.confirm``."""
@@ -336,7 +337,10 @@ class PartitionReplica:
 
     def in_sync(self) -> frozenset[NodeId]:
         """The replicas that keep up, the leader among them; empty unless this is the leader."""
-        return self.group.in_sync(self._rules.lag_messages_max, self._rules.lag_ms_max)
+        return self._in_sync(self.group)
+
+    def _in_sync(self, group: RaftGroup[None]) -> frozenset[NodeId]:
+        return group.in_sync(self._rules.lag_messages_max, self._rules.lag_ms_max)
 
     async def _admit(self, batches: Sequence[Batch], deadline: float) -> None:
         unknown = self._in_flight.unknown(batch.header for batch in batches)
@@ -361,7 +365,7 @@ class PartitionReplica:
         )
         await self._serving.ready(deadline)  # another term may have begun meanwhile
 
-    def _place(self, batches: Sequence[Batch]) -> Placed:
+    def _place(self, group: RaftGroup[None], batches: Sequence[Batch]) -> Placed:
         """Judge the sequences and append, in one go: no other request may come in between."""
         stamps = self._rules.stamps_append_time
         headers = [batch.header for batch in batches]
@@ -378,7 +382,7 @@ class PartitionReplica:
             )
         begun = 0 if known is None else known.count
         append_time_ms = self._clock.wall_ms() if stamps else None
-        proposal = self.group.propose(batches[begun:], append_time_ms=append_time_ms)
+        proposal = group.propose(batches[begun:], append_time_ms=append_time_ms)
         self._in_flight.add(headers[begun:], proposal.first, proposal.term, append_time_ms, proposal)
         return Placed(
             first=Offset(proposal.first),
@@ -425,8 +429,8 @@ class PartitionReplica:
         whole = group.last_index - start + 1
         return 100 if whole <= 0 else max(0, min(100, 100 * (min(matches) - start + 1) // whole))
 
-    def _check_health(self) -> None:
-        healthy, wanted = len(self.in_sync()), self._rules.in_sync_min
+    def _check_health(self, group: RaftGroup[None]) -> None:
+        healthy, wanted = len(self._in_sync(group)), self._rules.in_sync_min
         if healthy < wanted:
             raise NotEnoughReplicas(
                 f"{healthy} of {len(self.replicas)} replicas of {self.target} are in sync, "

@@ -60,15 +60,16 @@ class Serving:
         group = self.group
         return group.is_ready and group.term == self.leader_epoch
 
-    def check_leads(self) -> None:
-        """Raise unless this replica leads."""
+    def check_leads(self) -> RaftGroup[None]:
+        """The group; raises unless this replica leads it."""
         if self.is_deleted:
             raise UnknownTopic(f"topic {self.target.topic!r} was deleted", topic=self.target.topic)
-        group = self.group
+        group = self._group or self.group
         if not group.is_leader:
             leader = group.leader
             hint = "an election is under way" if leader is None else f"ask broker {leader}"
             raise NotLeader(f"this broker does not lead {self.target}; {hint}", leader=leader)
+        return group
 
     async def ready(self, deadline: float) -> None:
         """Return once this leader knows all that earlier ones committed. Raises ``NoLeader`` if too late."""

@@ -8,7 +8,6 @@ or to each in turn; a user's function overrides all but an explicit partition.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Literal
 
 from raftlog.client.buffer import Buffer, PartitionQueue
@@ -36,9 +35,7 @@ class Router:
         self._batch_bytes = buffer.batch_bytes
         self._rng = rng
         self._custom = None if isinstance(partitioner, str) else partitioner
-        self._keyless: Callable[[int], PartitionQueue] = (
-            self._in_turn if partitioner == "round_robin" else self._sticking
-        )
+        self._sticks = partitioner != "round_robin"
         self._by_key: dict[bytes, PartitionQueue] = {}
         self._turn = rng.randrange(1 << 16)
         self._sticky: PartitionQueue | None = None
@@ -58,20 +55,12 @@ class Router:
         if self._custom is not None:
             chosen = self._custom(self.topic, key, value, len(self.queues))
             return self._named(chosen, "the partitioner's result")
-        if key is None:
-            return self._keyless(size_bytes)
-        queue = self._by_key.get(key)
-        return self._hashed(key) if queue is None else queue
-
-    def _hashed(self, key: bytes) -> PartitionQueue:
-        queues, by_key = self.queues, self._by_key
-        queue = queues[partition_for_key(key, len(queues))]
-        if len(by_key) >= _KEYS_REMEMBERED_MAX:
-            by_key = self._by_key = {}
-        by_key[key] = queue
-        return queue
-
-    def _sticking(self, size_bytes: int) -> PartitionQueue:
+        if key is not None:
+            queue = self._by_key.get(key)
+            return self._hashed(key) if queue is None else queue
+        if not self._sticks:
+            self._turn += 1
+            return self.queues[self._turn % len(self.queues)]
         queue = self._sticky
         if queue is not None and (batch := queue.open) is not None:
             if batch.size_bytes + size_bytes <= self._batch_bytes:
@@ -80,9 +69,13 @@ class Router:
         queue = self._sticky = self._rng.choice(self.queues)
         return queue
 
-    def _in_turn(self, size_bytes: int) -> PartitionQueue:
-        self._turn += 1
-        return self.queues[self._turn % len(self.queues)]
+    def _hashed(self, key: bytes) -> PartitionQueue:
+        queues, by_key = self.queues, self._by_key
+        queue = queues[partition_for_key(key, len(queues))]
+        if len(by_key) >= _KEYS_REMEMBERED_MAX:
+            by_key = self._by_key = {}
+        by_key[key] = queue
+        return queue
 
     def _named(self, partition: int, what: str) -> PartitionQueue:
         queues = self.queues

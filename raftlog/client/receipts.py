@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypedDict
 
+from msgspec import Struct
+
 from raftlog.client import values
 from raftlog.errors import RaftlogError
 from raftlog.records.builder import Record
@@ -181,14 +183,11 @@ class Batch:
         )
 
 
-class PendingReceipt:
+class PendingReceipt(Struct, frozen=True, eq=False):
     """A pending record. Await it for its ``Receipt``, or for its error."""
 
-    __slots__ = ("_batch", "_index")
-
-    def __init__(self, batch: Batch, index: int) -> None:
-        self._batch = batch
-        self._index = index
+    _batch: Batch
+    _index: int
 
     def __await__(self) -> Generator[object, None, Receipt]:
         if self._batch.outcome is None:
@@ -215,14 +214,11 @@ class PendingReceipt:
         return outcome if isinstance(outcome, RaftlogError) else None
 
 
-class BlockingPendingReceipt:
+class BlockingPendingReceipt(Struct, frozen=True, eq=False):
     """A pending record, for threads: ``result`` waits for its ``Receipt`` or raises its error."""
 
-    __slots__ = ("_batch", "_index")
-
-    def __init__(self, batch: Batch, index: int) -> None:
-        self._batch = batch
-        self._index = index
+    _batch: Batch
+    _index: int
 
     def done(self) -> bool:
         """True if the outcome is known."""

@@ -53,8 +53,7 @@ class Appends:
         lost those entries.
         """
         member = self._member
-        votes = peer in member.membership.all_voters
-        return member.terms.last_index if votes else member.commit_index
+        return member.terms.last_index if peer in member.voters else member.commit_index
 
     def _replicate(self, to: NodeId, progress: Progress, last: Index, now: int) -> bool:
         """Order an append; if the log no longer has the entries, offer the snapshot and return False."""

@@ -143,7 +143,8 @@ class Leader(RoleState):
     def write_finished(self) -> Role | None:
         """More of our own log is durable: that may commit entries."""
         change = self._advance_commit()
-        self._try_transfer()
+        if self._transfer is not None:
+            self._try_transfer()
         return change
 
     def unquiesced(self) -> None:

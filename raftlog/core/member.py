@@ -21,6 +21,7 @@ from raftlog.core.ready import (
     Refused,
     Replicate,
     Restored,
+    Role,
     RoleChange,
     Settled,
 )
@@ -51,16 +52,19 @@ class Member:
         "is_voter",
         "matched",
         "membership",
+        "membership_index",
         "memberships",
         "peers",
         "rejoin_last",
         "rejoining",
         "rng",
+        "role",
         "settings",
         "term",
         "terms",
         "unreachable",
         "voted_for",
+        "voters",
         "writes",
     )
 
@@ -69,6 +73,7 @@ class Member:
         self.settings = settings
         self.id = settings.node_id
         self.rng = rng
+        self.role = Role.FOLLOWER
         self.memberships = Memberships(restored.snapshot.index, restored.membership, restored.memberships)
         self._adopt()
         self._membership_told = self.membership
@@ -197,6 +202,7 @@ class Member:
             invariants.require_settled(snapshot, self.commit_index, self.writes.durable_index)
             self.terms.truncate_prefix(snapshot)
             self.memberships.truncate_prefix(snapshot.index)
+            self._adopt()
 
     def restart(self, snapshot: EntryId, membership: Membership) -> None:
         """A snapshot has replaced the log; its entry is committed, durable and applied."""
@@ -289,7 +295,7 @@ class Member:
             self._outgoing += released
             self.has_news = True
 
-    def take_ready(self, role_change: RoleChange | None) -> Ready | None:
+    def gathered(self, role_change: RoleChange | None) -> Ready | None:
         """All work since the last ready, or None."""
         self.has_news = False
         write = self.writes.take()
@@ -338,7 +344,10 @@ class Member:
         self.settle(Refused(token, leader, reason))
 
     def _adopt(self) -> None:
-        """Put the newest membership in the log in force."""
-        self.membership = membership = self.memberships.newest.membership
-        self.is_voter = self.id in membership.all_voters
+        """Put the newest membership in the log in force, committed or not."""
+        newest = self.memberships.newest
+        self.membership = membership = newest.membership
+        self.membership_index = newest.index  # the snapshot's if the log begins after it
+        self.voters = membership.all_voters
+        self.is_voter = self.id in self.voters
         self.peers = tuple(sorted(membership.members - {self.id}))

@@ -21,7 +21,7 @@ class VoteRequest(Struct, frozen=True, kw_only=True):
     is_transfer: bool = False  # the leader itself requested this election (thesis 3.10): no stickiness
 
 
-class VoteReply(Struct, frozen=True, kw_only=True):
+class VoteReply(Struct, frozen=True, kw_only=True, array_like=True):
     """The reply to the ``VoteRequest`` of term ``asked``; ``term`` is the voter's own."""
 
     term: Term
@@ -39,7 +39,7 @@ class AppendRequest(Struct, frozen=True, kw_only=True):
     commit_index: Index
 
 
-class AppendReply(Struct, frozen=True, kw_only=True):
+class AppendReply(Struct, frozen=True, kw_only=True, array_like=True):
     """The answer to an ``AppendRequest``.
 
     Accepted: the follower's log equals the leader's up to ``match_index``, durably. Rejected:
@@ -82,7 +82,7 @@ class HeartbeatReply(Struct, frozen=True, kw_only=True):
     rejoining: int = 0
 
 
-class RejoinResponse(Struct, frozen=True, kw_only=True):
+class RejoinResponse(Struct, frozen=True, kw_only=True, array_like=True):
     """The incarnation ``rejoining`` counts again once its log equals the leader's up to ``last``.
 
     Its log then holds all that it may have acknowledged: a quorum has confirmed the leader since the leader
@@ -94,7 +94,7 @@ class RejoinResponse(Struct, frozen=True, kw_only=True):
     last: Index
 
 
-class TimeoutNow(Struct, frozen=True, kw_only=True):
+class TimeoutNow(Struct, frozen=True, kw_only=True, array_like=True):
     """Hold an election at once: the leader transfers leadership (thesis 3.10).
 
     ``commit_index`` never passes what the receiver holds. A new leader whose whole log is committed appends

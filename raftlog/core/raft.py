@@ -6,7 +6,7 @@ Decides what the term of a message means and which role the member has; the role
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, assert_never
 
 from raftlog.core import inputs, messages
@@ -32,15 +32,20 @@ __all__ = ["Raft", "RaftSettings"]
 _FROM_LEADER = messages.Heartbeat | messages.AppendRequest | messages.SnapshotOffer | messages.RejoinResponse
 
 
-class Raft:
-    """A deterministic state machine: equal seeds and equal inputs give equal outputs."""
+class Raft(Member):
+    """A deterministic state machine: equal seeds and equal inputs give equal outputs.
 
-    __slots__ = ("_member", "_receivers", "_role", "_steps", "_told")
+    Drivers read the fields of ``Member``, and change nothing but by ``step`` and ``take_ready``.
+    """
+
+    __slots__ = ("_receivers", "_role", "_steps", "_told")
+
+    _role: RoleState
 
     def __init__(self, settings: RaftSettings, restored: Restored, rng: Random) -> None:
         """Start as a follower in the restored term; ``rng`` draws election timeouts and incarnations."""
-        self._member = Member(settings, restored, rng)
-        self._role: RoleState = Follower(self._member, None)
+        super().__init__(settings, restored, rng)
+        self._become(Follower(self, None))
         self._told = self._role_now()
         # Each handler takes exactly the type that is its key.
         self._steps: dict[type[Input], Callable[[Any], None]] = {
@@ -79,37 +84,36 @@ class Raft:
         Never blocks, and never raises for anything that a peer, a client or a slow disk can cause.
         ``InvariantViolated`` means that this replica's state is wrong: the process must stop.
         """
-        if self._member.is_quiescent and not self._unquiesce(event):
+        if self.is_quiescent and not self._unquiesce(event):
             return
         self._steps[type(event)](event)
 
     def take_ready(self) -> Ready | None:
         """All work since the last call, or None."""
-        member = self._member
-        if not member.has_news:
+        if not self.has_news:
             return None
         self._role.gather()
         now = self._role_now()
         if now == self._told:
-            return member.take_ready(None)
+            return self.gathered(None)
         self._told = now
-        return member.take_ready(RoleChange(*now))
+        return self.gathered(RoleChange(*now))
 
     def status(self) -> RaftStatus:
         """A snapshot of this member for metrics and people."""
-        member, role = self._member, self._role
+        role = self._role
         return RaftStatus(
-            role=role.role,
-            term=member.term,
+            role=self.role,
+            term=self.term,
             leader=role.leader,
-            last=member.terms.last,
-            durable_index=member.writes.durable_index,
-            commit_index=member.commit_index,
+            last=self.terms.last,
+            durable_index=self.durable_index,
+            commit_index=self.commit_index,
             match_index=role.match_index,
             heard_ticks_ago=role.heard_ticks_ago,
-            is_quiescent=member.is_quiescent,
-            membership=member.membership,
-            membership_index=member.memberships.newest.index,
+            is_quiescent=self.is_quiescent,
+            membership=self.membership,
+            membership_index=self.membership_index,
             learner_match_index=role.learner_match_index,
             awaiting_snapshot=role.awaiting_snapshot,
             is_rejoining=self.is_rejoining,
@@ -118,58 +122,31 @@ class Raft:
 
     def membership_at(self, index: Index) -> Membership:
         """The membership in force at ``index``: a snapshot there must keep it."""
-        return self._member.memberships.at(index)
-
-    def may_install(self, snapshot: EntryId) -> bool:
-        """Whether the log may be replaced by this snapshot now; step ``SnapshotInstalled`` right after that.
-
-        False forever once ``commit_index`` has reached it; otherwise ask again when a write has finished.
-        """
-        return self._member.may_install(snapshot)
-
-    @property
-    def role(self) -> Role:
-        """The role of this member."""
-        return self._role.role
-
-    @property
-    def term(self) -> Term:
-        """The newest term that it knows."""
-        return self._member.term
+        return self.memberships.at(index)
 
     @property
     def leader(self) -> NodeId | None:
         """The leader of that term, as far as it knows."""
         return self._role.leader
 
-    @property
-    def membership(self) -> Membership:
-        """The newest membership in its log, committed or not: the one in force."""
-        return self._member.membership
-
-    @property
-    def membership_index(self) -> Index:
-        """The place of that membership in its log; the snapshot's index if the log begins after it."""
-        return self._member.memberships.newest.index
-
     def has_named(self, node: NodeId) -> bool:
         """Whether any membership in its log names the node."""
-        return self._member.memberships.have_named(node)
+        return self.memberships.have_named(node)
 
     @property
     def is_rejoining(self) -> bool:
         """Whether this member may have lost votes and entries; see ``HardState``."""
-        return self._member.rejoining != 0
+        return self.rejoining != 0
 
     @property
     def last(self) -> EntryId:
         """The newest entry of its log, durable or not."""
-        return self._member.terms.last
+        return self.terms.last
 
     @property
     def last_index(self) -> Index:
         """Its index."""
-        return self._member.terms.last_index
+        return self.terms.last_index
 
     @property
     def match_index(self) -> Mapping[NodeId, Index]:
@@ -182,43 +159,24 @@ class Raft:
         return self._role.heard_ticks_ago
 
     @property
-    def has_news(self) -> bool:
-        """Whether ``take_ready`` has work."""
-        return self._member.has_news
-
-    @property
-    def commit_index(self) -> Index:
-        """Everything up to here is committed."""
-        return self._member.commit_index
-
-    @property
     def durable_index(self) -> Index:
         """Everything up to here survives a crash of this node."""
-        return self._member.writes.durable_index
+        return self.writes.durable_index
 
     def term_at(self, index: Index) -> Term:
         """The term of an entry of the log, or of the one just before it."""
-        return self._member.terms.term_at(index)
-
-    @property
-    def unreachable(self) -> Set[NodeId]:
-        """Peers whose nodes are unreachable: a leader becomes quiescent without a minority of them."""
-        return self._member.unreachable
-
-    @property
-    def is_quiescent(self) -> bool:
-        """Whether this member needs no ticks until the next input."""
-        return self._member.is_quiescent
+        return self.terms.term_at(index)
 
     # Inputs
 
     def _tick(self, _: inputs.Tick) -> None:
-        self._change_role(self._role.tick())
+        if (change := self._role.tick()) is not None:
+            self._change_role(change)
 
     def _receive(self, event: inputs.Receive) -> None:
         message = event.message
-        self._member.unreachable.discard(event.sender)
-        if message.term != self._member.term and not self._settle_term(event.sender, message):
+        self.unreachable.discard(event.sender)
+        if message.term != self.term and not self._settle_term(event.sender, message):
             return
         self._receivers[type(message)](event.sender, message)
 
@@ -241,11 +199,12 @@ class Raft:
         self._role.remind_leader()
 
     def _finish_write(self, event: inputs.WriteFinished) -> None:
-        self._member.finish_write(event.write_id)
-        self._change_role(self._role.write_finished())
+        self.finish_write(event.write_id)
+        if (change := self._role.write_finished()) is not None:
+            self._change_role(change)
 
     def _save_hard_state(self, event: inputs.HardStateSaved) -> None:
-        self._member.hard_state_saved(event.write_id)
+        self.hard_state_saved(event.write_id)
         self._change_role(self._role.write_finished())
 
     def _cut_append(self, event: inputs.AppendCut) -> None:
@@ -255,19 +214,19 @@ class Raft:
         self._role.append_dropped(event.to)
 
     def _lose_peer(self, event: inputs.PeerUnreachable) -> None:
-        self._member.unreachable.add(event.peer)
+        self.unreachable.add(event.peer)
         self._role.peer_unreachable(event.peer)
 
     def _meet_peer(self, event: inputs.PeerReachable) -> None:
-        self._member.unreachable.discard(event.peer)
+        self.unreachable.discard(event.peer)
         self._role.peer_reachable()
 
     def _truncate_prefix(self, event: inputs.LogTruncatedPrefix) -> None:
-        self._member.truncate_prefix(event.snapshot)
+        self.truncate_prefix(event.snapshot)
 
     def _install_snapshot(self, event: inputs.SnapshotInstalled) -> None:
-        if event.snapshot.index > self._member.commit_index:
-            self._member.restart(event.snapshot, event.membership)
+        if event.snapshot.index > self.commit_index:
+            self.restart(event.snapshot, event.membership)
             self._change_role(self._role.snapshot_installed())
 
     # Messages of this member's own term, and vote requests and replies of any
@@ -288,14 +247,15 @@ class Raft:
         self._role.receive_heartbeat_reply(sender, reply)
 
     def _receive_append_reply(self, sender: NodeId, reply: messages.AppendReply) -> None:
-        self._change_role(self._role.receive_append_reply(sender, reply))
+        if (change := self._role.receive_append_reply(sender, reply)) is not None:
+            self._change_role(change)
 
     def _receive_vote_request(self, sender: NodeId, request: messages.VoteRequest) -> None:
         if request.is_pre_vote:
-            answer_pre_vote(self._member, sender, request, is_sticky=self._role.is_sticky)
-        elif answer_vote(self._member, sender, request):
+            answer_pre_vote(self, sender, request, is_sticky=self._role.is_sticky)
+        elif answer_vote(self, sender, request):
             self._change_role(self._role.vote_given())
-        if request.last < self._member.newest_durable:
+        if request.last < self.newest_durable:
             self._role.candidate_is_behind()
 
     def _receive_vote(self, sender: NodeId, reply: messages.VoteReply) -> None:
@@ -314,30 +274,29 @@ class Raft:
         gets no vote because our leader is alive. It answers an earlier term with its own, so that the
         sender learns the newer term.
         """
-        member = self._member
         if isinstance(message, messages.VoteRequest):
-            if message.is_pre_vote or message.term < member.term:
+            if message.is_pre_vote or message.term < self.term:
                 return True
             if self._role.is_sticky and not message.is_transfer:
                 return False
-        elif isinstance(message, messages.VoteReply) and message.term < member.term:
+        elif isinstance(message, messages.VoteReply) and message.term < self.term:
             return True  # a voter of an earlier term may answer a pre-vote; the reply names the request
-        if message.term > member.term:
+        if message.term > self.term:
             self._enter_term(sender, message)
             return True
         if isinstance(message, messages.Heartbeat):
             # Round 0: a node that leads in both terms would count the echo for a round of this term.
-            reply = messages.HeartbeatReply(term=member.term, round=0, rejoining=member.rejoining_told)
-            member.send(sender, reply)
+            reply = messages.HeartbeatReply(term=self.term, round=0, rejoining=self.rejoining_told)
+            self.send(sender, reply)
         elif isinstance(message, messages.AppendRequest | messages.SnapshotOffer):
-            member.refuse_append(sender, message)
+            self.refuse_append(sender, message)
         return False
 
     def _enter_term(self, sender: NodeId, message: Message) -> None:
         leader = sender if isinstance(message, _FROM_LEADER) else None
         self._role.resign(leader)
-        self._member.enter_term(message.term, voted_for=None)
-        self._role = Follower(self._member, leader)
+        self.enter_term(message.term, voted_for=None)
+        self._become(Follower(self, leader))
 
     def _follow(self, sender: NodeId) -> Follower:
         """The follower of ``sender``, which leads this term; the member becomes it if it has another role."""
@@ -345,32 +304,37 @@ class Raft:
         if isinstance(role, Follower) and role.leader == sender:
             return role
         if role.leader is not None:
-            require_one_leader(self._member.term, role.leader, sender)
-        follower = Follower(self._member, sender)
-        self._role = follower
-        self._member.request_ready()
+            require_one_leader(self.term, role.leader, sender)
+        follower = Follower(self, sender)
+        self._become(follower)
+        self.request_ready()
         return follower
 
     def _change_role(self, change: Role | None, *, is_transfer: bool = False) -> None:
         """Change to a role in the current term, and to those that follow from it at once."""
-        member = self._member
         while change is not None:
-            member.request_ready()
+            self.request_ready()
             self._role.resign(None)
             match change:
                 case Role.FOLLOWER:
-                    self._role, change = Follower(member, None), None
+                    self._become(Follower(self, None))
+                    change = None
                 case Role.LEADER:
-                    self._role, change = Leader(member), None
+                    self._become(Leader(self))
+                    change = None
                 case Role.PRE_CANDIDATE | Role.CANDIDATE:
                     is_pre_vote = change is Role.PRE_CANDIDATE
-                    candidate = Candidate(member, is_pre_vote=is_pre_vote, is_transfer=is_transfer)
-                    self._role, change = candidate, candidate.start()
+                    candidate = Candidate(self, is_pre_vote=is_pre_vote, is_transfer=is_transfer)
+                    self._become(candidate)
+                    change = candidate.start()
                 case _:
                     assert_never(change)
 
+    def _become(self, state: RoleState) -> None:
+        self._role, self.role = state, state.role
+
     def _role_now(self) -> tuple[Role, Term, NodeId | None]:
-        return (self._role.role, self._member.term, self._role.leader)
+        return (self.role, self.term, self._role.leader)
 
     def _unquiesce(self, event: Input) -> bool:
         """Restart the timers of a quiescent member, unless the input changes nothing for it."""
@@ -380,14 +344,14 @@ class Raft:
             case inputs.LogTruncatedPrefix():
                 return True
             case inputs.PeerUnreachable(peer) if not self._role.depends_on(peer):
-                self._member.unreachable.add(peer)
+                self.unreachable.add(peer)
                 return False
             case inputs.AppendDropped(peer) if not self._role.depends_on(peer):
                 return False
             case inputs.PeerReachable(peer) if self.role is not Role.LEADER or peer not in self.unreachable:
-                self._member.unreachable.discard(peer)
+                self.unreachable.discard(peer)
                 return False
-        self._member.unquiesce()
+        self.unquiesce()
         self._role.unquiesced()
         if isinstance(event, inputs.Receive) and event.sender != self._role.leader:
             self._role.remind_leader()  # it may be quiescent without the sender, and would be taken for lost

@@ -151,11 +151,14 @@ class Writes:
             if covered > self.durable_index:
                 self.durable_index = covered
         released = [self._waiting.pop(key) for key in list(self._waiting) if key[0] <= write_id]
-        return released + self.hard_state_saved(write_id)
+        return released + self._hard_state_saved_by(write_id)
 
     def hard_state_saved(self, write_id: WriteId) -> list[Envelope]:
         """The hard states up to this write are durable; return the messages that waited."""
         require_handed_out(write_id, self._newest)
+        return self._hard_state_saved_by(write_id)
+
+    def _hard_state_saved_by(self, write_id: WriteId) -> list[Envelope]:
         self._hard_state_saved = max(self._hard_state_saved, write_id)
         if not self._after_hard_state or not self.hard_state_is_durable:
             return []

@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -157,13 +158,15 @@ def decode_message(head: memoryview, payload: memoryview) -> tuple[GroupId, Mess
     if len(fields) < 2:
         raise MalformedFrame(f"message {fields!r}")
     group, tag, *fields = fields
+    if type(group) is not int or type(tag) is not int:
+        raise MalformedFrame(f"message {tag!r} of group {group!r}")
     try:
         if tag == _APPEND:
             batches = split_batches(payload) if len(payload) else []
             for batch in batches:
                 check_batch(batch)
-            return GroupId(_int(group)), _append_request(fields, batches), batches
-        return GroupId(_int(group)), _UNPACK[_int(tag)](fields), []
+            return GroupId(group), _append_request(fields, batches), batches
+        return GroupId(group), _UNPACK[tag](fields), []
     except (KeyError, ValueError, TypeError, CorruptBatch) as error:
         raise MalformedFrame(f"message {tag}: {error}") from error
 
@@ -188,79 +191,28 @@ def spans_of(batches: Sequence[Batch]) -> tuple[EntrySpan, ...]:
     return tuple(spans)
 
 
-def _int(value: object) -> int:
-    if type(value) is not int:
-        raise TypeError(f"{value!r} is not a whole number")
-    return value
-
-
-def _id(term: object, index: object) -> EntryId:
-    return EntryId(Term(_int(term)), Index(_int(index)))
-
-
 def _append_request(fields: list[object], batches: Sequence[Batch]) -> AppendRequest:
-    term, previous_term, previous_index, commit = fields
-    previous, spans = _id(previous_term, previous_index), spans_of(batches)
+    term, previous_term, previous_index, commit_index = msgspec.convert(fields, _AppendFields)
+    previous, spans = EntryId(previous_term, previous_index), spans_of(batches)
     at = previous
     for span in spans:
-        if span.first != at.index + 1 or not at.term <= span.term <= _int(term):
+        if span.first != at.index + 1 or not at.term <= span.term <= term:
             raise ValueError(f"{span} does not follow {at} in an append of term {term}")
         at = EntryId(span.term, span.last)
-    return AppendRequest(
-        term=Term(_int(term)), previous=previous, spans=spans, commit_index=Index(_int(commit))
-    )
-
-
-def _append_reply(fields: list[object]) -> AppendReply:
-    term, accepted, match, hint, rejoining = fields
-    return AppendReply(
-        term=Term(_int(term)),
-        accepted=bool(accepted),
-        match_index=Index(_int(match)),
-        hint=_id(*hint) if isinstance(hint, list) else None,
-        rejoining=_int(rejoining),
-    )
+    return AppendRequest(term=term, previous=previous, spans=spans, commit_index=commit_index)
 
 
 def _vote_request(fields: list[object]) -> VoteRequest:
-    term, last_term, last_index, pre_vote, transfer = fields
+    term, last_term, last_index, pre_vote, transfer = msgspec.convert(fields, _VoteFields)
     return VoteRequest(
-        term=Term(_int(term)),
-        last=_id(last_term, last_index),
-        is_pre_vote=bool(pre_vote),
-        is_transfer=bool(transfer),
+        term=term, last=EntryId(last_term, last_index), is_pre_vote=pre_vote, is_transfer=transfer
     )
-
-
-def _vote_reply(fields: list[object]) -> VoteReply:
-    term, asked, granted, pre_vote = fields
-    return VoteReply(
-        term=Term(_int(term)), asked=Term(_int(asked)), granted=bool(granted), is_pre_vote=bool(pre_vote)
-    )
-
-
-def _rejoin_response(fields: list[object]) -> RejoinResponse:
-    term, rejoining, last = fields
-    return RejoinResponse(term=Term(_int(term)), rejoining=_int(rejoining), last=Index(_int(last)))
-
-
-def _timeout_now(fields: list[object]) -> TimeoutNow:
-    term, commit_index = fields
-    return TimeoutNow(term=Term(_int(term)), commit_index=Index(_int(commit_index)))
-
-
-def _nodes(numbers: object) -> frozenset[NodeId]:
-    if not isinstance(numbers, list):
-        raise TypeError(f"{numbers!r} is not a list of nodes")
-    return frozenset(NodeId(_int(number)) for number in numbers)
 
 
 def _snapshot_offer(fields: list[object]) -> SnapshotOffer:
-    term, snapshot_term, snapshot_index, voters, learners, outgoing = fields
+    term, snapshot_term, snapshot_index, *members = msgspec.convert(fields, _OfferFields)
     return SnapshotOffer(
-        term=Term(_int(term)),
-        snapshot=_id(snapshot_term, snapshot_index),
-        membership=Membership(_nodes(voters), _nodes(learners), _nodes(outgoing)),
+        term=term, snapshot=EntryId(snapshot_term, snapshot_index), membership=Membership(*members)
     )
 
 
@@ -273,26 +225,26 @@ def _pack_vote_request(m: VoteRequest) -> list[object]:
     return [m.term, m.last.term, m.last.index, m.is_pre_vote, m.is_transfer]
 
 
-def _pack_append_reply(m: AppendReply) -> list[object]:
-    hint = None if m.hint is None else [m.hint.term, m.hint.index]
-    return [m.term, m.accepted, m.match_index, hint, m.rejoining]
-
-
+_AppendFields = tuple[Term, Term, Index, Index]
+_VoteFields = tuple[Term, Term, Index, bool, bool]
+_Nodes = frozenset[NodeId]
+_OfferFields = tuple[Term, Term, Index, _Nodes, _Nodes, _Nodes]
 _APPEND: Final = 3
-_PACK: Final[dict[type, tuple[int, Callable[..., list[object]]]]] = {
+_AS_IT_IS: Final[dict[int, type[Message]]] = {
+    2: VoteReply,
+    4: AppendReply,
+    5: TimeoutNow,
+    7: RejoinResponse,
+}
+"""Messages whose fields travel in their order, by tag."""
+_PACK: Final[dict[type, tuple[int, Callable[..., Sequence[object]]]]] = {
     VoteRequest: (1, _pack_vote_request),
-    VoteReply: (2, lambda m: [m.term, m.asked, m.granted, m.is_pre_vote]),
     AppendRequest: (_APPEND, lambda m: [m.term, m.previous.term, m.previous.index, m.commit_index]),
-    AppendReply: (4, _pack_append_reply),
-    TimeoutNow: (5, lambda m: [m.term, m.commit_index]),
     SnapshotOffer: (6, _pack_snapshot_offer),
-    RejoinResponse: (7, lambda m: [m.term, m.rejoining, m.last]),
+    **{kind: (tag, msgspec.structs.astuple) for tag, kind in _AS_IT_IS.items()},
 }
 _UNPACK: Final[dict[int, Callable[[list[object]], Message]]] = {
     1: _vote_request,
-    2: _vote_reply,
-    4: _append_reply,
-    5: _timeout_now,
     6: _snapshot_offer,
-    7: _rejoin_response,
+    **{tag: partial(msgspec.convert, type=kind) for tag, kind in _AS_IT_IS.items()},
 }

@@ -9,7 +9,6 @@ finished or failed sync means.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -93,7 +92,8 @@ class Flusher:
         except BaseException as error:
             self._on_fatal(error)
         self._is_running = False
-        self._wake_idlers()
+        if self._idlers:
+            self._wake_idlers()
 
     def _round_ended(
         self, taken: Sequence[tuple[Flushed, DiskWork | None]], result: Errors | BaseException
@@ -193,15 +193,19 @@ class _Round:
     def run(self, number: int) -> None:
         """Run one of them; the last one tells the loop."""
         try:
-            self._errors[number] = _run_one(self._syncs[number])
+            self._syncs[number].run()
+        except OSError as error:
+            self._errors[number] = error
         except BaseException as error:
             self._broken = error
         with self._lock:
             self._left -= 1
             is_last = self._left == 0
         if is_last:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and no request waits
+            try:  # noqa: SIM105 - three calls for each sync
                 self._loop.call_soon_threadsafe(self._ended, self._broken or self._errors)
+            except RuntimeError:
+                pass  # the loop has ended, and no request waits
 
 
 def _settle(future: asyncio.Future[Errors], result: Errors | BaseException) -> None:
@@ -211,11 +215,3 @@ def _settle(future: asyncio.Future[Errors], result: Errors | BaseException) -> N
         future.set_exception(result)
     else:
         future.set_result(result)
-
-
-def _run_one(sync: DiskWork) -> OSError | None:
-    try:
-        sync.run()
-    except OSError as error:
-        return error
-    return None

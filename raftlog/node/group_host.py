@@ -285,9 +285,9 @@ class GroupHost:
         """Drain this group at the end of this loop turn, and give it ticks again."""
         if group not in self._groups:
             return
-        self._awake[group] = None
-        self._scheduled[group] = None
-        self._drain_soon()
+        self._awake[group] = self._scheduled[group] = None
+        if not self._is_drain_due:
+            self._drain_soon()
 
     def apply_later(self, group: GroupId) -> None:
         """Have this group apply more of what is committed when it is its turn: one group a loop turn."""

@@ -6,7 +6,6 @@ names, batches, and only then what says that they are there (the epochs file and
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import threading
 from types import TracebackType
@@ -110,7 +109,8 @@ class LogSync:
     def run(self) -> None:
         """Block until the disk has what was there when this was taken. An ``OSError`` is final."""
         with self._failure.is_final():
-            self._members.flush_if_room()
+            if self._members.is_due:
+                self._members.flush_if_room()
             has_voted = self._state.flush()
             if self.names_changed:
                 self._filesystem.sync_directory(self._directory)
@@ -121,11 +121,14 @@ class LogSync:
     def _note_success(self, *, has_voted: bool) -> None:
         # Both only make the next opening faster and surer, so that a full disk is no reason to stop.
         if self.files or has_voted:  # the vote stands in both slots then
-            with contextlib.suppress(OSError):
+            try:  # noqa: SIM105 - three calls for each sync
                 self._state.raise_durable_end(
                     self._generation, self._log_start, self._durable_end, self.commit_index
                 )
-        self._states.flush()
+            except OSError:
+                pass
+        if self._states.is_due:
+            self._states.flush()
         if self._epochs is not None:
             with self._state.unless_truncated(self._generation) as valid:
                 if valid:

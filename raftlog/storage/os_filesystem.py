@@ -15,12 +15,13 @@ import shutil
 import stat
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple, Unpack
 
 from raftlog.storage.filesystem import Buffer, File, is_short_of_descriptors
 from raftlog.storage.held_files import HeldFiles
 
 Opened = TypeVar("Opened")
+Arguments = TypeVarTuple("Arguments")
 
 _BUFFERS_PER_WRITE_MAX = os.sysconf("SC_IOV_MAX") if hasattr(os, "sysconf") else 16
 READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -169,7 +170,7 @@ class OsFilesystem:
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
-        return self._opened(lambda: OsFile(path, _OPEN_FLAGS | os.O_CREAT if create else _OPEN_FLAGS))
+        return self._opened(OsFile, path, _OPEN_FLAGS | os.O_CREAT if create else _OPEN_FLAGS)
 
     def hold(self, file: File) -> bool:
         """Keep this file open while it is among the most recently used; whether it is."""
@@ -179,25 +180,25 @@ class OsFilesystem:
         """Hold it no more."""
         self._held.let_go(file)
 
-    def _opened(self, open_it: Callable[[], Opened]) -> Opened:
+    def _opened(self, open_it: Callable[[Unpack[Arguments]], Opened], *arguments: *Arguments) -> Opened:
         """Where descriptors are short, files that wait for their next use are closed first.
 
         Should that not be enough, a thread that may wait does so: most descriptors are needed for a moment.
         """
         for wait_s in (0.0, *_WAITS_S):
             try:
-                return open_it()
+                return open_it(*arguments)
             except OSError as error:
                 if not is_short_of_descriptors(error):
                     raise
             self._held.make_room()
             if wait_s and not _is_event_loop():
                 _never.wait(wait_s)
-        return open_it()
+        return open_it(*arguments)
 
     def read_file(self, path: str) -> bytes:
         """All bytes of a small file. Raises ``FileNotFoundError``."""
-        file = self._opened(lambda: OsFile(path, READ_FLAGS))
+        file = self._opened(OsFile, path, READ_FLAGS)
         try:
             return file.read_at(0, file.size)
         finally:
@@ -207,7 +208,7 @@ class OsFilesystem:
         """Atomically and durably: temporary file, sync, rename, directory sync."""
         temporary = path + ".tmp"
         try:
-            file = self._opened(lambda: OsFile(temporary, _OPEN_FLAGS | os.O_CREAT | os.O_TRUNC))
+            file = self._opened(OsFile, temporary, _OPEN_FLAGS | os.O_CREAT | os.O_TRUNC)
             try:
                 file.append([data])
                 file.sync()
@@ -227,7 +228,7 @@ class OsFilesystem:
     def list_directory(self, path: str) -> list[str]:
         """Names in it, sorted; empty when it is not there."""
         try:
-            return sorted(self._opened(lambda: os.listdir(path)))
+            return sorted(self._opened(os.listdir, path))
         except FileNotFoundError:
             return []
 
@@ -270,12 +271,12 @@ class OsFilesystem:
         with self._making:
             self._named = {name for name in self._named if not f"{name}/".startswith(f"{removed}/")}
         with contextlib.suppress(FileNotFoundError):
-            self._opened(lambda: shutil.rmtree(path))
+            self._opened(shutil.rmtree, path)
             self.sync_directory(os.path.dirname(path))
 
     def sync_directory(self, path: str) -> None:
         """Make names created, renamed and removed in it durable."""
-        descriptor = self._opened(lambda: os.open(path or ".", _DIRECTORY_FLAGS))
+        descriptor = self._opened(os.open, path or ".", _DIRECTORY_FLAGS)
         try:
             os.fsync(descriptor)
         finally:

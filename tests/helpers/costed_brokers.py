@@ -31,6 +31,7 @@ _RECORDS: Final = f"/v1/topics/{TOPIC}/partitions/0/records"
 _PRODUCE: Final = {"Content-Type": media_types.BATCH}
 _FETCH: Final = {"Accept": media_types.BATCH}
 _JSON: Final = {"Content-Type": media_types.JSON}
+_ORDER: Final = json.dumps({"records": [{"value": "x" * 100}]}).encode()
 
 Processes = Mapping[int, MeteredProcess] | Mapping[int, TracedProcess]
 
@@ -49,6 +50,7 @@ class CostedBrokers:
         self.acts: Mapping[str, Callable[[], bytes]] = {
             "produce": lambda: self._ask("POST", f"{_RECORDS}?acks=every", _PRODUCE, small),
             "produce 256 KiB": lambda: self._ask("POST", f"{_RECORDS}?acks=every", _PRODUCE, large),
+            "JSON produce": lambda: self._ask("POST", f"/v1/topics/{TOPIC}/records", _JSON, _ORDER),
             "fetch": lambda: self._ask("GET", f"{_RECORDS}?offset=0&max_bytes=1", _FETCH),
         }
 

@@ -182,25 +182,24 @@ class Checker:
     def step(self, node: Node) -> None:
         """Relations between a core, its log and its disk at all times (I5, I16)."""
         core, log = node.core, node.log
-        member = core._member  # what the properties of a core read
-        commit_index, durable_index, last = member.commit_index, member.writes.durable_index, len(log) - 1
-        if member.terms.last_index != last:
+        commit_index, durable_index, last = core.commit_index, core.writes.durable_index, len(log) - 1
+        if core.terms.last_index != last:
             raise Broken(
                 "I5 order of pointers", f"node {node.id}: last is {core.last}, its log ends at {last}"
             )
         in_force = log.membership_at(last, node.disk.initial_membership)
-        if member.membership is not in_force and member.membership != in_force:
+        if core.membership is not in_force and core.membership != in_force:
             raise Broken("I16 the newest membership counts", f"node {node.id}: {in_force} is in its log")
         if not (node.disk.snapshot.index <= commit_index <= last and durable_index <= last):
             numbers = f"snapshot {node.disk.snapshot}, commit {commit_index}, durable {durable_index}, {last}"
             raise Broken("I5 order of pointers", f"node {node.id}: {numbers}")
-        if commit_index < node.commit_seen or member.term < node.term_seen:
+        if commit_index < node.commit_seen or core.term < node.term_seen:
             detail = f"node {node.id}: commit {node.commit_seen} to {commit_index}, term {node.term_seen}"
             raise Broken("I5 monotonic term and commit", f"{detail} to {core.term}")
-        node.commit_seen, node.term_seen = commit_index, member.term
+        node.commit_seen, node.term_seen = commit_index, core.term
         if not node.disk.log.is_equal_up_to(durable_index, log):
             raise Broken("I7 write-ahead", f"node {node.id} takes {durable_index} for durable, and it is not")
-        if member.is_quiescent:
+        if core.is_quiescent:
             self._quiesce(node)
 
     def _quiesce(self, node: Node) -> None:

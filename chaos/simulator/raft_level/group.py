@@ -170,9 +170,9 @@ class Group:
         core = node.core
         if event is not TICK:
             node.note(event, self.now)
-        was_quiescent = core._member.is_quiescent
+        was_quiescent = core.is_quiescent
         core.step(event)
-        if was_quiescent and not core._member.is_quiescent:
+        if was_quiescent and not core.is_quiescent:
             node.leads_since = self.now  # its followers begin to count again
         is_quiet = event is TICK
         while (ready := core.take_ready()) is not None:

@@ -122,14 +122,10 @@ class Waits:
         self._unsettled_reads: set[Token] = set()  # those in the core, also after their request was cancelled
         self._durable: dict[asyncio.Future[None], Index] = {}  # rising indexes
         self._replicated: list[tuple[Index, int, asyncio.Future[None]]] = []
+        self.counts_replicas = False  # somebody waits for a number of replicas
         self._ready: dict[asyncio.Future[None], None] = {}
         self._changes: dict[Token, tuple[Membership, asyncio.Future[None]]] = {}
         self._role_changes: dict[asyncio.Future[None], None] = {}
-
-    @property
-    def counts_replicas(self) -> bool:
-        """Whether anybody waits for a number of replicas."""
-        return bool(self._replicated)
 
     def token(self) -> Token:
         """A name for one request to the core."""
@@ -161,6 +157,7 @@ class Waits:
         """Done once ``count`` voters hold ``last`` durably."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._replicated.append((last, count, future))
+        self.counts_replicas = True
         return future
 
     def until_ready(self) -> asyncio.Future[None]:
@@ -223,7 +220,7 @@ class Waits:
                 _finish(future, None)
             elif not future.done():
                 left.append((last, count, future))
-        self._replicated = left
+        self._replicated, self.counts_replicas = left, bool(left)
 
     def ready(self) -> None:
         """The leader is ready, has nothing more to apply, or leads no more: pending requests look again."""
@@ -242,6 +239,7 @@ class Waits:
             _fail(change, CommitUnknown("leadership was lost before the change was finished", committed=None))
         self._durable.clear()
         self._replicated.clear()
+        self.counts_replicas = False
         self.ready()
         self.role_changed()
 

@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar, TypeVarTuple, Unpack
+from typing import Final, TypeVar
 
 from raftlog.core.inputs import (
     AppendDropped,
@@ -55,7 +55,6 @@ from raftlog.storage.log_storage import DiskWork, LogChange, LogStorage, after
 from raftlog.types import METADATA_GROUP, EntryId, GroupId, Index, NodeId
 
 Reply = TypeVar("Reply")
-Arguments = TypeVarTuple("Arguments")
 
 _TICK: Final = Tick()
 _log = logging.getLogger("raftlog.node")
@@ -180,7 +179,10 @@ class RaftGroup(LeaderRequests[Reply]):
             self._was_rejoining = False
             _log.warning("group %d on broker %d has rejoined", self.group_id, self._environment.node_id)
         if self.stopped is None and not self._is_installing:
-            self._guarded(core.step, _TICK)
+            try:
+                core.step(_TICK)
+            except BaseException as error:
+                self._broke(error)
             if core.has_news:
                 self._environment.schedule(self.group_id)
         if core.is_quiescent:
@@ -200,15 +202,22 @@ class RaftGroup(LeaderRequests[Reply]):
             if self._core.has_news:
                 self.drain()  # what is staged must not mix with what this message brings
             self._step(Receive(sender, message))
-            self._guarded(self._drain, batches)
+            self.drain(batches)
         else:
             self._step(Receive(sender, message))
             if self._waits.counts_replicas:
                 self._waits.replicated(self.replicas_holding)
 
-    def drain(self) -> None:
-        """Carry out everything that the core has asked for."""
-        self._guarded(self._drain)
+    def drain(self, received: Sequence[Batch] = ()) -> None:
+        """Carry out everything that the core has asked for. ``received`` came with the last message."""
+        core = self._core
+        try:
+            while core.has_news and self.stopped is None:
+                ready = core.take_ready()
+                if ready is not None:
+                    self._carry_out(ready, received)
+        except BaseException as error:
+            self._broke(error)
 
     def apply_more(self) -> None:
         """Apply the next slice of what is committed."""
@@ -248,7 +257,8 @@ class RaftGroup(LeaderRequests[Reply]):
         self.drain()
         self._waits.durable(self._core.durable_index)
         self._note_commit_index()
-        self._install()
+        if self._transfer.whole is not None:
+            self._install()
 
     def _keep(self, messages: Sequence[Envelope]) -> None:
         """Those of an earlier term come too late: a vote may have left for a log without their entries."""
@@ -310,7 +320,10 @@ class RaftGroup(LeaderRequests[Reply]):
 
     def _step(self, event: Input) -> None:
         if self.stopped is None and not (self._is_installing and self._may_write(event)):
-            self._guarded(self._core.step, event)
+            try:
+                self._core.step(event)
+            except BaseException as error:
+                self._broke(error)
             self._environment.schedule(self.group_id)
 
     def _may_write(self, event: Input) -> bool:
@@ -318,10 +331,6 @@ class RaftGroup(LeaderRequests[Reply]):
         if isinstance(event, Receive) and isinstance(heartbeat := event.message, Heartbeat):
             return heartbeat.term != self.term or heartbeat.commit_index > self.commit_index
         return not isinstance(event, AppendDropped | PeerReachable | PeerUnreachable | SnapshotInstalled)
-
-    def _drain(self, received: Sequence[Batch] = ()) -> None:
-        while self.stopped is None and (ready := self._core.take_ready()) is not None:
-            self._carry_out(ready, received)
 
     def _carry_out(self, ready: Ready, received: Sequence[Batch]) -> None:
         for settled in ready.settled:
@@ -426,13 +435,19 @@ class RaftGroup(LeaderRequests[Reply]):
         self._recent.leadership_lost()
         self._waits.leadership_lost()
 
-    def _guarded(self, work: Callable[[Unpack[Arguments]], None], *arguments: *Arguments) -> None:
+    def _guarded(self, work: Callable[[], None]) -> None:
         try:
-            work(*arguments)
-        except InvariantViolated as error:
-            self._environment.fail(error, self.group_id)
-        except (OSError, LogCorrupt) as error:
-            self.stop(error)
-        except Exception as error:
-            # Work that a core has handed out is never offered again: without it this state is wrong.
-            self._environment.fail(error, self.group_id)
+            work()
+        except BaseException as error:
+            self._broke(error)
+
+    def _broke(self, error: BaseException) -> None:
+        """Something that a core has asked for was not carried out. Raises what is no error of this group."""
+        match error:
+            case OSError() | LogCorrupt():
+                self.stop(error)
+            case InvariantViolated() | Exception():
+                # Work that a core has handed out is never offered again: without it this state is wrong.
+                self._environment.fail(error, self.group_id)
+            case _:
+                raise error

@@ -269,8 +269,14 @@ class OutboundConnection(Connection):
 
     def _flush(self) -> None:
         self._is_flush_due = False
+        transport = self._transport
+        assert transport is not None
         while self._queue and not self._is_paused and not self.is_closed:
-            self._write(self._next_buffers())
+            buffers = self._next_buffers()
+            if sum(map(len, buffers)) < _JOIN_BELOW_MEAN_BYTES * len(buffers):
+                transport.write(b"".join(buffers))
+            else:
+                transport.writelines(buffers)
 
     def _next_buffers(self) -> list[Buffer]:
         """Take what leaves in one write: everything, unless that is more than ``WRITE_BYTES``."""
@@ -287,13 +293,6 @@ class OutboundConnection(Connection):
             buffers.append(queue.popleft())
         self._queue_bytes -= taken_bytes
         return buffers
-
-    def _write(self, buffers: list[Buffer]) -> None:
-        assert self._transport is not None
-        if sum(map(len, buffers)) < _JOIN_BELOW_MEAN_BYTES * len(buffers):
-            self._transport.write(b"".join(buffers))
-        else:
-            self._transport.writelines(buffers)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """After the proof nothing may come."""

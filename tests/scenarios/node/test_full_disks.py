@@ -248,7 +248,7 @@ async def test_a_follower_without_room_keeps_one_reply_for_its_leader() -> None:
     for number in range(3):
         await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
     await asyncio.sleep(60)
-    writes = full.groups[GROUP]._core._member.writes
+    writes = full.groups[GROUP]._core.writes
     assert len(writes._waiting) <= 3
     full.filesystem.capacity_bytes = None
     await cluster.settled()

@@ -42,6 +42,7 @@ from tests.simulation.mutants.schedules import SCHEDULED
 from tests.simulation.mutants.sinks import SINKS
 from tests.simulation.mutants.spark import SPARK
 from tests.simulation.mutants.spark_input import SPARK_INPUT
+from tests.simulation.mutants.speed import SPEED
 from tests.simulation.mutants.storage import STORAGE
 from tests.simulation.mutants.stuck_moves import STUCK_MOVES
 from tests.simulation.mutants.tags import TAGS
@@ -105,4 +106,5 @@ MUTANTS = (
     *SPARK_INPUT,
     *ARCHIVE,
     *ARCHIVED,
+    *SPEED,
 )

@@ -176,8 +176,8 @@ ADAPTER = (
     Mutant(
         "a sync of a directory syncs the one above",
         f"{_FILESYSTEM}.sync_directory",
-        'os.open(path or "."',
-        'os.open(os.path.dirname(path) or "."',
+        'os.open, path or "."',
+        'os.open, os.path.dirname(path) or "."',
         script=_CALLS,
     ),
     Mutant(

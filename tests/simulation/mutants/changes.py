@@ -8,7 +8,7 @@ CHANGES = (
     Mutant(
         "a learner gets entries that are not committed",
         "raftlog.core.appends:Appends.last_for",
-        "if votes",
+        "if peer in member.voters",
         "if True",
         script="tests/paper/test_raft_membership.py",
     ),
@@ -29,7 +29,7 @@ CHANGES = (
     Mutant(
         "a learner that becomes a voter still gets committed entries only",
         "raftlog.core.appends:Appends.last_for",
-        "peer in member.membership.all_voters",
+        "peer in member.voters",
         "peer in member.memberships.at(member.commit_index).all_voters",
         script="tests/paper/test_raft_membership.py",
     ),

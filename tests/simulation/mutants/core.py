@@ -54,7 +54,7 @@ CORE = (
     Mutant(
         "a voter that refuses for its longer log waits a whole election timeout",
         "raftlog.core.raft:Raft._receive_vote_request",
-        "if request.last < self._member.newest_durable:",
+        "if request.last < self.newest_durable:",
         "if False:",
         script="tests/unit/core/test_campaign_ranks.py",
     ),
@@ -221,15 +221,15 @@ CORE = (
     Mutant(
         "replies of earlier terms count in this term",
         "raftlog.core.raft:Raft._receive",
-        "message.term != self._member.term",
-        "message.term > self._member.term",
+        "message.term != self.term",
+        "message.term > self.term",
         script="tests/scenarios/test_raft_stories.py",
     ),
     Mutant(
         "a term is entered with the vote of the last one",
         "raftlog.core.raft:Raft._enter_term",
         "voted_for=None",
-        "voted_for=self._member.voted_for",
+        "voted_for=self.voted_for",
     ),
     Mutant(
         "a leadership transfer whose message was lost never ends",

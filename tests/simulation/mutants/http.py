@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.helpers.planted_bugs import Mutant
+from tests.helpers.planted_bugs import Edit, Mutant
 from tests.simulation.mutants.http_reads import FETCHING
 
 PRODUCING = (
@@ -255,7 +255,7 @@ CONNECTIONS = (
     ),
     Mutant(
         "the received part of an incomplete body is stored",
-        "api.http.bodies:_read_whole",
+        "api.http.bodies:_read_rest",
         "while body.missing:",
         "if body.missing:",
     ),
@@ -303,9 +303,10 @@ CONNECTIONS = (
     ),
     Mutant(
         "an announced body is counted before it arrives",
-        "api.http.bodies:read_body",
-        "held.expect(announced)",
-        "held.grow(announced)",
+        "api.http.bodies:_read_rest",
+        "held.expect(received_bytes + body.missing)",
+        "held.grow(received_bytes + body.missing)",
+        more=(Edit("api.http.bodies:read_body", "held.expect(", "held.grow("),),
         script="tests/unit/api/test_bad_input.py",
     ),
     Mutant(

@@ -17,13 +17,13 @@ QUIESCENCE = (
     Mutant(
         "a peer that speaks stays unreachable",
         "raftlog.core.raft:Raft._receive",
-        "self._member.unreachable.discard(event.sender)",
+        "self.unreachable.discard(event.sender)",
         "pass",
     ),
     Mutant(
         "the loss of a peer is unknown to a leader that was elected later",
         "raftlog.core.raft:Raft._unquiesce",
-        "self._member.unreachable.add(peer)",
+        "self.unreachable.add(peer)",
         "pass",
     ),
     Mutant(

@@ -72,8 +72,8 @@ REJOIN = (
     Mutant(
         "a leader that was silent has to send its log again",
         "raftlog.core.raft:Raft._follow",
-        "follower = Follower(self._member, sender)",
-        "self._member.matched = -1; follower = Follower(self._member, sender)",
+        "follower = Follower(self, sender)",
+        "self.matched = -1; follower = Follower(self, sender)",
         script=_CORE,
     ),
     Mutant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from click.testing import CliRunner, Result
 from api.addresses import BROKERS_MAX, Machine, machines
 from api.cli.commands import app
 from api.settings import BrokerSettings, load_settings
+from partitions.metadata.placement import place
+from raftlog.types import NodeId
 
 
 def init(data: Path, *hosts: str, more: tuple[str, ...] = ()) -> Result:
@@ -104,6 +107,49 @@ def test_more_machines_than_a_cluster_has_are_refused(tmp_path: Path) -> None:
 def test_the_two_ways_to_say_how_many_exclude_each_other(tmp_path: Path) -> None:
     refused = init(tmp_path / "made", "a", more=("--brokers", "3"))
     assert (refused.exit_code, "exclude each other" in refused.stderr) == (2, True)
+
+
+def test_several_brokers_of_a_host_have_ports_of_their_own_and_the_host_as_rack(tmp_path: Path) -> None:
+    made = init(tmp_path, "log1", "log2", "log3:8070", more=("--per-host", "2"))
+    assert made.exit_code == 0
+    found = settings_of(tmp_path, 6)
+    assert [(each.rack, each.http.port, each.rpc.port) for each in found] == [
+        *(("log1", 7070, 7170), ("log2", 7070, 7170), ("log3", 8070, 8170)),
+        *(("log1", 7071, 7171), ("log2", 7071, 7171), ("log3", 8071, 8171)),
+    ]
+    assert all(each.peers == found[0].peers and len(each.peers) == 6 for each in found)
+    assert f"broker=4 host=log1 http=http://log1:7071 directory={tmp_path}" in made.stdout
+
+
+def test_replicas_of_a_partition_are_on_different_hosts(tmp_path: Path) -> None:
+    init(tmp_path, "log1", "log2", "log3", more=("--per-host", "4"))
+    racks = {NodeId(each.broker_id): each.rack for each in settings_of(tmp_path, 12)}
+    rows = place(racks, [], partitions=24, replication_factor=3)
+    assert all(len({racks[broker] for broker in row}) == 3 for row in rows)
+    assert Counter(row[0] for row in rows) == dict.fromkeys(racks, 2)  # each broker leads as much
+
+
+def test_one_broker_for_each_host_has_no_rack(tmp_path: Path) -> None:
+    init(tmp_path, "log1", "log2")
+    assert [each.rack for each in settings_of(tmp_path, 2)] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--per-host", "2"), "--per-host needs --host"),
+        (("--host", "a", "--per-host", "0"), "0 is not in the range"),
+        (("--host", "a", "--host", "a:7071", "--per-host", "2"), "port 7071 of a is taken by"),
+        (("--host", "a", "--host", "b", "--per-host", "51"), "given 2 times, with --per-host 51"),
+        (("--host", "a:65435", "--per-host", "2"), "the port between brokers is 65536"),
+    ],
+)
+def test_numbers_of_brokers_that_do_not_fit_are_refused(
+    tmp_path: Path, words: tuple[str, ...], reason: str
+) -> None:
+    refused = init(tmp_path / "made", more=words)
+    assert (refused.exit_code, reason in refused.stderr) == (2, True), refused.stderr
+    assert not (tmp_path / "made").exists()
 
 
 def test_ports_are_said_once_for_all_machines() -> None:

@@ -1,4 +1,4 @@
-"""What reading costs, counted in calls of Python functions."""
+"""What a record costs in the client, counted in calls of Python functions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ from types import FrameType
 import pytest
 
 from raftlog import Client
+from raftlog.aio import Client as AsyncClient
 from raftlog.client.messages import read_messages
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.fake_broker import fake_cluster
 from tests.helpers.running_cluster import running_cluster
 
 RECORDS = 10_000
 CALLS_PER_BATCH_MAX = 100
 CALLS_PER_RECORD_MAX = 8  # of Python code, in the thread of the user
+CALLS_PER_SEND_MAX = 4  # send, append, route, and the append of the buffer
 HAND_OVERS_MAX = 2 * RECORDS // 500
 
 
@@ -64,6 +68,29 @@ def test_no_python_code_runs_for_a_record_that_is_decoded(reader: str, codec: Co
 def test_the_garbage_collector_tracks_no_message() -> None:
     messages = read_messages("orders", 0, batch_of(1000), first_offset=0, next_offset=1000).messages
     assert not any(map(gc.is_tracked, messages))
+
+
+@pytest.mark.parametrize("key", [None, b"k"])
+@in_real_time
+async def test_a_producer_makes_few_calls_for_a_record(key: bytes | None) -> None:
+    async with (
+        fake_cluster() as cluster,
+        AsyncClient(cluster.urls) as client,
+        client.producer("orders", batch_bytes=1 << 20, linger="10s") as producer,
+    ):
+        await producer.send(b"v" * 100, key=key)
+        with counted_calls() as calls:
+            for _ in range(1000):
+                await producer.send(b"v" * 100, key=key)
+    assert calls.total() <= CALLS_PER_SEND_MAX * 1000 + CALLS_PER_BATCH_MAX
+
+
+def test_no_python_code_runs_for_a_record_that_is_encoded() -> None:
+    records = [Record(b"v" * 100, b"k")] * RECORDS
+    build_batch(records, codec=Codec.NONE, timestamp_ms=1)
+    with counted_calls() as calls:
+        build_batch(records, codec=Codec.NONE, timestamp_ms=1)
+    assert calls.total() <= CALLS_PER_BATCH_MAX
 
 
 def test_a_consumer_makes_few_calls_for_a_record() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import random
 from collections.abc import Callable, Sequence
 
 import pytest
 
 from partitions.metadata.topic_config import complete
+from partitions.replica.machine import PartitionMachine
 from partitions.replica.replica import PartitionReplica
 from raftlog.clock import SystemClock
 from raftlog.core.membership import Membership
@@ -18,7 +21,9 @@ from raftlog.storage.log_storage import Sync
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import GroupId, NodeId, TopicPartition
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.loop_network import LoopNetwork
+from tests.helpers.storage_batches import storage_batch
 
 ME, SEVEN, EIGHT = NodeId(1), GroupId(7), GroupId(8)
 
@@ -87,3 +92,34 @@ def test_damage_is_no_broken_invariant() -> None:
     with pytest.raises(LogCorrupt):
         process.open(SEVEN, LogCorrupt("a flipped bit"))
     assert process.told == []
+
+
+class Broken(MemoryLog):
+    """A log whose disk gives this error."""
+
+    def __init__(self, error: OSError | LogCorrupt) -> None:
+        super().__init__()
+        self._error = error
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """It never works."""
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "a sector is gone"), LogCorrupt("a flipped bit")])
+@in_real_time
+async def test_a_disk_that_takes_no_entry_ends_its_replica_alone(error: OSError | LogCorrupt) -> None:
+    process, ended = Process(), list[BaseException]()
+    process.host.on_replica_failed = lambda group, error: ended.append(error)
+    listener = PartitionReplica(TopicPartition("t", 0), (ME,), complete({}, 1), process.host.clock)
+    group = process.host.open_group(
+        SEVEN, Broken(error), PartitionMachine(), Membership(frozenset({ME})), listener, campaign_first=True
+    )
+    async with asyncio.timeout(5):
+        while not group.is_leader:
+            await asyncio.sleep(0)
+    group.propose([storage_batch(0)])
+    async with asyncio.timeout(5):
+        while group.stopped is None:
+            await asyncio.sleep(0)
+    assert (group.stopped, ended, process.told) == (error, [error], [])

@@ -148,6 +148,7 @@ async def test_waiters_that_have_gone_are_passed_over() -> None:
     token, read = waits.read()
     other_token, other = waits.read()
     durable, replicated = waits.until_durable(Index(0)), waits.until_replicated(Index(0), 2)
+    assert waits.counts_replicas
     for future in (proposal.outcome, read, durable, replicated):
         future.cancel()
     await asyncio.sleep(0)
