@@ -24,6 +24,7 @@ from pathlib import Path
 from api.addresses import BROKERS_MAX, RPC_PORT_STEP, Machine, is_loopback
 from raftlog.errors import InvalidRequest
 from raftlog.storage.os_filesystem import DIRECTORY_MODE, FILE_MODE
+from raftlog.wire.limits import RACK_CHARACTERS_MAX
 
 SECRET_NAME = "cluster.secret"
 
@@ -44,12 +45,17 @@ def existing_brokers(directory: Path) -> list[int]:
 
 
 def create_cluster(
-    directory: Path, *, brokers: int, http_port: int, rpc_port: int | None = None
+    directory: Path,
+    *,
+    brokers: int,
+    http_port: int,
+    rpc_port: int | None = None,
+    racks: Sequence[str] = (),
 ) -> list[Path]:
     """Write secret and settings of a new cluster on this machine; return the settings' paths.
 
-    Broker n listens for HTTP on ``http_port + n - 1`` and for its peers on ``rpc_port + n - 1``.
-    Raises ``InvalidRequest`` when a cluster exists or the numbers are invalid.
+    Broker n listens for HTTP on ``http_port + n - 1`` and for its peers on ``rpc_port + n - 1``. The racks are
+    given to the brokers in turn. Raises ``InvalidRequest`` when a cluster exists or the numbers are invalid.
     """
     rpc_base = http_port + RPC_PORT_STEP if rpc_port is None else rpc_port
     if not 1 <= brokers <= BROKERS_MAX:
@@ -60,20 +66,25 @@ def create_cluster(
         raise InvalidRequest(
             f"ports {http_port} and {rpc_base} leave no room for {brokers} brokers", field="http_port"
         )
+    check_racks(racks)
     local = [Machine("127.0.0.1", http_port + n, rpc_base + n) for n in range(brokers)]
     secret = _begin(directory)
     _write(directory / SECRET_NAME, secret)
-    return _write_settings(directory, local, f"../{SECRET_NAME}")
+    return _write_settings(directory, local, f"../{SECRET_NAME}", racks)
 
 
-def create_machines(directory: Path, machines: Sequence[Machine]) -> list[Path]:
+def create_machines(
+    directory: Path, machines: Sequence[Machine], racks: Sequence[str] = ()
+) -> list[Path]:
     """Write a folder with settings and secret for each machine of a new cluster; return the settings' paths.
 
-    A folder is self-contained, so that it can be copied to its machine. Raises ``InvalidRequest`` when a
+    A folder is self-contained, so that it can be copied to its machine. The racks are given to the machines in
+    turn. Raises ``InvalidRequest`` when a
     cluster exists.
     """
+    check_racks(racks)
     secret = _begin(directory)
-    paths = _write_settings(directory, machines, SECRET_NAME)
+    paths = _write_settings(directory, machines, SECRET_NAME, racks)
     for path in paths:
         _write(path.with_name(SECRET_NAME), secret)
     return paths
@@ -108,8 +119,7 @@ def create_joined(
     path = settings_path(directory, broker_id)
     path.parent.mkdir(mode=DIRECTORY_MODE, parents=True)
     _write(path.with_name(SECRET_NAME), secret.hex() + "\n")
-    own = "joined = true\n" + ("" if rack is None else f"rack = {json.dumps(rack)}\n")
-    _write(path, own + _settings(cluster_id, broker_id, machine, SECRET_NAME, peers))
+    _write(path, "joined = true\n" + _rack(rack) + _settings(cluster_id, broker_id, machine, SECRET_NAME, peers))
     return path
 
 
@@ -123,14 +133,31 @@ def _begin(directory: Path) -> str:
     return secrets.token_hex(32) + "\n"
 
 
-def _write_settings(directory: Path, machines: Sequence[Machine], secret_file: str) -> list[Path]:
+def _rack(rack: str | None) -> str:
+    """The setting, if there is a rack."""
+    return "" if rack is None else f"rack = {json.dumps(rack)}\n"
+
+
+def check_racks(racks: Sequence[str]) -> None:
+    """Raises ``InvalidRequest`` for a label that no broker takes."""
+    for rack in racks:
+        if not 0 < len(rack) <= RACK_CHARACTERS_MAX:
+            raise InvalidRequest(
+                f"rack is {rack[:64]!r}; give a label of 1 to {RACK_CHARACTERS_MAX} characters", field="rack"
+            )
+
+
+def _write_settings(
+    directory: Path, machines: Sequence[Machine], secret_file: str, racks: Sequence[str]
+) -> list[Path]:
     cluster_id = uuid.uuid4().hex
     peers = {n: (machine.host, machine.rpc_port) for n, machine in enumerate(machines, 1)}
     paths = []
     for broker_id, machine in enumerate(machines, 1):
         path = settings_path(directory, broker_id)
         path.parent.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-        _write(path, _settings(cluster_id, broker_id, machine, secret_file, peers))
+        rack = racks[(broker_id - 1) % len(racks)] if racks else None
+        _write(path, _rack(rack) + _settings(cluster_id, broker_id, machine, secret_file, peers))
         paths.append(path)
     return paths
 

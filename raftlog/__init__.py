@@ -38,6 +38,7 @@ from raftlog.errors import (
     RebalanceInProgress,
     RecordTooLarge,
     Rejected,
+    ReplicaNotInSync,
     StaleGeneration,
     StorageFull,
     TopicExists,

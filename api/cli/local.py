@@ -29,6 +29,14 @@ STOP_S = 9.0  # brokers need two or three seconds; a user waits at most ten
 READY_S = 60.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+RackOption = Annotated[
+    list[str] | None,
+    Option(
+        "--rack",
+        metavar="RACK",
+        help="A rack or data centre; repeatable. Brokers get them in turn, and replicas are spread over them.",
+    ),
+]
 DataOption = Annotated[Path, Option("--data", help="Directory of the cluster's settings, secret and data.")]
 
 
@@ -63,29 +71,36 @@ def init(
     ] = None,
     http_port: Annotated[int, Option(help="HTTP port of the first broker, or of every host.")] = HTTP_PORT,
     rpc_port: Annotated[int | None, Option(help="Port between brokers; default: HTTP port + 100.")] = None,
+    rack: RackOption = None,
 ) -> None:
     """Create a cluster's secret and one settings file per broker; print how to start each.
 
     \b
     Examples:
       raftlog cluster init --data /var/lib/raftlog --brokers 3
-      raftlog cluster init --host log1.example --host log2.example --host log3.example
+      raftlog cluster init --host log1.example --host log2.example --host log3.example \
+        --rack east --rack west --rack north
     """
     with errors_reported():
         if host:
             if brokers is not None:
                 wrong_usage("--brokers and --host exclude each other: each --host is one broker")
-            _init_machines(data, host, http_port, rpc_port)
+            _init_machines(data, host, http_port, rpc_port, rack or [])
             return
         count = 3 if brokers is None else brokers
-        for path in create_cluster(data, brokers=count, http_port=http_port, rpc_port=rpc_port):
+        for path in create_cluster(
+            data, brokers=count, http_port=http_port, rpc_port=rpc_port, racks=rack or []
+        ):
             click.echo(f"raftlog serve --config {path}")
 
 
-def _init_machines(data: Path, given: list[str], http_port: int, rpc_port: int | None) -> None:
+def _init_machines(
+    data: Path, given: list[str], http_port: int, rpc_port: int | None, racks: list[str]
+) -> None:
     with options_checked():
         found = machines(given, http_port, rpc_port)
-    for broker, (machine, path) in enumerate(zip(found, create_machines(data, found), strict=True), 1):
+    paths = create_machines(data, found, racks)
+    for broker, (machine, path) in enumerate(zip(found, paths, strict=True), 1):
         click.echo(f"broker={broker} host={machine.host} http={machine.url} directory={path.parent}")
     note(
         "copy each directory to its host, and start the broker there: raftlog serve --config raftlog.toml\n"
@@ -103,6 +118,7 @@ def dev(
     brokers: Annotated[int | None, Option(min=1, help="Number of brokers.  [default: 3]")] = None,
     data: DataOption = Path("raftlog-data"),
     http_port: Annotated[int | None, Option(help="HTTP port of the first broker.  [default: 7070]")] = None,
+    rack: RackOption = None,
 ) -> None:
     """Run a whole cluster on this machine, a process per broker, until Ctrl-C or SIGTERM.
 
@@ -119,12 +135,14 @@ def dev(
             _check_free(
                 [*range(first, first + count), *range(first + RPC_PORT_STEP, first + RPC_PORT_STEP + count)]
             )
-            create_cluster(data, brokers=count, http_port=first)
-        code = _supervise(_existing(data, brokers, http_port), stop)
+            create_cluster(data, brokers=count, http_port=first, racks=rack or [])
+        code = _supervise(_existing(data, brokers, http_port, rack), stop)
     raise click.exceptions.Exit(code)
 
 
-def _existing(data: Path, brokers: int | None, http_port: int | None) -> list[Path]:
+def _existing(
+    data: Path, brokers: int | None, http_port: int | None, racks: list[str] | None
+) -> list[Path]:
     """The settings files of a cluster. Raises for a cluster with other parameters than requested."""
     from api.settings import load_settings
 
@@ -142,6 +160,15 @@ def _existing(data: Path, brokers: int | None, http_port: int | None) -> list[Pa
             f"the cluster in {data} listens on port {port}; omit --http-port, or use another --data",
             field="http_port",
         )
+    for number, path in enumerate(paths):
+        found = load_settings(path).rack
+        wanted = racks[number % len(racks)] if racks else found
+        if found != wanted:
+            raise InvalidRequest(
+                f"broker {ids[number]} of the cluster in {data} has the rack {found!r}, not {wanted!r}; omit "
+                f"--rack, or change rack in {path}",
+                field="rack",
+            )
     return paths
 
 
