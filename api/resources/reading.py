@@ -45,8 +45,8 @@ async def read_at_once(call: Call, target: TopicPartition, request: FetchRequest
         return await call.services.gateway.fetch(target, request)
     except NotLeader as error:
         leader = call.services.gateway.leader_of(target)
-        address = call.services.http_address(leader)
-        raise with_detail(error, leader=leader, leader_http=address) from error
+        with_detail(error, leader=leader, leader_http=call.services.http_address(leader))
+        raise
     except OffsetOutOfRange as error:
         if isinstance(request.position, int):
             with_detail(error, offset=request.position)

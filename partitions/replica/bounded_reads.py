@@ -217,7 +217,7 @@ class BoundedReads:
                 if outdated > PROOFS_MAX or self.freshness.age_s <= age_max_s:
                     raise
                 continue  # it waited, or read, for so long
-            if result is None or result.end < request.min_offset and not self._is_leader:
+            if result is None or (result.end < request.min_offset and not self._is_leader):
                 if loop.time() >= reached_by:
                     raise self.freshness.not_in_sync("the offset is not known here to be committed")
                 await self._newer(min(reached_by, fresh_until))

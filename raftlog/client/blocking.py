@@ -205,6 +205,11 @@ class Client(SyncProxy[AsyncClient]):
         self.schedules = Schedules(core.schedules, self._portal)
         self._registered: list[Registered] = []
 
+    @property
+    def rack(self) -> str | None:
+        """Where its readers are."""
+        return self._core.rack
+
     @classmethod
     def from_url(
         cls,

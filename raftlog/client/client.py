@@ -93,6 +93,11 @@ class AsyncClient:
         self.schedules = AsyncSchedules(self._session)
         self.workers = Workers(self._session, self.topics, self.consumer_core, self.send)
 
+    @property
+    def rack(self) -> str | None:
+        """Where its readers are."""
+        return None if self._place is None else self._place.rack
+
     @classmethod
     def from_url(
         cls,
