@@ -54,8 +54,8 @@ def create_cluster(
 ) -> list[Path]:
     """Write secret and settings of a new cluster on this machine; return the settings' paths.
 
-    Broker n listens for HTTP on ``http_port + n - 1`` and for its peers on ``rpc_port + n - 1``. The racks are
-    given to the brokers in turn. Raises ``InvalidRequest`` when a cluster exists or the numbers are invalid.
+    Broker n listens for HTTP on ``http_port + n - 1`` and for its peers on ``rpc_port + n - 1``. The brokers
+    get the racks in turn. Raises ``InvalidRequest`` when a cluster exists or the numbers are invalid.
     """
     rpc_base = http_port + RPC_PORT_STEP if rpc_port is None else rpc_port
     if not 1 <= brokers <= BROKERS_MAX:
@@ -73,13 +73,11 @@ def create_cluster(
     return _write_settings(directory, local, f"../{SECRET_NAME}", racks)
 
 
-def create_machines(
-    directory: Path, machines: Sequence[Machine], racks: Sequence[str] = ()
-) -> list[Path]:
+def create_machines(directory: Path, machines: Sequence[Machine], racks: Sequence[str] = ()) -> list[Path]:
     """Write a folder with settings and secret for each machine of a new cluster; return the settings' paths.
 
-    A folder is self-contained, so that it can be copied to its machine. The racks are given to the machines in
-    turn. Raises ``InvalidRequest`` when a
+    A folder is self-contained, so that it can be copied to its machine. The machines get the racks in turn.
+    Raises ``InvalidRequest`` when a
     cluster exists.
     """
     check_racks(racks)
@@ -119,7 +117,9 @@ def create_joined(
     path = settings_path(directory, broker_id)
     path.parent.mkdir(mode=DIRECTORY_MODE, parents=True)
     _write(path.with_name(SECRET_NAME), secret.hex() + "\n")
-    _write(path, "joined = true\n" + _rack(rack) + _settings(cluster_id, broker_id, machine, SECRET_NAME, peers))
+    _write(
+        path, "joined = true\n" + _rack(rack) + _settings(cluster_id, broker_id, machine, SECRET_NAME, peers)
+    )
     return path
 
 

@@ -213,7 +213,7 @@ class BrokerSettings(BaseSettings):
     # the brokers that the cluster begins with; for one that has joined it those of that time, and itself
     peers: dict[int, Peer] = Field(default_factory=dict)
     joined: bool = False  # this broker was let into a cluster, and never begins one
-    # where this broker stands, such as a data centre: replicas are spread over racks, and readers choose by it
+    # where this broker stands, such as a data centre: replicas are spread over racks, readers choose by it
     rack: Annotated[str, Field(min_length=1, max_length=RACK_CHARACTERS_MAX)] | None = None
     insecure: bool = False  # listen beyond loopback without TLS and authentication
     log_level: str = "info"

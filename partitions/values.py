@@ -110,7 +110,9 @@ class FetchRequest(Struct, frozen=True, kw_only=True):
     wait_ms: int = 0
     committed_only: bool = True  # nothing of transactions that are open or aborted
     tags: tuple[str, ...] = ()
-    max_staleness_ms: int = 0  # any replica may serve that knows all that was committed so long ago; 0: the leader
+    max_staleness_ms: int = (
+        0  # any replica may serve that knows all that was committed so long ago; 0: the leader
+    )
     min_offset: Offset = Offset(0)  # the replica knows all records below, such as the reader's own writes
     rack: str | None = None  # of the reader, with ``max_staleness_ms``; None: that of the broker asked
     is_local: bool = False  # with ``max_staleness_ms``: only the broker asked may serve

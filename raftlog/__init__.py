@@ -130,6 +130,7 @@ __all__ = [
     "Receipt",
     "RecordTooLarge",
     "Rejected",
+    "ReplicaNotInSync",
     "Replicas",
     "Schedules",
     "StaleGeneration",

@@ -23,8 +23,8 @@ _Clients = dict[tuple[int, tuple[str, ...], tuple[str, int] | None], Client]
 
 def client_of(servers: tuple[str, ...], place: ReaderPlace | None = None) -> Client:
     """The client of a cluster, for readers in a place. It stays open until the process ends."""
-    place = sys.modules.setdefault(_PLACE, ModuleType(_PLACE))
-    clients: _Clients = place.__dict__.setdefault("clients", {})
+    module = sys.modules.setdefault(_PLACE, ModuleType(_PLACE))
+    clients: _Clients = module.__dict__.setdefault("clients", {})
     key = os.getpid(), servers, None if place is None else (place.rack, place.max_staleness_ms)
     found = clients.get(key)
     if found is None:

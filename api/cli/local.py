@@ -34,7 +34,7 @@ RackOption = Annotated[
     Option(
         "--rack",
         metavar="RACK",
-        help="A rack or data centre; repeatable. Brokers get them in turn, and replicas are spread over them.",
+        help="A rack or data centre; repeatable. Brokers get them in turn; replicas are spread over them.",
     ),
 ]
 DataOption = Annotated[Path, Option("--data", help="Directory of the cluster's settings, secret and data.")]
@@ -140,9 +140,7 @@ def dev(
     raise click.exceptions.Exit(code)
 
 
-def _existing(
-    data: Path, brokers: int | None, http_port: int | None, racks: list[str] | None
-) -> list[Path]:
+def _existing(data: Path, brokers: int | None, http_port: int | None, racks: list[str] | None) -> list[Path]:
     """The settings files of a cluster. Raises for a cluster with other parameters than requested."""
     from api.settings import load_settings
 

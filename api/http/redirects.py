@@ -11,9 +11,10 @@ from raftlog.types import TopicPartition
 
 
 def redirect_to_leader(call: Call, target: TopicPartition) -> web.Response | None:
-    """``None`` when this broker handles the request, as any with ``from=closest``; a redirect to the leader for ``route=redirect``.
+    """``None`` when this broker handles the request; a redirect to the leader for ``route=redirect``.
 
-    Raises ``NotLeader`` for ``route=none``, ``NoLeader`` when the leader is unknown.
+    Any broker handles a request with ``from=closest``. Raises ``NotLeader`` for ``route=none``, ``NoLeader``
+    when the leader is unknown.
     """
     if "route" not in call.query:
         return None

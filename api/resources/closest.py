@@ -1,4 +1,4 @@
-"""The parameters of a read that any replica may serve: ``from``, ``rack``, ``max_staleness``, ``min_offset``."""
+"""Parameters of a read that any replica may serve: ``from``, ``rack``, ``max_staleness``, ``min_offset``."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def _max_staleness_ms(call: Call) -> int:
     if not STALENESS_MS_MIN <= found_ms <= STALENESS_MS_MAX:
         low, high = map(parameters.duration_text, (STALENESS_MS_MIN, STALENESS_MS_MAX))
         raise InvalidRequest(
-            f"max_staleness is {call.query['max_staleness'][:64]!r}; send a time from {low} to {high}, or read "
-            "from the leader",
+            f"max_staleness is {call.query['max_staleness'][:64]!r}; send a time from {low} to {high}, or "
+            "read from the leader",
             field="max_staleness",
         )
     return found_ms
@@ -57,8 +57,8 @@ def _rack(call: Call) -> str | None:
 PARAMETERS = (
     Parameter(
         "from",
-        "which replica is read: `leader` (the default), or `closest`: the one in the reader's rack, if it is in "
-        "sync, and else the leader. With `route=none` only that of the broker asked, or 421",
+        "which replica is read: `leader` (the default), or `closest`: the one in the reader's rack, if it is "
+        "in sync, and else the leader. With `route=none` only that of the broker asked, or 421",
         {"type": "string", "enum": list(SOURCES), "default": SOURCES[0]},
     ),
     Parameter(

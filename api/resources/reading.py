@@ -40,7 +40,7 @@ async def read_in_turn(
 
 
 async def read_at_once(call: Call, target: TopicPartition, request: FetchRequest) -> FetchResult:
-    """The same, uncounted. An error for an offset out of range has the offset, one of a replica the leader."""
+    """The same, uncounted. Errors have what only this side knows: the offset, or the leader's address."""
     try:
         return await call.services.gateway.fetch(target, request)
     except NotLeader as error:

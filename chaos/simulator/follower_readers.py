@@ -1,7 +1,8 @@
 """Readers that any replica may serve, and the checks of what it shows.
 
-Decides: which replica is asked, with which bounds, and what its response must know. A reader changes the replica
-at each read and continues at its position, so that the checkers of histories see gaps and repetitions.
+Decides: which replica is asked, with which bounds, and what its response must know. A reader changes the
+replica at each read and continues at its position, so that the checkers of histories see gaps and
+repetitions.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ class Acknowledged:
     def by(self, time_s: float) -> int:
         """The highest offset that was acknowledged by then; -1 before any was."""
         for send in self._sends[self._seen :]:
-            if send.partition == self._partition and send.outcome is Outcome.ACKNOWLEDGED and send.offset is not None:
+            if (
+                send.partition == self._partition
+                and send.outcome is Outcome.ACKNOWLEDGED
+                and send.offset is not None
+            ):
                 self._times.append(send.completed_s)
                 self._newest.append(max(send.offset, self._newest[-1] if self._newest else -1))
         self._seen = len(self._sends)

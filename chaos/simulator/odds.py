@@ -364,10 +364,7 @@ class Odds:
     @classmethod
     def drawn_with_followers(cls, rng: random.Random) -> Odds:
         """Like any other run, in half of the runs with transactions, with readers of followers."""
-        if rng.random() < 0.5:
-            drawn = cls.drawn_with_transactions(rng)
-        else:
-            drawn = cls.drawn(rng)
+        drawn = cls.drawn_with_transactions(rng) if rng.random() < 0.5 else cls.drawn(rng)
         return replace(
             drawn, replicas=3, faults_s=max(drawn.faults_s, 8.0), followers=FollowerOdds.drawn(rng)
         )

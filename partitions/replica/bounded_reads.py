@@ -62,12 +62,12 @@ class Freshness:
         return asyncio.get_running_loop().time() - self._as_of_s
 
     async def ensure(self, age_max_s: float, ask: AskReadIndex) -> None:
-        """Return once the age is at most ``age_max_s``. Raises ``ReplicaNotInSync``, ``UnknownTopic``."""
+        """Return once the age is below ``age_max_s``. Raises ``ReplicaNotInSync``, ``UnknownTopic``."""
         for _ in range(PROOFS_MAX):
-            if self.age_s <= age_max_s:
+            if self.age_s < age_max_s:
                 break
             await asyncio.shield(self._prove(ask))
-        if self.age_s > age_max_s:
+        if self.age_s >= age_max_s:
             raise self.not_in_sync(f"what it knows is {self.age_s:.1f} s old")
         if self.age_s > age_max_s / 2:
             self._prove(ask)  # beside the reads
@@ -209,9 +209,9 @@ class BoundedReads:
         while True:
             await self.freshness.ensure(age_max_s, ask)
             fresh_until = loop.time() + age_max_s - self.freshness.age_s
-            wait_s = max(0.0, min(deadline, fresh_until) - loop.time())
+            wait_ms = min(_ms_until(deadline), max(1, _ms_until(fresh_until)))
             try:
-                result = await self._read(replace(request, wait_ms=math.ceil(wait_s * 1000)), age_max_s)
+                result = await self._read(replace(request, wait_ms=wait_ms), age_max_s)
             except ReplicaNotInSync:
                 outdated += loop.time() >= deadline
                 if outdated > PROOFS_MAX or self.freshness.age_s <= age_max_s:
@@ -253,3 +253,7 @@ class BoundedReads:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 await self._waiters.wait(Index(self._serving.group.applied_index + 1))
+
+
+def _ms_until(moment: float) -> int:
+    return max(0, math.ceil((moment - asyncio.get_running_loop().time()) * 1000))

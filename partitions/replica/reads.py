@@ -1,8 +1,8 @@
 """Reading a partition, by default at its leader.
 
 Decides: what a fetch may see, how long it waits, and when an offset is out of range. Leaves to
-others: the right to serve (``serving``, for other replicas than the leader ``bounded_reads``), waking (``fetch_waiters``), positions (``positions``), which
-reads go to a thread (``raftlog.node.reading``).
+others: the right to serve (``serving``, and ``bounded_reads`` for other replicas than the leader), waking
+(``fetch_waiters``), positions (``positions``), which reads go to a thread (``raftlog.node.reading``).
 
 Only whole batches below the high watermark are shown, and those never change. A deposed leader that
 has not noticed yet therefore shows an old end, never other records; and since a reader may have

@@ -105,7 +105,7 @@ class Serving:
         self.check_leads()
 
     async def confirm(self) -> Index:
-        """Prove that this replica leads. An index, applied here, that covers all that was acknowledged before."""
+        """An index, applied here, that covers all that was acknowledged before; proves that it leads."""
         try:
             async with asyncio.timeout(CONFIRM_S):
                 return await self.group.confirm_read()

@@ -21,9 +21,7 @@ AVOIDED_S: Final = 5.0  # a replica that could not serve: it does not alternate 
 class ClosestReplicas:
     """The brokers to ask for a read, the closest first. ``now`` is a monotonic clock in seconds."""
 
-    def __init__(
-        self, node_id: NodeId, image: Callable[[], MetadataImage], now: Callable[[], float]
-    ) -> None:
+    def __init__(self, node_id: NodeId, image: Callable[[], MetadataImage], now: Callable[[], float]) -> None:
         self._node_id = node_id
         self._image = image
         self._now = now
@@ -57,7 +55,8 @@ class ClosestReplicas:
         near = [
             node
             for node in near
-            if self._avoided.get((target, node), now) <= now and (brokers[node].alive or node == self._node_id)
+            if self._avoided.get((target, node), now) <= now
+            and (brokers[node].alive or node == self._node_id)
         ]
         return tuple(
             sorted(near, key=lambda node: (node != self._node_id, (node + target.partition) % len(brokers)))

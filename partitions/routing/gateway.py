@@ -222,7 +222,7 @@ class Gateway:
         """Read at the leader; see ``Reads.fetch``. A change of leader while waiting goes unnoticed.
 
         With ``max_staleness_ms`` it reads from the closest replica that can serve, and else from the leader;
-        see ``ClosestReplicas.of`` and ``BoundedReads.fetch``. With ``is_local`` only from that of this broker.
+        see ``ClosestReplicas.of`` and ``BoundedReads.fetch``; with ``is_local`` only from its own.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + max(request.wait_ms, 0) / 1000
@@ -281,9 +281,7 @@ class Gateway:
             if leader == self._node_id:
                 return await self.here(place).read_index()
             head = encode_body(rpc.ReadIndex(place))
-            answer, _ = await self._calls.call(
-                leader, rpc.READ_INDEX, head, timeout_ms=int(PROOF_S * 1000)
-            )
+            answer, _ = await self._calls.call(leader, rpc.READ_INDEX, head, timeout_ms=int(PROOF_S * 1000))
             return decode_body(answer, Index)
 
         return ask

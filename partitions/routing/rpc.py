@@ -124,7 +124,7 @@ class OffsetAt(Struct, frozen=True, array_like=True):
 
 
 class ReadIndex(Struct, frozen=True, array_like=True):
-    """Up to where is the partition committed? The leader proves that it leads and answers with an ``Index``."""
+    """Up to where is it committed? The leader proves that it leads; answered with an ``Index``."""
 
     place: Place
 

@@ -171,8 +171,8 @@ class Client(SyncProxy[AsyncClient]):
     ``bootstrap`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
     is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
 
-    With a ``rack`` its readers (``partition``, ``consumer``, ``worker``) read from the replica in that rack, as
-    long as it knows what was committed ``max_staleness`` ago (10 s by default), and else from the leader.
+    With a ``rack`` its readers (``partition``, ``consumer``, ``worker``) read from the replica in that rack,
+    as long as it knows what was committed ``max_staleness`` ago (10 s by default), and else from the leader.
     """
 
     def __init__(

@@ -56,7 +56,8 @@ class AsyncClient:
     ``bootstrap`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
     is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
     With a ``rack`` its readers read from the replica in that rack, as long as it knows what was committed
-    ``max_staleness`` ago (10 s by default), and else from the leader. ``environment`` is for simulators: the clock, the randomness and the connections of this client.
+    ``max_staleness`` ago (10 s by default), and else from the leader. ``environment`` is for simulators: the
+    clock, the randomness and the connections of this client.
     """
 
     def __init__(

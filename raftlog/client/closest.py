@@ -1,8 +1,8 @@
 """Reading from the replica in the reader's rack instead of the leader.
 
 Decides: which broker a reader with a rack asks first, and for how long it asks the leader instead after a
-replica could not serve. Leaves to others: the leader (``metadata``), and whether a replica is in sync: the broker
-says so itself.
+replica could not serve. Leaves to others: the leader (``metadata``), and whether a replica is in sync: its
+broker decides that.
 
 A replica that could not serve is avoided for a time that doubles while that repeats, so that a reader does
 not alternate between two brokers. Offsets mean the same at all replicas: nothing is read twice or skipped.
@@ -55,7 +55,7 @@ def reader_place(rack: str | None, max_staleness: Duration | None) -> ReaderPlac
         if max_staleness is not None:
             raise ValueError("max_staleness is for readers with a rack; give rack, too")
         return None
-    if not isinstance(rack, str) or not 0 < len(rack) <= RACK_CHARACTERS_MAX:
+    if type(rack) is not str or not 0 < len(rack) <= RACK_CHARACTERS_MAX:
         raise ValueError(f"rack is {rack!r}; give the label of the brokers nearby, 1 to 255 characters")
     found_ms = STALENESS_MS_DEFAULT if max_staleness is None else milliseconds("max_staleness", max_staleness)
     if not STALENESS_MS_MIN <= found_ms <= STALENESS_MS_MAX:
@@ -78,12 +78,14 @@ class ClosestReplica:
         self._avoided_s = AVOIDED_MIN_S
 
     async def ask(self, path: str, offset: int, wait_ms: int, answer_bytes_max: int) -> Reply | None:
-        """The replica's response to a fetch of ``path``, without its wait; None where the leader must serve."""
+        """The replica's response to a fetch of ``path``, which has no wait; None: the leader must serve."""
         clock = self._session.clock
         ends_at = clock.monotonic() + wait_ms / 1_000
         while (url := await self._url()) is not None:
             left_ms = min(WAIT_MS_MAX, max(0, round((ends_at - clock.monotonic()) * 1_000)))
-            query = f"&wait={left_ms}ms&route=none&from=closest&max_staleness={self._place.max_staleness_ms}ms"
+            query = (
+                f"&wait={left_ms}ms&route=none&from=closest&max_staleness={self._place.max_staleness_ms}ms"
+            )
             try:
                 reply = await self._session.ask(
                     "GET",
@@ -112,7 +114,9 @@ class ClosestReplica:
         if self._partition >= view.partition_count:
             return None
         near = view.replicas[self._partition].get(self._place.rack, ())
-        return None if not near or view.leaders[self._partition] in near else near[self._partition % len(near)]
+        return (
+            None if not near or view.leaders[self._partition] in near else near[self._partition % len(near)]
+        )
 
     def _refused(self, url: str, error: RaftlogError) -> None:
         _log.info(

@@ -164,9 +164,7 @@ class Metadata:
         )
 
 
-def _by_rack(
-    partition: bodies.PartitionBody, brokers: Sequence[bodies.BrokerBody]
-) -> dict[str, list[str]]:
+def _by_rack(partition: bodies.PartitionBody, brokers: Sequence[bodies.BrokerBody]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for broker in brokers:
         if broker.rack is not None and broker.alive and broker.broker_id in partition.in_sync:

@@ -1,9 +1,9 @@
 """Reading one partition: chunks from a position, following the end, and finding offsets.
 
 Decides: the form of a position in a request and when a read is retried. Leaves to others:
-decoding (``messages``), finding the leader (``metadata``) and the replica in the reader's rack (``closest``). No position is stored: a read is a
-function of its arguments, so it can always be repeated. Only the average message size is stored, to estimate
-the bytes of ``limit`` messages.
+decoding (``messages``), finding the leader (``metadata``) and the replica in the reader's rack (``closest``).
+No position is stored: a read is a function of its arguments, so it can always be repeated. Only the average
+message size is stored, to estimate the bytes of ``limit`` messages.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class AsyncPartition:
         self._session = session
         self._metadata = metadata
         self._decoders = decoders
-        self._closest = place and ClosestReplica(session, metadata, topic, number, place)
+        self._closest = None if place is None else ClosestReplica(session, metadata, topic, number, place)
         self._message_bytes = _MESSAGE_BYTES  # of the newest response
 
     async def read(
@@ -116,8 +116,8 @@ class AsyncPartition:
         transactions. With ``tags`` it returns only messages with one of them; ``next_offset`` is past all
         that was skipped, and a chunk without messages may end before the end of the partition, so that no
         read looks at all of it. With ``min_offset``, one past the offset of a receipt, the response knows all
-        records below, wherever it comes from: a reader sees what it has written. Raises ``OffsetOutOfRange`` outside the log and ``CorruptBatch`` rather than
-        damaged messages.
+        records below, wherever it comes from: a reader sees what it has written. Raises ``OffsetOutOfRange``
+        outside the log and ``CorruptBatch`` rather than damaged messages.
         """
         skips = _is_skipping(undecodable)
         _check_isolation(isolation)

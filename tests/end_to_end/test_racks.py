@@ -53,7 +53,9 @@ def test_a_consumer_reads_in_its_rack_and_goes_on_when_that_burns(three: Cluster
         assert seen == list(range(2 * COUNT))
         three.start(near)
         eventually(
-            lambda: _served_by(three, near, f"{path}&route=none"), within_s=10, what="its replica serves again"
+            lambda: _served_by(three, near, f"{path}&route=none"),
+            within_s=10,
+            what="its replica serves again",
         )
     shown, _ = run(three, "cluster", "brokers")
     assert [line.split()[2] for line in shown.decode().splitlines()[1:]] == [*RACKS.values()]

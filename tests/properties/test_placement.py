@@ -84,7 +84,7 @@ def test_racks_of_any_size_share_a_partition_as_evenly_as_their_sizes_allow(
     brokers = {NodeId(number): rack for number, rack in labels.items()}
     sizes = Counter(brokers.values())
     for row in create_all(brokers, topics)[-1]:
-        shares = Counter({rack: 0 for rack in sizes})
+        shares = Counter(dict.fromkeys(sizes, 0))
         shares.update(brokers[broker] for broker in row)
         most = max(shares.values())
         for rack, share in shares.items():

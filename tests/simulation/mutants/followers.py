@@ -39,9 +39,9 @@ FOLLOWERS = (
     Mutant(
         "a follower never finds its knowledge too old",
         f"{_FRESHNESS}.ensure",
-        "if self.age_s <= age_max_s:",
+        "if self.age_s < age_max_s:",
         "if self._as_of_s > -math.inf:",
-        more=(Edit(f"{_FRESHNESS}.ensure", "if self.age_s > age_max_s:", "if False:"),),
+        more=(Edit(f"{_FRESHNESS}.ensure", "if self.age_s >= age_max_s:", "if False:"),),
         level=BROKERS_FOLLOWERS,
     ),
     Mutant(
@@ -62,7 +62,7 @@ FOLLOWERS = (
         "a follower shows all that is in its log",
         "partitions.replica.reads:Reads._visible_index",
         "return min(group.commit_index, group.log.last_index)",
-        "return group.log.last_index if not group.is_leader else min(group.commit_index, group.log.last_index)",
+        "return min(group.commit_index if group.is_leader else group.last_index, group.log.last_index)",
         level=BROKERS_FOLLOWERS,
     ),
     Mutant(
@@ -78,7 +78,11 @@ FOLLOWERS = (
         "if request.min_offset > reads.high_watermark:",
         "if False:",
         more=(
-            Edit(f"{_READS}._read", "return await reads.fetch(request)", "return await reads.fetch(replace(request, min_offset=0))"),
+            Edit(
+                f"{_READS}._read",
+                "return await reads.fetch(request)",
+                "return await reads.fetch(replace(request, min_offset=0))",
+            ),
             Edit(f"{_READS}.fetch", "result.end < request.min_offset", "False"),
         ),
         level=BROKERS_FOLLOWERS,

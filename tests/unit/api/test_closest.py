@@ -98,7 +98,9 @@ async def test_wrong_parameters_are_refused_by_name(query: str, field: str) -> N
 
 
 # requirement: RP10
-@pytest.mark.parametrize("error", [ReplicaNotInSync("it lags", replica=1), NotLeader("no replica", leader=None)])
+@pytest.mark.parametrize(
+    "error", [ReplicaNotInSync("it lags", replica=1), NotLeader("no replica", leader=None)]
+)
 @in_real_time
 async def test_a_replica_that_cannot_serve_names_the_leader(error: NotLeader) -> None:
     async with serve() as server:
