@@ -39,7 +39,8 @@ def test_a_consumer_reads_in_its_rack_and_goes_on_when_that_burns(three: Cluster
         with client.producer("orders") as producer:
             for number in range(COUNT):
                 producer.send(f"{number}", partition=0)
-        seen = [next(consumer).offset for _ in range(COUNT)]
+        messages = iter(consumer)
+        seen = [next(messages).offset for _ in range(COUNT)]
         path = f"{records_path('orders')}?offset=0&from=closest&min_offset={COUNT}"
         served = call(three.urls[near - 1], "GET", path)
         assert (served.status, served.headers["raftlog-served-by"]) == (200, str(near))
@@ -49,7 +50,7 @@ def test_a_consumer_reads_in_its_rack_and_goes_on_when_that_burns(three: Cluster
         with client.producer("orders") as producer:
             for number in range(COUNT):
                 producer.send(f"{COUNT + number}", partition=0)
-        seen += [next(consumer).offset for _ in range(COUNT)]
+        seen += [next(messages).offset for _ in range(COUNT)]
         assert seen == list(range(2 * COUNT))
         three.start(near)
         eventually(
