@@ -153,8 +153,8 @@ FOLLOWERS = (
     Mutant(
         "a client raises what a replica refuses",
         f"{_CLIENT}.ask",
-        "                self._refused(url, error)\n                return None",
-        "                self._refused(url, error)\n                raise",
+        "self._refused(url, error)\n",
+        "raise\n",
         script=f"{CLIENT}::test_whatever_a_replica_refuses_the_leader_serves",
     ),
     Mutant(
