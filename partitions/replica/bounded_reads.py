@@ -41,6 +41,7 @@ from raftlog.node.group.raft_group import RaftGroup
 from raftlog.types import Index, NodeId, TopicPartition
 
 PROOF_S: Final = 1.0  # how long a proof may take, with the catching up of this replica
+LOOK_S: Final = 0.001
 PROOFS_MAX: Final = 2  # that one read waits for: one may have begun too early for it
 
 AskReadIndex = Callable[[NodeId], Awaitable[Index]]
@@ -117,7 +118,7 @@ class Freshness:
                     self.check_member()
         except TimeoutError:
             raise self.not_in_sync(f"it lags behind broker {leader}, or cannot hear it") from None
-        except UnknownTopic:
+        except (UnknownTopic, ReplicaNotInSync):
             raise
         except RaftlogError as error:
             raise self.not_in_sync(f"broker {leader} has not proved that it leads: {error}") from error
@@ -249,9 +250,9 @@ class BoundedReads:
             raise self.freshness.not_in_sync(str(error)) from error
 
     async def _newer(self, until: float) -> None:
-        """Return once more is committed here, or at a time of the loop."""
+        """Return once more is committed here, or at a time of the loop, and not at once."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout_at(max(until, asyncio.get_running_loop().time() + LOOK_S)):
                 await self._waiters.wait(Index(self._serving.group.applied_index + 1))
 
 

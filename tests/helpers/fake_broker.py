@@ -127,7 +127,7 @@ class FakeCluster:
         self.troubles: deque[Trouble] = deque()
         self.partition_troubles: dict[int, deque[Trouble]] = {}
         self.racks: dict[int, str] = {}
-        self.in_sync = [1]
+        self.replicas, self.in_sync = [1], [1]
         self.closest_reads: list[tuple[int, dict[str, str]]] = []  # the broker asked, and its query
         self.cannot_serve: dict[int, RaftlogError] = {}  # what replicas that do not lead answer
         self.silent: set[int] = set()  # replicas that do not answer such reads
@@ -358,7 +358,8 @@ class FakeBroker:
             bodies.PartitionList(
                 [
                     bodies.PartitionBody(
-                        *(number, leader, self.cluster.term, self.cluster.in_sync, [], self.cluster.in_sync),
+                        *(number, leader, self.cluster.term),
+                        *(self.cluster.replicas, [], self.cluster.in_sync),
                         *(one.end - 1, 0, one.end, one.end, 0),
                     )
                     for number, one in enumerate(self.cluster.topics[topic])

@@ -10,6 +10,7 @@ CLIENT = "tests/unit/client/test_closest.py"
 HTTP = "tests/unit/api/test_closest.py"
 PLACEMENT = "tests/properties/test_placement.py"
 _FRESHNESS = "partitions.replica.bounded_reads:Freshness"
+_CHECK_AGE = "partitions.replica.bounded_reads:_Leader._check_age"
 _READS = "partitions.replica.bounded_reads:BoundedReads"
 _CLOSEST = "partitions.routing.closest:ClosestReplicas"
 _CLIENT = "raftlog.client.closest:ClosestReplica"
@@ -20,7 +21,7 @@ FOLLOWERS = (
         f"{_FRESHNESS}._proved",
         "self._as_of_s = max(self._as_of_s, asked_s)",
         "self._as_of_s = asyncio.get_running_loop().time()",
-        level=BROKERS_FOLLOWERS,
+        script=f"{READS}::test_the_age_of_knowledge_counts_from_the_question_not_from_the_answer",
     ),
     Mutant(
         "a follower serves as soon as it has a read index, before it has applied it",
@@ -41,12 +42,15 @@ FOLLOWERS = (
         f"{_FRESHNESS}.ensure",
         "if self.age_s < age_max_s:",
         "if self._as_of_s > -math.inf:",
-        more=(Edit(f"{_FRESHNESS}.ensure", "if self.age_s >= age_max_s:", "if False:"),),
+        more=(
+            Edit(f"{_FRESHNESS}.ensure", "if self.age_s >= age_max_s:", "if False:"),
+            Edit(_CHECK_AGE, "if self._freshness.age_s > self._age_max_s:", "if False:"),
+        ),
         level=BROKERS_FOLLOWERS,
     ),
     Mutant(
         "a poll that waits at a follower does not look at its age",
-        "partitions.replica.bounded_reads:_Leader._check_age",
+        _CHECK_AGE,
         "if self._freshness.age_s > self._age_max_s:",
         "if False:",
         more=(

@@ -31,7 +31,8 @@ async def racks(
     environment = Environment(clock=VirtualClock(), rng=random.Random(7), connector=network.connector)
     async with fake_cluster(partitions, brokers, network=network) as cluster:
         cluster.racks = {number: "abc"[min(number, 3) - 1] for number in cluster.brokers}
-        cluster.in_sync = [*in_sync] or sorted(cluster.brokers)
+        cluster.replicas = sorted(cluster.brokers)
+        cluster.in_sync = [*in_sync] or cluster.replicas
         async with Client(
             cluster.urls, rack=rack, max_staleness="5s" if rack else None, environment=environment
         ) as client:
