@@ -121,16 +121,13 @@ def consume(
       raftlog consume orders --format json | raftlog produce copy --format json
       raftlog consume orders --group billing --follow
       raftlog consume orders --tags paid,refunded
-      raftlog consume orders --follow --rack east
     """
     wanted_tags = _tags(tags)
     if group is not None:
         _check_group_options(partition, start, end, skip_undecodable)
         _print_as_member(server, rack, group, topics, start, max_count, follow, form, wanted_tags)
         return
-    first, last = parse_position("--from", start), None if end is None else parse_position("--to", end)
-    if follow and last is not None:
-        wrong_usage("--to and --follow exclude each other; leave one out")
+    first, last = _range(start, end, follow)
     with errors_reported():
         from api.cli.message_format import renderer
 
@@ -157,6 +154,12 @@ def consume(
                 raise
         except UndecodableBatch as error:
             raise _with_remedy(error) from None
+
+
+def _range(start: str, end: str | None, follow: bool) -> tuple[Position, Position | None]:
+    if follow and end is not None:
+        wrong_usage("--to and --follow exclude each other; leave one out")
+    return parse_position("--from", start), None if end is None else parse_position("--to", end)
 
 
 def _print_as_member(

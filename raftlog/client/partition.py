@@ -123,8 +123,7 @@ class AsyncPartition:
         _check_isolation(isolation)
         wanted_tags = None if tags is None else TagFilter.of(checked_tags(tags))
         count_left = None if limit is None else positive("limit", limit)
-        if min_offset is not None and (type(min_offset) is not int or min_offset < 0):
-            raise ValueError(f"min_offset is {min_offset!r}; give an offset, such as receipt.offset + 1")
+        _check_min_offset(min_offset)
         bytes_left = positive("max_bytes", max_bytes)
         wait_ms = milliseconds("wait", wait)
         clock = self._session.clock
@@ -319,3 +318,8 @@ def _is_skipping(undecodable: str) -> bool:
 def _check_isolation(isolation: str) -> None:
     if isolation not in ("committed", "uncommitted"):
         raise ValueError(f"isolation is {isolation!r}; choose 'committed' or 'uncommitted'")
+
+
+def _check_min_offset(min_offset: int | None) -> None:
+    if min_offset is not None and (type(min_offset) is not int or min_offset < 0):
+        raise ValueError(f"min_offset is {min_offset!r}; give an offset, such as receipt.offset + 1")

@@ -46,7 +46,7 @@ FOLLOWERS = (
             Edit(f"{_FRESHNESS}.ensure", "if self.age_s >= age_max_s:", "if False:"),
             Edit(_CHECK_AGE, "if self._freshness.age_s > self._age_max_s:", "if False:"),
         ),
-        level=BROKERS_FOLLOWERS,
+        script=f"{READS}::test_a_follower_that_is_cut_off_serves_until_its_knowledge_is_too_old",
     ),
     Mutant(
         "a poll that waits at a follower does not look at its age",
