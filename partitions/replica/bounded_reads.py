@@ -223,10 +223,11 @@ class BoundedReads:
                     raise self.freshness.not_in_sync("the offset is not known here to be committed")
                 await self._newer(min(reached_by, fresh_until))
                 continue
-            if len(result.data) >= goal or loop.time() >= deadline:
+            has_looked_enough = bool(request.tags) and result.next_offset < result.end
+            if len(result.data) >= goal or loop.time() >= deadline or has_looked_enough:
                 return result
-            if not isinstance(request.position, int):
-                request = replace(request, position=result.offset)  # for all replicas the same
+            # An offset means the same when it reads again; what has no wanted tag is not looked at again.
+            request = replace(request, position=result.offset if result.data else result.next_offset)
 
     @property
     def _is_leader(self) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from partitions.metadata.move_planner import MoveReplicas
+from partitions.replica import reads, selection
 from partitions.routing import rpc
 from partitions.values import FetchRequest, FetchResult, LastRecords, Start
 from raftlog.errors import (
@@ -25,6 +26,7 @@ from raftlog.types import NodeId, Offset
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster, append
 from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
+from tests.helpers.tagged import tagged, tagged_batch
 from tests.helpers.transactional import TransactionalProducer, visible_values
 from tests.helpers.virtual_time import eventually
 
@@ -236,6 +238,31 @@ async def test_a_follower_shows_no_record_of_an_open_or_aborted_transaction() ->
         rest = await follower.gateway.fetch(ORDERS, stale(3, min_offset=4, wait_ms=2_000))
         assert visible_values(rest) == []
         assert rest.next_offset >= 4
+
+
+# requirement: RP10
+@in_virtual_time
+async def test_a_reader_of_tags_waits_at_a_follower_and_looks_at_a_bounded_part_of_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with PartitionCluster() as cluster:
+        leader, follower = await follower_of(cluster)
+        request = replace(stale(1, wait_ms=10_000), tags=("paid",))
+        reading = asyncio.create_task(follower.gateway.fetch(ORDERS, request))
+        await asyncio.sleep(2.5)
+        await append(cluster, leader, tagged_batch(tagged(b"b", "paid")))
+        result = await reading
+        assert (values_of(result.data), result.served_by) == ([b"b"], follower.node_id)
+        for number in range(20):
+            await append(cluster, leader, tagged_batch(tagged(b"%d" % number, "open")))
+        monkeypatch.setattr(selection, "LOOKED_AT_BYTES_MAX", 300)
+        monkeypatch.setattr(reads, "STEP_BYTES", 100)
+        began = asyncio.get_running_loop().time()
+        some = await follower.gateway.fetch(
+            ORDERS, replace(request, position=Offset(2), min_offset=Offset(22))
+        )
+        assert (some.data, asyncio.get_running_loop().time() - began < 1) == (b"", True)
+        assert 2 < some.next_offset < some.end == 22
 
 
 # requirement: RP10

@@ -120,6 +120,13 @@ FOLLOWERS = (
         script=f"{READS}::test_many_readers_share_one_proof",
     ),
     Mutant(
+        "a reader of tags at a follower looks at all of the log at once",
+        f"{_READS}.fetch",
+        "bool(request.tags) and result.next_offset < result.end",
+        "False",
+        script=f"{READS}::test_a_reader_of_tags_waits_at_a_follower_and_looks_at_a_bounded_part_of_the_log",
+    ),
+    Mutant(
         "a broker asks the follower again that could not serve",
         f"{_CLOSEST}.refused",
         "self._avoided[target, node] = now + AVOIDED_S",
