@@ -24,6 +24,7 @@ from pathlib import Path
 from api.addresses import BROKERS_MAX, RPC_PORT_STEP, Machine, is_loopback
 from raftlog.errors import InvalidRequest
 from raftlog.storage.os_filesystem import DIRECTORY_MODE, FILE_MODE
+from raftlog.wire.limits import RACK_CHARACTERS_MAX
 
 SECRET_NAME = "cluster.secret"
 
@@ -44,12 +45,17 @@ def existing_brokers(directory: Path) -> list[int]:
 
 
 def create_cluster(
-    directory: Path, *, brokers: int, http_port: int, rpc_port: int | None = None
+    directory: Path,
+    *,
+    brokers: int,
+    http_port: int,
+    rpc_port: int | None = None,
+    racks: Sequence[str] = (),
 ) -> list[Path]:
     """Write secret and settings of a new cluster on this machine; return the settings' paths.
 
-    Broker n listens for HTTP on ``http_port + n - 1`` and for its peers on ``rpc_port + n - 1``.
-    Raises ``InvalidRequest`` when a cluster exists or the numbers are invalid.
+    Broker n listens for HTTP on ``http_port + n - 1`` and for its peers on ``rpc_port + n - 1``. The brokers
+    get the racks in turn. Raises ``InvalidRequest`` when a cluster exists or the numbers are invalid.
     """
     rpc_base = http_port + RPC_PORT_STEP if rpc_port is None else rpc_port
     if not 1 <= brokers <= BROKERS_MAX:
@@ -60,10 +66,11 @@ def create_cluster(
         raise InvalidRequest(
             f"ports {http_port} and {rpc_base} leave no room for {brokers} brokers", field="http_port"
         )
+    check_racks(racks)
     local = [Machine("127.0.0.1", http_port + n, rpc_base + n) for n in range(brokers)]
     secret = _begin(directory)
     _write(directory / SECRET_NAME, secret)
-    return _write_settings(directory, local, f"../{SECRET_NAME}", ())
+    return _write_settings(directory, local, f"../{SECRET_NAME}", racks)
 
 
 def create_machines(directory: Path, machines: Sequence[Machine], racks: Sequence[str] = ()) -> list[Path]:
@@ -72,6 +79,7 @@ def create_machines(directory: Path, machines: Sequence[Machine], racks: Sequenc
     A folder is self-contained, so that it can be copied to its machine. The racks are given to the brokers in
     turn. Raises ``InvalidRequest`` when a cluster exists.
     """
+    check_racks(racks)
     secret = _begin(directory)
     paths = _write_settings(directory, machines, SECRET_NAME, racks)
     for path in paths:
@@ -127,6 +135,15 @@ def _begin(directory: Path) -> str:
 def _rack(rack: str | None) -> str:
     """The setting, if there is a rack."""
     return "" if rack is None else f"rack = {json.dumps(rack)}\n"
+
+
+def check_racks(racks: Sequence[str]) -> None:
+    """Raises ``InvalidRequest`` for a label that no broker takes."""
+    for rack in racks:
+        if not 0 < len(rack) <= RACK_CHARACTERS_MAX:
+            raise InvalidRequest(
+                f"rack is {rack[:64]!r}; give a label of 1 to {RACK_CHARACTERS_MAX} characters", field="rack"
+            )
 
 
 def _write_settings(

@@ -27,7 +27,7 @@ from api.setting_names import NESTED, PREFIX, described, refuse_unknown_variable
 from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIET_TICKS
 from raftlog.errors import InvalidRequest
 from raftlog.node.group_host import TICK_MS
-from raftlog.wire.limits import BROKER_ID_MAX
+from raftlog.wire.limits import BROKER_ID_MAX, RACK_CHARACTERS_MAX
 
 BROKER_DEAD_MS_MAX = 30 * 86_400_000
 
@@ -213,7 +213,8 @@ class BrokerSettings(BaseSettings):
     # the brokers that the cluster begins with; for one that has joined it those of that time, and itself
     peers: dict[int, Peer] = Field(default_factory=dict)
     joined: bool = False  # this broker was let into a cluster, and never begins one
-    rack: str | None = None
+    # where this broker stands, such as a data centre: replicas are spread over racks, readers choose by it
+    rack: Annotated[str, Field(min_length=1, max_length=RACK_CHARACTERS_MAX)] | None = None
     insecure: bool = False  # listen beyond loopback without TLS and authentication
     log_level: str = "info"
     limits: Limits = Limits()

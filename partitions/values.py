@@ -110,6 +110,12 @@ class FetchRequest(Struct, frozen=True, kw_only=True):
     wait_ms: int = 0
     committed_only: bool = True  # nothing of transactions that are open or aborted
     tags: tuple[str, ...] = ()
+    max_staleness_ms: int = (
+        0  # any replica may serve that knows all that was committed so long ago; 0: the leader
+    )
+    min_offset: Offset = Offset(0)  # the replica knows all records below, such as the reader's own writes
+    rack: str | None = None  # of the reader, with ``max_staleness_ms``; None: that of the broker asked
+    is_local: bool = False  # with ``max_staleness_ms``: only the broker asked may serve
 
 
 UNSTABLE: Final = Offset(-1)  # the last stable offset from a broker of an earlier version
@@ -131,6 +137,7 @@ class FetchResult(Struct, frozen=True, kw_only=True):
     leader_epoch: Term
     last_stable_offset: Offset = UNSTABLE  # below it each transaction has ended
     end: Offset = UNSTABLE  # of what this reader may see: that, or the high watermark
+    served_by: NodeId | None = None  # the broker whose replica was read; None: of an earlier version
 
 
 class PartitionStatus(Struct, frozen=True, kw_only=True):

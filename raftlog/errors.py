@@ -299,6 +299,15 @@ class NotLeader(Rejected):
     retryable = True
 
 
+class ReplicaNotInSync(NotLeader):
+    """This replica cannot serve the read within its bounds: ``max_staleness``, ``min_offset`` or its log.
+
+    The leader can. ``replica`` is the broker that was asked, ``leader`` as in ``NotLeader``.
+    """
+
+    code = "replica_not_in_sync"
+
+
 class NoLeader(Rejected):
     """The partition is electing a leader."""
 

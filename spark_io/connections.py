@@ -15,19 +15,20 @@ from types import ModuleType
 from typing import Final
 
 from raftlog.client import Client
+from raftlog.client.closest import ReaderPlace
 
 _PLACE: Final = "spark_io_clients_of_this_process"
-_Clients = dict[tuple[int, tuple[str, ...]], Client]
+_Clients = dict[tuple[int, tuple[str, ...], tuple[str, int] | None], Client]
 
 
-def client_of(servers: tuple[str, ...]) -> Client:
-    """The client of a cluster. It stays open until the process ends."""
-    place = sys.modules.setdefault(_PLACE, ModuleType(_PLACE))
-    clients: _Clients = place.__dict__.setdefault("clients", {})
-    key = os.getpid(), servers
+def client_of(servers: tuple[str, ...], place: ReaderPlace | None = None) -> Client:
+    """The client of a cluster, for readers in a place. It stays open until the process ends."""
+    module = sys.modules.setdefault(_PLACE, ModuleType(_PLACE))
+    clients: _Clients = module.__dict__.setdefault("clients", {})
+    key = os.getpid(), servers, None if place is None else (place.rack, place.max_staleness_ms)
     found = clients.get(key)
     if found is None:
-        made = Client(servers)
+        made = Client(servers) if place is None else Client(servers, **place.options)
         found = clients.setdefault(key, made)  # another thread may have been faster
         if found is not made:
             made.close()

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, Literal, TypeVar
 
+from raftlog.client.closest import ReaderPlace, reader_place
 from raftlog.client.options import Duration, broker_urls, positive_seconds, producer_options
 from raftlog.client.partition import Isolation
 from spark_io.errors import InvalidOption
@@ -24,7 +25,7 @@ Value = TypeVar("Value")
 Delivery = Literal["exactly_once", "at_least_once"]
 
 SERVERS: Final = "bootstrap.servers"
-_ALIASES: Final = {"kafka.bootstrap.servers": SERVERS}
+_ALIASES: Final = {"kafka.bootstrap.servers": SERVERS, "kafka.client.rack": "rack", "client.rack": "rack"}
 _COMMON: Final = (SERVERS, "fetchTimeout")
 _READ: Final = (
     *_COMMON,
@@ -39,6 +40,8 @@ _READ: Final = (
     "includeHeaders",
     "columns",
     "isolation",
+    "rack",
+    "maxStaleness",
     "minPartitions",
     "maxPartitions",
     "maxRecordsPerPartition",
@@ -103,6 +106,7 @@ class ReadOptions:
     isolation: Isolation
     limits: Limits
     group_id: str | None
+    place: ReaderPlace | None = None
     archive: str | None = None
 
 
@@ -233,6 +237,9 @@ def read_options(options: Mapping[str, str], *, is_stream: bool) -> ReadOptions:
         isolation=isolation,
         limits=limits,
         group_id=given.text("groupId"),
+        place=checked(
+            "rack or maxStaleness", lambda: reader_place(given.text("rack"), given.text("maxStaleness"))
+        ),
         archive=given.text("archive"),
     )
 

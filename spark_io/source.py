@@ -192,4 +192,5 @@ def _tasks(options: ReadOptions, ranges: list[Range]) -> list[InputPartition]:
 
 def _read(options: ReadOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     ranges = [Range(*one) for one in partition.value or ()]
-    yield from read_ranges(client_of(options.servers), options, ranges, arrow_schema(schema))
+    client = client_of(options.servers, options.place)
+    yield from read_ranges(client, options, ranges, arrow_schema(schema))

@@ -22,7 +22,7 @@ RETRY_TIMEOUT = "15s"
 
 
 @contextmanager
-def connected(server: str) -> Iterator[Client]:
+def connected(server: str, rack: str | None = None) -> Iterator[Client]:
     """A client of the cluster, once a broker has answered. Raises ``NotSent`` when none does.
 
     If a topic does not exist, the error suggests the most similar name.
@@ -35,7 +35,7 @@ def connected(server: str) -> Iterator[Client]:
         from raftlog.client import Client
 
     with options_checked():
-        probe = Client(server, request_timeout=PROBE_TIMEOUT, retry_timeout=PROBE_TIMEOUT)
+        probe = Client(server, request_timeout=PROBE_TIMEOUT, retry_timeout=PROBE_TIMEOUT, rack=rack)
     with probe:
         try:
             probe.cluster.info()
@@ -44,7 +44,7 @@ def connected(server: str) -> Iterator[Client]:
                 f"no broker answers at {server}; start a cluster with `raftlog dev`, "
                 f"or name one with --server or RAFTLOG_URL ({error})"
             ) from error
-    with Client(server, retry_timeout=RETRY_TIMEOUT) as client:
+    with Client(server, retry_timeout=RETRY_TIMEOUT, rack=rack) as client:
         try:
             yield client
         except UnknownTopic as error:

@@ -74,6 +74,12 @@ TagsOption = Annotated[
 ]
 
 
+RackOption = Annotated[
+    str | None,
+    Option("--rack", metavar="RACK", help="Read from the replicas in this rack while they are in sync."),
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
     """What to print. Without an ``end`` it is all existing messages, or with ``follow`` also new ones."""
@@ -85,6 +91,7 @@ class _Wanted:
     follow: bool
     undecodable: Undecodable
     tags: Sequence[str] | None
+    rack: str | None
 
 
 def consume(
@@ -98,6 +105,7 @@ def consume(
     skip_undecodable: SkipOption = False,
     group: GroupOption = None,
     tags: TagsOption = None,
+    rack: RackOption = None,
     server: ServerOption = DEFAULT_SERVER,
 ) -> None:
     """Print the messages of topics, with --follow also new ones.
@@ -117,16 +125,14 @@ def consume(
     wanted_tags = _tags(tags)
     if group is not None:
         _check_group_options(partition, start, end, skip_undecodable)
-        _print_as_member(server, group, topics, start, max_count, follow, form, wanted_tags)
+        _print_as_member(server, rack, group, topics, start, max_count, follow, form, wanted_tags)
         return
-    first, last = parse_position("--from", start), None if end is None else parse_position("--to", end)
-    if follow and last is not None:
-        wrong_usage("--to and --follow exclude each other; leave one out")
+    first, last = _range(start, end, follow)
     with errors_reported():
         from api.cli.message_format import renderer
 
         render = renderer(form)
-        with connected(server) as client:
+        with connected(server, rack) as client:
             found = {topic: [item.partition for item in client.topics.partitions(topic)] for topic in topics}
         import_decoder()
         import asyncio  # not before the client: it would import TLS
@@ -139,6 +145,7 @@ def consume(
             follow=follow,
             undecodable="skip" if skip_undecodable else "fail",
             tags=wanted_tags,
+            rack=rack,
         )
         try:
             asyncio.run(_print(server, wanted, render))
@@ -149,8 +156,15 @@ def consume(
             raise _with_remedy(error) from None
 
 
+def _range(start: str, end: str | None, follow: bool) -> tuple[Position, Position | None]:
+    if follow and end is not None:
+        wrong_usage("--to and --follow exclude each other; leave one out")
+    return parse_position("--from", start), None if end is None else parse_position("--to", end)
+
+
 def _print_as_member(
     server: str,
+    rack: str | None,
     group: str,
     topics: Sequence[str],
     start: str,
@@ -159,7 +173,7 @@ def _print_as_member(
     form: str,
     tags: Sequence[str] | None,
 ) -> None:
-    with errors_reported(), connected(server) as client:
+    with errors_reported(), connected(server, rack) as client:
         from api.cli.consume_group import print_as_member
         from api.cli.message_format import renderer
 
@@ -170,7 +184,7 @@ async def _print(server: str, wanted: _Wanted, render: Render) -> None:
     from api.cli.message_source import followed, present
     from raftlog.aio import Client
 
-    async with Client(server, retry_timeout=RETRY_TIMEOUT) as client:
+    async with Client(server, retry_timeout=RETRY_TIMEOUT, rack=wanted.rack) as client:
         partitions = [client.partition(topic, number) for topic, number in wanted.partitions]
         if wanted.follow:
             source = followed(partitions, wanted.start, wanted.undecodable, wanted.tags)

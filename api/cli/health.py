@@ -131,6 +131,7 @@ def examine(client: Client) -> Health:
         {
             "broker_id": broker.broker_id,
             "http": broker.http,
+            "rack": broker.rack,
             "alive": broker.alive,
             "draining": broker.draining,
             "decommissioned": broker.decommissioned,

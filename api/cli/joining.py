@@ -56,7 +56,9 @@ def join(
     ] = None,
     http_port: Annotated[int, Option(help="HTTP port.")] = 7070,
     rpc_port: Annotated[int | None, Option(help="Port between brokers; default: HTTP port + 100.")] = None,
-    rack: Annotated[str | None, Option(help="Replicas of a partition are spread over racks.")] = None,
+    rack: Annotated[
+        str | None, Option(help="Its rack or data centre: replicas of a partition are spread over racks.")
+    ] = None,
     replace: Annotated[
         bool, Option(help="Take the id of a broker that is down and never comes back, given by --broker.")
     ] = False,

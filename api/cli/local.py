@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,14 @@ STOP_S = 9.0  # brokers need two or three seconds; a user waits at most ten
 READY_S = 60.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+RackOption = Annotated[
+    list[str] | None,
+    Option(
+        "--rack",
+        metavar="RACK",
+        help="A rack or data centre; repeatable. Brokers get them in turn; replicas are spread over them.",
+    ),
+]
 DataOption = Annotated[Path, Option("--data", help="Directory of the cluster's settings, secret and data.")]
 
 
@@ -73,33 +82,41 @@ def init(
     ] = None,
     http_port: Annotated[int, Option(help="HTTP port of the first broker, or of every host.")] = HTTP_PORT,
     rpc_port: Annotated[int | None, Option(help="Port between brokers; default: HTTP port + 100.")] = None,
+    rack: RackOption = None,
 ) -> None:
     """Create a cluster's secret and one settings file per broker; print how to start each.
 
     \b
     Examples:
       raftlog cluster init --data /var/lib/raftlog --brokers 3
-      raftlog cluster init --host log1.example --host log2.example --host log3.example
+      raftlog cluster init --host log1.example --host log2.example --host log3.example \
+        --rack east --rack west --rack north
       raftlog cluster init --host 10.0.0.1 --host 10.0.0.2 --host 10.0.0.3 --per-host 4
     """
     with errors_reported():
         if host:
             if brokers is not None:
                 wrong_usage("--brokers and --host exclude each other: each --host is one broker")
-            _init_machines(data, host, per_host or 1, http_port, rpc_port)
+            _init_machines(data, host, per_host or 1, http_port, rpc_port, rack or [])
             return
         if per_host is not None:
             wrong_usage("--per-host needs --host; on this machine alone, --brokers says how many")
         count = 3 if brokers is None else brokers
-        for path in create_cluster(data, brokers=count, http_port=http_port, rpc_port=rpc_port):
+        for path in create_cluster(
+            data, brokers=count, http_port=http_port, rpc_port=rpc_port, racks=rack or []
+        ):
             click.echo(f"raftlog serve --config {path}")
 
 
-def _init_machines(data: Path, given: list[str], per_host: int, http_port: int, rpc_port: int | None) -> None:
+def _init_machines(
+    data: Path, given: list[str], per_host: int, http_port: int, rpc_port: int | None, labels: list[str]
+) -> None:
     with options_checked():
         found = machines(given, http_port, rpc_port, per_host=per_host)
-    # Brokers of one host fail together. The hosts repeat in the order in which racks are given out.
-    racks = [machine.host for machine in found[: len(given)]] if per_host > 1 else []
+    if per_host > 1 and not labels:
+        labels = [machine.host for machine in found[: len(given)]]  # brokers of one host fail together
+    # The hosts repeat, and with them their racks, in the order in which racks are given out.
+    racks = list(islice(cycle(labels), len(given)))
     paths = create_machines(data, found, racks)
     for broker, (machine, path) in enumerate(zip(found, paths, strict=True), 1):
         click.echo(f"broker={broker} host={machine.host} http={machine.url} directory={path.parent}")
@@ -119,6 +136,7 @@ def dev(
     brokers: Annotated[int | None, Option(min=1, help="Number of brokers.  [default: 3]")] = None,
     data: DataOption = Path("raftlog-data"),
     http_port: Annotated[int | None, Option(help="HTTP port of the first broker.  [default: 7070]")] = None,
+    rack: RackOption = None,
 ) -> None:
     """Run a whole cluster on this machine, a process per broker, until Ctrl-C or SIGTERM.
 
@@ -135,12 +153,12 @@ def dev(
             _check_free(
                 [*range(first, first + count), *range(first + RPC_PORT_STEP, first + RPC_PORT_STEP + count)]
             )
-            create_cluster(data, brokers=count, http_port=first)
-        code = _supervise(_existing(data, brokers, http_port), stop)
+            create_cluster(data, brokers=count, http_port=first, racks=rack or [])
+        code = _supervise(_existing(data, brokers, http_port, rack), stop)
     raise click.exceptions.Exit(code)
 
 
-def _existing(data: Path, brokers: int | None, http_port: int | None) -> list[Path]:
+def _existing(data: Path, brokers: int | None, http_port: int | None, racks: list[str] | None) -> list[Path]:
     """The settings files of a cluster. Raises for a cluster with other parameters than requested."""
     from api.settings import load_settings
 
@@ -158,6 +176,15 @@ def _existing(data: Path, brokers: int | None, http_port: int | None) -> list[Pa
             f"the cluster in {data} listens on port {port}; omit --http-port, or use another --data",
             field="http_port",
         )
+    for number, path in enumerate(paths):
+        found = load_settings(path).rack
+        wanted = racks[number % len(racks)] if racks else found
+        if found != wanted:
+            raise InvalidRequest(
+                f"broker {ids[number]} of the cluster in {data} has the rack {found!r}, not {wanted!r}; omit "
+                f"--rack, or change rack in {path}",
+                field="rack",
+            )
     return paths
 
 

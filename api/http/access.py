@@ -36,6 +36,7 @@ _EXPOSED = ", ".join(
         headers.HIGH_WATERMARK,
         headers.LOG_START_OFFSET,
         headers.LEADER_EPOCH,
+        headers.SERVED_BY,
         headers.WAIT_CAPPED,
         headers.TIMEOUT_CAPPED,
         "ETag",

@@ -299,6 +299,14 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "The request has `route=none`, and another broker leads the partition.",
         "Send the request to the broker in `leader` and `leader_http`, or omit `route`.",
     ),
+    errors.ReplicaNotInSync: Kind(
+        421,
+        "The replica of this broker cannot serve the read",
+        "The request has `from=closest` and `route=none`, and the replica of this broker is not in sync: "
+        "what it knows is older than `max_staleness`, it does not know `min_offset` or the offset yet, or it "
+        "has not the records.",
+        "Send the request to the leader, in `leader` and `leader_http`, or omit `route`.",
+    ),
     errors.NoLeader: Kind(
         503,
         "No leader",

@@ -6,18 +6,25 @@ from aiohttp import web
 
 from api.http.parameters import one_of
 from api.http.routes import Call
-from raftlog.errors import NoLeader, NotLeader
+from raftlog.errors import InvalidRequest, NoLeader, NotLeader
 from raftlog.types import TopicPartition
 
 
 def redirect_to_leader(call: Call, target: TopicPartition) -> web.Response | None:
     """``None`` when this broker handles the request; a redirect to the leader for ``route=redirect``.
 
-    Raises ``NotLeader`` for ``route=none``, ``NoLeader`` when the leader is unknown.
+    Any broker handles a request with ``from=closest``. Raises ``NotLeader`` for ``route=none``, ``NoLeader``
+    when the leader is unknown.
     """
     if "route" not in call.query:
         return None
     route = one_of(call.query, "route", ("forward", "redirect", "none"))
+    if call.query.get("from") == "closest":
+        if route == "redirect":
+            raise InvalidRequest(
+                "route=redirect leads to the leader; with from=closest send forward or none", field="route"
+            )
+        return None
     services = call.services
     leader = services.gateway.leader_of(target)
     if route == "forward" or leader == services.broker_id:

@@ -34,6 +34,8 @@ from api.http.routes import (
     json_response,
 )
 from api.http.services import Limits
+from api.resources import closest
+from api.resources.closest import with_closest
 from api.resources.events import RECORDS_PER_WRITE, stream
 from api.resources.json_answers import Page, View, is_shown_fast
 from api.resources.json_values import FORMATS
@@ -240,7 +242,7 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
         return FetchRequest(position=position, bytes_max=min(limits.fetch_bytes_default, bytes_max))
     wanted = min(_bytes_max(limits).of(query, "max_bytes"), bytes_max)
     bytes_min = _bytes_min(limits).of(query, "min_bytes")
-    return FetchRequest(
+    request = FetchRequest(
         position=position,
         bytes_max=wanted,
         bytes_min=min(max(bytes_min, 1), wanted),
@@ -248,6 +250,7 @@ def _request_of(call: Call, *, headers_too: bool = False) -> FetchRequest:
         committed_only=parameters.committed_only(call.query),
         tags=tags,
     )
+    return with_closest(call, request)
 
 
 def _bytes_max(limits: Limits) -> parameters.WholeNumber:
@@ -260,7 +263,9 @@ def _bytes_min(limits: Limits) -> parameters.WholeNumber:
 
 
 def _places(result: FetchResult, next_offset: int) -> dict[str, str]:
+    served_by = {} if result.served_by is None else {headers.SERVED_BY: str(result.served_by)}
     return {
+        **served_by,
         headers.NEXT_OFFSET: str(next_offset),
         headers.HIGH_WATERMARK: str(result.high_watermark),
         headers.LAST_STABLE_OFFSET: str(result.last_stable_offset),
@@ -312,6 +317,7 @@ _PARAMETERS = (
     _UNDECODABLE,
     ISOLATION,
     ROUTE,
+    *closest.PARAMETERS,
     Parameter("Last-Event-ID", "in an event stream: continue after this offset", place="header"),
 )
 _PLACES = (
@@ -320,6 +326,7 @@ _PLACES = (
     headers.LAST_STABLE_OFFSET,
     headers.LOG_START_OFFSET,
     headers.LEADER_EPOCH,
+    headers.SERVED_BY,
     headers.LEADER,
 )
 
@@ -349,6 +356,7 @@ ROUTES = (
             errors.OffsetOutOfRange,
             errors.UndecodableBatch,
             errors.NotLeader,
+            errors.ReplicaNotInSync,
             errors.NoLeader,
             errors.Overloaded,
             errors.QuotaExceeded,

@@ -13,7 +13,7 @@ from api.http.errors import with_detail
 from api.http.routes import Call
 from api.resources.json_answers import is_shown_fast
 from partitions.values import FetchRequest, FetchResult
-from raftlog.errors import OffsetOutOfRange
+from raftlog.errors import NotLeader, OffsetOutOfRange
 from raftlog.types import TopicPartition
 
 
@@ -40,9 +40,13 @@ async def read_in_turn(
 
 
 async def read_at_once(call: Call, target: TopicPartition, request: FetchRequest) -> FetchResult:
-    """The same, uncounted. An error for an offset out of range has the offset."""
+    """The same, uncounted. Errors have what only this side knows: the offset, or the leader's address."""
     try:
         return await call.services.gateway.fetch(target, request)
+    except NotLeader as error:
+        leader = call.services.gateway.leader_of(target)
+        with_detail(error, leader=leader, leader_http=call.services.http_address(leader))
+        raise
     except OffsetOutOfRange as error:
         if isinstance(request.position, int):
             with_detail(error, offset=request.position)

@@ -128,6 +128,10 @@ class Client:
         """One fetch in the form of the history, and the next position."""
         invoked = self.cluster.loop.now
         result = await self.fetch(self.cluster.checked[partition], position, wait_ms=wait_ms)
+        return self.polled(partition, position, invoked, result), result.next_offset
+
+    def polled(self, partition: int, position: int, invoked: float, result: FetchResult) -> Poll:
+        """A response in the form of the history."""
         records = tuple(
             (record.offset, (record.value or b"").decode())
             for batch in split_batches(result.data)
@@ -135,14 +139,13 @@ class Client:
             for record in read_records(batch)
             if record.offset >= position
         )
-        poll = Poll(
+        return Poll(
             process=self.process,
             partition=partition,
             invoked_s=invoked,
             completed_s=self.cluster.loop.now,
             records=records,
         )
-        return poll, result.next_offset
 
     def deleted(self, partition: int, position: int, error: OffsetOutOfRange) -> Poll:
         """A reader's position is deleted: it learns only the log start."""

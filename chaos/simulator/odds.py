@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from chaos.simulator.delays.odds import DelayOdds
+from chaos.simulator.follower_odds import FollowerOdds
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, UNHEARD, HealingOdds
 from chaos.simulator.http.odds import HttpOdds
@@ -170,6 +171,7 @@ class Odds:
     healing: HealingOdds | None = None  # brokers die
     joins: JoinOdds | None = None  # brokers come that were not there from the start
     delays: DelayOdds | None = None  # delayed messages for one more topic, or two
+    followers: FollowerOdds | None = None  # readers that any replica may serve
 
     @classmethod
     def drawn_long(cls, rng: random.Random) -> Odds:
@@ -357,6 +359,14 @@ class Odds:
             pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
             faults_s=max(drawn.faults_s, 8.0),
             partitions=1,
+        )
+
+    @classmethod
+    def drawn_with_followers(cls, rng: random.Random) -> Odds:
+        """Like any other run, in half of the runs with transactions, with readers of followers."""
+        drawn = cls.drawn_with_transactions(rng) if rng.random() < 0.5 else cls.drawn(rng)
+        return replace(
+            drawn, replicas=3, faults_s=max(drawn.faults_s, 8.0), followers=FollowerOdds.drawn(rng)
         )
 
     def _with_few_clients(self, rng: random.Random) -> Odds:

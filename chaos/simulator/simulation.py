@@ -27,6 +27,7 @@ from chaos.simulator.delays.odds import FLEETING, REMINDERS
 from chaos.simulator.deleter import Deleter
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
+from chaos.simulator.follower_readers import follower_readers
 from chaos.simulator.gc_off import gc_off
 from chaos.simulator.http.clients import HttpClients
 from chaos.simulator.http.side import HttpSide
@@ -183,6 +184,10 @@ class Simulation(SimulatedCluster):
             clients += [loop.create_task(client.run()) for client in self.transactions.clients()]
         if self.delays is not None:
             clients += [loop.create_task(client.run()) for client in self.delays.clients()]
+        if odds.followers is not None:
+            story = None if self.transactions is None else self.transactions.story
+            readers = follower_readers(self, odds.followers, story)
+            clients += [loop.create_task(reader.run()) for reader in readers]
         breaking = loop.create_task(self.faults.run())
         await asyncio.sleep(odds.faults_s)
         self.heal()

@@ -1,8 +1,8 @@
-"""Reading a partition at its leader.
+"""Reading a partition, by default at its leader.
 
 Decides: what a fetch may see, how long it waits, and when an offset is out of range. Leaves to
-others: the right to serve (``serving``), waking (``fetch_waiters``), positions (``positions``), which
-reads go to a thread (``raftlog.node.reading``).
+others: the right to serve (``serving``, and ``bounded_reads`` for other replicas than the leader), waking
+(``fetch_waiters``), positions (``positions``), which reads go to a thread (``raftlog.node.reading``).
 
 Only whole batches below the high watermark are shown, and those never change. A deposed leader that
 has not noticed yet therefore shows an old end, never other records; and since a reader may have
@@ -15,30 +15,66 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from contextlib import AbstractContextManager
+from typing import Final, Protocol, TypeVar
 
 from partitions.replica.fetch_waiters import FetchWaiters
 from partitions.replica.machine import PartitionMachine
 from partitions.replica.positions import ONE_BATCH, find, needs_high_watermark, timestamp_at
 from partitions.replica.selection import STEP_BYTES, Selection
-from partitions.replica.serving import CONFIRM_S, RETRY_AFTER_MS, Serving
+from partitions.replica.serving import CONFIRM_S, RETRY_AFTER_MS
 from partitions.values import AtTime, FetchRequest, FetchResult, Position
 from raftlog.errors import NoLeader, OffsetOutOfRange, RaftlogError
+from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part
 from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.compaction import ending_at
-from raftlog.records.control import log_start_in
 from raftlog.records.tags import TagFilter
-from raftlog.types import Index, Offset
+from raftlog.types import Index, Offset, TopicPartition
 
 Found = TypeVar("Found")
+MIN_OFFSET_S: Final = 0.5  # how long a read waits at least for its ``min_offset``
+
+
+class ReadRight(Protocol):
+    """The right of a replica to serve a read; see ``Serving``, which is that of a leader."""
+
+    @property
+    def target(self) -> TopicPartition:
+        """The partition."""
+
+    @property
+    def group(self) -> RaftGroup[None]:
+        """The Raft group behind it."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it knows all that was ever appended, so that it may call an offset out of range."""
+
+    @property
+    def knows_start(self) -> bool:
+        """Whether it knows the newest log start."""
+
+    def check_serves(self) -> None:
+        """Raise if the right has ended."""
+
+    async def ready(self, deadline: float) -> None:
+        """Return once it knows all that was committed before."""
+
+    async def confirm(self) -> Index:
+        """Prove that it is the leader."""
+
+    def healthy_log(self) -> AbstractContextManager[None]:
+        """Around reads of the log."""
 
 
 class Reads:
     """The reads of one replica."""
 
-    def __init__(self, serving: Serving, machine: PartitionMachine) -> None:
-        self.waiters = FetchWaiters()
+    def __init__(
+        self, serving: ReadRight, machine: PartitionMachine, waiters: FetchWaiters | None = None
+    ) -> None:
+        self.waiters = FetchWaiters() if waiters is None else waiters
         self._serving = serving
         self._transactions = machine.transactions
         self._replicated_start = machine.log_start
@@ -81,9 +117,11 @@ class Reads:
         """
         deadline = asyncio.get_running_loop().time() + max(request.wait_ms, 0) / 1000
         serving = self._serving
-        serving.check_leads()
+        serving.check_serves()
         if needs_high_watermark(request.position):
             await serving.ready(deadline)
+        if request.min_offset > self.high_watermark:
+            await self._reached(request.min_offset, deadline)
         offset, _ = await self._find(request.position, request.committed_only)
         while True:
             try:
@@ -162,6 +200,7 @@ class Reads:
             leader_epoch=self._serving.group.term,
             last_stable_offset=stable,
             end=stable if committed_only else high_watermark,
+            served_by=self._serving.group.node_id,
         )
 
     async def offset_at(
@@ -174,7 +213,7 @@ class Reads:
         ``UnknownTopic``.
         """
         serving = self._serving
-        serving.check_leads()
+        serving.check_serves()
         await serving.confirm()
         offset, visible = await self._find(position, committed_only)
 
@@ -232,27 +271,25 @@ class Reads:
         """Search the log while this replica leads; search again where retention has moved the start."""
         serving = self._serving
         while True:
-            serving.check_leads()
-            if not self._knows_start:
+            serving.check_serves()
+            if not serving.knows_start:
                 await serving.ready(asyncio.get_running_loop().time() + CONFIRM_S)
             term = serving.group.term
             with serving.healthy_log(), contextlib.suppress(LogChanged):
                 found = await look()
-                serving.check_leads()  # a thread may have taken its time
+                serving.check_serves()  # a thread may have taken its time
                 if serving.group.term == term:  # what it knew of the log start, it still knows
                     return found
 
-    @property
-    def _knows_start(self) -> bool:
-        """Whether the log start here is at least that of all earlier leaders.
-
-        A leader that cannot commit, as all disks are full, is never ready. It serves what it knows, unless an
-        entry that it has not applied could be a later start.
-        """
-        if self._serving.is_ready:
-            return True
-        rest = self._serving.group.unapplied
-        return rest is not None and all(log_start_in(batch) is None for batch in rest)
+    async def _reached(self, min_offset: Offset, deadline: float) -> None:
+        """Return once all records below an offset are known to be committed; raise if that takes too long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(max(deadline, asyncio.get_running_loop().time() + MIN_OFFSET_S)):
+                while min_offset > self.high_watermark and not self._is_beyond_all(min_offset):
+                    await self.waiters.wait(Index(min_offset - 1))
+                    self._serving.check_serves()
+        if min_offset > self.high_watermark:
+            raise await self._above(min_offset, "min_offset")
 
     async def _gathered(self, offset: Offset, goal: int, committed_only: bool) -> None:
         """Return once ``goal`` bytes from ``offset`` on are committed, or when waiting is of no use.
@@ -261,7 +298,7 @@ class Reads:
         """
         counted, following = 0, offset
         while counted < goal:
-            self._serving.check_leads()
+            self._serving.check_serves()
             visible = self._visible(committed_only)
             if goal - counted <= HEADER_BYTES and self.log_start_offset <= following <= visible:
                 return  # no batch is smaller
@@ -288,15 +325,15 @@ class Reads:
         else:
             await self.waiters.wait(Index(group.commit_index + 1))
 
-    async def _above(self, offset: Offset) -> RaftlogError:
+    async def _above(self, offset: Offset, name: str = "offset") -> RaftlogError:
         """The error for a reader above the high watermark."""
         group = self._serving.group
         if self._serving.is_ready and offset > group.last_index + 1:
             await self._serving.confirm()
             if offset > group.last_index + 1:
-                return self._out_of_range(offset, self.log_start_offset)
+                return self._out_of_range(offset, self.log_start_offset, name)
         return NoLeader(
-            f"offset {offset} of {self._serving.target} is not known to be committed yet; retry",
+            f"{name} {offset} of {self._serving.target} is not known to be committed yet; retry",
             retry_after_ms=RETRY_AFTER_MS,
         )
 
@@ -309,10 +346,10 @@ class Reads:
         first = self.log_start_offset
         return Offset(max(first, self._transactions.known_from)) if committed_only else first
 
-    def _out_of_range(self, offset: Offset, start: Offset) -> OffsetOutOfRange:
+    def _out_of_range(self, offset: Offset, start: Offset, name: str = "offset") -> OffsetOutOfRange:
         end = self.high_watermark
         return OffsetOutOfRange(
-            f"offset {offset} of {self._serving.target} is not there; valid are {start} to {end}",
+            f"{name} {offset} of {self._serving.target} is not there; valid are {start} to {end}",
             start=start,
             end=end,
         )

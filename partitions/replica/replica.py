@@ -14,6 +14,7 @@ from functools import partial
 
 from partitions.replica.acks import Placed, acknowledged, check_acks
 from partitions.replica.archiving import Archiving
+from partitions.replica.bounded_reads import AskReadIndex, BoundedReads
 from partitions.replica.deletion import Deletion
 from partitions.replica.derived import DerivedState
 from partitions.replica.machine import PartitionMachine
@@ -83,6 +84,7 @@ class PartitionReplica:
         self._serving = Serving(target)
         self._checking = asyncio.Lock()  # first come, first served
         self._reads = Reads(self._serving, self.machine)
+        self._bounded_reads = BoundedReads(self._serving, self.machine, self._reads.waiters)
         self._deletion = Deletion(self._serving, self._reads, self.machine)
         self._archiving = Archiving(self._serving, self._reads, self.machine)
 
@@ -283,9 +285,25 @@ class PartitionReplica:
         now_ms = self._clock.wall_ms()
         return await self._archiving.set_archived(archived, now_ms=now_ms, timeout_ms=timeout_ms)
 
-    async def fetch(self, request: FetchRequest) -> FetchResult:
-        """Whole committed batches from a position on; see ``Reads.fetch``."""
-        return await self._reads.fetch(request)
+    async def fetch(self, request: FetchRequest, ask_read_index: AskReadIndex | None = None) -> FetchResult:
+        """Whole committed batches from a position on; see ``Reads.fetch``.
+
+        With ``max_staleness_ms``, for which the leader may have to be asked, see ``BoundedReads.fetch``.
+        """
+        if not request.max_staleness_ms:
+            return await self._reads.fetch(request)
+        return await self._bounded_reads.fetch(request, ask_read_index or self._read_index_here)
+
+    async def read_index(self) -> Index:
+        """An index that covers all that was committed before; proves that this replica leads.
+
+        Raises ``NotLeader``, ``NoLeader``, ``UnknownTopic``.
+        """
+        self._serving.check_leads()
+        return await self._serving.confirm()
+
+    async def _read_index_here(self, leader: NodeId) -> Index:
+        return await self.read_index()
 
     async def offset_at(
         self, position: Position, *, committed_only: bool = True

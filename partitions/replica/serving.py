@@ -13,7 +13,8 @@ from typing import Final
 
 from raftlog.errors import LogCorrupt, NoLeader, NotLeader, UnknownTopic
 from raftlog.node.group.raft_group import RaftGroup
-from raftlog.types import GroupId, NodeId, Term, TopicPartition
+from raftlog.records.control import log_start_in
+from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
 
 CONFIRM_S: Final = 1.0  # how long it may take to prove that this is still the leader
 RETRY_AFTER_MS: Final = 200
@@ -60,10 +61,30 @@ class Serving:
         group = self.group
         return group.is_ready and group.term == self.leader_epoch
 
-    def check_leads(self) -> RaftGroup[None]:
-        """The group; raises unless this replica leads it."""
+    @property
+    def knows_start(self) -> bool:
+        """Whether the log start here is at least that of all earlier leaders.
+
+        A leader that cannot commit, as all disks are full, is never ready. It serves what it knows, unless an
+        entry that it has not applied could be a later start.
+        """
+        if self.is_ready:
+            return True
+        rest = self.group.unapplied
+        return rest is not None and all(log_start_in(batch) is None for batch in rest)
+
+    def check_serves(self) -> None:
+        """The same as ``check_leads``: only the leader serves, unless a reader permits staleness."""
+        self.check_leads()
+
+    def check_exists(self) -> None:
+        """Raise unless the topic exists."""
         if self.is_deleted:
             raise UnknownTopic(f"topic {self.target.topic!r} was deleted", topic=self.target.topic)
+
+    def check_leads(self) -> RaftGroup[None]:
+        """The group; raises unless this replica leads it."""
+        self.check_exists()
         group = self._group or self.group
         if not group.is_leader:
             leader = group.leader
@@ -84,11 +105,11 @@ class Serving:
             raise self._unconfirmed() from None
         self.check_leads()
 
-    async def confirm(self) -> None:
-        """Return once this replica has proved that it leads and has applied what was acknowledged before."""
+    async def confirm(self) -> Index:
+        """An index, applied here, that covers all that was acknowledged before; proves that it leads."""
         try:
             async with asyncio.timeout(CONFIRM_S):
-                await self.group.confirm_read()
+                return await self.group.confirm_read()
         except TimeoutError:
             raise self._unconfirmed() from None
 

@@ -18,9 +18,11 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.replica.bounded_reads import PROOF_S, AskReadIndex
 from partitions.replica.replica import PartitionReplica
 from partitions.replica.topic_rules import Body
 from partitions.routing import rpc
+from partitions.routing.closest import ClosestReplicas
 from partitions.routing.rpc import Place
 from partitions.values import (
     Acks,
@@ -52,7 +54,7 @@ from raftlog.node.leader_search import (
 from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.records.batch import Buffer, split_batches, unstamped
 from raftlog.records.control import Archived, Marker
-from raftlog.types import GroupId, NodeId, Offset, Term, TopicPartition
+from raftlog.types import GroupId, Index, NodeId, Offset, Term, TopicPartition
 from raftlog.units import counted
 
 Answer = TypeVar("Answer")
@@ -94,12 +96,14 @@ class Gateway:
         self._leaders: dict[
             TopicPartition, NodeId
         ] = {}  # the broker that answered last, where no replica here knows
+        self._closest = ClosestReplicas(node_id, image, lambda: asyncio.get_running_loop().time())
         self.bytes_in_flight = 0
         calls.serve(rpc.APPEND, self._serve_append)
         calls.serve(rpc.MARK, self._serve_mark)
         calls.serve(rpc.DELETE_BEFORE, self._serve_delete_before)
         calls.serve(rpc.SET_ARCHIVED, self._serve_set_archived)
         calls.serve(rpc.FETCH, self._serve_fetch)
+        calls.serve(rpc.READ_INDEX, self._serve_read_index)
         calls.serve(rpc.OFFSET_AT, self._serve_offset_at)
         calls.serve(rpc.DESCRIBE, self._serve_describe)
 
@@ -215,7 +219,11 @@ class Gateway:
             ) from unknown
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
-        """Read at the leader; see ``Reads.fetch``. A change of leader while waiting goes unnoticed."""
+        """Read at the leader; see ``Reads.fetch``. A change of leader while waiting goes unnoticed.
+
+        With ``max_staleness_ms`` it reads from the closest replica that can serve, and else from the leader;
+        see ``ClosestReplicas.of`` and ``BoundedReads.fetch``; with ``is_local`` only from its own.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + max(request.wait_ms, 0) / 1000
         goal = min(request.bytes_min, request.bytes_max)
@@ -238,7 +246,8 @@ class Gateway:
         async def ask(node: NodeId, place: Place) -> FetchResult:
             left_ms = max(0, _ms_until(end))
             if node == self._node_id:
-                return await self.here(place).fetch(replace(request, wait_ms=left_ms))
+                local = replace(request, wait_ms=left_ms)
+                return await self.here(place).fetch(local, self._read_index_of(place))
             wait_ms = min(left_ms, PARK_MS)
             answer, data = await self._calls.call(
                 node,
@@ -253,7 +262,29 @@ class Gateway:
                 replace(request, wait_ms=max(0, _ms_until(end))) if request.wait_ms else request
             )
 
+        if request.max_staleness_ms:
+            info = self._partition(target)
+            if request.is_local:
+                return await ask(self._node_id, (target, info.group_id))
+            for node in self._closest.of(target, info, request, self.leader_of(target)):
+                try:
+                    return await ask(node, (target, info.group_id))
+                except (*UNANSWERED, Overloaded):
+                    self._closest.refused(target, node)
+            return await self._at_leader(target, ask, end + PATIENCE_S, None)
         return await self._at_leader(target, ask, end + PATIENCE_S, None, ask_here)
+
+    def _read_index_of(self, place: Place) -> AskReadIndex:
+        """Asks the leader of a partition up to where it is committed."""
+
+        async def ask(leader: NodeId) -> Index:
+            if leader == self._node_id:
+                return await self.here(place).read_index()
+            head = encode_body(rpc.ReadIndex(place))
+            answer, _ = await self._calls.call(leader, rpc.READ_INDEX, head, timeout_ms=int(PROOF_S * 1000))
+            return decode_body(answer, Index)
+
+        return ask
 
     async def offset_at(
         self, target: TopicPartition, position: Position, *, committed_only: bool = True
@@ -468,8 +499,14 @@ class Gateway:
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
         ask = decode_body(head, rpc.Fetch)
-        result = await self.here(ask.place).fetch(ask.request)
+        result = await self.here(ask.place).fetch(ask.request, self._read_index_of(ask.place))
         return encode_body(rpc.Fetched.of(result)), (result.data,)
+
+    async def _serve_read_index(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = decode_body(head, rpc.ReadIndex)
+        return encode_body(await self.here(ask.place).read_index()), NO_BYTES
 
     async def _serve_offset_at(
         self, sender: NodeId, head: bytes, payload: memoryview

@@ -19,6 +19,7 @@ from raftlog.types import EntryId, GroupId, Index, NodeId, Offset, Term, TopicPa
 
 APPEND: Final = Service("partition.append", CallClass.PRODUCE)
 FETCH: Final = Service("partition.fetch", CallClass.FETCH)
+READ_INDEX: Final = Service("partition.read_index", CallClass.READ)
 DESCRIBE: Final = Service("partition.describe", CallClass.READ)
 MARK: Final = Service("partition.mark", CallClass.PRODUCE)
 DELETE_BEFORE: Final = Service("partition.delete_before", CallClass.PRODUCE)
@@ -83,6 +84,7 @@ class Fetched(Struct, frozen=True, array_like=True):
     leader_epoch: Term
     last_stable_offset: Offset = UNSTABLE
     end: Offset = UNSTABLE
+    served_by: NodeId | None = None
 
     @classmethod
     def of(cls, result: FetchResult) -> Fetched:
@@ -95,10 +97,11 @@ class Fetched(Struct, frozen=True, array_like=True):
             result.leader_epoch,
             result.last_stable_offset,
             result.end,
+            result.served_by,
         )
 
     def with_data(self, data: memoryview) -> FetchResult:
-        """The answer of the leader."""
+        """The answer of the replica."""
         return FetchResult(
             offset=self.offset,
             data=data,
@@ -108,6 +111,7 @@ class Fetched(Struct, frozen=True, array_like=True):
             leader_epoch=self.leader_epoch,
             last_stable_offset=self.last_stable_offset,
             end=self.end,
+            served_by=self.served_by,
         )
 
 
@@ -117,6 +121,12 @@ class OffsetAt(Struct, frozen=True, array_like=True):
     place: Place
     position: Position
     committed_only: bool = False  # from a broker of an earlier version
+
+
+class ReadIndex(Struct, frozen=True, array_like=True):
+    """Up to where is it committed? The leader proves that it leads; answered with an ``Index``."""
+
+    place: Place
 
 
 class Describe(Struct, frozen=True, array_like=True):

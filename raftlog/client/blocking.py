@@ -15,7 +15,7 @@ from raftlog.assignors.values import Assignor
 from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.blocking_producer import Producer
 from raftlog.client.blocking_queue import Queue
-from raftlog.client.client import AsyncClient, url_from
+from raftlog.client.client import AsyncClient, rack_from, url_from
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import Consumer
 from raftlog.client.consumer.options import TopicNames, consumer_options
@@ -131,7 +131,7 @@ class Schedules(SyncProxy[AsyncSchedules]):
 
 
 class Partition(SyncProxy[AsyncPartition]):
-    """One partition of one topic, read from its leader."""
+    """One partition of one topic, read from its leader, or by a client with a rack from a replica nearby."""
 
     read = blocking(AsyncPartition.read)
     offsets = blocking(AsyncPartition.offsets)
@@ -170,6 +170,9 @@ class Client(SyncProxy[AsyncClient]):
 
     ``bootstrap`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
     is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
+
+    With a ``rack`` its readers (``partition``, ``consumer``, ``worker``) read from the replica in that rack,
+    as long as it knows what was committed ``max_staleness`` ago (10 s by default), and else from the leader.
     """
 
     def __init__(
@@ -178,8 +181,16 @@ class Client(SyncProxy[AsyncClient]):
         *,
         request_timeout: Duration = "10s",
         retry_timeout: Duration = "30s",
+        rack: str | None = None,
+        max_staleness: Duration | None = None,
     ) -> None:
-        core = AsyncClient(bootstrap, request_timeout=request_timeout, retry_timeout=retry_timeout)
+        core = AsyncClient(
+            bootstrap,
+            request_timeout=request_timeout,
+            retry_timeout=retry_timeout,
+            rack=rack,
+            max_staleness=max_staleness,
+        )
         super().__init__(core, Portal())
         self._portal.call(core.open)
         # buffered records are not lost if the client is never closed
@@ -194,12 +205,29 @@ class Client(SyncProxy[AsyncClient]):
         self.schedules = Schedules(core.schedules, self._portal)
         self._registered: list[Registered] = []
 
+    @property
+    def rack(self) -> str | None:
+        """Where its readers are."""
+        return self._core.rack
+
     @classmethod
     def from_url(
-        cls, url: str, *, request_timeout: Duration = "10s", retry_timeout: Duration = "30s"
+        cls,
+        url: str,
+        *,
+        request_timeout: Duration = "10s",
+        retry_timeout: Duration = "30s",
+        rack: str | None = None,
+        max_staleness: Duration | None = None,
     ) -> Self:
         """A client for a URL."""
-        return cls(url, request_timeout=request_timeout, retry_timeout=retry_timeout)
+        return cls(
+            url,
+            request_timeout=request_timeout,
+            retry_timeout=retry_timeout,
+            rack=rack,
+            max_staleness=max_staleness,
+        )
 
     @classmethod
     def from_env(
@@ -209,8 +237,13 @@ class Client(SyncProxy[AsyncClient]):
         request_timeout: Duration = "10s",
         retry_timeout: Duration = "30s",
     ) -> Self:
-        """A client for the URL in the environment variable ``RAFTLOG_URL``."""
-        return cls(url_from(environ), request_timeout=request_timeout, retry_timeout=retry_timeout)
+        """A client for the environment variables ``RAFTLOG_URL`` and ``RAFTLOG_RACK``."""
+        return cls(
+            url_from(environ),
+            request_timeout=request_timeout,
+            retry_timeout=retry_timeout,
+            rack=rack_from(environ),
+        )
 
     def __enter__(self) -> Self:
         return self

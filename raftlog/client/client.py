@@ -12,6 +12,7 @@ from typing import Self, TypeVar, Unpack
 from raftlog.assignors.values import Assignor
 from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
+from raftlog.client.closest import reader_place
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import AsyncConsumer
 from raftlog.client.consumer.options import ConsumerOptions, TopicNames, consumer_options
@@ -44,6 +45,7 @@ from raftlog.client.worker.run import Registered, Workers, stopped_by_signals
 from raftlog.types import TopicPartition
 
 URL_VARIABLE = "RAFTLOG_URL"
+RACK_VARIABLE = "RAFTLOG_RACK"
 NO_DECODERS = Decoders()
 Handler = TypeVar("Handler", bound=Callable[[Message], Awaitable[object]])
 
@@ -53,7 +55,9 @@ class AsyncClient:
 
     ``bootstrap`` is ``raftlog://host:port,host:port``, an ``http://`` URL or a list; one broker that answers
     is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
-    ``environment`` is for simulators: the clock, the randomness and the connections of this client.
+    With a ``rack`` its readers read from the replica in that rack, as long as it knows what was committed
+    ``max_staleness`` ago (10 s by default), and else from the leader. ``environment`` is for simulators: the
+    clock, the randomness and the connections of this client.
     """
 
     def __init__(
@@ -62,6 +66,8 @@ class AsyncClient:
         *,
         request_timeout: Duration = "10s",
         retry_timeout: Duration = "30s",
+        rack: str | None = None,
+        max_staleness: Duration | None = None,
         environment: Environment | None = None,
     ) -> None:
         self._session = Session(
@@ -71,6 +77,7 @@ class AsyncClient:
             retry_timeout_s=positive_seconds("retry_timeout", retry_timeout),
         )
         self._metadata = Metadata(self._session)
+        self._place = reader_place(rack, max_staleness)
         self._producers: list[AsyncProducer] = []
         self._single: AsyncProducer | None = None
         self._consumers: list[ConsumerCore] = []
@@ -87,12 +94,29 @@ class AsyncClient:
         self.schedules = AsyncSchedules(self._session)
         self.workers = Workers(self._session, self.topics, self.consumer_core, self.send)
 
+    @property
+    def rack(self) -> str | None:
+        """Where its readers are."""
+        return None if self._place is None else self._place.rack
+
     @classmethod
     def from_url(
-        cls, url: str, *, request_timeout: Duration = "10s", retry_timeout: Duration = "30s"
+        cls,
+        url: str,
+        *,
+        request_timeout: Duration = "10s",
+        retry_timeout: Duration = "30s",
+        rack: str | None = None,
+        max_staleness: Duration | None = None,
     ) -> Self:
         """A client for a URL."""
-        return cls(url, request_timeout=request_timeout, retry_timeout=retry_timeout)
+        return cls(
+            url,
+            request_timeout=request_timeout,
+            retry_timeout=retry_timeout,
+            rack=rack,
+            max_staleness=max_staleness,
+        )
 
     @classmethod
     def from_env(
@@ -102,8 +126,13 @@ class AsyncClient:
         request_timeout: Duration = "10s",
         retry_timeout: Duration = "30s",
     ) -> Self:
-        """A client for the URL in the environment variable ``RAFTLOG_URL``."""
-        return cls(url_from(environ), request_timeout=request_timeout, retry_timeout=retry_timeout)
+        """A client for the environment variables ``RAFTLOG_URL`` and ``RAFTLOG_RACK``."""
+        return cls(
+            url_from(environ),
+            request_timeout=request_timeout,
+            retry_timeout=retry_timeout,
+            rack=rack_from(environ),
+        )
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -203,7 +232,8 @@ class AsyncClient:
         """A consumer that runs on this client's loop: what both faces stand on."""
 
         def open_partition(target: TopicPartition) -> AsyncPartition:
-            return AsyncPartition(self._session, self._metadata, target.topic, target.partition, decoders)
+            where = target.topic, target.partition
+            return AsyncPartition(self._session, self._metadata, *where, decoders, self._place)
 
         def make_producer(transactional_id: str) -> AsyncProducer:
             return self.producer(
@@ -266,11 +296,12 @@ class AsyncClient:
     async def _background(self) -> tuple[Portal, AsyncClient]:
         """A client on a loop of its own, which a blocked loop of the application does not stop."""
         if self._portal is None or self._second is None:
-            self._portal = Portal()
+            self._portal, place = Portal(), self._place
             self._second = AsyncClient(
                 self._session.bootstrap,
                 request_timeout=timedelta(seconds=self._session.request_timeout_s),
                 retry_timeout=timedelta(seconds=self._session.retry_timeout_s),
+                **({} if place is None else place.options),
             )
             await self._portal.awaited(self._second.open)
         return self._portal, self._second
@@ -326,9 +357,15 @@ class AsyncClient:
         for name, decoder in (("key", key), ("value", value)):
             if decoder is not None and not callable(decoder):
                 raise TypeError(f"{name} is {decoder!r}; give a function of bytes, such as json.loads")
-        return AsyncPartition(self._session, self._metadata, topic, number, Decoders(key, value))
+        decoders = Decoders(key, value)
+        return AsyncPartition(self._session, self._metadata, topic, number, decoders, self._place)
 
 
 def url_from(environ: Mapping[str, str] | None) -> str:
     """The URL in the environment, or the default one."""
     return (os.environ if environ is None else environ).get(URL_VARIABLE, URL_DEFAULT)
+
+
+def rack_from(environ: Mapping[str, str] | None) -> str | None:
+    """The rack in the environment, if there is one."""
+    return (os.environ if environ is None else environ).get(RACK_VARIABLE) or None

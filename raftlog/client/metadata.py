@@ -9,6 +9,7 @@ since requests say ``route=none``: a broker that does not lead returns ``not_lea
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
@@ -36,6 +37,7 @@ class TopicView:
     terms: list[int]
     seen_at: float
     version: int
+    replicas: list[dict[str, list[str]]]  # by partition: the addresses of those in sync, by rack
     is_suspect: bool = field(default=False)
 
     @property
@@ -139,6 +141,7 @@ class Metadata:
             [one.term for one in partitions],
             session.clock.monotonic(),
             session.metadata_version,
+            [_by_rack(one, brokers) for one in partitions],
         )
         self._topics[name] = view
         return view
@@ -159,3 +162,11 @@ class Metadata:
         return await self._session.ask_any(
             "GET", path, retry_timeout_s=_REFRESH_TIMEOUT_S, attempt_timeout_s=ATTEMPT_TIMEOUT_S
         )
+
+
+def _by_rack(partition: bodies.PartitionBody, brokers: Sequence[bodies.BrokerBody]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for broker in brokers:
+        if broker.rack is not None and broker.alive and broker.broker_id in partition.in_sync:
+            found.setdefault(broker.rack, []).append(broker.http.rstrip("/"))
+    return found

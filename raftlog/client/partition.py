@@ -1,9 +1,9 @@
 """Reading one partition: chunks from a position, following the end, and finding offsets.
 
 Decides: the form of a position in a request and when a read is retried. Leaves to others:
-decoding (``messages``) and finding the leader (``metadata``). No position is stored: a read is a
-function of its arguments, so it can always be repeated. Only the average message size is stored, to estimate
-the bytes of ``limit`` messages.
+decoding (``messages``), finding the leader (``metadata``) and the replica in the reader's rack (``closest``).
+No position is stored: a read is a function of its arguments, so it can always be repeated. Only the average
+message size is stored, to estimate the bytes of ``limit`` messages.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Literal
 from urllib.parse import quote
 
+from raftlog.client.closest import ClosestReplica, ReaderPlace
 from raftlog.client.leader_watch import ask_leader
 from raftlog.client.messages import DECODED_BYTES_MAX, Chunk, Decoders, Message, read_messages
 from raftlog.client.metadata import Metadata
@@ -76,7 +77,7 @@ class _Part:
 
 
 class AsyncPartition:
-    """One partition of one topic, read from its leader."""
+    """One partition of one topic, read from its leader, or by a client with a rack from a replica nearby."""
 
     def __init__(
         self,
@@ -85,12 +86,14 @@ class AsyncPartition:
         topic: str,
         number: int,
         decoders: Decoders,
+        place: ReaderPlace | None = None,
     ) -> None:
         self.topic = topic
         self.number = number
         self._session = session
         self._metadata = metadata
         self._decoders = decoders
+        self._closest = None if place is None else ClosestReplica(session, metadata, topic, number, place)
         self._message_bytes = _MESSAGE_BYTES  # of the newest response
 
     async def read(
@@ -103,6 +106,7 @@ class AsyncPartition:
         undecodable: Undecodable = "fail",
         isolation: Isolation = "committed",
         tags: Sequence[str] | None = None,
+        min_offset: int | None = None,
     ) -> Chunk:
         """All messages from a position on, up to ``limit`` messages or about ``max_bytes``.
 
@@ -111,13 +115,15 @@ class AsyncPartition:
         ``undecodable="skip"`` skips it. ``isolation="uncommitted"`` also returns messages of open and aborted
         transactions. With ``tags`` it returns only messages with one of them; ``next_offset`` is past all
         that was skipped, and a chunk without messages may end before the end of the partition, so that no
-        read looks at all of it. Raises ``OffsetOutOfRange`` outside the log and ``CorruptBatch`` rather than
-        damaged messages.
+        read looks at all of it. With ``min_offset``, one past the offset of a receipt, the response knows all
+        records below, wherever it comes from: a reader sees what it has written. Raises ``OffsetOutOfRange``
+        outside the log and ``CorruptBatch`` rather than damaged messages.
         """
         skips = _is_skipping(undecodable)
         _check_isolation(isolation)
         wanted_tags = None if tags is None else TagFilter.of(checked_tags(tags))
         count_left = None if limit is None else positive("limit", limit)
+        _check_min_offset(min_offset)
         bytes_left = positive("max_bytes", max_bytes)
         wait_ms = milliseconds("wait", wait)
         clock = self._session.clock
@@ -135,6 +141,7 @@ class AsyncPartition:
                     skips=skips,
                     isolation=isolation,
                     tags=wanted_tags,
+                    min_offset=min_offset,
                 )
             except RaftlogError:
                 if read.has_content:
@@ -209,14 +216,17 @@ class AsyncPartition:
         skips: bool = False,
         isolation: Isolation = "committed",
         tags: TagFilter | None = None,
+        min_offset: int | None = None,
     ) -> _Part:
         path = paths.partition_records(self.topic, self.number)
-        query = f"?offset={offset}&max_bytes={max_bytes}&wait={wait_ms}ms&route=none"
+        query = f"?offset={offset}&max_bytes={max_bytes}"
         if isolation != "committed":
             query += f"&isolation={isolation}"
         if tags is not None:
             query += f"&tags={quote(SEPARATOR.encode().join(sorted(tags.names)))}"
-        reply = await self._ask_leader(path + query, wait_ms / 1_000, max_bytes + _OVER_MAX_BYTES)
+        if min_offset:
+            query += f"&min_offset={min_offset}"
+        reply = await self._ask(path + query, offset, wait_ms, max_bytes + _OVER_MAX_BYTES)
         body = reply.body
         following = reply.number(headers.NEXT_OFFSET, offset)
         found = read_messages(
@@ -242,6 +252,18 @@ class AsyncPartition:
             reply.number(headers.LAST_STABLE_OFFSET),
         )
         return _Part(chunk, len(body), found.size_bytes, is_whole=found.next_offset == following)
+
+    async def _ask(self, path: str, offset: int, wait_ms: int, answer_bytes_max: int) -> Reply:
+        """The response of the closest replica, or of the leader."""
+        if self._closest is not None:
+            ends_at = self._session.clock.monotonic() + wait_ms / 1_000
+            reply = await self._closest.ask(path, offset, wait_ms, answer_bytes_max)
+            if reply is not None:
+                return reply
+            wait_ms = max(0, round((ends_at - self._session.clock.monotonic()) * 1_000))
+        return await self._ask_leader(
+            f"{path}&wait={wait_ms}ms&route=none", wait_ms / 1_000, answer_bytes_max
+        )
 
     async def _ask_leader(self, path: str, wait_s: float, answer_bytes_max: int) -> Reply:
         session, metadata = self._session, self._metadata
@@ -296,3 +318,8 @@ def _is_skipping(undecodable: str) -> bool:
 def _check_isolation(isolation: str) -> None:
     if isolation not in ("committed", "uncommitted"):
         raise ValueError(f"isolation is {isolation!r}; choose 'committed' or 'uncommitted'")
+
+
+def _check_min_offset(min_offset: int | None) -> None:
+    if min_offset is not None and (type(min_offset) is not int or min_offset < 0):
+        raise ValueError(f"min_offset is {min_offset!r}; give an offset, such as receipt.offset + 1")

@@ -21,6 +21,7 @@ from msgspec import structs
 
 from raftlog.errors import InvalidRequest
 from raftlog.wire.bodies import Answer, BrokerId, Request
+from raftlog.wire.limits import RACK_CHARACTERS_MAX
 
 PREFIX: Final = "raftlog-join"
 TOKEN_CHARACTERS_MAX: Final = 16_384
@@ -59,7 +60,7 @@ class AdmitBroker(Request):
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
     http: Annotated[str, msgspec.Meta(pattern="^https?://[^/?# ]{1,512}/?$")]
     broker_id: BrokerId | None = None
-    rack: Annotated[str, msgspec.Meta(max_length=255)] | None = None
+    rack: Annotated[str, msgspec.Meta(min_length=1, max_length=RACK_CHARACTERS_MAX)] | None = None
     replace: bool = False
 
 

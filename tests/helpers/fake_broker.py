@@ -36,6 +36,7 @@ STATUSES: dict[type[RaftlogError], int] = {
     errors.OutOfOrderSequence: 409,
     errors.ProducerFenced: 403,
     errors.NotLeader: 421,
+    errors.ReplicaNotInSync: 421,
     errors.RecordTooLarge: 413,
     errors.NoLeader: 503,
     errors.Overloaded: 503,
@@ -125,6 +126,11 @@ class FakeCluster:
         self.known_leader: int | None = None  # what metadata says, when it is wrong
         self.troubles: deque[Trouble] = deque()
         self.partition_troubles: dict[int, deque[Trouble]] = {}
+        self.racks: dict[int, str] = {}
+        self.replicas, self.in_sync = [1], [1]
+        self.closest_reads: list[tuple[int, dict[str, str]]] = []  # the broker asked, and its query
+        self.cannot_serve: dict[int, RaftlogError] = {}  # what replicas that do not lead answer
+        self.silent: set[int] = set()  # replicas that do not answer such reads
         self.produce_count = self.metadata_count = 0
         self.in_flight = self.in_flight_most = 0
         self.retry_after_ms = 5  # what OVERLOADED asks for
@@ -218,6 +224,8 @@ class FakeBroker:
             raise errors.UnknownTopic(f"there is no topic {topic}")
         assert request.query.get("route", "none") == "none"
         leader = self.cluster.leader
+        if request.query.get("from") == "closest":
+            return number, self.cluster.topics[topic][number]
         if leader != self.number:
             details: dict[str, Detail] = {"leader": leader}
             if leader in self.cluster.brokers:
@@ -287,6 +295,12 @@ class FakeBroker:
 
     async def _fetch(self, request: web.Request) -> web.StreamResponse:
         _, partition = self._find(request)
+        if request.query.get("from") == "closest":
+            self.cluster.closest_reads.append((self.number, dict(request.query)))
+            if self.number in self.cluster.silent:
+                await self.cluster.release.wait()
+            if self.number in self.cluster.cannot_serve:
+                raise self.cluster.cannot_serve[self.number]
         offset = int(request.query["offset"])
         if offset > partition.end:
             raise errors.OffsetOutOfRange("above the end", start=0, end=partition.end)
@@ -328,7 +342,9 @@ class FakeBroker:
         return _json(
             bodies.BrokerList(
                 [
-                    bodies.BrokerBody(number, broker.url, None, broker.is_running, False)
+                    bodies.BrokerBody(
+                        number, broker.url, self.cluster.racks.get(number), broker.is_running, False
+                    )
                     for number, broker in self.cluster.brokers.items()
                 ]
             )
@@ -342,7 +358,9 @@ class FakeBroker:
             bodies.PartitionList(
                 [
                     bodies.PartitionBody(
-                        number, leader, self.cluster.term, [1], [], [1], one.end - 1, 0, one.end, one.end, 0
+                        *(number, leader, self.cluster.term),
+                        *(self.cluster.replicas, [], self.cluster.in_sync),
+                        *(one.end - 1, 0, one.end, one.end, 0),
                     )
                     for number, one in enumerate(self.cluster.topics[topic])
                 ]

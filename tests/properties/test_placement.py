@@ -75,6 +75,45 @@ def test_unequal_racks_are_still_told_apart(labels: dict[int, str | None], topic
         assert len({brokers[broker] for broker in row}) == min(len(row), len(set(brokers.values())))
 
 
+# requirement: RP11
+@given(st.dictionaries(st.integers(1, 12), st.sampled_from(["a", "b", "c", None]), min_size=1), topics)
+@settings(max_examples=300, deadline=None)
+def test_racks_of_any_size_share_a_partition_as_evenly_as_their_sizes_allow(
+    labels: dict[int, str | None], topics: Topics
+) -> None:
+    brokers = {NodeId(number): rack for number, rack in labels.items()}
+    sizes = Counter(brokers.values())
+    for row in create_all(brokers, topics)[-1]:
+        shares = Counter(dict.fromkeys(sizes, 0))
+        shares.update(brokers[broker] for broker in row)
+        most = max(shares.values())
+        for rack, share in shares.items():
+            assert share >= min(most - 1, sizes[rack]), (rack, shares, sizes)
+
+
+# requirement: RP11
+@given(
+    st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=3, max_size=12).filter(
+        lambda racks: len({*racks}) >= 3
+    ),
+    st.sampled_from([3, 5, 7]),
+    st.integers(1, 20),
+)
+@settings(max_examples=300, deadline=None)
+def test_each_partition_of_three_replicas_keeps_a_majority_when_a_rack_of_three_is_lost(
+    racks: list[str | None], factor: int, partitions: int
+) -> None:
+    brokers: dict[NodeId, str | None] = {NodeId(number): rack for number, rack in enumerate(racks, 1)}
+    sizes = Counter(brokers.values())
+    rows = place(brokers, [], partitions, min(factor, len(brokers)))
+    if factor > 3 and len(sizes) * min(sizes.values()) < factor:
+        return  # the other racks have too few brokers to share more evenly
+    for row in rows:
+        for lost in sizes:
+            left = [broker for broker in row if brokers[broker] != lost]
+            assert 2 * len(left) > len(row), (row, lost)
+
+
 @given(st.integers(3, 8), topics, topics)
 @settings(max_examples=200, deadline=None)
 def test_a_cluster_out_of_balance_never_gets_worse(count: int, before: Topics, after: Topics) -> None:

@@ -20,6 +20,7 @@ from tests.simulation.mutants.decommission import DECOMMISSION
 from tests.simulation.mutants.delayed import DELAYED
 from tests.simulation.mutants.delayed_seeds import DELAYED_SEEDS
 from tests.simulation.mutants.driver import DRIVER
+from tests.simulation.mutants.followers import FOLLOWERS
 from tests.simulation.mutants.given_away import GIVEN_AWAY
 from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.healing import HEALING
@@ -107,4 +108,5 @@ MUTANTS = (
     *ARCHIVE,
     *ARCHIVED,
     *SPEED,
+    *FOLLOWERS,
 )

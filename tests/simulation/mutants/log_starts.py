@@ -70,14 +70,14 @@ LOG_STARTS = (
     ),
     Mutant(
         "a new leader serves although a later log start may stand in its log",
-        _READS + "_knows_start",
+        "partitions.replica.serving:Serving.knows_start",
         "rest is not None and all(log_start_in(batch) is None for batch in rest)",
         "True",
         script=_DELETIONS,
     ),
     Mutant(
         "a leader that cannot commit serves nothing",
-        _READS + "_knows_start",
+        "partitions.replica.serving:Serving.knows_start",
         "rest is not None and all(log_start_in(batch) is None for batch in rest)",
         "False",
         script="tests/scenarios/node/test_full_disks.py",

@@ -103,7 +103,7 @@ REPAIR = (
     Mutant(
         "a read of an earlier leader epoch is answered",
         "partitions.replica.reads:Reads._from_log",
-        "serving.check_leads()  # a thread may have taken its time",
+        "serving.check_serves()  # a thread may have taken its time",
         "pass",
         script=_READS,
     ),

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from api.addresses import BROKERS_MAX, Machine, machines
 from api.cli.commands import app
+from api.cluster_files import create_cluster
 from api.settings import BrokerSettings, load_settings
 from partitions.metadata.placement import place
 from raftlog.types import NodeId
@@ -162,3 +163,31 @@ def test_a_cluster_that_is_there_is_not_touched(tmp_path: Path) -> None:
     refused = init(tmp_path, "log2.example")
     assert (refused.exit_code, "holds a cluster already" in refused.stderr) == (1, True)
     assert (tmp_path / "broker-1" / "raftlog.toml").read_text() == before
+
+
+# requirement: RP11
+def test_racks_are_given_to_the_brokers_in_turn(tmp_path: Path) -> None:
+    racks = ("--rack", "east", "--rack", 'a "quoted" one')
+    assert init(tmp_path / "m", "log1", "log2", "log3", more=racks).exit_code == 0
+    assert [each.rack for each in settings_of(tmp_path / "m", 3)] == ["east", 'a "quoted" one', "east"]
+    assert init(tmp_path / "here", more=("--brokers", "2", "--rack", "east")).exit_code == 0
+    assert [each.rack for each in settings_of(tmp_path / "here", 2)] == ["east", "east"]
+    assert init(tmp_path / "none", more=("--brokers", "1")).exit_code == 0
+    assert settings_of(tmp_path / "none", 1)[0].rack is None
+
+
+@pytest.mark.parametrize("rack", ["", "x" * 256])
+def test_a_rack_that_no_broker_takes_is_refused_and_nothing_is_written(tmp_path: Path, rack: str) -> None:
+    for hosts in ((), ("log1",)):
+        refused = init(tmp_path / "made", *hosts, more=("--rack", rack))
+        assert refused.exit_code == 1
+        assert "1 to 255 characters" in refused.stderr
+        assert not (tmp_path / "made").exists()
+
+
+def test_dev_refuses_other_racks_than_its_cluster_has(tmp_path: Path) -> None:
+    create_cluster(tmp_path, brokers=2, http_port=17_000, racks=["east"])
+    refused = CliRunner().invoke(app, ["dev", "--data", str(tmp_path), "--rack", "east", "--rack", "west"])
+    assert refused.exit_code == 1
+    assert "broker 2 of the cluster" in refused.stderr
+    assert "omit --rack, or change rack in" in refused.stderr

@@ -140,3 +140,15 @@ def test_a_sink_takes_what_spark_adds() -> None:
         write_options({**options, "acks": "quorum", "sinkTakeover": "true"}, is_stream=True)
     with pytest.raises(InvalidOption, match=r"txnVersion is an option of df\.write"):
         write_options({**options, "txnVersion": "1"}, is_stream=True)
+
+
+# requirement: RP10
+def test_executors_may_read_from_the_replicas_of_a_rack() -> None:
+    assert read_options(BASE, is_stream=False).place is None
+    for name in ("rack", "kafka.client.rack", "client.rack"):
+        place = read_options({**BASE, name: "east", "maxStaleness": "5s"}, is_stream=True).place
+        assert place is not None
+        assert (place.rack, place.max_staleness_ms) == ("east", 5_000)
+    assert "give rack, too" in refused(maxStaleness="5s")
+    assert "from 500ms to 24h" in refused(rack="east", maxStaleness="1ms")
+    assert "rack is ''" in refused(rack="")

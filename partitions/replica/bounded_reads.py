@@ -1,0 +1,261 @@
+"""Reading a partition at any replica, with bounded staleness.
+
+Decides: whether this replica knows enough to serve a read, and how it learns that. Leaves to others: reading
+(``reads``), and which replica is asked (``partitions.routing.closest``).
+
+A replica asks the leader for a read index: the leader proves with a round of heartbeats that it leads, and
+answers with its commit index. Once this replica has applied that index, it knows all that was committed when
+it asked. That moment is on its own monotonic clock, so no clocks are compared, and delayed messages, paused
+processes, deposed leaders and quiescent groups make what it knows older, never newer. One proof serves all
+reads until it is too old for one of them; while reads come, the next proof is under way before that.
+
+Only committed records below the commit index that this replica has heard of are shown. It never calls an
+offset out of range: only the leader knows that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from typing import Final
+
+from msgspec.structs import replace
+
+from partitions.replica.fetch_waiters import FetchWaiters
+from partitions.replica.machine import PartitionMachine
+from partitions.replica.reads import MIN_OFFSET_S, Reads
+from partitions.replica.serving import Serving
+from partitions.values import FetchRequest, FetchResult
+from raftlog.errors import (
+    NoLeader,
+    NotLeader,
+    OffsetOutOfRange,
+    RaftlogError,
+    ReplicaNotInSync,
+    UnknownTopic,
+)
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.types import Index, NodeId, TopicPartition
+
+PROOF_S: Final = 1.0  # how long a proof may take, with the catching up of this replica
+LOOK_S: Final = 0.001
+PROOFS_MAX: Final = 2  # that one read waits for: one may have begun too early for it
+
+AskReadIndex = Callable[[NodeId], Awaitable[Index]]
+"""Asks a broker, as the leader, up to where the partition is committed. Raises ``RaftlogError``."""
+
+
+class Freshness:
+    """Since when a replica knows all that was committed."""
+
+    def __init__(self, serving: Serving, waiters: FetchWaiters) -> None:
+        self._serving = serving
+        self._waiters = waiters
+        self._as_of_s = -math.inf  # by this process's monotonic clock
+        self._proof: asyncio.Task[None] | None = None
+
+    @property
+    def age_s(self) -> float:
+        """How long ago that was."""
+        return asyncio.get_running_loop().time() - self._as_of_s
+
+    async def ensure(self, age_max_s: float, ask: AskReadIndex) -> None:
+        """Return once the age is below ``age_max_s``. Raises ``ReplicaNotInSync``, ``UnknownTopic``."""
+        for _ in range(PROOFS_MAX):
+            if self.age_s < age_max_s:
+                break
+            await asyncio.shield(self._prove(ask))
+        if self.age_s >= age_max_s:
+            raise self.not_in_sync(f"what it knows is {self.age_s:.1f} s old")
+        if self.age_s > age_max_s / 2:
+            self._prove(ask)  # beside the reads
+
+    def not_in_sync(self, why: str) -> ReplicaNotInSync:
+        """The error for a reader that the leader must serve."""
+        serving = self._serving
+        node = serving.group.node_id if serving.is_attached else None
+        return ReplicaNotInSync(
+            f"the replica of {serving.target} on broker {node} cannot serve this read: {why}; ask the leader",
+            replica=node,
+            leader=serving.leader,
+        )
+
+    def check_member(self) -> None:
+        """Raise unless this replica is a voter that takes part."""
+        self._serving.check_exists()
+        group = self._serving.group
+        if group.stopped is not None:
+            raise self.not_in_sync("it has stopped")
+        if group.is_rejoining or group.node_id not in group.membership.voters:
+            raise self.not_in_sync("it rejoins, or is no voter")
+
+    def _prove(self, ask: AskReadIndex) -> asyncio.Task[None]:
+        proof = self._proof
+        if proof is None:
+            proof = self._proof = asyncio.get_running_loop().create_task(self._proved(ask))
+            proof.add_done_callback(self._ended)
+        return proof
+
+    def _ended(self, proof: asyncio.Task[None]) -> None:
+        self._proof = None
+        if not proof.cancelled():
+            proof.exception()  # those who wait for it have it
+
+    async def _proved(self, ask: AskReadIndex) -> None:
+        asked_s = asyncio.get_running_loop().time()
+        self.check_member()
+        leader = self._serving.leader
+        if leader is None:
+            raise self.not_in_sync("it knows no leader")
+        try:
+            async with asyncio.timeout(PROOF_S):
+                index = await ask(leader)
+                while self._serving.group.applied_index < index:
+                    await self._waiters.wait(index)
+                    self.check_member()
+        except TimeoutError:
+            raise self.not_in_sync(f"it lags behind broker {leader}, or cannot hear it") from None
+        except (UnknownTopic, ReplicaNotInSync):
+            raise
+        except RaftlogError as error:
+            raise self.not_in_sync(f"broker {leader} has not proved that it leads: {error}") from error
+        self._as_of_s = max(self._as_of_s, asked_s)
+
+
+class _Leader:
+    """The right of a leader that has proved lately that it leads."""
+
+    def __init__(self, serving: Serving, freshness: Freshness, age_max_s: float) -> None:
+        self._serving = serving
+        self._freshness = freshness
+        self._age_max_s = age_max_s
+
+    @property
+    def target(self) -> TopicPartition:
+        return self._serving.target
+
+    @property
+    def group(self) -> RaftGroup[None]:
+        return self._serving.group
+
+    @property
+    def is_ready(self) -> bool:
+        return self._serving.is_ready
+
+    @property
+    def knows_start(self) -> bool:
+        return self._serving.knows_start
+
+    def check_serves(self) -> None:
+        self._serving.check_leads()
+        self._check_age()
+
+    async def ready(self, deadline: float) -> None:
+        await self._serving.ready(deadline)
+
+    async def confirm(self) -> Index:
+        return await self._serving.confirm()
+
+    def healthy_log(self) -> AbstractContextManager[None]:
+        return self._serving.healthy_log()
+
+    def _check_age(self) -> None:
+        if self._freshness.age_s > self._age_max_s:
+            raise self._freshness.not_in_sync(f"what it knows is {self._freshness.age_s:.1f} s old")
+
+
+class _Follower(_Leader):
+    """The right of any other replica: it knows enough, and does not judge what it does not have."""
+
+    @property
+    def is_ready(self) -> bool:
+        return False
+
+    @property
+    def knows_start(self) -> bool:
+        return True  # the start is an entry of the log, and the log is known up to the age
+
+    def check_serves(self) -> None:
+        self._freshness.check_member()
+        self._check_age()
+
+    async def ready(self, deadline: float) -> None:
+        self.check_serves()
+
+
+class BoundedReads:
+    """The reads of one replica, leader or not, that permit a staleness."""
+
+    def __init__(self, serving: Serving, machine: PartitionMachine, waiters: FetchWaiters) -> None:
+        self.freshness = Freshness(serving, waiters)
+        self._serving = serving
+        self._machine = machine
+        self._waiters = waiters
+
+    async def fetch(self, request: FetchRequest, ask: AskReadIndex) -> FetchResult:
+        """See ``Reads.fetch``. What was committed ``max_staleness_ms`` before the log is read, is known.
+
+        Raises ``ReplicaNotInSync`` where only the leader can say more: also for an offset that is not known
+        here, or not here any more. As a leader it raises the errors of ``Reads.fetch``.
+        """
+        loop = asyncio.get_running_loop()
+        age_max_s = request.max_staleness_ms / 1000
+        deadline = loop.time() + max(request.wait_ms, 0) / 1000
+        reached_by = max(deadline, loop.time() + MIN_OFFSET_S)
+        goal = min(request.bytes_min, request.bytes_max)
+        outdated = 0
+        while True:
+            await self.freshness.ensure(age_max_s, ask)
+            fresh_until = loop.time() + age_max_s - self.freshness.age_s
+            wait_ms = min(_ms_until(deadline), max(1, _ms_until(fresh_until)))
+            try:
+                result = await self._read(replace(request, wait_ms=wait_ms), age_max_s)
+            except ReplicaNotInSync:
+                outdated += loop.time() >= deadline
+                if outdated > PROOFS_MAX or self.freshness.age_s <= age_max_s:
+                    raise
+                continue  # it waited, or read, for so long
+            if result is None or (result.end < request.min_offset and not self._is_leader):
+                if loop.time() >= reached_by:
+                    raise self.freshness.not_in_sync("the offset is not known here to be committed")
+                await self._newer(min(reached_by, fresh_until))
+                continue
+            has_looked_enough = bool(request.tags) and result.next_offset < result.end
+            if len(result.data) >= goal or loop.time() >= deadline or has_looked_enough:
+                return result
+            # An offset means the same when it reads again; what has no wanted tag is not looked at again.
+            request = replace(request, position=result.offset if result.data else result.next_offset)
+
+    @property
+    def _is_leader(self) -> bool:
+        return self._serving.group.is_leader
+
+    async def _read(self, request: FetchRequest, age_max_s: float) -> FetchResult | None:
+        """None where the offset, or ``min_offset``, is not known to be committed yet."""
+        if self._is_leader:
+            right = _Leader(self._serving, self.freshness, age_max_s)
+            return await Reads(right, self._machine, self._waiters).fetch(request)
+        reads = Reads(_Follower(self._serving, self.freshness, age_max_s), self._machine, self._waiters)
+        if request.min_offset > reads.high_watermark:
+            return None
+        try:
+            return await reads.fetch(request)
+        except ReplicaNotInSync:
+            raise
+        except NoLeader:
+            return None
+        except (OffsetOutOfRange, NotLeader) as error:
+            raise self.freshness.not_in_sync(str(error)) from error
+
+    async def _newer(self, until: float) -> None:
+        """Return once more is committed here, or at a time of the loop, and not at once."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(max(until, asyncio.get_running_loop().time() + LOOK_S)):
+                await self._waiters.wait(Index(self._serving.group.applied_index + 1))
+
+
+def _ms_until(moment: float) -> int:
+    return max(0, math.ceil((moment - asyncio.get_running_loop().time()) * 1000))

@@ -1,0 +1,127 @@
+"""Reading from the replica in the reader's rack instead of the leader.
+
+Decides: which broker a reader with a rack asks first, and for how long it asks the leader instead after a
+replica could not serve. Leaves to others: the leader (``metadata``), and whether a replica is in sync: its
+broker decides that.
+
+A replica that could not serve is avoided for a time that doubles while that repeats, so that a reader does
+not alternate between two brokers. Offsets mean the same at all replicas: nothing is read twice or skipped.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, TypedDict
+
+from raftlog.client.metadata import Metadata
+from raftlog.client.options import Duration, milliseconds
+from raftlog.client.session import Reply, Session
+from raftlog.errors import RaftlogError
+from raftlog.wire import headers, media_types
+from raftlog.wire.limits import RACK_CHARACTERS_MAX, STALENESS_MS_DEFAULT, STALENESS_MS_MAX, STALENESS_MS_MIN
+
+AVOIDED_MIN_S: Final = 2.0
+AVOIDED_MAX_S: Final = 60.0
+WAIT_MS_MAX: Final = 3_000  # of one request, so that a silent broker is noticed
+PATIENCE_S: Final = 2.0  # for an answer beyond the time that the broker was to wait
+_log = logging.getLogger("raftlog.client")
+
+
+class PlaceOptions(TypedDict, total=False):
+    """Options of a client."""
+
+    rack: str
+    max_staleness: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderPlace:
+    """Where readers are, and what they permit."""
+
+    rack: str
+    max_staleness_ms: int
+
+    @property
+    def options(self) -> PlaceOptions:
+        """The options of a client with readers here."""
+        return {"rack": self.rack, "max_staleness": timedelta(milliseconds=self.max_staleness_ms)}
+
+
+def reader_place(rack: str | None, max_staleness: Duration | None) -> ReaderPlace | None:
+    """Checked; None reads from leaders. Raises ``ValueError`` that names the option."""
+    if rack is None:
+        if max_staleness is not None:
+            raise ValueError("max_staleness is for readers with a rack; give rack, too")
+        return None
+    if type(rack) is not str or not 0 < len(rack) <= RACK_CHARACTERS_MAX:
+        raise ValueError(f"rack is {rack!r}; give the label of the brokers nearby, 1 to 255 characters")
+    found_ms = STALENESS_MS_DEFAULT if max_staleness is None else milliseconds("max_staleness", max_staleness)
+    if not STALENESS_MS_MIN <= found_ms <= STALENESS_MS_MAX:
+        raise ValueError(f"max_staleness is {max_staleness!r}; give a time from 500ms to 24h")
+    return ReaderPlace(rack, found_ms)
+
+
+class ClosestReplica:
+    """The replica of one partition that is closest to a reader."""
+
+    def __init__(
+        self, session: Session, metadata: Metadata, topic: str, partition: int, place: ReaderPlace
+    ) -> None:
+        self._session = session
+        self._metadata = metadata
+        self._topic = topic
+        self._partition = partition
+        self._place = place
+        self._avoided_until_s = 0.0
+        self._avoided_s = AVOIDED_MIN_S
+
+    async def ask(self, path: str, offset: int, wait_ms: int, answer_bytes_max: int) -> Reply | None:
+        """The replica's response to a fetch of ``path``, which has no wait; None: the leader must serve."""
+        clock = self._session.clock
+        ends_at = clock.monotonic() + wait_ms / 1_000
+        while (url := await self._url()) is not None:
+            left_ms = min(WAIT_MS_MAX, max(0, round((ends_at - clock.monotonic()) * 1_000)))
+            query = (
+                f"&wait={left_ms}ms&route=none&from=closest&max_staleness={self._place.max_staleness_ms}ms"
+            )
+            try:
+                reply = await self._session.ask(
+                    "GET",
+                    url + path + query,
+                    accept=media_types.BATCH,
+                    timeout_s=left_ms / 1_000 + PATIENCE_S,
+                    answer_bytes_max=answer_bytes_max,
+                )
+            except RaftlogError as error:
+                self._refused(url, error)
+                return None
+            self._avoided_s = AVOIDED_MIN_S
+            is_over = clock.monotonic() >= ends_at
+            if reply.body or is_over or reply.number(headers.NEXT_OFFSET, offset) != offset:
+                return reply
+        return None
+
+    async def _url(self) -> str | None:
+        """The broker to ask; None where that is the leader."""
+        if self._session.clock.monotonic() < self._avoided_until_s:
+            return None
+        try:
+            view = await self._metadata.topic(self._topic)
+        except RaftlogError:
+            return None  # asking the leader reports it
+        if self._partition >= view.partition_count:
+            return None
+        near = view.replicas[self._partition].get(self._place.rack, ())
+        return (
+            None if not near or view.leaders[self._partition] in near else near[self._partition % len(near)]
+        )
+
+    def _refused(self, url: str, error: RaftlogError) -> None:
+        _log.info(
+            "%s/%d is read from its leader for %.0f s: %s: %s",
+            *(self._topic, self._partition, self._avoided_s, url, error),
+        )
+        self._avoided_until_s = self._session.clock.monotonic() + self._avoided_s
+        self._avoided_s = min(AVOIDED_MAX_S, 2 * self._avoided_s)
