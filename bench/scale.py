@@ -65,7 +65,9 @@ class Sized:
 def _broker(number: int) -> RegisterBroker:
     url = f"http://log{number}.example:7070"
     rack = RACKS[number % len(RACKS)]
-    return RegisterBroker(NodeId(number), f"{number:032x}", url, f"log{number}.example", 7170, rack, f"{number:032x}")
+    return RegisterBroker(
+        NodeId(number), f"{number:032x}", url, f"log{number}.example", 7170, rack, f"{number:032x}"
+    )
 
 
 def measured(work: Callable[[], object]) -> float:
@@ -104,7 +106,13 @@ def _arrived(image: MetadataImage, move: MoveReplicas) -> MetadataImage:
     topic = image.topics[move.name]
     partition = topic.partitions[move.partition]
     report = ReplicasChanged(
-        move.name, topic.topic_id, move.partition, partition.group_id, partition.target, 100, partition.version
+        move.name,
+        topic.topic_id,
+        move.partition,
+        partition.group_id,
+        partition.target,
+        100,
+        partition.version,
     )
     return apply_command(image, report, image.version + 1)[0]
 
@@ -126,10 +134,14 @@ def main() -> None:
     heard, voters = frozenset(brokers), frozenset(brokers[:5])
     silent = dict.fromkeys(brokers, 0.0)
     one = image.topics["topic-0"]
-    move = SetReplicas(one.name, one.topic_id, 0, one.partitions[0].replicas[::-1], one.partitions[0].replicas)
+    move = SetReplicas(
+        one.name, one.topic_id, 0, one.partitions[0].replicas[::-1], one.partitions[0].replicas
+    )
     joined = apply_command(image, _broker(wanted.brokers + 1), image.version + 1)[0]
     loads = {
-        part.group_id: PartitionLoad(part.group_id * 1000, 1.0) for topic in image.topics.values() for part in topic.partitions
+        part.group_id: PartitionLoad(part.group_id * 1000, 1.0)
+        for topic in image.topics.values()
+        for part in topic.partitions
     }
     moves, commands, healing_ms = healed(image, brokers[0])
     figures: dict[str, str] = {

@@ -31,10 +31,15 @@ LOOK_S: Final = 0.5
 def plan(
     apply: Annotated[
         str | None,
-        Option(metavar="FILE", help="Carry out the plan in this file, written with -o json; - for standard input."),
+        Option(
+            metavar="FILE",
+            help="Carry out the plan in this file, from -o json; - for standard input.",
+        ),
     ] = None,
     status: Annotated[bool, Option(help="Show the plan that is being carried out.")] = False,
-    cancel: Annotated[bool, Option(help="Begin no further move of the plan that is being carried out.")] = False,
+    cancel: Annotated[
+        bool, Option(help="Begin no further move of the plan that is being carried out.")
+    ] = False,
     wait: Annotated[bool, Option(help="With --apply or --status: return when the plan has ended.")] = False,
     server: ServerOption = DEFAULT_SERVER,
     output: OutputOption = Format.TABLE,
@@ -125,4 +130,3 @@ def _words(plan: PlanBody) -> str:
     left = sum(move.state in ("pending", "moving") for move in plan.moves)
     waits = f"; it waits for brokers {plan.waits_for}" if plan.waits_for else ""
     return f"plan {plan.plan}: {left} of {len(plan.moves)} moves left{waits}"
-

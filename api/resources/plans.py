@@ -85,9 +85,7 @@ def _running(image: MetadataImage) -> PlanBody:
 
 
 def _move(move: PlannedMove, copied: int, state: plans.MoveStateName) -> MoveBody:
-    return MoveBody(
-        move.name, move.topic_id, move.partition, [*move.replicas], [*move.target], copied, state
-    )
+    return MoveBody(move.name, move.topic_id, move.partition, [*move.replicas], [*move.target], copied, state)
 
 
 _ERRORS = (
@@ -143,6 +141,12 @@ ROUTES = (
         (),
         {},
         {200: json_answer("the plan", PlanBody)},
-        (errors.PreconditionFailed, errors.Conflict, errors.InvalidRequest, errors.NoLeader, errors.CommitUnknown),
+        (
+            errors.PreconditionFailed,
+            errors.Conflict,
+            errors.InvalidRequest,
+            errors.NoLeader,
+            errors.CommitUnknown,
+        ),
     ),
 )

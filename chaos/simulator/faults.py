@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 
 from api.broker import Broker
+from chaos.simulator.balance import Balance
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
 from chaos.simulator.compacted_topic import LATEST
 from chaos.simulator.deaths import BrokerDeaths
-from chaos.simulator.balance import Balance
 from chaos.simulator.decommissions import Decommissions
 from chaos.simulator.healing_odds import DECOMMISSION, DIE, PLAN
 from chaos.simulator.join_odds import JOIN

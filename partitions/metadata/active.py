@@ -81,7 +81,7 @@ class ActiveController:
         machine: MetadataMachine,
         settings: ControllerSettings,
         bootstrap_id: str,
-        loads_here: LoadsHere,
+        loads_here: LoadsHere = dict,
     ) -> None:
         self._host = host
         self._group = group

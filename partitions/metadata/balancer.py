@@ -35,7 +35,9 @@ SHORT_PARTITIONS: Final = 200  # a plan for so many takes the loop a few millise
 class BalancingSettings:
     """When and how fast the active controller balances."""
 
-    moves_max: int = 2  # replicas that a plan moves at a time; 0: no plan but those of operators, one at a time
+    moves_max: int = (
+        2  # replicas that a plan moves at a time; 0: no plan but those of operators, one at a time
+    )
     after_ms: int = 120_000  # for so long the brokers must have been the same
     copy_bytes_per_s: int = COPY_BYTES_PER_S  # at most, by one broker; to say how long a plan takes
 

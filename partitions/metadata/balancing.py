@@ -103,6 +103,7 @@ class _Rows:
         self._rows: dict[_Key, list[NodeId]] = {}
         self._fixed: Counter[NodeId] = Counter()  # replicas of partitions that move already
         self._fixed_led: Counter[NodeId] = Counter()
+        self._open: dict[tuple[NodeId, str], list[_Key]] = {}  # until a row changes
         self.held: dict[NodeId, dict[_Key, None]] = {node: {} for node in self._brokers}
         self.led: dict[NodeId, dict[_Key, None]] = {node: {} for node in self._brokers}
         for topic in image.topics.values():
@@ -124,9 +125,7 @@ class _Rows:
         changed = [key for key, row in self._rows.items() if tuple(row) != self._before[key]]
         changed.sort(key=lambda key: ({*self._rows[key]} != {*self._before[key]}, key))
         return tuple(
-            PlannedMove(
-                key[0], self._topics[key].topic_id, key[1], self._before[key], tuple(self._rows[key])
-            )
+            PlannedMove(key[0], self._topics[key].topic_id, key[1], self._before[key], tuple(self._rows[key]))
             for key in changed
         )
 
@@ -143,10 +142,7 @@ class _Rows:
     def can_move(self, key: _Key, giver: NodeId, taker: NodeId) -> bool:
         """Whether a replica may go from one broker to another without a rack getting one too many."""
         row = self._rows[key]
-        if taker in row or giver not in row:
-            return False
-        racks = self._racks_without(key, giver)
-        return racks[self._racks[taker]] <= racks[self._racks[giver]]
+        return taker not in row and giver in row and self._may_enter(key, giver, self._racks[taker])
 
     def move(self, key: _Key, giver: NodeId, taker: NodeId) -> None:
         """A replica goes; if it was the preferred leader, the new one is."""
@@ -170,13 +166,22 @@ class _Rows:
 
     def movable(self, giver: NodeId, taker: NodeId) -> _Key | None:
         """The replica that goes best: one that was there before or moves anyway, a follower, a small one."""
-        able = [key for key in self.held[giver] if self.can_move(key, giver, taker)]
+        able = [key for key in self._open_to(giver, self._racks[taker]) if taker not in self._rows[key]]
         return min(able, key=lambda key: self._cost(key, giver, taker), default=None)
 
     def promotable(self, giver: NodeId, taker: NodeId) -> _Key | None:
         """A partition that one broker is preferred to lead and the other could."""
         able = (key for key in self.led[giver] if self.can_promote(key, giver, taker))
         return min(able, default=None)
+
+    def _open_to(self, giver: NodeId, rack: str) -> list[_Key]:
+        """The replicas of a broker that may go to a rack: the same for all brokers of the rack."""
+        found = self._open.get((giver, rack))
+        if found is None:
+            found = self._open[giver, rack] = [
+                key for key in self.held[giver] if self._may_enter(key, giver, rack)
+            ]
+        return found
 
     def _cost(self, key: _Key, giver: NodeId, taker: NodeId) -> tuple[bool, bool, float, _Key]:
         before = self._before[key]
@@ -193,7 +198,7 @@ class _Rows:
                 able = [node for node in self._brokers if node not in row]
                 taker = min(
                     able,
-                    key=lambda node: (racks[self._racks[node]], len(self.held[node]), node),  # noqa: B023
+                    key=lambda node: (racks[self._racks[node]], len(self.held[node]), node),
                     default=giver,
                 )
                 if racks[self._racks[taker]] < racks[self._racks[giver]]:
@@ -206,8 +211,19 @@ class _Rows:
         shift: Callable[[_Key, NodeId, NodeId], None],
     ) -> None:
         """Shift items along shortest paths until no broker has two more than one that it can reach."""
+        while self._even_once(items, choose, shift):
+            pass  # a shift may have opened a way for brokers that had none
+
+    def _even_once(
+        self,
+        items: _Held,
+        choose: Callable[[NodeId, NodeId], _Key | None],
+        shift: Callable[[_Key, NodeId, NodeId], None],
+    ) -> bool:
+        """Whether anything was shifted."""
         fixed = self._fixed if items is self.held else self._fixed_led
         stuck: set[NodeId] = set()
+        has_shifted = False
 
         def count(node: NodeId) -> int:
             return len(items[node]) + fixed[node]
@@ -216,10 +232,11 @@ class _Rows:
             donors = [node for node in self._brokers if node not in stuck]
             donor = max(donors, key=lambda node: (count(node), -node), default=None)
             if donor is None or count(donor) < 2 + min(map(count, self._brokers)):
-                return
+                return has_shifted
             path, reached = self._path(donor, count, choose)
             if not path:
                 stuck |= reached
+            has_shifted |= bool(path)
             for key, giver, taker in path:
                 shift(key, giver, taker)
 
@@ -271,6 +288,10 @@ class _Rows:
             shift(pair[1], low, high)
             bound = ENDS_BELOW
 
+    def _may_enter(self, key: _Key, giver: NodeId, rack: str) -> bool:
+        racks = self._racks_without(key, giver)
+        return racks[rack] <= racks[self._racks[giver]]
+
     def _racks_without(self, key: _Key, giver: NodeId) -> Counter[str]:
         return Counter(self._racks[node] for node in self._rows[key] if node != giver)
 
@@ -283,6 +304,7 @@ class _Rows:
             self.led[row[0]][key] = None
 
     def _leave(self, key: _Key) -> None:
+        self._open.clear()
         row = self._rows[key]
         for node in row:
             if node in self.held:

@@ -21,7 +21,7 @@ from raftlog.types import NodeId
 FEATURES: Final = Service("cluster.features", CallClass.METADATA)
 """Answers with the level of a broker. One that does not offer it has the first."""
 
-ASK_AGAIN_S: Final = 5.0
+ASK_AGAIN_S: Final = 2.0
 ASK_TIMEOUT_MS: Final = 2000
 
 

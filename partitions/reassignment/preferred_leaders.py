@@ -27,6 +27,7 @@ _log = logging.getLogger("raftlog.partitions")
 LOOK_S: Final = 1.0
 TRANSFERS_MAX: Final = 20  # of one broker, each look: groups that elect cost their clients milliseconds
 DOUBLINGS_MAX: Final = 6
+HELD_FACTOR: Final = 10  # a leadership that lasted so many times the patience has held
 
 Key = tuple[str, int]
 
@@ -37,6 +38,7 @@ class _Attempts:
 
     preferred: NodeId
     count: int = 0
+    at: float = 0.0  # of the newest
 
 
 class PreferredLeaders:
@@ -73,13 +75,18 @@ class PreferredLeaders:
             attempts = self._attempts.get(group)
             if attempts is None or attempts.preferred != preferred:
                 attempts = self._attempts[group] = _Attempts(preferred)
-            patience_s = self._after_s * 2 ** min(attempts.count, DOUBLINGS_MAX)
+            if now - attempts.at > HELD_FACTOR * self._patience_s(attempts):
+                attempts.count = 0
+            patience_s = self._patience_s(attempts)
             if room and now - self._since[group] >= patience_s:
                 room -= 1
-                attempts.count += 1
+                attempts.count, attempts.at = attempts.count + 1, now
                 self._since[group] = now
                 _log.info("%s: leadership goes to its preferred leader, broker %s", replica.target, preferred)
                 replica.group.transfer_leadership(preferred)
+
+    def _patience_s(self, attempts: _Attempts) -> float:
+        return self._after_s * 2 ** min(attempts.count, DOUBLINGS_MAX)
 
     def _wanted(self, image: MetadataImage) -> dict[GroupId, tuple[PartitionReplica, NodeId]]:
         """The partitions led here that another broker, which could, is preferred to lead."""

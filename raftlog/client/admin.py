@@ -182,7 +182,9 @@ class AsyncCluster:
         Raises ``PreconditionFailed`` where a partition of it has changed since, ``Conflict`` while another
         plan is carried out. An unknown outcome is raised, not retried: ``plan`` shows what has begun.
         """
-        body = plans.StartPlan() if plan is None else msgspec.convert(msgspec.to_builtins(plan), plans.StartPlan)
+        body = (
+            plans.StartPlan() if plan is None else msgspec.convert(msgspec.to_builtins(plan), plans.StartPlan)
+        )
         reply = await self._session.ask_any("POST", paths.REBALANCE, body=body, may_repeat=False)
         return reply.read(plans.PlanBody)
 

@@ -37,7 +37,7 @@ class StartPlan(Request):
     expected_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
     plan: int | None = None
     is_automatic: bool = False
-    waits_for: list[BrokerId] = []
+    waits_for: list[BrokerId] = msgspec.field(default_factory=list)
 
 
 class MoveBody(Answer):
@@ -70,4 +70,4 @@ class PlanBody(Answer):
     expected_ms: int = 0
     plan: int | None = None
     is_automatic: bool = False
-    waits_for: list[int] = []
+    waits_for: list[int] = msgspec.field(default_factory=list)

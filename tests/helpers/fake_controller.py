@@ -13,7 +13,14 @@ from partitions.metadata.planner import PlannerLimits, plan
 from partitions.metadata.refusals import Refused
 from partitions.metadata.topic_config import check
 from raftlog.core.membership import Membership
-from raftlog.errors import InvalidRequest, NoLeader, PreconditionFailed, RaftlogError, TopicExists, UnknownTopic
+from raftlog.errors import (
+    InvalidRequest,
+    NoLeader,
+    PreconditionFailed,
+    RaftlogError,
+    TopicExists,
+    UnknownTopic,
+)
 from raftlog.types import GroupId, NodeId, ProducerId, TopicId
 
 

@@ -14,16 +14,16 @@ SCENARIOS = "tests/scenarios/partitions/test_balancing.py"
 BALANCING = (
     Mutant(
         "brokers are balanced without a look at racks",
-        "partitions.metadata.balancing:_Rows.can_move",
-        "racks[self._racks[taker]] <= racks[self._racks[giver]]",
+        "partitions.metadata.balancing:_Rows._may_enter",
+        "racks[rack] <= racks[self._racks[giver]]",
         "True",
         script=PLANNING,
     ),
     Mutant(
         "two replicas of a partition move to one broker",
-        "partitions.metadata.balancing:_Rows.can_move",
-        "taker in row or ",
-        "",
+        "partitions.metadata.balancing:_Rows.movable",
+        "if taker not in self._rows[key]",
+        "if True",
         script=PLANNING,
     ),
     Mutant(
@@ -35,7 +35,7 @@ BALANCING = (
     ),
     Mutant(
         "numbers that differ by one are balanced again and again",
-        "partitions.metadata.balancing:_Rows.even",
+        "partitions.metadata.balancing:_Rows._even_once",
         "count(donor) < 2 + min",
         "count(donor) < 1 + min",
         script=PLANNING,

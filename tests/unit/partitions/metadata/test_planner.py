@@ -202,15 +202,17 @@ def test_a_broker_is_not_filled_beyond_its_limit_although_others_have_room() -> 
     limits = PlannerLimits(replicas_per_broker_max=3)
     racks, _ = applied(create("a", (1, 2)), to=cluster("x", "y", "y"))
     with pytest.raises(InvalidRequest, match="broker 1 would have 4 replicas of at most 3") as caught:
-        plan(NewTopic("b", creation_id(2), 1, 3, {}), applied(create("c", (1,), (1,), number=3), to=racks)[0], limits)
+        plan(
+            NewTopic("b", creation_id(2), 1, 3, {}),
+            applied(create("c", (1,), (1,), number=3), to=racks)[0],
+            limits,
+        )
     assert "cluster plan" in str(caught.value)
 
 
 def test_a_broker_that_is_down_takes_no_room_from_the_others() -> None:
     limits = PlannerLimits(replicas_per_broker_max=2)
-    image, _ = applied(
-        create("a", (4,), (4,)), FenceBroker(NodeId(4), "first"), to=cluster(brokers=4)
-    )
+    image, _ = applied(create("a", (4,), (4,)), FenceBroker(NodeId(4), "first"), to=cluster(brokers=4))
     assert plan(wish("b", partitions=2), image, limits)
 
 
