@@ -33,7 +33,7 @@ def plan(
         str | None,
         Option(
             metavar="FILE",
-            help="Carry out the plan in this file, from -o json; - for standard input.",
+            help="Carry out the plan in this file; - for stdin.",
         ),
     ] = None,
     status: Annotated[bool, Option(help="Show the plan that is being carried out.")] = False,
@@ -46,8 +46,8 @@ def plan(
 ) -> None:
     """Show the moves that make all brokers carry alike, and carry them out.
 
-    Without options nothing moves. With --apply exactly the moves of the file are made, a few at a time, unless
-    a partition of it has changed since: then make another plan.
+    Without options nothing moves. With --apply exactly the moves of the file, from -o json, are made, a few at
+    a time, unless a partition of it has changed since: then make another plan.
 
     \b
     Example:

@@ -1,8 +1,8 @@
 """The command ``cluster restart``: restarts one broker after another, without an error that a client sees.
 
 Decides: what is waited for before, between and after the restarts. Leaves to others: restarting the process
-(a command of the operator, or the operator), and retries of requests that were sent to a broker that hands its
-leaderships over (the client).
+(a command of the operator, or the operator), and retries of requests that were sent to a broker that hands
+its leaderships over (the client).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def restart(
 ) -> None:
     """Restart one broker after another, as for an upgrade.
 
-    For each: waits until all replicas are in sync, drains the broker, has its process restarted, waits until it
-    has registered, ends the draining, and waits again. It stops at the first broker that does not come back.
+    For each: waits until all replicas are in sync, drains the broker, has its process restarted, waits until
+    it has registered, ends the draining, and waits again. It stops at the first that does not come back.
 
     \b
     Example:

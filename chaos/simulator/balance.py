@@ -1,9 +1,9 @@
 """An administrator who has the brokers balanced, and what must hold of all moves of replicas.
 
-Decides: which plans are made, carried out late, twice, or cancelled. Checks that a group never has fewer voters
-than its topic has replicas, that no broker has two replicas of a partition (I40), that one plan ends before
-another begins (I41), and at the end that all brokers carry alike and nothing moves any more (L13). Leaves to
-others: deaths, and that each partition has its replicas (``deaths``).
+Decides: which plans are made, carried out late, twice, or cancelled. Checks that a group never has fewer
+voters than its topic has replicas, that no broker has two replicas of a partition (I40), that one plan ends
+before another begins (I41), and at the end that all brokers carry alike and nothing moves any more (L13).
+Leaves to others: deaths, and that each partition has its replicas (``deaths``).
 """
 
 from __future__ import annotations

@@ -4,15 +4,17 @@
 runs brokers with the production clients and HTTP server, ``brokers-group:17`` brokers with the members of a
 consumer group, ``brokers-compacted:17`` brokers with a compacted topic, ``brokers-transactions:17`` brokers
 with transactions, ``brokers-delayed:17`` brokers with delayed messages, ``brokers-healing:17`` brokers that
-die for good, ``brokers-balancing:17`` such brokers that are balanced, ``brokers-deleting:17`` brokers with a client that deletes records, ``brokers-joining:17``
-brokers that are joined by others. ``groups:17`` runs the coordinator of a consumer group alone.
+die for good, ``brokers-balancing:17`` such brokers that are balanced, ``brokers-deleting:17`` brokers with a
+client that deletes records, ``brokers-joining:17`` brokers that are joined by others. ``groups:17`` runs
+the coordinator of a consumer group alone.
 
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
 cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
 log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
 Of twelve runs of whole brokers one has a consumer group, one a compacted topic, one delayed messages and two
-have transactions, in one records are deleted on request, in one brokers die for good, in one
-they are balanced, too, and in one others join; a thirteenth, in place of a bare core, has the HTTP server and the clients, too.
+have transactions, in one records are deleted on request, in one brokers die for good, in one they
+are balanced, too, and in one others join; a thirteenth, in place of a bare core, has the HTTP server and the
+clients, too.
 """
 
 from __future__ import annotations

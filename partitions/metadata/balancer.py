@@ -98,9 +98,9 @@ class Balancer:
         missing = missing_brokers(image, view.heard - view.unable)
         if missing:
             raise Conflict(
-                f"brokers {missing} are not alive, draining or without room, and nothing is balanced meanwhile; "
+                f"brokers {missing} are not alive, draining or without room: nothing is balanced meanwhile; "
                 "start or recommission them, or decommission them",
-                brokers=missing,
+                brokers=[str(node) for node in missing],
             )
         loads = await collect_loads(self._host, in_use, self._loads_here)
         rate = self._settings.copy_bytes_per_s or COPY_BYTES_PER_S

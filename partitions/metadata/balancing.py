@@ -1,4 +1,4 @@
-"""Which replicas and leaders to move so that all brokers carry alike: a pure decision of the active controller.
+"""Which replicas and leaders move so that all brokers carry alike: a pure decision of the active controller.
 
 Decides: the moves of one plan. Leaves to others: when a plan is made and how fast it is carried out
 (``active``, ``plans``), moving replicas (``partitions.reassignment``), replicas that brokers have lost
@@ -78,7 +78,7 @@ def plan_balancing(
 def propose(
     image: MetadataImage, brokers: Collection[NodeId], loads: Loads, copy_bytes_per_s: int
 ) -> PlanProposal:
-    """A plan with what it costs: each copy is sent by the preferred leader, at ``copy_bytes_per_s`` a broker."""
+    """A plan with what it costs: preferred leaders send the copies, each at ``copy_bytes_per_s``."""
     moves = plan_balancing(image, brokers, loads)
     bytes_of = []
     sent: Counter[NodeId] = Counter()
@@ -104,6 +104,7 @@ class _Rows:
         self._fixed: Counter[NodeId] = Counter()  # replicas of partitions that move already
         self._fixed_led: Counter[NodeId] = Counter()
         self._open: dict[tuple[NodeId, str], list[_Key]] = {}  # until a row changes
+        self._promotions: dict[NodeId, dict[NodeId, _Key]] = {}  # until a row of the broker changes
         self.held: dict[NodeId, dict[_Key, None]] = {node: {} for node in self._brokers}
         self.led: dict[NodeId, dict[_Key, None]] = {node: {} for node in self._brokers}
         for topic in image.topics.values():
@@ -171,8 +172,13 @@ class _Rows:
 
     def promotable(self, giver: NodeId, taker: NodeId) -> _Key | None:
         """A partition that one broker is preferred to lead and the other could."""
-        able = (key for key in self.led[giver] if self.can_promote(key, giver, taker))
-        return min(able, default=None)
+        if giver not in self._promotions:
+            found: dict[NodeId, _Key] = {}
+            for key in self.led[giver]:
+                for node in self._rows[key]:
+                    found[node] = min(found.get(node, key), key)
+            self._promotions[giver] = found
+        return self._promotions[giver].get(taker)
 
     def _open_to(self, giver: NodeId, rack: str) -> list[_Key]:
         """The replicas of a broker that may go to a rack: the same for all brokers of the rack."""
@@ -195,6 +201,8 @@ class _Rows:
         for key, row in self._rows.items():
             for giver in list(row):
                 racks = self._racks_without(key, giver)
+                if not racks[self._racks[giver]]:
+                    continue
                 able = [node for node in self._brokers if node not in row]
                 taker = min(
                     able,
@@ -298,6 +306,7 @@ class _Rows:
     def _enter(self, key: _Key) -> None:
         row = self._rows[key]
         for node in row:
+            self._promotions.pop(node, None)
             if node in self.held:
                 self.held[node][key] = None
         if row[0] in self.led:
@@ -307,6 +316,7 @@ class _Rows:
         self._open.clear()
         row = self._rows[key]
         for node in row:
+            self._promotions.pop(node, None)
             if node in self.held:
                 self.held[node].pop(key, None)
         if row[0] in self.led:

@@ -3,9 +3,9 @@
 Decides: which level a feature needs, when the level of the cluster rises, and that a broker below it is
 refused. Pure; the level in force is in the metadata, so every broker switches at the same entry of the log.
 
-A release that writes something that the one before cannot read, a new command of the metadata log or a field of
-the snapshot, gives it the next level. Until the level is in force nobody writes it, and the brokers may go back
-to the release before. It comes into force when every broker in use has answered that it has it.
+A release that writes something that the one before cannot read, a new command of the metadata log or a field
+of the snapshot, gives it the next level. Until the level is in force nobody writes it, and the brokers may go
+back to the release before. It comes into force when every broker in use has answered that it has it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_broker(image: MetadataImage, broker_id: NodeId, level: int) -> None:
     """Raise ``InvalidRequest`` for a broker that does not understand what is in force."""
     if level < image.feature_level:
         raise InvalidRequest(
-            f"broker {broker_id} has feature level {level}, and the cluster has {image.feature_level}: install "
-            "the release of the other brokers, or raise feature_level_max",
+            f"broker {broker_id} has feature level {level}, and the cluster has {image.feature_level}: "
+            "install the release of the other brokers, or raise feature_level_max",
             field="feature_level",
         )

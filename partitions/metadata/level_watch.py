@@ -1,7 +1,7 @@
 """Asks all brokers which feature level they have, while the cluster has a lower one than this broker.
 
-Decides: when to ask, and that one broker that is missing, or does not answer, keeps the level as it is. Leaves
-to others: what a level means (``features``), and writing it (``active``).
+Decides: when to ask, and that one broker that is missing, or does not answer, keeps the level as it is.
+Leaves to others: what a level means (``features``), and writing it (``active``).
 """
 
 from __future__ import annotations

@@ -377,8 +377,8 @@ def decode_image(data: bytes) -> MetadataImage:
         raise InvariantViolated(f"the snapshot of the metadata is not one: {error}") from None
     if not FIRST <= found.format <= NEWEST:
         raise InvariantViolated(
-            f"the metadata's snapshot has format {found.format}; this broker reads up to {NEWEST}: install the "
-            "release that wrote it"
+            f"the metadata's snapshot has format {found.format}; this broker reads up to {NEWEST}: install "
+            "the release that wrote it"
         )
     return MetadataImage(
         cluster_id=found.cluster_id,

@@ -212,8 +212,8 @@ def _check_wanted(
     before = sum(len(topic.partitions) for topic in image.topics.values())
     if before + partitions > limits.partitions_max:
         raise InvalidRequest(
-            f"{who} {partitions} partitions, and the cluster has {before} of at most {limits.partitions_max}, as "
-            "every broker keeps the metadata of all; choose fewer, delete topics, or raise "
+            f"{who} {partitions} partitions, and the cluster has {before} of at most "
+            f"{limits.partitions_max}, as every broker keeps the metadata of all; choose fewer, delete topics, or raise "
             "limits.cluster_partitions_max on all brokers",
             field=field,
         )
@@ -236,8 +236,8 @@ def _checked(rows: Placement, image: MetadataImage, limits: PlannerLimits, *, fi
     if most > limits.replicas_per_broker_max and any(node in row for row in rows):
         raise InvalidRequest(
             f"broker {node} would have {most} replicas of at most {limits.replicas_per_broker_max} "
-            "(limits.partitions_max), although others have room: add a broker in its rack, balance the cluster "
-            "with `raftlog cluster plan`, or choose fewer partitions",
+            "(limits.partitions_max), although others have room: add a broker in its rack, balance the "
+            "cluster with `raftlog cluster plan`, or choose fewer partitions",
             field=field,
         )
     return rows

@@ -4,8 +4,8 @@ Decides: when a preferred leader is given the leadership. Leaves to others: whic
 first one in the metadata; ``metadata.balancing`` evens their numbers out), and the transfer (Raft).
 
 A leader that is not preferred transfers once all brokers in use have been there, and the preferred replica in
-sync, for ``after_ms``: so a broker that comes and goes leads nothing. A leadership that does not stay where it
-was given is given again after twice the time, and so on: a broker that cannot keep it is left alone.
+sync, for ``after_ms``: so a broker that comes and goes leads nothing. A leadership that does not stay where
+it was given is given again after twice the time, and so on: a broker that cannot keep it is left alone.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class PreferredLeaders:
                 replica.group.transfer_leadership(preferred)
 
     def _patience_s(self, attempts: _Attempts) -> float:
-        return self._after_s * 2 ** min(attempts.count, DOUBLINGS_MAX)
+        return self._after_s * (1 << min(attempts.count, DOUBLINGS_MAX))
 
     def _wanted(self, image: MetadataImage) -> dict[GroupId, tuple[PartitionReplica, NodeId]]:
         """The partitions led here that another broker, which could, is preferred to lead."""
