@@ -146,12 +146,11 @@ class Broker:
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
         self.loads = LoadMeter(self.host, self.manager.replicas)
         self.controller.loads_here = self.loads.loads
-        self.leaders = PreferredLeaders(
-            self.host,
-            lambda: self.controller.image,
-            self.manager.replicas,
-            settings.timing.balance_after_ms,
-        )
+        self.leaders = self._preferred_leaders()
+
+    def _preferred_leaders(self) -> PreferredLeaders:
+        after_ms = self.settings.timing.balance_after_ms
+        return PreferredLeaders(self.host, lambda: self.controller.image, self.manager.replicas, after_ms)
 
     def _groups(self) -> BrokerGroups:
         return BrokerGroups(

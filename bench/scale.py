@@ -116,21 +116,9 @@ def _arrived(image: MetadataImage, move: MoveReplicas) -> MetadataImage:
     return apply_command(image, report, image.version + 1)[0]
 
 
-def main() -> None:
-    """Print one line for each figure."""
-    parser = argparse.ArgumentParser(description="Measure metadata and controller at a size.")
-    parser.add_argument("--brokers", type=int, default=100)
-    parser.add_argument("--partitions", type=int, default=10_000)
-    wanted = parser.parse_args()
-    began = time.process_time()
-    image = Sized(wanted.brokers, wanted.partitions).image
-    built_ms = 1000 * (time.process_time() - began)
+def decisions(image: MetadataImage) -> dict[str, Callable[[], object]]:
+    """What brokers do again and again with metadata, by name."""
     snapshot = encode_image(image)
-    tracemalloc.start()
-    copy = decode_image(snapshot)
-    memory, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert copy == image
     brokers = list(image.brokers)
     heard, voters = frozenset(brokers), frozenset(brokers[:5])
     silent = dict.fromkeys(brokers, 0.0)
@@ -138,14 +126,13 @@ def main() -> None:
     move = SetReplicas(
         one.name, one.topic_id, 0, one.partitions[0].replicas[::-1], one.partitions[0].replicas
     )
-    joined = apply_command(image, _broker(wanted.brokers + 1), image.version + 1)[0]
+    joined = apply_command(image, _broker(len(brokers) + 1), image.version + 1)[0]
     loads = {
         part.group_id: PartitionLoad(part.group_id * 1000, 1.0)
         for topic in image.topics.values()
         for part in topic.partitions
     }
-    moves, commands, healing_ms = healed(image, brokers[0])
-    timed: dict[str, Callable[[], object]] = {
+    return {
         "snapshot encoded": lambda: encode_image(image),
         "snapshot decoded (a broker that starts)": lambda: decode_image(snapshot),
         "one command about a partition": lambda: apply_command(image, move, image.version + 1),
@@ -166,12 +153,30 @@ def main() -> None:
         ),
         "a plan for one more broker": lambda: propose(joined, list(joined.brokers), loads, 100 << 20),
     }
+
+
+def main() -> None:
+    """Print one line for each figure."""
+    parser = argparse.ArgumentParser(description="Measure metadata and controller at a size.")
+    parser.add_argument("--brokers", type=int, default=100)
+    parser.add_argument("--partitions", type=int, default=10_000)
+    wanted = parser.parse_args()
+    began = time.process_time()
+    image = Sized(wanted.brokers, wanted.partitions).image
+    built_ms = 1000 * (time.process_time() - began)
+    snapshot = encode_image(image)
+    tracemalloc.start()
+    copy = decode_image(snapshot)
+    memory, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert copy == image
+    moves, commands, healing_ms = healed(image, next(iter(image.brokers)))
     frames = (wanted.brokers - 1) * HEARTBEATS_PER_S
     figures = {
         "metadata built by commands": f"{built_ms:.0f} ms",
         "memory of the image": f"{memory / (1 << 20):.1f} MiB",
         "snapshot": f"{len(snapshot) / (1 << 20):.2f} MiB",
-        **{name: f"{measured(work):.3f} ms" for name, work in timed.items()},
+        **{name: f"{measured(work):.3f} ms" for name, work in decisions(image).items()},
         "a lost broker": f"{moves} moves, {commands} commands, {healing_ms:.0f} ms of the controller",
         "heartbeats with quiescent groups": f"{frames} frames/s sent by each broker, and as many received",
     }

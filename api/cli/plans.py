@@ -46,8 +46,8 @@ def plan(
 ) -> None:
     """Show the moves that make all brokers carry alike, and carry them out.
 
-    Without options nothing moves. With --apply exactly the moves of the file, from -o json, are made, a few at
-    a time, unless a partition of it has changed since: then make another plan.
+    Without options nothing moves. With --apply exactly the moves of the file, from -o json, are made, a few
+    at a time, unless a partition of it has changed since: then make another plan.
 
     \b
     Example:

@@ -65,7 +65,7 @@ class PlannerLimits:
     """Limits of a cluster's size."""
 
     replicas_per_broker_max: int = 4_000
-    partitions_max: int = 50_000  # of the cluster
+    partitions_max: int = 20_000  # of the cluster
 
 
 def plan(
@@ -213,8 +213,8 @@ def _check_wanted(
     if before + partitions > limits.partitions_max:
         raise InvalidRequest(
             f"{who} {partitions} partitions, and the cluster has {before} of at most "
-            f"{limits.partitions_max}, as every broker keeps the metadata of all; choose fewer, delete topics, or raise "
-            "limits.cluster_partitions_max on all brokers",
+            f"{limits.partitions_max}, as every broker keeps the metadata of all; choose fewer, delete "
+            "topics, or raise limits.cluster_partitions_max on all brokers",
             field=field,
         )
     held = _held(image)

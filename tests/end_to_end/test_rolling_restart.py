@@ -17,10 +17,11 @@ from tests.helpers.real_cluster import create_topic, read_all
 pytestmark = pytest.mark.e2e
 
 PARTITIONS = 3
+PAUSE_S = 0.01  # between requests, so that clients leave the processors to brokers that start
 
 
 class Load:
-    """A client that sends and reads without a pause; every error that it sees counts."""
+    """A client that sends and one that reads; every error that they see counts."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._bootstrap = cluster.bootstrap
@@ -55,6 +56,7 @@ class Load:
                 else:
                     self.sent[partition].append(value)
                 self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+                time.sleep(PAUSE_S)
 
     def _fetch(self) -> None:
         at = [0] * PARTITIONS
@@ -67,6 +69,7 @@ class Load:
                             self.read += 1
                     except Exception as error:
                         self.errors.append(f"read: {error!r}")
+                    time.sleep(PAUSE_S)
 
 
 def restarted(cluster: Cluster, directory: Path, times: int) -> Load:

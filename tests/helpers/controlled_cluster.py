@@ -111,13 +111,7 @@ class ControlledBroker(SimulatedBroker):
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
         self.loads = LoadMeter(self.host, self.manager.replicas)
         self.controller.loads_here = self.loads.loads
-        self.leaders = PreferredLeaders(
-            self.host,
-            lambda: self.controller.image,
-            self.manager.replicas,
-            settings.balancing.after_ms,
-        )
-        self._balances = settings.balancing.moves_max > 0
+        self._balancing = settings.balancing
 
     def is_in_use(self, peer: NodeId) -> bool:
         return self.controller.image.is_in_use(peer)
@@ -132,7 +126,9 @@ class ControlledBroker(SimulatedBroker):
         await self.manager.start()
         await self.reassigner.start()
         duties = [self.members.run(), self.addresses.run(), self.loads.run()]
-        duties += [self.leaders.run()] if self._balances else []
+        if self._balancing.moves_max:
+            parts = self.host, lambda: self.controller.image, self.manager.replicas
+            duties.append(PreferredLeaders(*parts, self._balancing.after_ms).run())
         self._following = [self.host.begin(work) for work in duties]
 
     async def stop(self) -> None:
