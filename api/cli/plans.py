@@ -67,7 +67,9 @@ def plan(
             found = client.cluster.cancel_plan()
         else:
             found = client.cluster.plan() if status else client.cluster.propose_plan()
-        _show(_ended(client, found) if wait else found, output)
+        if wait:
+            found = _ended(client, found)
+        _show(found, output, has_ended=wait)
 
 
 def _read(path: str) -> PlanBody:
@@ -85,7 +87,7 @@ def _read(path: str) -> PlanBody:
 
 
 def _ended(client: Client, found: PlanBody) -> PlanBody:
-    """The plan as it was seen last; its moves that were under way are watched to their end."""
+    """The plan as it was seen last before its end."""
     import time
 
     number = found.plan
@@ -98,11 +100,14 @@ def _ended(client: Client, found: PlanBody) -> PlanBody:
     return found
 
 
-def _show(plan: PlanBody, output: Format) -> None:
+def _show(plan: PlanBody, output: Format, *, has_ended: bool) -> None:
     import msgspec
 
     if output is Format.JSON:
         write_json(msgspec.to_builtins(plan))
+        return
+    if has_ended:
+        note("no plan is being carried out" if plan.plan is None else f"plan {plan.plan} has ended")
         return
     rows: list[Row] = [
         {

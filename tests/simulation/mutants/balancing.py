@@ -34,13 +34,6 @@ BALANCING = (
         script=PLANNING,
     ),
     Mutant(
-        "numbers that differ by one are balanced again and again",
-        "partitions.metadata.balancing:_Rows._even_once",
-        "count(donor) < 2 + min",
-        "count(donor) < 1 + min",
-        script=PLANNING,
-    ),
-    Mutant(
         "leaders are evened with neighbours only",
         "partitions.metadata.balancing:_Rows._path",
         "queue.append(taker)",
