@@ -26,7 +26,7 @@ from partitions.metadata.healing import (
 )
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.level_watch import LevelWatch
-from partitions.metadata.loads import LoadsHere
+from partitions.metadata.loads import LoadsHere, collect_loads
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewPartitions, NewTopic, PlannerLimits, plan
@@ -92,7 +92,9 @@ class ActiveController:
         self._silence = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)
         self._without_room = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)  # says it has room
         self._refusals = Refusals()
-        self._balancer = Balancer(host, settings.balancing, loads_here)
+        self._balancer = Balancer(
+            settings.balancing, lambda brokers: collect_loads(host, brokers, loads_here)
+        )
         self._levels = LevelWatch(host, settings.feature_level)
         self._dead: frozenset[NodeId] = frozenset()
         self._leaving: frozenset[NodeId] = frozenset()  # dead or decommissioned, in the newest plan

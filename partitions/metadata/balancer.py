@@ -11,20 +11,18 @@ nothing to do, as long again: so a broker that comes and goes moves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from partitions.metadata.balancing import PlanProposal, propose
+from partitions.metadata.balancing import Loads, PlanProposal, propose
 from partitions.metadata.commands import EndPlan
 from partitions.metadata.healing import healing_counts
 from partitions.metadata.image import BrokerInfo, MetadataImage
-from partitions.metadata.loads import LoadsHere, collect_loads
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.plans import is_moving, missing_brokers, next_of_plan
 from raftlog.errors import Conflict
 from raftlog.node.computing import computed
-from raftlog.node.group_host import GroupHost
 from raftlog.types import NodeId
 
 COPY_BYTES_PER_S: Final = 100 << 20  # assumed where the rate has no limit
@@ -54,10 +52,12 @@ class BrokerView:
 class Balancer:
     """The balancing duties of one controller."""
 
-    def __init__(self, host: GroupHost, settings: BalancingSettings, loads_here: LoadsHere) -> None:
-        self._host = host
+    def __init__(
+        self, settings: BalancingSettings, collect: Callable[[Collection[NodeId]], Awaitable[Loads]]
+    ) -> None:
+        """``collect`` asks brokers for the loads of the partitions that they lead."""
         self._settings = settings
-        self._loads_here = loads_here
+        self._collect = collect
         self._brokers: Mapping[NodeId, BrokerInfo] = {}
         self._since_ms: float | None = None
         self._nothing_due_in: object = None
@@ -102,7 +102,7 @@ class Balancer:
                 "start or recommission them, or decommission them",
                 brokers=[str(node) for node in missing],
             )
-        loads = await collect_loads(self._host, in_use, self._loads_here)
+        loads = await self._collect(in_use)
         rate = self._settings.copy_bytes_per_s or COPY_BYTES_PER_S
         is_short = sum(len(topic.partitions) for topic in image.topics.values()) <= SHORT_PARTITIONS
         return await computed(lambda: propose(image, in_use, loads, rate), is_short=is_short)

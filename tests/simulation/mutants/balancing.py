@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from chaos.simulator.levels import BROKERS_BALANCING
-from tests.helpers.planted_bugs import Mutant
+from tests.helpers.planted_bugs import Edit, Mutant
 
 PLANNING = "tests/unit/partitions/metadata/test_balancing.py"
 PLANS = "tests/unit/partitions/metadata/test_plans.py"
+BALANCER = "tests/unit/partitions/metadata/test_balancer.py"
 FEATURES = "tests/unit/partitions/metadata/test_features.py"
 LIMITS = "tests/unit/partitions/metadata/test_planner.py"
 SCENARIOS = "tests/scenarios/partitions/test_balancing.py"
@@ -136,14 +137,14 @@ BALANCING = (
         "partitions.metadata.balancer:_is_healing",
         "bool(leaving) and",
         "False and",
-        script=f"{SCENARIOS}::test_healing_goes_before_balancing",
+        script=BALANCER,
     ),
     Mutant(
-        "a broker that comes and goes gets replicas",
+        "a broker that is restarted again and again gets replicas",
         "partitions.metadata.balancer:Balancer.is_plan_due",
         "and image.brokers is self._brokers",
         "",
-        script=f"{SCENARIOS}::test_a_broker_that_comes_and_goes_moves_nothing",
+        script=BALANCER,
     ),
     Mutant(
         "leaderships do not return",
@@ -176,8 +177,11 @@ BALANCING = (
     Mutant(
         "a move in a plan loses a voter",
         "partitions.metadata.balancing:_Rows.moves",
-        "tuple(self._rows[key])\n            )",
-        "tuple(self._rows[key][:2])\n            )",
+        "self._before[key], tuple(self._rows[key])",
+        "self._before[key], tuple(self._rows[key][:2])",
+        more=(
+            Edit("partitions.metadata.plans:check_plan", "len(move.target) != len(move.replicas)", "False"),
+        ),
         level=BROKERS_BALANCING,
     ),
     Mutant(
