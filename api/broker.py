@@ -130,15 +130,7 @@ class Broker:
         self._members = MetadataMembers(self.host, self.controller)
         self._first_start = self._first_start_of_cluster()
         self.manager = self._manager()
-        self.gateway = Gateway(
-            self.node_id,
-            lambda: self.controller.image,
-            self.manager.replicas,
-            self.host.calls,
-            bytes_in_flight_max=limits.request_bytes_in_flight_max,
-            why_offline=self._why_offline,
-            awaiting_archive=self.retention.awaiting_archive,
-        )
+        self.gateway = self._gateway()
         self.groups = self._groups()
         self.transactions = self._transactions()
         self.delays = self._delays()
@@ -151,6 +143,17 @@ class Broker:
     def _preferred_leaders(self) -> PreferredLeaders:
         after_ms = self.settings.timing.balance_after_ms
         return PreferredLeaders(self.host, lambda: self.controller.image, self.manager.replicas, after_ms)
+
+    def _gateway(self) -> Gateway:
+        return Gateway(
+            self.node_id,
+            lambda: self.controller.image,
+            self.manager.replicas,
+            self.host.calls,
+            bytes_in_flight_max=self.settings.limits.request_bytes_in_flight_max,
+            why_offline=self._why_offline,
+            awaiting_archive=self.retention.awaiting_archive,
+        )
 
     def _groups(self) -> BrokerGroups:
         return BrokerGroups(
