@@ -10,7 +10,7 @@ UNTIMED := tests/conformance tests/corruption tests/paper tests/properties tests
 # run once more, and the summary names it.
 ONCE_MORE := --reruns 1 -rR
 
-.PHONY: demo test check fix bench planted-bugs sim corruption abuse fuzz reliability slow soak clean
+.PHONY: demo test check fix bench scale planted-bugs sim corruption abuse fuzz reliability slow soak clean
 
 # The last act needs Spark, which needs Java.
 demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
@@ -42,6 +42,10 @@ slow: .venv/dev.stamp
 
 bench: .venv/bench.stamp
 	$(PY) -m bench
+
+# Metadata and controller at a size: docs/scale.md. BROKERS=100 PARTITIONS=10000.
+scale: .venv/server.stamp
+	$(PY) -m bench.scale $(if $(BROKERS),--brokers $(BROKERS)) $(if $(PARTITIONS),--partitions $(PARTITIONS))
 
 # Every seed that ever failed, then SEEDS new ones (5,000: five minutes on two cores); they follow from the
 # commit, or begin at FIRST. What fails is appended to chaos/simulator/failed_seeds.txt. SEED=7, core:7, log:7

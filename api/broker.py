@@ -26,12 +26,15 @@ from partitions.hosting.peer_addresses import PeerAddresses
 from partitions.hosting.replica_manager import ReplicaManager
 from partitions.hosting.trash import Trash
 from partitions.metadata.active import ControllerSettings
+from partitions.metadata.balancer import BalancingSettings
 from partitions.metadata.commands import RegisterBroker
 from partitions.metadata.planner import PlannerLimits
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
 from partitions.reassignment.admin import PartitionAdmin
+from partitions.reassignment.load_meter import LoadMeter
 from partitions.reassignment.metadata_members import MetadataMembers
+from partitions.reassignment.preferred_leaders import PreferredLeaders
 from partitions.reassignment.reassigner import Reassigner
 from partitions.routing.gateway import Gateway
 from partitions.values import key_of
@@ -127,20 +130,30 @@ class Broker:
         self._members = MetadataMembers(self.host, self.controller)
         self._first_start = self._first_start_of_cluster()
         self.manager = self._manager()
-        self.gateway = Gateway(
-            self.node_id,
-            lambda: self.controller.image,
-            self.manager.replicas,
-            self.host.calls,
-            bytes_in_flight_max=limits.request_bytes_in_flight_max,
-            why_offline=self._why_offline,
-            awaiting_archive=self.retention.awaiting_archive,
-        )
+        self.gateway = self._gateway()
         self.groups = self._groups()
         self.transactions = self._transactions()
         self.delays = self._delays()
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
+        self.loads = LoadMeter(self.host, self.manager.replicas)
+        self.controller.loads_here = self.loads.loads
+        self.leaders = self._preferred_leaders()
+
+    def _preferred_leaders(self) -> PreferredLeaders:
+        after_ms = self.settings.timing.balance_after_ms
+        return PreferredLeaders(self.host, lambda: self.controller.image, self.manager.replicas, after_ms)
+
+    def _gateway(self) -> Gateway:
+        return Gateway(
+            self.node_id,
+            lambda: self.controller.image,
+            self.manager.replicas,
+            self.host.calls,
+            bytes_in_flight_max=self.settings.limits.request_bytes_in_flight_max,
+            why_offline=self._why_offline,
+            awaiting_archive=self.retention.awaiting_archive,
+        )
 
     def _groups(self) -> BrokerGroups:
         return BrokerGroups(
@@ -222,7 +235,16 @@ class Broker:
                 dead_timeout_ms=self.settings.timing.dead_timeout_ms,
                 broker_dead_ms=self.settings.timing.broker_dead_ms,
                 healing_moves_max=self.settings.limits.healing_moves_max,
-                limits=PlannerLimits(replicas_per_broker_max=self.settings.limits.partitions_max),
+                limits=PlannerLimits(
+                    replicas_per_broker_max=self.settings.limits.partitions_max,
+                    partitions_max=self.settings.limits.cluster_partitions_max,
+                ),
+                balancing=BalancingSettings(
+                    moves_max=self.settings.limits.balancing_moves_max,
+                    after_ms=self.settings.timing.balance_after_ms,
+                    copy_bytes_per_s=self.settings.limits.catch_up_bytes_per_s,
+                ),
+                feature_level=self.settings.feature_level_max,
             ),
             random.Random(self._environment.rng.getrandbits(64)),
         )
@@ -298,6 +320,8 @@ class Broker:
                 self.compaction.run(check_ms),
                 self.transactions.lost_markers.run(),
                 self._members.run(),
+                self.loads.run(),
+                *([self.leaders.run()] if self.settings.limits.balancing_moves_max else ()),
             )
         ]
 

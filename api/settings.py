@@ -24,6 +24,7 @@ from pydantic_settings import (
 
 from api.addresses import http_url, is_loopback, is_unspecified
 from api.setting_names import NESTED, PREFIX, described, refuse_unknown_variables
+from partitions.metadata.features import FIRST, NEWEST
 from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIET_TICKS
 from raftlog.errors import InvalidRequest
 from raftlog.node.group_host import TICK_MS
@@ -118,7 +119,8 @@ class Limits(BaseModel):
     wait_ms_max: Annotated[int, Field(ge=0)] = 55_000
     peer_queue_bytes_max: Annotated[int, Field(ge=1 << 20)] = 64 << 20
     disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 << 20
-    partitions_max: Annotated[int, Field(ge=1)] = 4_000
+    partitions_max: Annotated[int, Field(ge=1)] = 4_000  # replicas of one broker
+    cluster_partitions_max: Annotated[int, Field(ge=1)] = 20_000  # whose metadata every broker keeps
     partition_metrics_max: Annotated[int, Field(ge=0)] = 1000  # replicas listed individually by /metrics
     group_metrics_max: Annotated[int, Field(ge=0)] = 1000  # groups, and offsets of groups, that it lists
     connections_max: Annotated[int, Field(ge=1)] | None = None  # of HTTP clients; None for the default
@@ -126,6 +128,8 @@ class Limits(BaseModel):
     scrub_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # scrubbed; 0 for never
     compaction_bytes_per_s: Annotated[int, Field(ge=0)] = 10 << 20  # read by compaction; 0 for never
     healing_moves_max: Annotated[int, Field(ge=0, le=1000)] = 10  # partitions being restored; 0 for never
+    # replicas that a plan moves at a time; 0 for no plan but those of operators, and leaders stay
+    balancing_moves_max: Annotated[int, Field(ge=0, le=1000)] = 2
     catch_up_bytes_per_s: Annotated[int, Field(ge=0)] = 100 << 20  # to replicas far behind; 0 for no limit
     repair_bytes_per_s: Annotated[int, Field(ge=0)] = 50 << 20  # fetched by damaged replicas; 0 for no limit
 
@@ -142,6 +146,8 @@ class Timing(BaseModel):
     dead_timeout_ms: Annotated[int, Field(ge=500)] = 3000
     # after this silence the replicas of a broker are restored on others
     broker_dead_ms: Annotated[int, Field(ge=1000, le=BROKER_DEAD_MS_MAX)] = 300_000
+    # replicas and leaders are balanced when the brokers have been the same for so long
+    balance_after_ms: Annotated[int, Field(ge=100, le=BROKER_DEAD_MS_MAX)] = 120_000
     retention_check_ms: Annotated[int, Field(ge=100)] = 60_000
     # a clock with a larger difference deletes nothing by age
     clock_jump_ms_max: Annotated[int, Field(ge=1000)] = 600_000
@@ -212,6 +218,8 @@ class BrokerSettings(BaseSettings):
     advertised_http: str | None = None  # the URL for clients; default: http://<host>:<port>
     # the brokers that the cluster begins with; for one that has joined it those of that time, and itself
     peers: dict[int, Peer] = Field(default_factory=dict)
+    # this broker says that it understands no higher level, so that the release before can come back
+    feature_level_max: Annotated[int, Field(ge=FIRST, le=NEWEST)] = NEWEST
     joined: bool = False  # this broker was let into a cluster, and never begins one
     # where this broker stands, such as a data centre: replicas are spread over racks, readers choose by it
     rack: Annotated[str, Field(min_length=1, max_length=RACK_CHARACTERS_MAX)] | None = None

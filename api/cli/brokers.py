@@ -13,6 +13,7 @@ from api.cli.output import (
     Format,
     OutputOption,
     ServerOption,
+    broker_row,
     errors_reported,
     note,
     options_checked,
@@ -82,6 +83,4 @@ def recommission(
 
 
 def _show(broker: BrokerBody, output: Format) -> None:
-    import msgspec
-
-    show([msgspec.structs.asdict(broker)], output, single=True)
+    show([broker_row(broker, output)], output, single=True)

@@ -11,6 +11,7 @@ from api.cli.output import (
     Format,
     OutputOption,
     ServerOption,
+    broker_row,
     errors_reported,
     note,
     show,
@@ -39,9 +40,7 @@ def brokers(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format
       raftlog cluster brokers -o json
     """
     with errors_reported(), connected(server) as client:
-        import msgspec
-
-        show([msgspec.structs.asdict(broker) for broker in client.cluster.brokers()], output)
+        show([broker_row(broker, output) for broker in client.cluster.brokers()], output)
 
 
 def health(server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE) -> None:

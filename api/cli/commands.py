@@ -59,6 +59,16 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "health",
         "Show the problems of a cluster; ends with 1 if there are any.",
     ),
+    "cluster plan": (
+        "api.cli.plans",
+        "plan",
+        "Show the moves that make all brokers carry alike, and carry them out.",
+    ),
+    "cluster restart": (
+        "api.cli.restarts",
+        "restart",
+        "Restart one broker after another, as for an upgrade.",
+    ),
     "broker drain": (
         "api.cli.brokers",
         "drain",

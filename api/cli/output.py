@@ -15,12 +15,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import click
 
 from api.cli.parameters import Option
 from raftlog.errors import ConnectionLost, NotSent, RaftlogError
+
+if TYPE_CHECKING:
+    from raftlog.wire.bodies import BrokerBody
 
 REFUSED = 1
 WRONG_USAGE = 2
@@ -69,6 +72,16 @@ def show(rows: Sequence[Row], output: Format, *, single: bool = False) -> None:
         write_json(rows[0] if single else rows)
     else:
         write_table(rows)
+
+
+def broker_row(broker: BrokerBody, output: Format) -> Row:
+    """One broker; a table leaves out the incarnation, which is for programs."""
+    import msgspec
+
+    row = msgspec.structs.asdict(broker)
+    if output is not Format.JSON:
+        del row["incarnation"]
+    return row
 
 
 def time_text(milliseconds: int) -> str:

@@ -17,7 +17,8 @@ from api.http.join_tokens import JoinTokens
 from delayed.service import DelayedService
 from groups.offsets import GroupOffsets
 from groups.service import GroupService
-from partitions.metadata.commands import AdmitBroker, DecommissionBroker, DrainBroker
+from partitions.metadata.balancing import PlanProposal
+from partitions.metadata.commands import AdmitBroker, DecommissionBroker, DrainBroker, EndPlan, StartPlan
 from partitions.metadata.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.producer_ids import ProducerIdCipher
@@ -92,6 +93,12 @@ class ControllerPort(Protocol):
         self, request: DrainBroker | DecommissionBroker, timeout_ms: int
     ) -> MetadataImage:
         """The metadata from then on. Raises ``Conflict``, ``NoLeader`` or ``CommitUnknown``."""
+
+    async def propose_plan(self, timeout_ms: int) -> PlanProposal:
+        """The moves that would balance the brokers. Raises ``Conflict`` or ``NoLeader``."""
+
+    async def change_plan(self, request: StartPlan | EndPlan, timeout_ms: int) -> MetadataImage:
+        """The metadata from then on. Raises ``PreconditionFailed``, ``Conflict`` and the like."""
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
         """Numbers that were never allocated before."""

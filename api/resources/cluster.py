@@ -90,6 +90,7 @@ async def get_cluster(call: Call) -> web.StreamResponse:
             len(image.brokers),
             call.services.version,
             [*sorted(controller.members.voters)],
+            image.feature_level,
         )
     )
 
@@ -132,6 +133,7 @@ def _body(call: Call, broker: BrokerInfo, image: MetadataImage | None = None) ->
         broker.decommissioned,
         None if image is None else image.replicas_on(broker.broker_id),
         broker.broker_id in call.services.controller.members.all_voters,
+        "" if image is None else broker.incarnation,
     )
 
 

@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 
 from api.broker import Broker
+from chaos.simulator.balance import Balance
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC
 from chaos.simulator.compacted_topic import LATEST
 from chaos.simulator.deaths import BrokerDeaths
 from chaos.simulator.decommissions import Decommissions
-from chaos.simulator.healing_odds import DECOMMISSION, DIE
+from chaos.simulator.healing_odds import DECOMMISSION, DIE, PLAN
 from chaos.simulator.join_odds import JOIN
 from chaos.simulator.joins import Joins
 from chaos.simulator.link_faults import LinkFaults
@@ -60,6 +61,7 @@ class Faults:
         self.lost_files = LostFiles(cluster)
         self.decommissions = Decommissions(cluster)
         self.deaths = BrokerDeaths(cluster, self.counts, self.decommissions)
+        self.balance = Balance(cluster)
         self.joins = Joins(cluster)
         wishes = cluster.rng("wishes")
         self._favourites = [self._wish(wishes), self._wish(wishes)]
@@ -90,6 +92,7 @@ class Faults:
             DIE: self.deaths.die,
             DECOMMISSION: self.decommissions.decommission,
             JOIN: self.joins.join,
+            PLAN: self.balance.plan,
         }
         self._aimed: dict[str, Aimed] = {
             "after a vote": self._dies,

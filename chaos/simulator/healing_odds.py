@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 DIE: Final = "die"
@@ -11,6 +11,9 @@ DIE: Final = "die"
 
 DECOMMISSION: Final = "decommission"
 """An operator takes a broker out of use, for a while or for good."""
+
+PLAN: Final = "plan"
+"""An operator has the brokers balanced: by a new plan, an old one, or a cancelled one."""
 
 UNHEARD: Final = (
     "kill",
@@ -38,6 +41,8 @@ class HealingOdds:
     dead_for_good: int  # brokers, at most
     has_racks: bool
     is_decommissioning: bool = False
+    balance_after_ms: int = 120_000
+    balancing_moves_max: int = 2
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -50,6 +55,16 @@ class HealingOdds:
             has_racks=has_racks,
             is_decommissioning=not has_racks and rng.random() < 0.6,
         )
+
+    def balancing(self, rng: random.Random) -> Self:
+        """The same with brokers that are balanced, in some runs by plans of operators only."""
+        after_ms, moves_max = rng.choice((1_000, 2_000, 4_000)), rng.choice((0, 1, 2, 2, 10))
+        return replace(self, balance_after_ms=after_ms, balancing_moves_max=moves_max)
+
+    @property
+    def balances(self) -> bool:
+        """Whether brokers are balanced within a run."""
+        return self.balance_after_ms < 120_000
 
     def rack(self, node: int) -> str | None:
         """The rack of a broker."""

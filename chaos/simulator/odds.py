@@ -13,7 +13,7 @@ from typing import Final, Self
 from chaos.simulator.delays.odds import DelayOdds
 from chaos.simulator.follower_odds import FollowerOdds
 from chaos.simulator.group_level.odds import GroupOdds
-from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, UNHEARD, HealingOdds
+from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, PLAN, UNHEARD, HealingOdds
 from chaos.simulator.http.odds import HttpOdds
 from chaos.simulator.join_odds import BESIDE_JOINS, JOIN, JoinOdds
 from chaos.simulator.network import NetworkOdds
@@ -270,6 +270,13 @@ class Odds:
             think_s=0.2,
             healing=healing,
         )
+
+    @classmethod
+    def drawn_balancing(cls, rng: random.Random) -> Odds:
+        """The same with brokers that are balanced, and administrators who have them balanced."""
+        drawn = cls.drawn_healing(rng)
+        assert drawn.healing is not None
+        return replace(drawn, healing=drawn.healing.balancing(rng), timed=(*drawn.timed, *(PLAN,) * 4))
 
     @classmethod
     def drawn_joining(cls, rng: random.Random) -> Odds:

@@ -97,9 +97,15 @@ class Simulation(SimulatedCluster):
 
     # Events of machines and checkers.
 
+    def made(self, machine: Machine, broker: Broker) -> None:
+        """Its metadata are watched."""
+        super().made(machine, broker)
+        broker.controller.subscribe(self.faults.balance.shown)
+
     def _replica_changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
         self.log_starts.changed(record, replica, group)
         self.faults.joins.changed(record, replica, group)
+        self.faults.balance.changed(record, group)
 
     def began(self, machine: Machine, process: Process) -> None:
         """Put the machine's host on the simulated network, without a listener yet."""
@@ -194,6 +200,7 @@ class Simulation(SimulatedCluster):
         breaking.cancel()
         await self.faults.joins.settled()
         await self.faults.deaths.restored()
+        await self.faults.balance.settled()
         convergence = Convergence(self)
         await convergence.reached()
         if self._http_clients is not None:

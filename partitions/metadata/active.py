@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from partitions.metadata import liveness
-from partitions.metadata.commands import Command, SetClusterId, command_batch
+from partitions.metadata.balancer import Balancer, BalancingSettings, BrokerView
+from partitions.metadata.commands import Command, SetClusterId, StartPlan, command_batch
+from partitions.metadata.features import NEWEST
 from partitions.metadata.healing import (
     HealingCounts,
     dead_brokers,
@@ -23,11 +25,13 @@ from partitions.metadata.healing import (
     plan_healing,
 )
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
+from partitions.metadata.level_watch import LevelWatch
+from partitions.metadata.loads import LoadsHere, collect_loads
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewPartitions, NewTopic, PlannerLimits, plan
 from partitions.metadata.refusals import MoveStuck, Refusals
-from partitions.metadata.requests import Answer, CurrentVersion, Request
+from partitions.metadata.requests import Answer, CurrentVersion, ProposePlan, Request
 from partitions.metadata.silence import WatchedSilence
 from partitions.metadata.voters import wanted_voters
 from raftlog.errors import (
@@ -63,6 +67,8 @@ class ControllerSettings:
     retry_pause_ms: int = 50  # before a request is tried again
     attempt_timeout_ms: int = 3000  # of one try of a request that may be repeated
     limits: PlannerLimits = field(default_factory=PlannerLimits)
+    balancing: BalancingSettings = field(default_factory=BalancingSettings)
+    feature_level: int = NEWEST  # of this broker (``features``)
 
 
 class ActiveController:
@@ -75,6 +81,7 @@ class ActiveController:
         machine: MetadataMachine,
         settings: ControllerSettings,
         bootstrap_id: str,
+        loads_here: LoadsHere = dict,
     ) -> None:
         self._host = host
         self._group = group
@@ -85,6 +92,10 @@ class ActiveController:
         self._silence = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)
         self._without_room = WatchedSilence(LOOKS_MISSED_MAX * settings.duty_interval_ms)  # says it has room
         self._refusals = Refusals()
+        self._balancer = Balancer(
+            settings.balancing, lambda brokers: collect_loads(host, brokers, loads_here)
+        )
+        self._levels = LevelWatch(host, settings.feature_level)
         self._dead: frozenset[NodeId] = frozenset()
         self._leaving: frozenset[NodeId] = frozenset()  # dead or decommissioned, in the newest plan
         self._nothing_due_in: object = None  # the state for which a plan was empty
@@ -114,6 +125,8 @@ class ActiveController:
             return await self._current_version(timeout_ms)
         if isinstance(request, MoveStuck):
             return await self._note_stuck(request, timeout_ms)
+        if isinstance(request, ProposePlan):
+            return await self._propose_plan(timeout_ms)
         proposal: Proposal[Reply] | None = None
         try:
             async with asyncio.timeout(timeout_ms / 1000), self._planning:
@@ -153,6 +166,21 @@ class ActiveController:
             )
         return Answer(self._machine.image.version)
 
+    async def _propose_plan(self, timeout_ms: float) -> Answer:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._group.confirm_read()
+                proposal = await self._balancer.propose(self._machine.image, self._view())
+        except TimeoutError:
+            raise NoLeader("the controller did not make a plan in time; retry") from None
+        return Answer(self._machine.image.version, proposal=proposal)
+
+    def _view(self) -> BrokerView:
+        image = self._machine.image
+        refused = (report.broker_id for report in self._refusals.now(self._now_ms()))
+        leaving = leaving_brokers(image, self._dead_now())
+        return BrokerView(self._silence.heard, leaving, self._lacking_room().union(refused))
+
     def _now_ms(self) -> float:
         return self._host.clock.monotonic() * 1000
 
@@ -177,6 +205,8 @@ class ActiveController:
                     _log.warning("%s: %s", command, error)
                     break  # what is still due will be seen again
             await self._heal()
+            await self._balance()
+            await self._raise_feature_level()
 
     def _note_who_is_heard(self) -> None:
         is_heard = {broker: self._host.is_reachable(broker) for broker in self._machine.image.brokers}
@@ -188,13 +218,15 @@ class ActiveController:
             self._silence.begin_again()
             self._without_room.begin_again()
             self._refusals.begin_again()
+            self._balancer.begin_again()
 
     def _due(self) -> list[Command]:
         if not self._group.is_ready:
             return []
         image = self._machine.image
         if not image.bootstrap_id:
-            return [SetClusterId(self._settings.cluster_id, self._bootstrap_id)]
+            level = self._settings.feature_level
+            return [SetClusterId(self._settings.cluster_id, self._bootstrap_id, level)]
         return [
             *liveness.decide(
                 image,
@@ -257,6 +289,42 @@ class ActiveController:
         )
         self._nothing_due_in = None if moves else state
         return moves
+
+    async def _balance(self) -> None:
+        """Carry out the plan of the metadata; without one, make one where it is due."""
+        image, view = self._machine.image, self._view()
+        if not self._group.is_ready or not image.bootstrap_id:
+            return
+        for command in self._balancer.next_of_plan(image, view):
+            try:
+                await self.handle(command, self._settings.command_timeout_ms)
+            except RaftlogError as error:
+                _log.info("%s is not carried out now: %s", command, error)
+                return
+        if not self._balancer.is_plan_due(image, view, self._now_ms()):
+            return
+        try:
+            proposal = await self._balancer.propose(image, view)
+            if proposal.moves:
+                _log.info("%d partitions are moved, to balance the brokers", len(proposal.moves))
+                plan = StartPlan(proposal.moves, proposal.made_at, is_automatic=True)
+                await self.handle(plan, self._settings.command_timeout_ms)
+        except RaftlogError as error:
+            _log.info("the brokers are not balanced now: %s", error)
+
+    async def _raise_feature_level(self) -> None:
+        """Once all brokers understand a higher level."""
+        if not self._group.is_ready or not self._machine.image.bootstrap_id:
+            return
+        command = await self._levels.due(self._machine.image, self._silence.heard)
+        if command is None:
+            return
+        try:
+            await self.handle(command, self._settings.command_timeout_ms)
+        except RaftlogError as error:
+            _log.warning("%s: %s", command, error)
+        else:
+            _log.warning("feature level %d is in force: releases without it cannot join", command.level)
 
     def _lacking_room(self) -> frozenset[NodeId]:
         """The brokers that have had no room, or been stopping, for long."""

@@ -16,6 +16,7 @@ from typing import Final, get_args
 
 import msgspec
 
+from partitions.metadata.image import PlannedMove
 from raftlog.records.batch import Batch
 from raftlog.records.builder import batch_of_command
 from raftlog.types import GroupId, NodeId, TopicId
@@ -34,6 +35,7 @@ class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="register
     rack: str | None = None
     disk_id: str = ""
     replaces: str = ""  # the incarnation that was registered when this one asked
+    feature_level: int = 1  # that its release understands; not kept
 
 
 class FenceBroker(msgspec.Struct, frozen=True, array_like=True, tag="fence_broker"):
@@ -123,6 +125,27 @@ class SetClusterId(msgspec.Struct, frozen=True, array_like=True, tag="set_cluste
 
     cluster_id: str
     bootstrap_id: str
+    feature_level: int = 1
+
+
+class SetFeatureLevel(msgspec.Struct, frozen=True, array_like=True, tag="set_feature_level"):
+    """All brokers understand this level from now on. A level never falls."""
+
+    level: int
+
+
+class StartPlan(msgspec.Struct, frozen=True, array_like=True, tag="start_plan"):
+    """Carry these moves out, unless there is a plan already. They were planned at version ``made_at``."""
+
+    moves: tuple[PlannedMove, ...]
+    made_at: int
+    is_automatic: bool = False
+
+
+class EndPlan(msgspec.Struct, frozen=True, array_like=True, tag="end_plan"):
+    """No move of this plan begins any more: it is complete, or cancelled."""
+
+    version: int
 
 
 class SetReplicas(msgspec.Struct, frozen=True, array_like=True, tag="set_replicas"):
@@ -178,6 +201,9 @@ Command = (
     | SetReplicas
     | ReplicasChanged
     | RecoveredUnsafely
+    | SetFeatureLevel
+    | StartPlan
+    | EndPlan
 )
 
 COMMANDS: Final[tuple[type[Command], ...]] = get_args(Command)

@@ -127,6 +127,8 @@ class _Unable:
 
     def of(self, topic: TopicInfo, partition: PartitionInfo) -> frozenset[NodeId]:
         """The brokers that do not take what this very move brings to them."""
+        if not partition.target:
+            return frozenset()
         refusing = {
             report.broker_id
             for report in self._refused

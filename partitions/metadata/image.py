@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from raftlog.types import METADATA_GROUP, GroupId, NodeId, ProducerId, TopicId
 
 _FIRST_GROUP = GroupId(METADATA_GROUP + 1)
@@ -96,6 +98,24 @@ class TopicInfo:
         return self.name.startswith("__")
 
 
+class PlannedMove(msgspec.Struct, frozen=True, array_like=True):
+    """One partition of a plan: its replicas, and those that it shall have, preferred leader first."""
+
+    name: str
+    topic_id: TopicId
+    partition: int
+    replicas: tuple[NodeId, ...]
+    target: tuple[NodeId, ...]
+
+
+class Plan(msgspec.Struct, frozen=True, array_like=True):
+    """Moves that are carried out together, a few at a time."""
+
+    version: int  # of the metadata in which it began: its name
+    moves: tuple[PlannedMove, ...]
+    is_automatic: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
     """Everything. ``version`` rises by at least one with every change and never falls."""
@@ -108,6 +128,8 @@ class MetadataImage:
     next_group_id: GroupId = _FIRST_GROUP
     next_producer_id: ProducerId = _FIRST_PRODUCER
     deleted: tuple[str, ...] = ()  # creation ids of the topics that were deleted last
+    feature_level: int = 1  # what all brokers understand (``features``)
+    plan: Plan | None = None  # that is being carried out (``plans``)
 
     def is_in_use(self, node: NodeId) -> bool:
         """Whether a broker has registered and is not decommissioned, or is not known yet."""

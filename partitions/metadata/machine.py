@@ -29,17 +29,21 @@ from partitions.metadata.commands import (
     DecommissionBroker,
     DeleteTopic,
     DrainBroker,
+    EndPlan,
     FenceBroker,
     RecoveredUnsafely,
     RegisterBroker,
     ReplicasChanged,
     SetClusterId,
+    SetFeatureLevel,
     SetReplicas,
+    StartPlan,
     UnfenceBroker,
     UnknownCommand,
     decode,
 )
-from partitions.metadata.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
+from partitions.metadata.features import FIRST, NEWEST
+from partitions.metadata.image import BrokerInfo, MetadataImage, PartitionInfo, Plan, TopicInfo
 from partitions.metadata.names import check_name, is_id
 from raftlog.errors import (
     Conflict,
@@ -54,7 +58,6 @@ from raftlog.records.batch import Batch
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, ProducerId, TopicId
 
-SNAPSHOT_VERSION: Final = 1
 DELETED_REMEMBERED: Final = 1000  # creations, so that one that is repeated late makes no topic again
 
 Reply = TopicInfo | BrokerInfo | range | int | RaftlogError
@@ -129,11 +132,18 @@ def apply_command(
             return _add_partitions(image, command, version)
         case AllocateProducerIds(count):
             return _allocate_producer_ids(image, count, version)
-        case SetClusterId(cluster_id, bootstrap_id):
-            if image.bootstrap_id:
+        case SetClusterId():
+            return _set_cluster_id(image, command, version)
+        case SetFeatureLevel(level):
+            if level <= image.feature_level:
                 return image, image.version
-            changed = replace(image, cluster_id=cluster_id, bootstrap_id=bootstrap_id, version=version)
-            return changed, version
+            return replace(image, feature_level=level, version=version), version
+        case StartPlan():
+            return _start_plan(image, command, version)
+        case EndPlan(plan_version):
+            if image.plan is None or image.plan.version != plan_version:
+                return image, PreconditionFailed(f"plan {plan_version} has ended already", plan=plan_version)
+            return replace(image, plan=None, version=version), version
         case SetReplicas():
             return replica_commands.set_replicas(image, command, version)
         case ReplicasChanged():
@@ -144,6 +154,29 @@ def apply_command(
             return image, InvalidRequest(f"the command is not understood: {reason}")
         case _:
             assert_never(command)
+
+
+def _set_cluster_id(image: MetadataImage, command: SetClusterId, version: int) -> tuple[MetadataImage, Reply]:
+    if image.bootstrap_id:
+        return image, image.version
+    changed = replace(
+        image,
+        cluster_id=command.cluster_id,
+        bootstrap_id=command.bootstrap_id,
+        feature_level=command.feature_level,
+        version=version,
+    )
+    return changed, version
+
+
+def _start_plan(image: MetadataImage, command: StartPlan, version: int) -> tuple[MetadataImage, Reply]:
+    if image.plan is not None:
+        return image, Conflict(
+            f"plan {image.plan.version} is being carried out; wait for its end, or cancel it",
+            plan=image.plan.version,
+        )
+    plan = Plan(version, command.moves, command.is_automatic)
+    return replace(image, plan=plan, version=version), version
 
 
 def _create_topic(image: MetadataImage, command: CreateTopic, version: int) -> tuple[MetadataImage, Reply]:
@@ -302,7 +335,7 @@ def _allocate_producer_ids(image: MetadataImage, count: int, version: int) -> tu
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
-    format: int
+    format: int  # the feature level: an older release does not read what it would only half understand
     cluster_id: str
     bootstrap_id: str
     version: int
@@ -311,6 +344,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     brokers: tuple[BrokerInfo, ...]
     topics: tuple[TopicInfo, ...]
     deleted: tuple[str, ...] = ()
+    plan: Plan | None = None
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -321,7 +355,7 @@ def encode_image(image: MetadataImage) -> bytes:
     """An image as bytes; equal images give equal bytes."""
     return _ENCODER.encode(
         _Snapshot(
-            SNAPSHOT_VERSION,
+            image.feature_level,
             image.cluster_id,
             image.bootstrap_id,
             image.version,
@@ -330,6 +364,7 @@ def encode_image(image: MetadataImage) -> bytes:
             tuple(image.brokers[broker] for broker in sorted(image.brokers)),
             tuple(image.topics[name] for name in sorted(image.topics)),
             image.deleted,
+            image.plan,
         )
     )
 
@@ -340,9 +375,10 @@ def decode_image(data: bytes) -> MetadataImage:
         found = _DECODER.decode(data)
     except msgspec.DecodeError as error:
         raise InvariantViolated(f"the snapshot of the metadata is not one: {error}") from None
-    if found.format != SNAPSHOT_VERSION:
+    if not FIRST <= found.format <= NEWEST:
         raise InvariantViolated(
-            f"the metadata's snapshot has format {found.format}; this broker reads {SNAPSHOT_VERSION}"
+            f"the metadata's snapshot has format {found.format}; this broker reads up to {NEWEST}: install "
+            "the release that wrote it"
         )
     return MetadataImage(
         cluster_id=found.cluster_id,
@@ -353,4 +389,6 @@ def decode_image(data: bytes) -> MetadataImage:
         brokers={broker.broker_id: broker for broker in found.brokers},
         topics={topic.name: topic for topic in found.topics},
         deleted=found.deleted,
+        feature_level=found.format,
+        plan=found.plan,
     )

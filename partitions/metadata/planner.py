@@ -7,7 +7,7 @@ the same request on the same image gives the same command, or the same error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass
 
 import msgspec
@@ -23,12 +23,16 @@ from partitions.metadata.commands import (
     DecommissionBroker,
     DeleteTopic,
     RecoveredUnsafely,
+    RegisterBroker,
+    StartPlan,
 )
 from partitions.metadata.decommissioning import check_decommission
+from partitions.metadata.features import check_broker
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas, check_recovery, find_topic, plan_move
 from partitions.metadata.names import check_name
 from partitions.metadata.placement import Placement, place
+from partitions.metadata.plans import check_plan
 from raftlog.errors import InvalidRequest, TopicExists
 from raftlog.types import NodeId, TopicId
 from raftlog.units import counted
@@ -61,6 +65,7 @@ class PlannerLimits:
     """Limits of a cluster's size."""
 
     replicas_per_broker_max: int = 4_000
+    partitions_max: int = 20_000  # of the cluster
 
 
 def plan(
@@ -80,6 +85,11 @@ def plan(
             return check_decommission(request, image)
         case AdmitBroker():
             return check_admission(request, image)
+        case RegisterBroker(broker_id, feature_level=level):
+            check_broker(image, broker_id, level)
+            return request
+        case StartPlan():
+            return check_plan(request, image)
         case AlterTopicConfig(name, changes, expected_version, topic_id):
             topic = find_topic(image, name, topic_id)
             if topic.is_internal and "cleanup.policy" in changes:
@@ -115,13 +125,13 @@ def _plan_topic(request: NewTopic, image: MetadataImage, limits: PlannerLimits) 
     brokers = _usable_brokers(image)
     _check_factor(request.replication_factor, len(brokers))
     config = topic_config.check(request.config, replication_factor=request.replication_factor)
-    existing = _rows(image)
-    wanted = request.partitions * request.replication_factor
-    _check_room("the topic needs", wanted, existing, len(brokers), limits, field="partitions")
+    count, factor = request.partitions, request.replication_factor
+    _check_wanted("the topic needs", count, factor, image, limits, field="partitions")
+    rows = place(brokers, _rows(image), count, factor)
     return CreateTopic(
         request.name,
         request.creation_id,
-        place(brokers, existing, request.partitions, request.replication_factor),
+        _checked(rows, image, limits, field="partitions"),
         {key: value for key, value in config.items() if value is not None},
     )
 
@@ -145,10 +155,10 @@ def _plan_partitions(request: NewPartitions, image: MetadataImage, limits: Plann
     added = placement_of(topic)[before:] if known == before + count else ()
     if known == before:
         topic_config.check(topic.config, replication_factor=factor)
-        brokers, existing = _usable_brokers(image), _rows(image)
+        brokers = _usable_brokers(image)
         _check_usable(f"topic {topic.name!r} has replication_factor {factor}", factor, len(brokers), "count")
-        _check_room("the partitions need", count * factor, existing, len(brokers), limits, field="count")
-        added = place(brokers, existing, count, factor)
+        _check_wanted("the partitions need", count, factor, image, limits, field="count")
+        added = _checked(place(brokers, _rows(image), count, factor), image, limits, field="count")
     return AddPartitions(topic.name, topic.topic_id, before, added, request.expected_version)
 
 
@@ -195,20 +205,49 @@ def _check_usable(
         raise InvalidRequest(f"{what}, brokers that take new replicas: {usable}; {remedy}", field=field)
 
 
-def _check_room(
-    who: str,
-    wanted: int,
-    existing: Sequence[Sequence[NodeId]],
-    brokers: int,
-    limits: PlannerLimits,
-    *,
-    field: str,
+def _check_wanted(
+    who: str, partitions: int, factor: int, image: MetadataImage, limits: PlannerLimits, *, field: str
 ) -> None:
-    room = limits.replicas_per_broker_max * brokers - sum(map(len, existing))
-    if wanted > room:
+    """Raise ``InvalidRequest`` where the cluster has no room for so many partitions more."""
+    before = sum(len(topic.partitions) for topic in image.topics.values())
+    if before + partitions > limits.partitions_max:
         raise InvalidRequest(
-            f"{who} {wanted} replicas and the cluster has room for {max(room, 0)} more "
+            f"{who} {partitions} partitions, and the cluster has {before} of at most "
+            f"{limits.partitions_max}, as every broker keeps the metadata of all; choose fewer, delete "
+            "topics, or raise limits.cluster_partitions_max on all brokers",
+            field=field,
+        )
+    held = _held(image)
+    room = sum(max(limits.replicas_per_broker_max - held[node], 0) for node in _usable_brokers(image))
+    if partitions * factor > room:
+        raise InvalidRequest(
+            f"{who} {partitions * factor} replicas and the cluster has room for {room} more "
             f"({limits.replicas_per_broker_max} a broker); choose fewer partitions, delete topics, "
             "or add brokers",
             field=field,
         )
+
+
+def _checked(rows: Placement, image: MetadataImage, limits: PlannerLimits, *, field: str) -> Placement:
+    """The rows. Raises ``InvalidRequest`` where they give a broker more than it takes: racks are unequal."""
+    held = _held(image)
+    held.update(node for row in rows for node in row)
+    node, most = max(held.items(), key=lambda one: one[1])
+    if most > limits.replicas_per_broker_max and any(node in row for row in rows):
+        raise InvalidRequest(
+            f"broker {node} would have {most} replicas of at most {limits.replicas_per_broker_max} "
+            "(limits.partitions_max), although others have room: add a broker in its rack, balance the "
+            "cluster with `raftlog cluster plan`, or choose fewer partitions",
+            field=field,
+        )
+    return rows
+
+
+def _held(image: MetadataImage) -> Counter[NodeId]:
+    """The replicas that each broker has, or shall have."""
+    return Counter(
+        node
+        for topic in image.topics.values()
+        for partition in topic.partitions
+        for node in partition.all_replicas
+    )

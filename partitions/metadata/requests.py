@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from partitions.metadata.balancing import PlanProposal
 from partitions.metadata.commands import (
     AdmitBroker,
     AllocateProducerIds,
@@ -13,9 +14,11 @@ from partitions.metadata.commands import (
     DecommissionBroker,
     DeleteTopic,
     DrainBroker,
+    EndPlan,
     RecoveredUnsafely,
     RegisterBroker,
     ReplicasChanged,
+    StartPlan,
 )
 from partitions.metadata.image import TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
@@ -29,6 +32,10 @@ SERVICE: Final = Service("controller", CallClass.METADATA)
 
 class CurrentVersion(msgspec.Struct, frozen=True, array_like=True, tag="current_version"):
     """How new must metadata be to hold everything that was acknowledged before this question?"""
+
+
+class ProposePlan(msgspec.Struct, frozen=True, array_like=True, tag="propose_plan"):
+    """Which moves would make all brokers carry alike?"""
 
 
 Request = (
@@ -45,6 +52,9 @@ Request = (
     | ReplicasChanged
     | RecoveredUnsafely
     | MoveStuck
+    | ProposePlan
+    | StartPlan
+    | EndPlan
     | CurrentVersion
 )
 
@@ -56,6 +66,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     topic: TopicInfo | None = None
     ids: tuple[int, int] = (0, 0)
     refused: Refused = ()  # with ``CurrentVersion``: what the controller knows of moves without progress
+    proposal: PlanProposal | None = None  # with ``ProposePlan``
 
 
 class _Question(msgspec.Struct, frozen=True, array_like=True):

@@ -24,6 +24,7 @@ from msgspec import structs
 from partitions.metadata import topic_config
 from partitions.metadata.active import ActiveController, ControllerSettings
 from partitions.metadata.admission import admitted
+from partitions.metadata.balancing import PlanProposal
 from partitions.metadata.commands import (
     AdmitBroker,
     AllocateProducerIds,
@@ -31,12 +32,16 @@ from partitions.metadata.commands import (
     DecommissionBroker,
     DeleteTopic,
     DrainBroker,
+    EndPlan,
     RecoveredUnsafely,
     RegisterBroker,
     ReplicasChanged,
+    StartPlan,
 )
 from partitions.metadata.healing import HealingCounts
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
+from partitions.metadata.level_watch import FEATURES
+from partitions.metadata.loads import LoadsHere
 from partitions.metadata.machine import MetadataMachine, Reply
 from partitions.metadata.move_planner import MoveReplicas, find_topic
 from partitions.metadata.names import check_name
@@ -46,6 +51,7 @@ from partitions.metadata.requests import (
     SERVICE,
     Answer,
     CurrentVersion,
+    ProposePlan,
     Request,
     decode_answer,
     decode_question,
@@ -65,6 +71,7 @@ from raftlog.errors import (
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
 from raftlog.node.leader_search import InDoubt, LeaderNotFound, LeaderSearch
+from raftlog.node.rpc import encode_body
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import LogStorage
 from raftlog.types import METADATA_GROUP, Index, NodeId, Term
@@ -79,6 +86,7 @@ _REPEATABLE: Final = (
     RegisterBroker,
     ReplicasChanged,
     MoveStuck,
+    ProposePlan,
     CurrentVersion,
 )
 
@@ -99,8 +107,9 @@ class Controller:
         """``first_members`` are those that the cluster began with; nobody for a broker that has joined it."""
         self._host = host
         self._first_members = first_members
-        self._registration = registration
+        self._registration = structs.replace(registration, feature_level=settings.feature_level)
         self._settings = settings
+        self.loads_here: LoadsHere = dict  # of the partitions that this broker leads
         self._rng = rng
         self._shown = MetadataImage()
         self._listeners: list[Callable[[MetadataImage], None]] = []
@@ -181,8 +190,11 @@ class Controller:
         self._group = group = self._host.open_group(
             METADATA_GROUP, log, machine, self._first_members, self, announces_commits=True
         )
-        self._active = active = ActiveController(self._host, group, machine, self._settings, self._new_id())
+        self._active = active = ActiveController(
+            self._host, group, machine, self._settings, self._new_id(), lambda: self.loads_here()
+        )
         self._host.calls.serve(SERVICE, self._serve)
+        self._host.calls.serve(FEATURES, self._serve_features)
         self._tasks = [self._host.begin(work) for work in (active.run(), self._keep_registered())]
 
     async def leave(self) -> None:
@@ -301,6 +313,20 @@ class Controller:
     async def refused(self, timeout_ms: int) -> Refused:
         """Moves without progress that the active controller knows of. Raises ``NoLeader``."""
         return (await self._current(timeout_ms)).refused
+
+    async def propose_plan(self, timeout_ms: int) -> PlanProposal:
+        """The moves that would make all brokers carry alike. Raises ``Conflict``, ``NoLeader``."""
+        proposal = (await self._ask(ProposePlan(), timeout_ms)).proposal
+        assert proposal is not None
+        return proposal
+
+    async def change_plan(self, request: StartPlan | EndPlan, timeout_ms: int) -> MetadataImage:
+        """Begin a plan, or end one: moves that have begun go on. The metadata from then on.
+
+        Raises ``PreconditionFailed``, ``Conflict``, ``InvalidRequest``, ``NoLeader``, ``CommitUnknown``.
+        """
+        await self._ask(request, timeout_ms)
+        return self.image
 
     async def current_image(self, timeout_ms: int) -> MetadataImage:
         """Metadata that holds everything acknowledged anywhere before this call. Raises ``NoLeader``."""
@@ -423,6 +449,11 @@ class Controller:
         request, timeout_ms = decode_question(head)
         assert self._active is not None
         return encode_answer(await self._active.handle(request, timeout_ms)), ()
+
+    async def _serve_features(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        return encode_body(self._settings.feature_level), ()
 
     # Keeping this broker registered.
 

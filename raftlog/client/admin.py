@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from urllib.parse import quote
 
+import msgspec
+
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import Duration, milliseconds, seconds
 from raftlog.client.session import Session
 from raftlog.errors import TopicExists
-from raftlog.wire import bodies, joining, paths
+from raftlog.wire import bodies, joining, paths, plans
 
 LOOK_S = 0.2
 
@@ -165,6 +167,35 @@ class AsyncCluster:
     async def _change(self, template: str, broker: int) -> bodies.BrokerBody:
         path = paths.of_broker(template, broker)
         return (await self._session.ask_any("POST", path, may_repeat=False)).read(bodies.BrokerBody)
+
+    async def propose_plan(self) -> plans.PlanBody:
+        """The moves that make all brokers carry alike. Nothing moves.
+
+        Raises ``Conflict`` while a broker in use is missing or draining.
+        """
+        path = f"{paths.REBALANCE}?dry_run=true"
+        return (await self._session.ask_any("POST", path)).read(plans.PlanBody)
+
+    async def start_plan(self, plan: plans.PlanBody | None = None) -> plans.PlanBody:
+        """Carry out exactly this plan of ``propose_plan``, or one that is made now.
+
+        Raises ``PreconditionFailed`` where a partition of it has changed since, ``Conflict`` while another
+        plan is carried out. An unknown outcome is raised, not retried: ``plan`` shows what has begun.
+        """
+        body = (
+            plans.StartPlan() if plan is None else msgspec.convert(msgspec.to_builtins(plan), plans.StartPlan)
+        )
+        reply = await self._session.ask_any("POST", paths.REBALANCE, body=body, may_repeat=False)
+        return reply.read(plans.PlanBody)
+
+    async def plan(self) -> plans.PlanBody:
+        """The plan that is being carried out; without one, its ``plan`` is ``None``."""
+        return (await self._session.ask_any("GET", paths.CLUSTER_PLAN)).read(plans.PlanBody)
+
+    async def cancel_plan(self) -> plans.PlanBody:
+        """Begin no further move; those that have begun go on. Raises ``Conflict`` without a plan."""
+        reply = await self._session.ask_any("POST", paths.CANCEL_PLAN, may_repeat=False)
+        return reply.read(plans.PlanBody)
 
     async def join_token(self) -> joining.JoinTokenBody:
         """A token with which a broker can join within an hour; ``raftlog cluster join`` takes it."""

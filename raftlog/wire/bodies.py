@@ -406,6 +406,7 @@ class BrokerBody(Answer):
     decommissioned: bool = False
     replicas: int | None = None  # that it has or shall have; only where one broker is asked for
     metadata_voter: bool = False  # whether it is one of the brokers that elect the controller
+    incarnation: str = ""  # of its process; only where one broker is asked for
 
 
 class BrokerList(Answer):
@@ -427,6 +428,7 @@ class ClusterBody(Answer):
     brokers: int
     version: str
     metadata_voters: list[int] = []
+    feature_level: int = 1  # what all brokers understand
 
 
 class RefusedReplicaBody(Answer):

@@ -11,6 +11,7 @@ PARTITIONS_MAX: Final = 10_000  # of one topic, so that a typing error does not 
 OFFSET_MAX: Final = (1 << 63) - 1
 REPLICATION_FACTORS: Final = (1, 3, 5, 7)  # of new topics
 REPLICAS_MAX: Final = REPLICATION_FACTORS[-1]  # of one partition
+PLAN_MOVES_MAX: Final = 1_000  # partitions that one plan moves
 PRODUCER_BATCHES_MAX: Final = 5  # in flight of one producer to one partition; as many are remembered
 BROKER_ID_MAX: Final = (1 << 31) - 1
 RECORDS_MAX: Final = 10_000  # of one JSON request or response

@@ -13,12 +13,15 @@ from partitions.hosting.hosted_metadata import HostedMetadata
 from partitions.hosting.peer_addresses import PeerAddresses
 from partitions.hosting.replica_manager import ReplicaManager
 from partitions.metadata.active import ControllerSettings
+from partitions.metadata.balancer import BalancingSettings
 from partitions.metadata.commands import AdmitBroker, RegisterBroker
 from partitions.metadata.image import BrokerInfo, TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.service import Controller
 from partitions.reassignment.admin import PartitionAdmin
+from partitions.reassignment.load_meter import LoadMeter
 from partitions.reassignment.metadata_members import MetadataMembers
+from partitions.reassignment.preferred_leaders import PreferredLeaders
 from partitions.reassignment.reassigner import Reassigner
 from partitions.replica.replica import PartitionReplica
 from partitions.routing.gateway import Gateway
@@ -37,7 +40,12 @@ PRODUCER_IDS = ProducerIdCipher(b"of a cluster for tests")
 NUMBER = 7
 PRODUCER = PRODUCER_IDS.id_of(NUMBER)  # a ``PartitionCluster`` has allocated it
 CONTROLLER = ControllerSettings(
-    cluster_id="c" * 32, dead_timeout_ms=300, duty_interval_ms=20, retry_pause_ms=5, attempt_timeout_ms=500
+    cluster_id="c" * 32,
+    dead_timeout_ms=300,
+    duty_interval_ms=20,
+    retry_pause_ms=5,
+    attempt_timeout_ms=500,
+    balancing=BalancingSettings(moves_max=0),
 )
 
 
@@ -101,6 +109,9 @@ class ControlledBroker(SimulatedBroker):
         )
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
+        self.loads = LoadMeter(self.host, self.manager.replicas)
+        self.controller.loads_here = self.loads.loads
+        self._balancing = settings.balancing
 
     def is_in_use(self, peer: NodeId) -> bool:
         return self.controller.image.is_in_use(peer)
@@ -114,7 +125,11 @@ class ControlledBroker(SimulatedBroker):
         await self.supervisor.serving(METADATA_GROUP)
         await self.manager.start()
         await self.reassigner.start()
-        self._following = [self.host.begin(work) for work in (self.members.run(), self.addresses.run())]
+        duties = [self.members.run(), self.addresses.run(), self.loads.run()]
+        if self._balancing.moves_max:
+            parts = self.host, lambda: self.controller.image, self.manager.replicas
+            duties.append(PreferredLeaders(*parts, self._balancing.after_ms).run())
+        self._following = [self.host.begin(work) for work in duties]
 
     async def stop(self) -> None:
         """A clean stop."""
@@ -147,11 +162,12 @@ class ControlledCluster(SimulatedBrokers[ControlledBroker]):
         super().__init__(self.disks)
         self._directory = directory or "/data"
         self._settings = settings
+        self.settings_of: dict[NodeId, ControllerSettings] = {}  # of brokers that have their own
         self.racks = {node: racks[at] if racks else None for at, node in enumerate(self.nodes)}
 
     def new(self, place: Place) -> ControlledBroker:
         where = self.directory_of(place.node_id), self.racks[place.node_id]
-        return ControlledBroker(place, *where, self._settings)
+        return ControlledBroker(place, *where, self.settings_of.get(place.node_id, self._settings))
 
     def directory_of(self, node: NodeId) -> str:
         """Where a broker has its files, running or not."""

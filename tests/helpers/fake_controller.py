@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from partitions.metadata.commands import AdmitBroker, DecommissionBroker, DrainBroker
+from partitions.metadata.balancing import PlanProposal, propose
+from partitions.metadata.commands import AdmitBroker, DecommissionBroker, DrainBroker, EndPlan, StartPlan
 from partitions.metadata.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.machine import apply_command
 from partitions.metadata.planner import PlannerLimits, plan
 from partitions.metadata.refusals import Refused
 from partitions.metadata.topic_config import check
 from raftlog.core.membership import Membership
-from raftlog.errors import InvalidRequest, NoLeader, PreconditionFailed, TopicExists, UnknownTopic
+from raftlog.errors import (
+    InvalidRequest,
+    NoLeader,
+    PreconditionFailed,
+    RaftlogError,
+    TopicExists,
+    UnknownTopic,
+)
 from raftlog.types import GroupId, NodeId, ProducerId, TopicId
 
 
@@ -77,6 +85,16 @@ class FakeController:
     ) -> MetadataImage:
         checked = plan(request, self.image, PlannerLimits())
         self.image, _ = apply_command(self.image, checked, self.image.version + 1)
+        return self.image
+
+    async def propose_plan(self, timeout_ms: int) -> PlanProposal:
+        return propose(self.image, list(self.image.brokers), {}, 1 << 20)
+
+    async def change_plan(self, request: StartPlan | EndPlan, timeout_ms: int) -> MetadataImage:
+        checked = plan(request, self.image, PlannerLimits())
+        self.image, reply = apply_command(self.image, checked, self.image.version + 1)
+        if isinstance(reply, RaftlogError):
+            raise reply
         return self.image
 
     @property

@@ -83,6 +83,7 @@ def test_the_replicas_of_brokers_that_die_are_restored() -> None:
         "brokers-transactions:1",
         "brokers-delayed:1",
         "brokers-healing:1",
+        "brokers-balancing:1",
         "brokers-joining:0",
     ],
 )

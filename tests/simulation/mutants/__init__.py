@@ -9,6 +9,7 @@ from tests.simulation.mutants.archive import ARCHIVE
 from tests.simulation.mutants.archived import ARCHIVED
 from tests.simulation.mutants.assignors import ASSIGNORS
 from tests.simulation.mutants.backlogs import BACKLOGS
+from tests.simulation.mutants.balancing import BALANCING
 from tests.simulation.mutants.broken import BROKEN
 from tests.simulation.mutants.changes import CHANGES
 from tests.simulation.mutants.clients import CLIENTS
@@ -84,6 +85,7 @@ MUTANTS = (
     *DECOMMISSION,
     *HEALING_SEEDS,
     *STUCK_MOVES,
+    *BALANCING,
     *JOINING,
     *CLIENTS,
     *HTTP,

@@ -17,16 +17,20 @@ from partitions.metadata.commands import (
     DecommissionBroker,
     DeleteTopic,
     DrainBroker,
+    EndPlan,
     FenceBroker,
     RecoveredUnsafely,
     ReplicasChanged,
     SetClusterId,
+    SetFeatureLevel,
+    StartPlan,
     UnfenceBroker,
     UnknownCommand,
     command_batch,
     decode,
     encode,
 )
+from partitions.metadata.image import PlannedMove
 from raftlog.records.batch import check_batch
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId
@@ -50,6 +54,9 @@ EVERY_COMMAND: list[Command] = [
     RecoveredUnsafely(
         "orders", THIS_TOPIC, 0, GroupId(1), NodeId(1), (NodeId(2), NodeId(3)), 4, 99, 90, 1_000
     ),
+    SetFeatureLevel(2),
+    StartPlan((PlannedMove("orders", THIS_TOPIC, 0, (NodeId(1),), (NodeId(2),)),), 7, True),
+    EndPlan(8),
 ]
 
 

@@ -196,3 +196,29 @@ def test_a_setting_must_fit_the_partition_that_has_the_fewest_replicas() -> None
     image, _ = applied(moved, to=image)
     with pytest.raises(InvalidRequest, match="is 3, and a partition has 2 replicas"):
         plan(wish, image, LIMITS)
+
+
+def test_a_broker_is_not_filled_beyond_its_limit_although_others_have_room() -> None:
+    limits = PlannerLimits(replicas_per_broker_max=3)
+    racks, _ = applied(create("a", (1, 2)), to=cluster("x", "y", "y"))
+    with pytest.raises(InvalidRequest, match="broker 1 would have 4 replicas of at most 3") as caught:
+        plan(
+            NewTopic("b", creation_id(2), 1, 3, {}),
+            applied(create("c", (1,), (1,), number=3), to=racks)[0],
+            limits,
+        )
+    assert "cluster plan" in str(caught.value)
+
+
+def test_a_broker_that_is_down_takes_no_room_from_the_others() -> None:
+    limits = PlannerLimits(replicas_per_broker_max=2)
+    image, _ = applied(create("a", (4,), (4,)), FenceBroker(NodeId(4), "first"), to=cluster(brokers=4))
+    assert plan(wish("b", partitions=2), image, limits)
+
+
+def test_a_cluster_has_a_limit_of_partitions() -> None:
+    image, _ = applied(create("a", (1, 2, 3), (2, 3, 1)), to=cluster())
+    with pytest.raises(InvalidRequest, match="the cluster has 2 of at most 3") as caught:
+        plan(wish("b", partitions=2), image, PlannerLimits(partitions_max=3))
+    assert "limits.cluster_partitions_max" in str(caught.value)
+    assert plan(wish("b", partitions=1), image, PlannerLimits(partitions_max=3))

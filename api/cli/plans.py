@@ -1,0 +1,137 @@
+"""The command ``cluster plan``: balances replicas and leaders."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from api.cli.connection import connected
+from api.cli.output import (
+    DEFAULT_SERVER,
+    Format,
+    OutputOption,
+    Row,
+    ServerOption,
+    errors_reported,
+    note,
+    show,
+    write_json,
+    wrong_usage,
+)
+from api.cli.parameters import Option
+
+if TYPE_CHECKING:
+    from raftlog.client import Client
+    from raftlog.wire.plans import PlanBody
+
+LOOK_S: Final = 0.5
+
+
+def plan(
+    apply: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="Carry out the plan in this file; - for stdin.",
+        ),
+    ] = None,
+    status: Annotated[bool, Option(help="Show the plan that is being carried out.")] = False,
+    cancel: Annotated[
+        bool, Option(help="Begin no further move of the plan that is being carried out.")
+    ] = False,
+    wait: Annotated[bool, Option(help="With --apply or --status: return when the plan has ended.")] = False,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Show the moves that make all brokers carry alike, and carry them out.
+
+    Without options nothing moves. With --apply exactly the moves of the file, from -o json, are made, a few
+    at a time, unless a partition of it has changed since: then make another plan.
+
+    \b
+    Example:
+      raftlog cluster plan
+      raftlog cluster plan -o json > plan.json
+      raftlog cluster plan --apply plan.json --wait
+    """
+    if sum((apply is not None, status, cancel)) > 1:
+        wrong_usage("--apply, --status and --cancel exclude each other")
+    if wait and (cancel or (apply is None and not status)):
+        wrong_usage("--wait needs --apply or --status")
+    content = None if apply is None else _read(apply)
+    with errors_reported(changing=apply is not None or cancel), connected(server) as client:
+        if content is not None:
+            found = client.cluster.start_plan(content)
+        elif cancel:
+            found = client.cluster.cancel_plan()
+        else:
+            found = client.cluster.plan() if status else client.cluster.propose_plan()
+        if wait:
+            found = _ended(client, found)
+        _show(found, output, has_ended=wait)
+
+
+def _read(path: str) -> PlanBody:
+    import msgspec
+
+    from raftlog.wire.plans import PlanBody
+
+    try:
+        text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        return msgspec.json.decode(text, type=PlanBody)
+    except OSError as error:
+        wrong_usage(f"--apply: {error}")
+    except msgspec.DecodeError as error:
+        wrong_usage(f"--apply: {path} is not a plan of `raftlog cluster plan -o json`: {error}")
+
+
+def _ended(client: Client, found: PlanBody) -> PlanBody:
+    """The plan as it was seen last before its end."""
+    import time
+
+    number = found.plan
+    while number is not None:
+        shown = client.cluster.plan()
+        if shown.plan != number:
+            return found
+        found = shown
+        time.sleep(LOOK_S)
+    return found
+
+
+def _show(plan: PlanBody, output: Format, *, has_ended: bool) -> None:
+    import msgspec
+
+    if output is Format.JSON:
+        write_json(msgspec.to_builtins(plan))
+        return
+    if has_ended:
+        note("no plan is being carried out" if plan.plan is None else f"plan {plan.plan} has ended")
+        return
+    rows: list[Row] = [
+        {
+            "partition": f"{move.topic}/{move.partition}",
+            "replicas": move.replicas,
+            "target": move.target,
+            "bytes": move.bytes,
+            "state": move.state,
+        }
+        for move in plan.moves
+    ]
+    if rows:
+        show(rows, output)
+    note(_words(plan))
+
+
+def _words(plan: PlanBody) -> str:
+    if not plan.moves:
+        return "nothing is to be moved"
+    if plan.plan is None:
+        return (
+            f"{len(plan.moves)} moves, {plan.bytes} bytes to copy, in about {plan.expected_ms / 1000:.0f} s; "
+            "nothing has begun"
+        )
+    left = sum(move.state in ("pending", "moving") for move in plan.moves)
+    waits = f"; it waits for brokers {plan.waits_for}" if plan.waits_for else ""
+    return f"plan {plan.plan}: {left} of {len(plan.moves)} moves left{waits}"

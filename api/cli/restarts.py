@@ -1,0 +1,175 @@
+"""The command ``cluster restart``: restarts one broker after another, without an error that a client sees.
+
+Decides: what is waited for before, between and after the restarts. Leaves to others: restarting the process
+(a command of the operator, or the operator), and retries of requests that were sent to a broker that hands
+its leaderships over (the client).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Final
+
+import click
+
+from api.cli.connection import connected
+from api.cli.output import DEFAULT_SERVER, REFUSED, ServerOption, errors_reported, note, options_checked
+from api.cli.parameters import Option
+from raftlog.errors import RaftlogError
+
+if TYPE_CHECKING:
+    from raftlog.client import Client
+    from raftlog.wire.bodies import BrokerBody, PartitionBody
+
+LOOK_S: Final = 0.3
+SHOWN_MAX: Final = 3  # partitions in a message
+
+
+class RestartStopped(Exception):
+    """The restart of the cluster ends here; the message names the broker and what it waited for."""
+
+
+def restart(
+    broker: Annotated[
+        list[int] | None, Option(metavar="BROKER", min=1, help="Only this broker; may be repeated.")
+    ] = None,
+    command: Annotated[
+        str | None,
+        Option(
+            metavar="COMMAND",
+            help="A shell command that restarts a broker; {broker} becomes its id. Without it the command "
+            "says when to restart which broker, and waits.",
+        ),
+    ] = None,
+    timeout: Annotated[
+        str, Option(metavar="DURATION", help="How long to wait for a broker, and for replicas in sync.")
+    ] = "10m",
+    server: ServerOption = DEFAULT_SERVER,
+) -> None:
+    """Restart one broker after another, as for an upgrade.
+
+    For each: waits until all replicas are in sync, drains the broker, has its process restarted, waits until
+    it has registered, ends the draining, and waits again. It stops at the first that does not come back.
+
+    \b
+    Example:
+      raftlog cluster restart --command 'ssh log{broker}.example systemctl restart raftlog'
+    """
+    with errors_reported(changing=True), connected(server) as client, options_checked():
+        from raftlog.client.options import seconds
+
+        restarts = RollingRestart(client, _asker(command), seconds("timeout", timeout), note)
+        try:
+            restarts.run(list(broker or ()))
+        except RestartStopped as stopped:
+            note(f"error: {stopped}")
+            raise click.exceptions.Exit(REFUSED) from None
+
+
+def _asker(command: str | None) -> Callable[[int], None]:
+    """Restarts a broker with the operator's command, or asks for it."""
+    if command is None:
+        return lambda broker: note(f"broker {broker} is drained: restart it now")
+
+    def run(broker: int) -> None:
+        status = subprocess.call(command.replace("{broker}", str(broker)), shell=True)
+        if status:
+            raise RestartStopped(f"the command for broker {broker} ended with {status}; it is used again")
+
+    return run
+
+
+class RollingRestart:
+    """Restarts of the brokers of one cluster."""
+
+    def __init__(
+        self,
+        client: Client,
+        restart: Callable[[int], None],
+        timeout_s: float,
+        say: Callable[[str], None],
+    ) -> None:
+        """``restart`` has the process of a broker restarted, and may return before it is back."""
+        self._client = client
+        self._restart = restart
+        self._timeout_s = timeout_s
+        self._say = say
+
+    def run(self, chosen: list[int]) -> None:
+        """Restart these brokers, or all in use. Raises ``RestartStopped``."""
+        known = {each.broker_id: each for each in self._client.cluster.brokers()}
+        unknown = sorted(set(chosen) - known.keys())
+        if unknown:
+            raise RestartStopped(f"there is no broker {unknown[0]}; there are {sorted(known)}")
+        order = chosen or [number for number, each in known.items() if not each.decommissioned]
+        for number in order:
+            self._await(number, "all replicas in sync before it", self._troubles)
+            self._one(known[number])
+        self._say(f"restarted: {', '.join(map(str, order))}")
+
+    def _one(self, broker: BrokerBody) -> None:
+        number = broker.broker_id
+        before = self._client.cluster.drain(number)
+        try:
+            self._await(number, "other leaders", lambda: self._led_by(number))
+            self._restart(number)
+            self._await(number, "its new process", lambda: self._not_back(number, before.incarnation))
+        finally:
+            if not broker.draining:
+                self._client.cluster.recommission(number)
+        self._await(number, "all replicas in sync after it", self._troubles)
+        self._say(f"broker {number} is back and in sync")
+
+    def _await(self, number: int, what: str, left: Callable[[], list[str]]) -> None:
+        """Return once nothing is ``left`` to wait for."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                found = left()
+            except RaftlogError as error:  # a leader is being elected
+                found = [str(error)]
+            if not found:
+                return
+            if time.monotonic() > deadline:
+                more = f" and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
+                raise RestartStopped(
+                    f"broker {number}: waited {self._timeout_s:g} s for {what}: "
+                    f"{'; '.join(found[:SHOWN_MAX])}{more}; no further broker is restarted"
+                )
+            time.sleep(LOOK_S)
+
+    def _troubles(self) -> list[str]:
+        """Brokers in use that are down, and partitions whose replicas are not all in sync."""
+        down = [
+            f"broker {each.broker_id} is not alive"
+            for each in self._client.cluster.brokers()
+            if not each.alive and not each.decommissioned
+        ]
+        return down + [
+            f"{name} has in-sync replicas {one.in_sync} of {one.replicas}"
+            for name, one in self._partitions()
+            if one.leader is None or {*one.in_sync} != {*one.replicas} or one.reassignment is not None
+        ]
+
+    def _led_by(self, number: int) -> list[str]:
+        """The partitions that it leads; those that no other broker holds stay."""
+        led = [
+            f"{name} is led by it"
+            for name, one in self._partitions()
+            if one.leader in (None, number) and one.replicas != [number]
+        ]
+        return led + (["it is the controller"] if self._client.cluster.info().controller == number else [])
+
+    def _partitions(self) -> list[tuple[str, PartitionBody]]:
+        return [
+            (f"{topic.name}/{one.partition}", one)
+            for topic in self._client.topics.list()
+            for one in self._client.topics.partitions(topic.name)
+        ]
+
+    def _not_back(self, number: int, incarnation: str) -> list[str]:
+        found = self._client.cluster.broker(number)
+        is_back = found.alive and found.incarnation not in ("", incarnation)
+        return [] if is_back else [f"broker {number} has not registered again"]

@@ -1,0 +1,152 @@
+"""Plans that balance replicas and leaders: a dry run, its execution, progress and cancellation."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from api.http import parameters
+from api.http.bodies import read_json
+from api.http.routes import Call, Parameter, Route, json_answer, json_response
+from partitions.metadata.balancing import PlanProposal
+from partitions.metadata.commands import EndPlan, StartPlan
+from partitions.metadata.image import MetadataImage, PlannedMove
+from partitions.metadata.plans import missing_brokers, state_of
+from raftlog import errors
+from raftlog.errors import Conflict
+from raftlog.types import NodeId, TopicId
+from raftlog.wire import media_types, paths, plans
+from raftlog.wire.plans import MoveBody, PlanBody
+
+
+async def get_plan(call: Call) -> web.StreamResponse:
+    """The plan that is being carried out."""
+    return json_response(_running(await call.metadata()))
+
+
+async def rebalance(call: Call) -> web.StreamResponse:
+    """A new plan: shown with ``dry_run``, else carried out, or the plan of the body."""
+    is_dry = parameters.one_of(call.query, "dry_run", ("false", "true")) == "true"
+    controller, timeout_ms = call.services.controller, call.services.limits.control_timeout_ms
+    wanted = await read_json(call, plans.StartPlan)
+    if wanted.moves is not None and not is_dry:
+        moves = tuple(map(_planned, wanted.moves))
+        image = await controller.change_plan(StartPlan(moves, wanted.metadata_version), timeout_ms)
+        return json_response(_running(image), 202)
+    proposal = await controller.propose_plan(timeout_ms)
+    if is_dry:
+        return json_response(_proposed(proposal))
+    if not proposal.moves:
+        return json_response(_running(controller.image))
+    image = await controller.change_plan(StartPlan(proposal.moves, proposal.made_at), timeout_ms)
+    return json_response(_running(image), 202)
+
+
+async def cancel_plan(call: Call) -> web.StreamResponse:
+    """No further move begins; those that have begun end."""
+    image = await call.services.controller.current_image(call.services.limits.control_timeout_ms)
+    if image.plan is None:
+        raise Conflict("no plan is being carried out")
+    ended = _running(image)
+    await call.services.controller.change_plan(
+        EndPlan(image.plan.version), call.services.limits.control_timeout_ms
+    )
+    return json_response(ended)
+
+
+def _planned(move: plans.MoveRequest) -> PlannedMove:
+    return PlannedMove(
+        move.topic,
+        TopicId(move.topic_id),
+        move.partition,
+        tuple(map(NodeId, move.replicas)),
+        tuple(map(NodeId, move.target)),
+    )
+
+
+def _proposed(proposal: PlanProposal) -> PlanBody:
+    moves = [
+        _move(move, copied, "proposed")
+        for move, copied in zip(proposal.moves, proposal.bytes_of, strict=True)
+    ]
+    return PlanBody(moves, proposal.made_at, sum(proposal.bytes_of), proposal.copy_ms)
+
+
+def _running(image: MetadataImage) -> PlanBody:
+    plan = image.plan
+    if plan is None:
+        return PlanBody([], image.version)
+    return PlanBody(
+        [_move(move, 0, state_of(image, move).value) for move in plan.moves],
+        image.version,
+        plan=plan.version,
+        is_automatic=plan.is_automatic,
+        waits_for=list(missing_brokers(image)),
+    )
+
+
+def _move(move: PlannedMove, copied: int, state: plans.MoveStateName) -> MoveBody:
+    return MoveBody(move.name, move.topic_id, move.partition, [*move.replicas], [*move.target], copied, state)
+
+
+_ERRORS = (
+    errors.InvalidRequest,
+    errors.PreconditionFailed,
+    errors.Conflict,
+    errors.UnsupportedMediaType,
+    errors.RecordTooLarge,
+    errors.NoLeader,
+    errors.CommitUnknown,
+)
+
+ROUTES = (
+    Route(
+        "GET",
+        paths.CLUSTER_PLAN,
+        get_plan,
+        "Show the plan that is being carried out",
+        "Without one, `plan` is null and `moves` is empty.",
+        (),
+        {},
+        {200: json_answer("the plan", PlanBody)},
+        (errors.NoLeader,),
+    ),
+    Route(
+        "POST",
+        paths.REBALANCE,
+        rebalance,
+        "Balance replicas and leaders",
+        "With `dry_run` nothing moves: the answer is a plan, with the bytes to copy. Sent as the body "
+        "without `dry_run` exactly that plan is carried out: 412 where a partition of it has changed "
+        "since, 409 while another plan is carried out. Without a body a plan is made and carried out; 200 "
+        "where all brokers carry alike already.",
+        (
+            Parameter(
+                "dry_run",
+                "only show the moves",
+                {"type": "string", "enum": ["false", "true"], "default": "false"},
+            ),
+        ),
+        {media_types.JSON: plans.StartPlan},
+        {200: json_answer("a plan, not begun", PlanBody), 202: json_answer("the plan has begun", PlanBody)},
+        _ERRORS,
+        body_required=False,
+    ),
+    Route(
+        "POST",
+        paths.CANCEL_PLAN,
+        cancel_plan,
+        "Cancel the plan",
+        "No further move begins. Moves that have begun go on to their end. The answer shows the plan as it "
+        "was cancelled.",
+        (),
+        {},
+        {200: json_answer("the plan", PlanBody)},
+        (
+            errors.PreconditionFailed,
+            errors.Conflict,
+            errors.InvalidRequest,
+            errors.NoLeader,
+            errors.CommitUnknown,
+        ),
+    ),
+)

@@ -1,0 +1,341 @@
+"""Which replicas and leaders move so that all brokers carry alike: a pure decision of the active controller.
+
+Decides: the moves of one plan. Leaves to others: when a plan is made and how fast it is carried out
+(``active``, ``plans``), moving replicas (``partitions.reassignment``), replicas that brokers have lost
+(``healing``).
+
+In this order, each without undoing what comes before it:
+
+1. Racks: no two replicas of a partition share a rack that could be on different ones.
+2. Replicas: the brokers' numbers differ by one at most, as far as racks allow.
+3. Preferred leaders, the first of each row: their numbers differ by one at most, as far as replicas allow.
+4. Bytes: brokers exchange replicas while their logs differ by more than a fifth of the mean.
+5. Load: brokers exchange preferred leaders while the records that they append per second differ so.
+
+Each step makes the differences smaller, so a plan of what a plan has made is empty. Steps 4 and 5 have
+input that changes: they begin above a fifth of the mean and end below a tenth.
+
+A partition keeps its number of replicas. A partition that moves already counts where it goes, and stays.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from typing import Final
+
+import msgspec
+
+from partitions.metadata.image import MetadataImage, PlannedMove, TopicInfo
+from raftlog.types import GroupId, NodeId
+from raftlog.wire.limits import PLAN_MOVES_MAX
+
+BEGINS_ABOVE: Final = 0.2  # of the mean: hysteresis of what is measured
+ENDS_BELOW: Final = 0.1
+BYTES_APART_MIN: Final = 256 << 20  # smaller differences are not worth copying
+RECORDS_APART_MIN: Final = 100.0  # per second
+EXCHANGES_MAX: Final = 100  # of one kind in one plan
+
+
+class PartitionLoad(msgspec.Struct, frozen=True, array_like=True):
+    """The size of a partition's log in bytes, and the records that its leader appends per second."""
+
+    size_bytes: int = 0
+    records_per_s: float = 0.0
+
+
+Loads = Mapping[GroupId, PartitionLoad]
+
+
+class PlanProposal(msgspec.Struct, frozen=True, array_like=True):
+    """A plan that has not begun. ``bytes_of`` is what each move copies, all of it is about ``copy_ms``."""
+
+    made_at: int  # the metadata version
+    moves: tuple[PlannedMove, ...]
+    bytes_of: tuple[int, ...]
+    copy_ms: int
+
+
+_Key = tuple[str, int]
+_Held = Mapping[NodeId, Collection[_Key]]
+_NO_LOAD: Final = PartitionLoad()
+
+
+def plan_balancing(
+    image: MetadataImage, brokers: Collection[NodeId], loads: Loads
+) -> tuple[PlannedMove, ...]:
+    """The moves that make these brokers carry alike; empty where they do. Other brokers are left alone."""
+    rows = _Rows(image, brokers, loads)
+    rows.spread_over_racks()
+    rows.even(rows.held, rows.movable, rows.move)
+    rows.even(rows.led, rows.promotable, rows.promote)
+    rows.exchange(rows.held, rows.can_move, rows.move, rows.size_of, BYTES_APART_MIN)
+    rows.exchange(rows.led, rows.can_promote, rows.promote, rows.load_of, RECORDS_APART_MIN)
+    return rows.moves()[:PLAN_MOVES_MAX]
+
+
+def propose(
+    image: MetadataImage, brokers: Collection[NodeId], loads: Loads, copy_bytes_per_s: int
+) -> PlanProposal:
+    """A plan with what it costs: preferred leaders send the copies, each at ``copy_bytes_per_s``."""
+    moves = plan_balancing(image, brokers, loads)
+    bytes_of = []
+    sent: Counter[NodeId] = Counter()
+    for move in moves:
+        group = image.topics[move.name].partitions[move.partition].group_id
+        copies = len({*move.target} - {*move.replicas})
+        bytes_of.append(copies * loads.get(group, _NO_LOAD).size_bytes)
+        sent[move.replicas[0]] += bytes_of[-1]
+    copy_ms = 1000 * max(sent.values(), default=0) // copy_bytes_per_s
+    return PlanProposal(image.version, moves, tuple(bytes_of), copy_ms)
+
+
+class _Rows:
+    """The brokers of each partition while a plan is made."""
+
+    def __init__(self, image: MetadataImage, brokers: Collection[NodeId], loads: Loads) -> None:
+        self._brokers = sorted(brokers)
+        self._racks = {node: broker.rack or "" for node, broker in image.brokers.items()}
+        self._topics: dict[_Key, TopicInfo] = {}
+        self._loads: dict[_Key, PartitionLoad] = {}
+        self._before: dict[_Key, tuple[NodeId, ...]] = {}
+        self._rows: dict[_Key, list[NodeId]] = {}
+        self._fixed: Counter[NodeId] = Counter()  # replicas of partitions that move already
+        self._fixed_led: Counter[NodeId] = Counter()
+        self._open: dict[tuple[NodeId, str], list[_Key]] = {}  # until a row changes
+        self._promotions: dict[NodeId, dict[NodeId, _Key]] = {}  # until a row of the broker changes
+        self.held: dict[NodeId, dict[_Key, None]] = {node: {} for node in self._brokers}
+        self.led: dict[NodeId, dict[_Key, None]] = {node: {} for node in self._brokers}
+        for topic in image.topics.values():
+            for partition in topic.partitions:
+                row = partition.target_replicas
+                if partition.target:
+                    self._fixed.update(row)
+                    self._fixed_led[row[0]] += 1
+                    continue
+                key = (topic.name, partition.partition)
+                self._topics[key] = topic
+                self._loads[key] = loads.get(partition.group_id, _NO_LOAD)
+                self._before[key] = row
+                self._rows[key] = [*row]
+                self._enter(key)
+
+    def moves(self) -> tuple[PlannedMove, ...]:
+        """What differs from the beginning: changes of leaders, which copy nothing, first."""
+        changed = [key for key, row in self._rows.items() if tuple(row) != self._before[key]]
+        changed.sort(key=lambda key: ({*self._rows[key]} != {*self._before[key]}, key))
+        return tuple(
+            PlannedMove(key[0], self._topics[key].topic_id, key[1], self._before[key], tuple(self._rows[key]))
+            for key in changed
+        )
+
+    def size_of(self, key: _Key) -> float:
+        """The bytes of a replica."""
+        return self._loads[key].size_bytes
+
+    def load_of(self, key: _Key) -> float:
+        """The records that a leader appends per second."""
+        return self._loads[key].records_per_s
+
+    # One change of a row.
+
+    def can_move(self, key: _Key, giver: NodeId, taker: NodeId) -> bool:
+        """Whether a replica may go from one broker to another without a rack getting one too many."""
+        row = self._rows[key]
+        return taker not in row and giver in row and self._may_enter(key, giver, self._racks[taker])
+
+    def move(self, key: _Key, giver: NodeId, taker: NodeId) -> None:
+        """A replica goes; if it was the preferred leader, the new one is."""
+        self._leave(key)
+        row = self._rows[key]
+        row[row.index(giver)] = taker
+        self._enter(key)
+
+    def can_promote(self, key: _Key, giver: NodeId, taker: NodeId) -> bool:
+        """Whether a broker may be preferred to lead in place of another."""
+        row = self._rows[key]
+        return row[0] == giver and taker in row
+
+    def promote(self, key: _Key, giver: NodeId, taker: NodeId) -> None:
+        """Another replica is preferred to lead."""
+        self._leave(key)
+        row = self._rows[key]
+        row.remove(taker)
+        row.insert(0, taker)
+        self._enter(key)
+
+    def movable(self, giver: NodeId, taker: NodeId) -> _Key | None:
+        """The replica that goes best: one that was there before or moves anyway, a follower, a small one."""
+        able = [key for key in self._open_to(giver, self._racks[taker]) if taker not in self._rows[key]]
+        return min(able, key=lambda key: self._cost(key, giver, taker), default=None)
+
+    def promotable(self, giver: NodeId, taker: NodeId) -> _Key | None:
+        """A partition that one broker is preferred to lead and the other could."""
+        if giver not in self._promotions:
+            found: dict[NodeId, _Key] = {}
+            for key in self.led[giver]:
+                for node in self._rows[key]:
+                    found[node] = min(found.get(node, key), key)
+            self._promotions[giver] = found
+        return self._promotions[giver].get(taker)
+
+    def _open_to(self, giver: NodeId, rack: str) -> list[_Key]:
+        """The replicas of a broker that may go to a rack: the same for all brokers of the rack."""
+        found = self._open.get((giver, rack))
+        if found is None:
+            found = self._open[giver, rack] = [
+                key for key in self.held[giver] if self._may_enter(key, giver, rack)
+            ]
+        return found
+
+    def _cost(self, key: _Key, giver: NodeId, taker: NodeId) -> tuple[bool, bool, float, _Key]:
+        before = self._before[key]
+        is_free = taker in before or giver not in before
+        return (not is_free, self._rows[key][0] == giver, self.size_of(key), key)
+
+    # The steps.
+
+    def spread_over_racks(self) -> None:
+        """Replicas leave racks that have more of their partition than another rack would have."""
+        for key, row in self._rows.items():
+            for giver in list(row):
+                racks = self._racks_without(key, giver)
+                if not racks[self._racks[giver]]:
+                    continue
+                able = [node for node in self._brokers if node not in row]
+                taker = min(
+                    able,
+                    key=lambda node: (racks[self._racks[node]], len(self.held[node]), node),
+                    default=giver,
+                )
+                if racks[self._racks[taker]] < racks[self._racks[giver]]:
+                    self.move(key, giver, taker)
+
+    def even(
+        self,
+        items: _Held,
+        choose: Callable[[NodeId, NodeId], _Key | None],
+        shift: Callable[[_Key, NodeId, NodeId], None],
+    ) -> None:
+        """Shift items along shortest paths until no broker has two more than one that it can reach."""
+        while self._even_once(items, choose, shift):
+            pass  # a shift may have opened a way for brokers that had none
+
+    def _even_once(
+        self,
+        items: _Held,
+        choose: Callable[[NodeId, NodeId], _Key | None],
+        shift: Callable[[_Key, NodeId, NodeId], None],
+    ) -> bool:
+        """Whether anything was shifted."""
+        fixed = self._fixed if items is self.held else self._fixed_led
+        stuck: set[NodeId] = set()
+        has_shifted = False
+
+        def count(node: NodeId) -> int:
+            return len(items[node]) + fixed[node]
+
+        while True:
+            donors = [node for node in self._brokers if node not in stuck]
+            donor = max(donors, key=lambda node: (count(node), -node), default=None)
+            if donor is None or count(donor) < 2 + min(map(count, self._brokers)):
+                return has_shifted
+            path, reached = self._path(donor, count, choose)
+            if not path:
+                stuck |= reached
+            has_shifted |= bool(path)
+            for key, giver, taker in path:
+                shift(key, giver, taker)
+
+    def _path(
+        self,
+        donor: NodeId,
+        count: Callable[[NodeId], int],
+        choose: Callable[[NodeId, NodeId], _Key | None],
+    ) -> tuple[list[tuple[_Key, NodeId, NodeId]], set[NodeId]]:
+        """The shortest way for one item to a broker that has two fewer, or all that can be reached."""
+        by_count = sorted(self._brokers, key=lambda node: (count(node), node))
+        came: dict[NodeId, list[tuple[_Key, NodeId, NodeId]]] = {donor: []}
+        queue = [donor]
+        for giver in queue:
+            for taker in by_count:
+                key = None if taker in came else choose(giver, taker)
+                if key is None or any(key == earlier for earlier, _, _ in came[giver]):
+                    continue
+                came[taker] = [*came[giver], (key, giver, taker)]
+                if count(taker) + 2 <= count(donor):
+                    return came[taker], set(came)
+                queue.append(taker)
+        return [], set(came)
+
+    def exchange(
+        self,
+        items: _Held,
+        can: Callable[[_Key, NodeId, NodeId], bool],
+        shift: Callable[[_Key, NodeId, NodeId], None],
+        weight: Callable[[_Key], float],
+        apart_min: float,
+    ) -> None:
+        """The heaviest and the lightest broker exchange items while they differ by too much."""
+        if len(self._brokers) < 2:
+            return
+        bound = BEGINS_ABOVE
+        for _ in range(EXCHANGES_MAX):
+            total = {node: sum(map(weight, items[node])) for node in self._brokers}
+            high, low = max(total, key=total.__getitem__), min(total, key=total.__getitem__)
+            apart = total[high] - total[low]
+            if apart <= max(bound * sum(total.values()) / len(total), apart_min):
+                return
+            given = [key for key in items[high] if can(key, high, low)]
+            taken = sorted((key for key in items[low] if can(key, low, high)), key=weight)
+            pair = _best_pair(given, taken, weight, apart)
+            if pair is None:
+                return
+            shift(pair[0], high, low)
+            shift(pair[1], low, high)
+            bound = ENDS_BELOW
+
+    def _may_enter(self, key: _Key, giver: NodeId, rack: str) -> bool:
+        racks = self._racks_without(key, giver)
+        return racks[rack] <= racks[self._racks[giver]]
+
+    def _racks_without(self, key: _Key, giver: NodeId) -> Counter[str]:
+        return Counter(self._racks[node] for node in self._rows[key] if node != giver)
+
+    def _enter(self, key: _Key) -> None:
+        row = self._rows[key]
+        for node in row:
+            self._promotions.pop(node, None)
+            if node in self.held:
+                self.held[node][key] = None
+        if row[0] in self.led:
+            self.led[row[0]][key] = None
+
+    def _leave(self, key: _Key) -> None:
+        self._open.clear()
+        row = self._rows[key]
+        for node in row:
+            self._promotions.pop(node, None)
+            if node in self.held:
+                self.held[node].pop(key, None)
+        if row[0] in self.led:
+            self.led[row[0]].pop(key, None)
+
+
+def _best_pair(
+    given: list[_Key], taken: list[_Key], weight: Callable[[_Key], float], apart: float
+) -> tuple[_Key, _Key] | None:
+    """The exchange after which two brokers differ least, if by a tenth less than ``apart`` at least.
+
+    ``taken`` is sorted by weight.
+    """
+    weights = [weight(key) for key in taken]
+    best, least = None, 0.9 * apart
+    for key in given:
+        at = bisect_left(weights, weight(key) - apart / 2)
+        for other in taken[max(at - 1, 0) : at + 1]:
+            left = abs(apart - 2 * (weight(key) - weight(other)))
+            if left < least:
+                best, least = (key, other), left
+    return best

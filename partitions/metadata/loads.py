@@ -1,0 +1,42 @@
+"""How much data each partition holds and takes in, as the brokers that lead them report it.
+
+Decides: what the active controller asks, and that a broker that does not answer is left out. Leaves to
+others: measuring (``partitions.reassignment.load_meter``) and what follows from it (``balancing``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final
+
+from partitions.metadata.balancing import Loads, PartitionLoad
+from raftlog.errors import RaftlogError
+from raftlog.node.group_host import GroupHost
+from raftlog.node.rpc import decode_body, encode_body
+from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.types import GroupId, NodeId
+
+LOADS: Final = Service("partition.loads", CallClass.REPLICAS)
+ASK_TIMEOUT_MS: Final = 2000
+
+
+LoadsHere = Callable[[], Loads]
+
+
+async def collect_loads(host: GroupHost, brokers: Collection[NodeId], here: LoadsHere) -> Loads:
+    """The loads of all partitions that these brokers lead."""
+
+    async def ask(node: NodeId) -> Loads:
+        if node == host.node_id:
+            return here()
+        try:
+            answer, _ = await host.calls.call(node, LOADS, encode_body(None), timeout_ms=ASK_TIMEOUT_MS)
+            return decode_body(answer, dict[GroupId, PartitionLoad])
+        except RaftlogError:
+            return {}
+
+    found: dict[GroupId, PartitionLoad] = {}
+    for loads in await asyncio.gather(*map(ask, sorted(brokers))):
+        found.update(loads)
+    return found

@@ -1,0 +1,105 @@
+"""Gives leaderships back to preferred leaders: each broker for the partitions that it leads.
+
+Decides: when a preferred leader is given the leadership. Leaves to others: which replica is preferred (the
+first one in the metadata; ``metadata.balancing`` evens their numbers out), and the transfer (Raft).
+
+A leader that is not preferred transfers once all brokers in use have been there, and the preferred replica in
+sync, for ``after_ms``: so a broker that comes and goes leads nothing. A leadership that does not stay where
+it was given is given again after twice the time, and so on: a broker that cannot keep it is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from partitions.metadata.image import MetadataImage
+from partitions.metadata.plans import missing_brokers
+from partitions.replica.replica import PartitionReplica
+from raftlog.node.group_host import GroupHost
+from raftlog.types import GroupId, NodeId
+
+_log = logging.getLogger("raftlog.partitions")
+
+LOOK_S: Final = 1.0
+TRANSFERS_MAX: Final = 20  # of one broker, each look: groups that elect cost their clients milliseconds
+DOUBLINGS_MAX: Final = 6
+HELD_FACTOR: Final = 10  # a leadership that lasted so many times the patience has held
+
+Key = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """How often a leadership was given to a broker from here."""
+
+    preferred: NodeId
+    count: int = 0
+    at: float = 0.0  # of the newest
+
+
+class PreferredLeaders:
+    """One broker's part. All on the event loop's thread."""
+
+    def __init__(
+        self,
+        host: GroupHost,
+        image: Callable[[], MetadataImage],
+        replicas: Mapping[Key, PartitionReplica],
+        after_ms: int,
+    ) -> None:
+        self._host = host
+        self._image = image
+        self._replicas = replicas
+        self._after_s = after_ms / 1000
+        self._since: dict[GroupId, float] = {}  # partitions that another replica should lead, since when
+        self._attempts: dict[GroupId, _Attempts] = {}
+
+    async def run(self) -> None:
+        """Look once a second, until cancelled."""
+        while True:
+            await asyncio.sleep(min(LOOK_S, max(self._after_s, 0.05)))
+            self._look(self._host.clock.monotonic())
+
+    def _look(self, now: float) -> None:
+        image = self._image()
+        wanted = {} if missing_brokers(image) else self._wanted(image)
+        here = {replica.group.group_id for replica in self._replicas.values()}
+        self._attempts = {group: found for group, found in self._attempts.items() if group in here}
+        self._since = {group: self._since.get(group, now) for group in wanted}
+        room = TRANSFERS_MAX
+        for group, (replica, preferred) in wanted.items():
+            attempts = self._attempts.get(group)
+            if attempts is None or attempts.preferred != preferred:
+                attempts = self._attempts[group] = _Attempts(preferred)
+            if now - attempts.at > HELD_FACTOR * self._patience_s(attempts):
+                attempts.count = 0
+            patience_s = self._patience_s(attempts)
+            if room and now - self._since[group] >= patience_s:
+                room -= 1
+                attempts.count, attempts.at = attempts.count + 1, now
+                self._since[group] = now
+                _log.info("%s: leadership goes to its preferred leader, broker %s", replica.target, preferred)
+                replica.group.transfer_leadership(preferred)
+
+    def _patience_s(self, attempts: _Attempts) -> float:
+        return self._after_s * (1 << min(attempts.count, DOUBLINGS_MAX))
+
+    def _wanted(self, image: MetadataImage) -> dict[GroupId, tuple[PartitionReplica, NodeId]]:
+        """The partitions led here that another broker, which could, is preferred to lead."""
+        found: dict[GroupId, tuple[PartitionReplica, NodeId]] = {}
+        for (name, number), replica in self._replicas.items():
+            topic = image.topics.get(name)
+            if topic is None or number >= len(topic.partitions) or not replica.group.is_ready:
+                continue
+            partition = topic.partitions[number]
+            preferred = partition.replicas[0]
+            is_able = self._host.is_reachable(preferred) and not self._host.declines(preferred)
+            if preferred == self._host.node_id or partition.target or not is_able:
+                continue
+            if replica.group.group_id == partition.group_id and preferred in replica.in_sync():
+                found[partition.group_id] = replica, preferred
+        return found

@@ -1,0 +1,73 @@
+"""The bodies of plans over HTTP: which partitions move to balance the brokers, and how far that is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from raftlog.wire import limits
+from raftlog.wire.bodies import Answer, BrokerId, Request
+
+Replicas = Annotated[list[BrokerId], msgspec.Meta(min_length=1, max_length=limits.REPLICAS_MAX)]
+MoveStateName = Literal["proposed", "pending", "moving", "done", "dropped"]
+
+
+class MoveRequest(Request):
+    """One partition of a plan, as the plan of a dry run has it. ``bytes`` and ``state`` are not used."""
+
+    topic: Annotated[str, msgspec.Meta(max_length=limits.NAME_CHARACTERS_MAX)]
+    topic_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+    partition: Annotated[int, msgspec.Meta(ge=0, lt=limits.PARTITIONS_MAX)]
+    replicas: Replicas
+    target: Replicas
+    bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    state: MoveStateName = "proposed"
+
+
+class StartPlan(Request):
+    """Body of ``POST /v1/cluster/plan:rebalance``: the plan of a dry run, to be carried out as it is.
+
+    Without ``moves`` a plan is made and carried out at once.
+    """
+
+    moves: Annotated[list[MoveRequest], msgspec.Meta(max_length=limits.PLAN_MOVES_MAX)] | None = None
+    metadata_version: Annotated[int, msgspec.Meta(ge=0)] = 0
+    bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    expected_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    plan: int | None = None
+    is_automatic: bool = False
+    waits_for: list[BrokerId] = msgspec.field(default_factory=list)
+
+
+class MoveBody(Answer):
+    """One partition of a plan: its replicas before, and after, preferred leader first.
+
+    ``bytes`` are copied; a move that only changes the preferred leader copies nothing. A move is ``dropped``
+    when something else has changed the partition since.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    replicas: list[int]
+    target: list[int]
+    bytes: int
+    state: MoveStateName
+
+
+class PlanBody(Answer):
+    """A plan. ``plan`` is its number while it is carried out, ``None`` before and without one.
+
+    ``metadata_version`` is that of the placements that it was made for. ``expected_ms`` is about how long
+    copying takes at ``limits.catch_up_bytes_per_s``; both it and ``bytes`` are 0 once it is carried out.
+    ``waits_for`` are brokers that are missing or draining: nothing moves meanwhile.
+    """
+
+    moves: list[MoveBody]
+    metadata_version: int
+    bytes: int = 0
+    expected_ms: int = 0
+    plan: int | None = None
+    is_automatic: bool = False
+    waits_for: list[int] = msgspec.field(default_factory=list)
