@@ -33,6 +33,7 @@ from partitions.metadata.service import Controller
 from partitions.reassignment.admin import PartitionAdmin
 from partitions.reassignment.metadata_members import MetadataMembers
 from partitions.reassignment.reassigner import Reassigner
+from partitions.reassignment.removal import PartitionRemover
 from partitions.routing.gateway import Gateway
 from partitions.values import key_of
 from raftlog.clock import Clock
@@ -141,6 +142,7 @@ class Broker:
         self.delays = self._delays()
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
+        self._remover = PartitionRemover(self.host, self.controller, self.manager.replicas)
 
     def _groups(self) -> BrokerGroups:
         return BrokerGroups(
@@ -298,6 +300,7 @@ class Broker:
                 self.compaction.run(check_ms),
                 self.transactions.lost_markers.run(),
                 self._members.run(),
+                self._remover.run(),
             )
         ]
 

@@ -15,12 +15,14 @@ from partitions.metadata.commands import (
     DrainBroker,
     RecoveredUnsafely,
     RegisterBroker,
+    RemovePartition,
     ReplicasChanged,
 )
 from partitions.metadata.image import TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewPartitions, NewTopic
 from partitions.metadata.refusals import MoveStuck, Refused
+from partitions.metadata.shrink_planner import ShrinkTopic
 from raftlog.errors import InvalidRequest
 from raftlog.node.rpc_classes import CallClass, Service
 
@@ -34,6 +36,8 @@ class CurrentVersion(msgspec.Struct, frozen=True, array_like=True, tag="current_
 Request = (
     NewTopic
     | NewPartitions
+    | ShrinkTopic
+    | RemovePartition
     | DeleteTopic
     | AlterTopicConfig
     | AllocateProducerIds
