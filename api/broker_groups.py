@@ -114,9 +114,10 @@ class ConsumedTopics:
         }
         if (counts, beginnings) == (self.counts, self.beginnings):
             return False
-        for known, new in ((self.counts, counts), (self.beginnings, beginnings)):
-            known.clear()
-            known.update(new)
+        self.counts.clear()
+        self.counts.update(counts)
+        self.beginnings.clear()
+        self.beginnings.update(beginnings)
         return True
 
     def topic_id(self, topic: str) -> str | None:

@@ -95,7 +95,8 @@ def starts_of_added(
 ) -> list[Row]:
     """Partitions that were added to a consumed topic are read from their start, wherever the group began.
 
-    An offset below its beginning is of a removed partition of that number. A group without a committed offset of the topic has not begun to read it.
+    An offset below its beginning is of a removed partition of that number. A group without a committed offset
+    of the topic has not begun to read it.
     """
     rows: list[Row] = []
     for topic in sorted(before.keys() & now.keys()):

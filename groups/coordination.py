@@ -276,9 +276,7 @@ class Coordination:
     def _membership(self, name: str) -> Membership:
         found = self._memberships.get(name)
         if found is None:
-            found = self._memberships[name] = Membership(
-                name, self._outputs, self._counts, self._beginnings
-            )
+            found = self._memberships[name] = Membership(name, self._outputs, self._counts, self._beginnings)
         return found
 
     def _existing(self, name: str) -> Membership:

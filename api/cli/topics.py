@@ -167,9 +167,7 @@ def add_partitions(
 
 def decommission_partitions(
     name: NameArgument,
-    count: Annotated[
-        int | None, Option("--count", min=1, help="So many of the last partitions.")
-    ] = None,
+    count: Annotated[int | None, Option("--count", min=1, help="So many of the last partitions.")] = None,
     partitions: Annotated[
         list[int] | None,
         Option("--partition", "-p", min=0, help="The number of one of the last partitions; repeatable."),

@@ -145,10 +145,10 @@ TABLE: dict[type[RaftlogError], Kind] = {
     errors.PartitionDecommissioned: Kind(
         409,
         "The partition takes no more records",
-        "The partition is decommissioned: its records can be read until retention deletes them, and then it is "
-        "removed. Nothing of this request was stored, or will be.",
-        "Send to one of the `partitions` first partitions, or name no partition: the server chooses one by the "
-        "key. Clients read the topic's metadata again.",
+        "The partition is decommissioned: its records can be read until retention deletes them, and then it "
+        "is removed. Nothing of this request was stored, or will be.",
+        "Send to one of the `partitions` first partitions, or name no partition: the server chooses one by "
+        "the key. Clients read the topic's metadata again.",
     ),
     errors.TopicExists: Kind(
         409,

@@ -135,9 +135,7 @@ def _placed(call: Call, records: Sequence[wire.TopicRecord]) -> _Wanted:
 
     def place(record: wire.TopicRecord) -> Placed:
         topic = topics[record.topic]
-        placed = json_records.place(
-            record, topic.writable_partitions, None, trace, len(topic.partitions)
-        )
+        placed = json_records.place(record, topic.writable_partitions, None, trace, len(topic.partitions))
         if placed.due is not None:
             raise InvalidRequest(
                 "a record of a transaction cannot be delayed; produce it alone", field="delay"

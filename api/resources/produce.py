@@ -84,7 +84,7 @@ async def produce_to_topic(call: Call) -> web.StreamResponse:
 
 
 def by_newest_metadata(topic: TopicInfo, error: RaftlogError) -> RaftlogError:
-    """The error for the client: a partition that this broker has chosen by old metadata is not its mistake."""
+    """The error for a client that is not to blame: this broker has chosen the partition by old metadata."""
     if not isinstance(error, errors.PartitionDecommissioned):
         return error
     partition = error.details.get("partition")
@@ -308,8 +308,9 @@ async def _append_all(
     for partition, outcome in zip(batches, outcomes, strict=True):
         if isinstance(outcome, BaseException) and not isinstance(outcome, RaftlogError):
             raise outcome
-        is_error = isinstance(outcome, RaftlogError)
-        found[partition] = by_newest_metadata(topic, outcome) if is_error else outcome
+        if isinstance(outcome, RaftlogError):
+            outcome = by_newest_metadata(topic, outcome)
+        found[partition] = outcome
     return found
 
 

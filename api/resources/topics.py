@@ -37,8 +37,8 @@ _NAME = re.compile(NAME_PATTERN)
 SEAL_S: Final = 3.0  # how long the response to a decommission waits for the leaders
 LOOK_S: Final = 0.05
 _KEPT = (
-    "topic {topic} keeps its records for ever ({why}), so these partitions stay until their records are deleted: "
-    "change the setting, or delete the records once they are consumed (records:delete-before)"
+    "topic {topic} keeps its records for ever ({why}), so these partitions stay until their records are "
+    "deleted: change the setting, or delete the records once they are consumed (records:delete-before)"
 )
 _COMPACTED = (
     "topic {topic} is compacted, and most keys belong to another partition from now on: the newest record of "
@@ -377,12 +377,16 @@ ROUTES = (
         paths.DECOMMISSION_PARTITIONS,
         decommission_partitions,
         "Decommission partitions of a topic",
-        "The last partitions of the topic take no more records. Consumers read the records that are there; once "
-        "retention has deleted the last one the partition is removed, and groups rebalance. New records use the "
-        "other partitions, so most keys belong to another partition from now on.",
+        "The last partitions of the topic take no more records. Consumers read the records that are there; "
+        "once retention has deleted the last one the partition is removed, and groups rebalance. New records "
+        "use the other partitions, so most keys belong to another partition from now on.",
         (TOPIC, IF_MATCH),
         {media_types.JSON: bodies.DecommissionPartitions},
-        {202: json_answer("the topic; its partitions are removed later", bodies.PartitionsDecommissioned, "ETag")},
+        {
+            202: json_answer(
+                "the topic; its partitions are removed later", bodies.PartitionsDecommissioned, "ETag"
+            )
+        },
         (*_OF_TOPIC, errors.UnknownPartition, errors.Conflict, *_CHANGE_ERRORS),
     ),
     Route(
@@ -390,7 +394,7 @@ ROUTES = (
         paths.RECOMMISSION_PARTITIONS,
         recommission_partitions,
         "End the decommissioning of partitions",
-        "They take records again, with all records that retention has not deleted. What was removed stays so.",
+        "They take records again, and have all that retention has not deleted. What was removed stays so.",
         (TOPIC, IF_MATCH),
         {media_types.JSON: bodies.RecommissionPartitions},
         {200: json_answer("the topic", bodies.PartitionsDecommissioned, "ETag")},

@@ -5,8 +5,8 @@ that are no more. Leaves to others: when a replica may be deleted (``replica_man
 (``raftlog.storage``).
 
 ``<data>/<topic>-<topic id>/Partition-<n>/`` is one replica. The file ``recovery`` in it holds the log number
-(``PartitionInfo.log_number``): how many logs of that number unsafe recoveries and removals have ended; without
-one it is 0. It and ``disk_id`` are kept twice (``raftlog.storage.twin_file``).
+(``PartitionInfo.log_number``): how many logs of ``n`` unsafe recoveries and removals have ended; without one
+it is 0. It and ``disk_id`` are kept twice (``raftlog.storage.twin_file``).
 """
 
 from __future__ import annotations

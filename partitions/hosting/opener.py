@@ -1,8 +1,9 @@
 """Opens the log of a partition's replica: an initial, an added one, or the survivor of an unsafe recovery.
 
-Decides: what becomes of a directory with an earlier log of its partition number, from before an unsafe recovery
-or of a partition that was removed, and with which membership and offset a group begins. Leaves to others: when to open (``hosting.supervisor``), what this
-disk remembers of the group (``raftlog.hosting.opener``). Waits for the disk: runs away from the loop.
+Decides: what becomes of a directory with an earlier log of its number, from before an unsafe recovery
+or of a partition that was removed, and with which membership and offset a group begins. Leaves to others:
+when to open (``hosting.supervisor``), what this disk remembers of the group (``raftlog.hosting.opener``).
+Waits for the disk: runs away from the loop.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class ReplicaManager:
         return broker is not None and broker.disk_id == self._registry.disk_id
 
     async def _release_gone(self, image: MetadataImage) -> None:
-        """Close replicas of deleted topics and removed partitions, and of groups that others have replaced."""
+        """Close replicas of deleted topics and removed partitions, and of groups that have been replaced."""
         folders: dict[str, None] = {}
         for hosted in list(self._hosted.values()):
             topic = image.topics.get(hosted.topic.name)

@@ -157,7 +157,9 @@ class ActiveController:
     def _now_ms(self) -> float:
         return self._host.clock.monotonic() * 1000
 
-    async def _plan(self, request: NewTopic | NewPartitions | ShrinkTopic | MoveReplicas | Command) -> Command:
+    async def _plan(
+        self, request: NewTopic | NewPartitions | ShrinkTopic | MoveReplicas | Command
+    ) -> Command:
         limits = self._settings.limits
         try:
             return plan(request, self._machine.image, limits)

@@ -9,6 +9,7 @@ from raftlog.types import METADATA_GROUP, GroupId, NodeId, Offset, ProducerId, T
 
 _FIRST_GROUP = GroupId(METADATA_GROUP + 1)
 _FIRST_PRODUCER = ProducerId(1)
+_FIRST_OFFSET = Offset(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +58,12 @@ class PartitionInfo:
     unsafe_recoveries: tuple[UnsafeRecovery, ...] = ()
     is_decommissioned: bool = False  # it takes no records, and is removed once retention has deleted its last
     decommission_version: int = 0  # the metadata version that last changed that; 0: none has
-    first_offset: Offset = Offset(0)  # of its log: behind all logs of earlier partitions of this number
+    first_offset: Offset = _FIRST_OFFSET  # of its log: behind all logs of earlier partitions of this number
     earlier_logs: int = 0  # of such partitions
 
     @property
     def log_number(self) -> int:
-        """Which of the logs in the folder of this number it has: each removal and each recovery begins one."""
+        """Which log of this number it has: each removal and each unsafe recovery begins another."""
         return self.earlier_logs + len(self.unsafe_recoveries)
 
     @property
@@ -109,7 +110,9 @@ class TopicInfo:
     config: Mapping[str, int | str]  # only what differs from the defaults
     version: int
     creation_id: str = ""  # of the request that made it
-    shape_version: int = 0  # the metadata version that last changed which partitions there are, or take records
+    shape_version: int = (
+        0  # the metadata version that last changed which partitions there are, or take records
+    )
     removed: tuple[RemovedPartition, ...] = ()  # by number
 
     @property

@@ -66,7 +66,9 @@ class PlannerLimits:
 
 
 def plan(
-    request: NewTopic | NewPartitions | ShrinkTopic | MoveReplicas | Command, image: MetadataImage, limits: PlannerLimits
+    request: NewTopic | NewPartitions | ShrinkTopic | MoveReplicas | Command,
+    image: MetadataImage,
+    limits: PlannerLimits,
 ) -> Command:
     """The command for a request. Raises ``InvalidRequest``, ``Conflict``, ``TopicExists`` and the like."""
     match request:
@@ -163,8 +165,8 @@ def _check_none_decommissioned(topic: TopicInfo) -> None:
     decommissioned = [each.partition for each in topic.partitions if each.is_decommissioned]
     if decommissioned:
         raise Conflict(
-            f"partitions {decommissioned} of topic {topic.name!r} are decommissioned; recommission them, which "
-            "keeps their records, or wait until retention has deleted these",
+            f"partitions {decommissioned} of topic {topic.name!r} are decommissioned; recommission them, "
+            "which keeps their records, or wait until retention has deleted these",
             topic=topic.name,
             partitions=len(topic.partitions),
         )

@@ -208,8 +208,8 @@ class PartitionReplica:
 
         Raises with nothing written: ``InvalidRequest`` and its kinds, ``UnknownTopic``, ``NotLeader``,
         ``NoLeader``, ``NotEnoughReplicas``, ``OutOfOrderSequence``, ``ProducerFenced``, ``Overloaded``,
-        ``StorageFull``, ``PartitionDecommissioned``, and in a transaction what ``JoinTransaction`` raises. Raises ``CommitUnknown`` when
-        the records may be, or may become, committed.
+        ``StorageFull``, ``PartitionDecommissioned``, and in a transaction what ``JoinTransaction`` raises.
+        Raises ``CommitUnknown`` when the records may be, or may become, committed.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         check_acks(acks, len(self.replicas), in_transaction=transactional_id is not None)
@@ -427,7 +427,9 @@ class PartitionReplica:
             self._sealing.check_open()
         except PartitionDecommissioned as refused:
             if begun:
-                raise CommitUnknown(f"a part is stored already, and the rest never will be: {refused}") from None
+                raise CommitUnknown(
+                    f"a part is stored already, and the rest never will be: {refused}"
+                ) from None
             raise
         append_time_ms = self._clock.wall_ms() if stamps else None
         proposal = self.group.propose(batches[begun:], append_time_ms=append_time_ms)

@@ -1,6 +1,7 @@
 """Whether a partition takes records of producers: a function of the committed log alone.
 
-Decides: which seal counts. Leaves to others: when one is written (``sealing``), refusing producers (``replica``).
+Decides: which seal counts. Leaves to others: when one is written (``sealing``), and refusing producers
+(``replica``).
 
 A seal names the metadata version by which its leader wrote it. A leader with older metadata than that changes
 nothing, so one that has missed a change does not take it back.

@@ -3,10 +3,10 @@
 Decides: when a seal is written, and which produce is refused. Leaves to others: which partitions are
 decommissioned (the metadata), the state (``sealed``), and removing the partition (``reassignment.removal``).
 
-A produce is refused only once the seal is committed, by a leader that has just proved that it leads. Each later
-leader has the entry, whatever metadata it knows. So the refusal is definite: also an earlier attempt of the same
-batch, which a network has delayed, is never stored. Records of producers that have a sequence and were stored
-before the seal are still recognised, so a repeated attempt gets its receipt.
+A produce is refused only once the seal is committed, by a leader that has just proved that it leads. Each
+later leader has the entry, whatever metadata it knows. So the refusal is definite: also an earlier attempt of
+the same batch, which a network has delayed, is never stored. Batches with a sequence that were stored before
+the seal are still recognised, so a repeated attempt gets its receipt.
 """
 
 from __future__ import annotations

@@ -80,13 +80,19 @@ class AsyncTopics:
         return added
 
     async def decommission_partitions(
-        self, name: str, partitions: Sequence[int] = (), *, count: int | None = None, expected: int | None = None
+        self,
+        name: str,
+        partitions: Sequence[int] = (),
+        *,
+        count: int | None = None,
+        expected: int | None = None,
     ) -> bodies.PartitionsDecommissioned:
         """The last partitions of a topic take no more records: these numbers, or the last ``count``.
 
         Consumers read their records until retention has deleted the last one; then they are removed. Safe to
-        repeat. ``warnings`` of the result concern compacted topics and those that keep records for ever. Raises
-        ``InvalidRequest`` for other partitions than the last ones and for all of them, ``UnknownPartition``,
+        repeat. ``warnings`` of the result concern compacted topics, and those that keep records for ever.
+
+        Raises ``InvalidRequest`` for other partitions than the last ones and for all, ``UnknownPartition``,
         and ``PreconditionFailed`` where not ``expected`` partitions take records, by default as many as now.
         """
         if count is not None and expected is None:

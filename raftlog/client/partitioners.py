@@ -114,8 +114,8 @@ class Router:
 def no_more_records(topic: str, partition: int, count: int) -> PartitionDecommissioned:
     """The error for a record whose sender has named a decommissioned partition."""
     return PartitionDecommissioned(
-        f"{topic}/{partition} is decommissioned and takes no more records; send to one of 0 to {count - 1}, or "
-        "name no partition",
+        f"{topic}/{partition} is decommissioned and takes no more records; send to one of 0 to {count - 1}, "
+        "or name no partition",
         topic=topic,
         partition=partition,
         partitions=count,

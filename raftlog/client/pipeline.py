@@ -75,7 +75,8 @@ class InFlightBatch:
 class RetryDecision:
     """Result of a failure: failed batches with their errors, and the error of the first remaining batch.
 
-    ``handed_back`` were not stored, as the partition takes no more records. ``deadline`` is when that batch fails, in seconds of the clock.
+    ``handed_back`` were not stored, as the partition takes no more records. ``deadline`` is when that batch
+    fails, in seconds of the clock.
     """
 
     given_up: list[tuple[Batch, RaftlogError]]

@@ -253,7 +253,10 @@ class AsyncProducer:
         return view.writable_count, view.partition_count
 
     async def _partition_counts(self, topic: str) -> tuple[int, int]:
-        """Those that take records, and all. Retries until they are known, ``delivery_timeout`` is over or the session gives up."""
+        """Those that take records, and all.
+
+        Retries until they are known, ``delivery_timeout`` is over or the session gives up.
+        """
         clock = self._session.clock
         deadline = clock.monotonic() + self._options.delivery_timeout_s
         attempts = 0

@@ -60,7 +60,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The outcome of a batch whose partition takes no more records: each record is in another, or has failed."""
+    """The outcome of a batch whose partition takes no more records: each is in another one, or has failed."""
 
     parts: Sequence[tuple[Batch, int] | RaftlogError]
 

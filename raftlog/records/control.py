@@ -2,8 +2,8 @@
 
 Decides: the format of a leader change record (Kafka's ``LeaderChangeMessage``), of the marker that ends a
 transaction (Kafka's ``EndTxnMarker``), of a membership, of a log start, of an archived offset and of a seal,
-and the kind of a control batch. Leaves to others: when a leader writes one, and its effect. Each takes one offset;
-consumers skip them.
+and the kind of a control batch. Leaves to others: when a leader writes one, and its effect. Each takes one
+offset; consumers skip them.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class RetentionLimits:
 
     Records from ``kept_from`` on stay whatever the limits, and so do those from ``archived_up_to`` on, where
     the topic requires that they are archived before. The active segment is closed if it begins at or below
-    ``closed_up_to``, as no records follow: its age is that of its newest record then. ``log_start`` is replicated: below it readers are
-    refused already, on this replica as on each later leader.
+    ``closed_up_to``, as no records follow: its age is that of its newest record then. ``log_start`` is
+    replicated: below it readers are refused already, on this replica as on each later leader.
     """
 
     retention_ms: int = TWO_WEEKS_MS

@@ -20,6 +20,7 @@ from partitions.metadata.service import Controller
 from partitions.reassignment.admin import PartitionAdmin
 from partitions.reassignment.metadata_members import MetadataMembers
 from partitions.reassignment.reassigner import Reassigner
+from partitions.reassignment.removal import PartitionRemover
 from partitions.replica.replica import PartitionReplica
 from partitions.routing.gateway import Gateway
 from partitions.values import QUORUM, Acks, AppendReceipt
@@ -101,6 +102,7 @@ class ControlledBroker(SimulatedBroker):
         )
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
+        self.remover = PartitionRemover(self.host, self.controller, self.manager.replicas)
 
     def is_in_use(self, peer: NodeId) -> bool:
         return self.controller.image.is_in_use(peer)
@@ -114,7 +116,9 @@ class ControlledBroker(SimulatedBroker):
         await self.supervisor.serving(METADATA_GROUP)
         await self.manager.start()
         await self.reassigner.start()
-        self._following = [self.host.begin(work) for work in (self.members.run(), self.addresses.run())]
+        self._following = [
+            self.host.begin(work) for work in (self.members.run(), self.addresses.run(), self.remover.run())
+        ]
 
     async def stop(self) -> None:
         """A clean stop."""
