@@ -145,14 +145,16 @@ async def test_records_for_an_empty_partition_that_is_removed_at_once_move_too()
 async def test_a_transaction_goes_on_in_other_partitions() -> None:
     async with whole_broker(partitions=2) as whole, Client(whole.url) as client:
         await kept_partitions(whole)
-        async with client.producer(TOPIC, transactional_id="t", linger=0) as producer:
-            async with producer.transaction() as tx:
-                for number in range(10):
-                    await tx.send(f"a{number}", key=f"k{number}")
-                await tx.records.flush()
-                await client.topics.decommission_partitions(TOPIC, [1])
-                for number in range(10):
-                    await tx.send(f"b{number}", key=f"k{number}")
+        async with (
+            client.producer(TOPIC, transactional_id="t", linger=0) as producer,
+            producer.transaction() as tx,
+        ):
+            for number in range(10):
+                await tx.send(f"a{number}", key=f"k{number}")
+            await tx.records.flush()
+            await client.topics.decommission_partitions(TOPIC, [1])
+            for number in range(10):
+                await tx.send(f"b{number}", key=f"k{number}")
         found = await stored(client, 2)
         values = sorted(value for records in found.values() for _, value in records if value != "kept")
         assert values == sorted(f"{letter}{number}" for letter in "ab" for number in range(10))
