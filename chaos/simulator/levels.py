@@ -5,13 +5,15 @@ runs brokers with the production clients and HTTP server, ``brokers-group:17`` b
 consumer group, ``brokers-compacted:17`` brokers with a compacted topic, ``brokers-transactions:17`` brokers
 with transactions, ``brokers-delayed:17`` brokers with delayed messages, ``brokers-healing:17`` brokers that
 die for good, ``brokers-deleting:17`` brokers with a client that deletes records, ``brokers-joining:17``
-brokers that are joined by others. ``groups:17`` runs the coordinator of a consumer group alone.
+brokers that are joined by others, ``brokers-fewer:17`` brokers with partitions that are decommissioned.
+``groups:17`` runs the coordinator of a consumer group alone.
 
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
 cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
 log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
 Of eleven runs of whole brokers one has a consumer group, one a compacted topic, one delayed messages and two
-have transactions, in one records are deleted on request, in one brokers die for good, and in one others join;
+have transactions, in one records are deleted on request, in one brokers die for good, in one others join,
+and in one partitions are decommissioned;
 a twelfth, in place of a bare core, has the HTTP server and the clients, too.
 """
 
@@ -37,10 +39,11 @@ GROUPS = "groups"
 BROKERS_GROUP, BROKERS_COMPACTED = "brokers-group", "brokers-compacted"
 BROKERS_TRANSACTIONS, BROKERS_HEALING = "brokers-transactions", "brokers-healing"
 BROKERS_DELETING, BROKERS_JOINING = "brokers-deleting", "brokers-joining"
-BROKERS_DELAYED = "brokers-delayed"
+BROKERS_DELAYED, BROKERS_FEWER = "brokers-delayed", "brokers-fewer"
 THIRTY = (BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8)
 MIX = (
-    *THIRTY * 2,
+    *THIRTY,
+    *(BROKERS_FEWER, *THIRTY[1:]),
     *(BROKERS_GROUP, *THIRTY[1:]),
     *(BROKERS_TRANSACTIONS, *THIRTY[1:]),
     *(BROKERS_JOINING, *THIRTY[1:]),
@@ -64,6 +67,7 @@ _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS_HEALING: Odds.drawn_healing,
     BROKERS_DELETING: Odds.drawn_deleting,
     BROKERS_DELAYED: Odds.drawn_with_delays,
+    BROKERS_FEWER: Odds.drawn_with_fewer_partitions,
     HTTP: Odds.drawn_http,
     CORE: CoreOdds.drawn,
     LOG: LogOdds.drawn,
