@@ -217,7 +217,7 @@ class _Administrator(Client):
         topic = await self._topic()
         if topic is not None and topic.writable_partitions > 1:
             last = topic.writable_partitions - 1
-            await self._change(**self.rng.choice(({"partitions": (last,)}, {"count": 1})))  # type: ignore[arg-type]
+            await self._change(**self.rng.choice(({"partitions": (last,)}, {"count": 1})))
 
     async def _recommission(self) -> None:
         self._known.recommissions += 1
