@@ -142,7 +142,6 @@ class Broker:
         self.delays = self._delays()
         self.admin = PartitionAdmin(self.host, self.controller, self.gateway, self.host.clock)
         self.reassigner = Reassigner(self.host, self.controller, self.manager.replicas)
-        self._remover = PartitionRemover(self.host, self.controller, self.manager.replicas)
 
     def _groups(self) -> BrokerGroups:
         return BrokerGroups(
@@ -300,7 +299,7 @@ class Broker:
                 self.compaction.run(check_ms),
                 self.transactions.lost_markers.run(),
                 self._members.run(),
-                self._remover.run(),
+                PartitionRemover(self.host, self.controller, self.manager.replicas).run(),
             )
         ]
 
