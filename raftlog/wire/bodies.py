@@ -64,10 +64,8 @@ class AddPartitions(Request):
     expected: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] | None = None
 
 
-PartitionNumbers = Annotated[
-    list[Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]],
-    msgspec.Meta(max_length=limits.PARTITIONS_MAX),
-]
+PartitionNumbers = list[Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]]
+"""Numbers of partitions of one topic."""
 
 
 class DecommissionPartitions(Request):

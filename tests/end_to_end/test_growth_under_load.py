@@ -1,7 +1,7 @@
 """Three brokers become five, three again, and one is replaced, under load: what producers see of it.
 
 The figures are printed. ``RATE`` records a second, ``CALM_S`` before anything happens and ``HEALED_MB`` of
-history that a replaced broker must get again come from the environment. Run it on a machine without other work::
+history that a replaced broker must get again come from the environment. On a machine without other work::
 
     RATE=20000 CALM_S=20 HEALED_MB=1024 pytest -s -m slow tests/end_to_end/test_growth_under_load.py
 """
