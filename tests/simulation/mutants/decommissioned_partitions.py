@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.helpers.planted_bugs import Mutant
+from tests.helpers.planted_bugs import Edit, Mutant
 
 PLANS = "tests/unit/partitions/metadata/test_decommissioned_partitions.py"
 BROKERS = "tests/scenarios/partitions/test_decommissioned_partitions.py"
@@ -72,7 +72,7 @@ DECOMMISSIONED_PARTITIONS = (
         "partitions.hosting.opener:ReplicaOpener.open",
         "if log.last_index < before_first and not is_added:",
         "if False:",
-        script=BROKERS,
+        script=f"{BROKERS}::test_a_partition_that_is_added_again_is_empty_and_continues_the_offsets",
     ),
     Mutant(
         "a later partition is taken for the removed one",
@@ -86,56 +86,56 @@ DECOMMISSIONED_PARTITIONS = (
         "partitions.replica.sealing:Sealing.settle",
         "while self.is_due or self._is_being_written:",
         "while False:",
-        script=BROKERS,
+        script=f"{BROKERS}::test_no_later_leader_takes_a_record_whatever_metadata_it_has",
     ),
     Mutant(
         "a leader with old metadata ends a seal",
         "partitions.replica.sealing:Sealing._is_newer",
         "self._wanted.version > self._state.newest.version",
         "True",
-        script=BROKERS,
+        script=f"{BROKERS}::test_no_later_leader_takes_a_record_whatever_metadata_it_has",
     ),
     Mutant(
         "a batch that was stored before the seal is refused",
         "partitions.replica.replica:PartitionReplica._place",
         "known = self._in_flight.check(headers)",
         "self._sealing.check_open()\n    known = self._in_flight.check(headers)",
-        script=BROKERS,
+        script=f"{BROKERS}::test_a_batch_that_was_stored_before_is_recognised_and_a_new_one_is_refused",
     ),
     Mutant(
         "a partition with records is removed",
         "partitions.replica.replica:PartitionReplica.spent_at",
         "if is_held or not machine.sealed.newest.is_sealed:",
         "if not machine.sealed.newest.is_sealed:",
-        script=BROKERS,
-    ),
-    Mutant(
-        "a partition that takes records is removed",
-        "partitions.replica.replica:PartitionReplica.spent_at",
-        "if is_held or not machine.sealed.newest.is_sealed:",
-        "if is_held:",
-        script=BROKERS,
+        more=(
+            Edit(
+                "partitions.replica.replica:PartitionReplica.spent_at",
+                "if any(not batch.header.is_control for batch in split_batches(found.data)):",
+                "if False:",
+            ),
+        ),
+        script=f"{BROKERS}::test_a_partition_is_removed_once_its_retention_has_passed_and_not_before",
     ),
     Mutant(
         "the newest record of a sealed partition stays for ever",
         "partitions.hosting.hosted_partition:HostedPartition.retention",
         "kept_from = None if is_sealed else newest",
         "kept_from = newest",
-        script=BROKERS,
+        script=f"{BROKERS}::test_a_partition_is_removed_once_its_retention_has_passed_and_not_before",
     ),
     Mutant(
         "the active segment of a sealed partition stays for ever",
         "raftlog.hosting.retention:_close_idle_segment",
         "kept.log.roll_up_to(kept.limits.closed_up_to)",
         "pass",
-        script=BROKERS,
+        script=f"{BROKERS}::test_a_partition_is_removed_once_its_retention_has_passed_and_not_before",
     ),
     Mutant(
         "the folder of a removed partition stays",
         "partitions.hosting.replica_manager:ReplicaManager._release_gone",
         'await self._folders.give_up(self._folders.of_partition(topic, hosted.key[1]), "removed")',
         "pass",
-        script=BROKERS,
+        script=f"{BROKERS}::test_a_partition_is_removed_once_its_retention_has_passed_and_not_before",
     ),
     Mutant(
         "a producer fails records of a decommissioned partition",
