@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from delayed.records import LaneKey
-from delayed.requests import Added, Reschedule, When
+from delayed.requests import Added, Found, Reschedule, When
 from delayed.values import Move
 from tests.helpers.decided_delays import Coordinator, add, id_of, new
 
@@ -47,17 +47,17 @@ def test_a_new_leader_delivers_to_the_new_partition_only() -> None:
 
 
 # requirement: F5 A3
-def test_a_redirected_message_keeps_its_target_when_it_gets_another_time() -> None:
+def test_a_redirected_message_keeps_its_target_when_its_newest_change_is_another() -> None:
     coordinator = Coordinator()
     coordinator.ask(add(new(5, partition=1, delay_ms=10)))
     coordinator.advance(10)
     redirected(coordinator, 0)
+    (move,) = coordinator.moves
     coordinator.moves.clear()
-    coordinator.lead()
-    coordinator.decisions.state.lanes.clear()
-    coordinator.committed.lanes.clear()
-    coordinator.lead()
-    coordinator.ask(Reschedule(id=id_of(5), when=When(delay_ms=50), delay_ms_max=-1))
+    now_ms = coordinator.wall_ms
+    coordinator.decisions.refused(move, "too large", is_gone=False, now_ms=now_ms, wall_ms=now_ms)
+    coordinator.commit()
+    assert isinstance(coordinator.ask(Reschedule(id=id_of(5), when=When(50, -1), delay_ms_max=-1)), Found)
     state = coordinator.replayed(compacted_to=coordinator.end_offset)
     assert state.waiting[id_of(5)].partition == 0
 
