@@ -139,8 +139,8 @@ def test_three_brokers_become_five_and_three_again_and_one_is_replaced(three: Cl
     create_topic(three.urls[0], "history", 1)
     with Client(three.bootstrap) as client:
         with client.producer("history", preset="throughput") as producer:
-            for _ in range(HEALED_MB):
-                producer.send(os.urandom(1 << 20))
+            for _ in range(2 * HEALED_MB):
+                producer.send(os.urandom(512 << 10))
         with Load(client) as load:
             began = time.monotonic()
             time.sleep(CALM_S)
