@@ -171,7 +171,10 @@ async def _until_sealed(call: Call, topic: TopicInfo) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + SEAL_S
     while loop.time() < deadline:
-        statuses = await call.services.gateway.describe(topic.name)
+        try:
+            statuses = await call.services.gateway.describe(topic.name)
+        except RaftlogError:
+            return  # it was deleted meanwhile
         if all(each.is_sealed for each in statuses if each.partition >= topic.writable_partitions):
             return
         await asyncio.sleep(LOOK_S)

@@ -43,16 +43,20 @@ class Narrowing:
     def left(self, queue: PartitionQueue, batches: list[Batch]) -> list[PartitionQueue] | None:
         """A partition has left, with the records that it had. Once all have, those that got records."""
         self._leaving[queue] = batches
-        handed_over = [each for each in self._leaving.values() if each is not None]
-        if len(handed_over) < len(self._leaving):
+        if None in self._leaving.values():
             return None
         router = self._router.narrowed(self.count)
         targets: dict[PartitionQueue, None] = {}
-        for batch in (batch for batches in handed_over for batch in batches):
+        for batch in self.handed_over:
             self._buffer.release(batch)
             batch.move([self._place(router, batch, *each, targets) for each in enumerate(batch.records)])
         self._router.set_queues(router.queues)
         return list(targets)
+
+    @property
+    def handed_over(self) -> list[Batch]:
+        """What the partitions that have left had, in order."""
+        return [batch for batches in self._leaving.values() for batch in batches or ()]
 
     def _place(
         self, router: Router, batch: Batch, index: int, record: Record, targets: dict[PartitionQueue, None]

@@ -170,6 +170,9 @@ class AsyncProducer:
             self._sender(queue)
         for sender in list(self._senders.values()):
             await sender.close()
+        for narrowing in self._narrowings.values():
+            for batch in narrowing.handed_over:
+                self._finish(batch, NotSent("the producer was closed before this was sent"))
         await self._producer_ids.close()
         self._let_waiting_go()
 
@@ -312,13 +315,16 @@ class AsyncProducer:
 
     def _narrow(self, router: Router, partition_count: int) -> None:
         """The last partitions take no more records: theirs go to the others."""
-        topic = router.topic
-        narrowing = self._narrowings.get(topic)
-        if narrowing is None:
-            narrowing = self._narrowings[topic] = Narrowing(router, self._buffer, self._record_failed)
-            self._has_narrowed.add(topic)
-        for queue in narrowing.shrink(partition_count):
+        for queue in self._narrowing(router).shrink(partition_count):
             self._sender(queue).leave()
+
+    def _narrowing(self, router: Router) -> Narrowing:
+        narrowing = self._narrowings.get(router.topic)
+        if narrowing is None:
+            narrowing = Narrowing(router, self._buffer, self._record_failed)
+            self._narrowings[router.topic] = narrowing
+            self._has_narrowed.add(router.topic)
+        return narrowing
 
     def _turned_away(self, queue: PartitionQueue) -> None:
         view, router = self._metadata.cached(queue.topic), self._routers[queue.topic]
@@ -329,11 +335,10 @@ class AsyncProducer:
             self._sender(queue).leave()
 
     def _left(self, queue: PartitionQueue, batches: list[Batch]) -> None:
-        narrowing = self._narrowings.get(queue.topic)
-        targets = [] if narrowing is None else narrowing.left(queue, batches)
+        targets = self._narrowing(self._routers[queue.topic]).left(queue, batches)
         if targets is None:
             return
-        self._narrowings.pop(queue.topic, None)
+        del self._narrowings[queue.topic]
         for target in targets:
             self._buffer.make_due(target)
             self._pump(target)

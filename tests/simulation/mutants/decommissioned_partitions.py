@@ -146,9 +146,9 @@ DECOMMISSIONED_PARTITIONS = (
     ),
     Mutant(
         "records that move to another partition lose their keys' order",
-        "raftlog.client.narrowing:Narrowing.left",
-        "for batch in (batch for batches in handed_over for batch in batches):",
-        "for batch in (batch for batches in handed_over for batch in reversed(batches)):",
+        "raftlog.client.narrowing:Narrowing.handed_over",
+        "for batch in batches or ()",
+        "for batch in reversed(batches or ())",
         script=PRODUCER,
     ),
     Mutant(
