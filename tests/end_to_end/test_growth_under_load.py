@@ -120,15 +120,15 @@ def settled(client: Client, wanted: Callable[[set[int]], bool]) -> None:
 
 
 @contextmanager
-def phase(load: Load, name: str, calm_ms: float) -> Iterator[None]:
-    """What happens in the block, and what producers see of it."""
+def phase(load: Load, name: str, calm_ms: float, *, is_planned: bool = True) -> Iterator[None]:
+    """What happens in the block, and what producers see of it; a broker that is killed costs an election."""
     began = time.monotonic()
     yield
     p99 = load.percentile_ms(began)
     took = time.monotonic() - began
     print(f"{name}: {took:.1f} s, p99 of produce {p99:.1f} ms, {p99 / calm_ms:.1f} times the calm one")
     assert load.errors == []
-    assert p99 <= P99_TIMES_MAX * calm_ms or RATE < 20_000, name
+    assert p99 <= P99_TIMES_MAX * calm_ms or RATE < 20_000 or not is_planned, name
 
 
 # requirement: F1 F2 F3
@@ -158,7 +158,7 @@ def test_three_brokers_become_five_and_three_again_and_one_is_replaced(three: Cl
                 settled(client, lambda brokers: brokers == {1, 2, 3})
                 for broker in (fourth, fifth):
                     three.stop(broker)
-            with phase(load, "a broker is replaced by a new one", calm_ms):
+            with phase(load, "a broker is replaced by a new one", calm_ms, is_planned=False):
                 three.kill(3)
                 lost = time.monotonic()
                 new = joined(three)
@@ -174,7 +174,7 @@ def test_three_brokers_become_five_and_three_again_and_one_is_replaced(three: Cl
             assert len(set(offsets)) == len(offsets)
             stored, position = set[int](), 0
             while position <= max(offsets, default=-1):
-                chunk = client.partition("orders", partition).read(position, max_bytes=32 << 20)
+                chunk = client.partition("orders", partition).read(position, max_bytes=16 << 20)
                 stored.update(message.offset for message in chunk.messages)
                 position = chunk.next_offset
             assert set(offsets) <= stored, f"acknowledged records of {partition} are lost"
