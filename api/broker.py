@@ -36,6 +36,7 @@ from partitions.reassignment.load_meter import LoadMeter
 from partitions.reassignment.metadata_members import MetadataMembers
 from partitions.reassignment.preferred_leaders import PreferredLeaders
 from partitions.reassignment.reassigner import Reassigner
+from partitions.reassignment.removal import PartitionRemover
 from partitions.routing.gateway import Gateway
 from partitions.values import key_of
 from raftlog.clock import Clock
@@ -322,6 +323,7 @@ class Broker:
                 self._members.run(),
                 self.loads.run(),
                 *([self.leaders.run()] if self.settings.limits.balancing_moves_max else ()),
+                PartitionRemover(self.host, self.controller, self.manager.replicas).run(),
             )
         ]
 

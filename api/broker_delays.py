@@ -25,10 +25,18 @@ from partitions.replica.derived import DerivedState
 from partitions.routing.gateway import Gateway
 from partitions.values import QUORUM, FetchRequest
 from raftlog.clock import Clock
-from raftlog.errors import InvalidRequest, NoLeader, UnknownDelayed, UnknownPartition, UnknownTopic
+from raftlog.errors import (
+    InvalidRequest,
+    NoLeader,
+    PartitionDecommissioned,
+    UnknownDelayed,
+    UnknownPartition,
+    UnknownTopic,
+)
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import HEADER_BYTES, Buffer, Codec, split_batches
 from raftlog.records.builder import build_batch
+from raftlog.records.keys import partition_for_key
 from raftlog.records.reader import iter_records
 from raftlog.types import NodeId, Offset, TopicPartition
 
@@ -132,7 +140,7 @@ class BrokerDelivery:
         """See the port: a broker with old metadata asks before it takes a topic for gone."""
         try:
             self._check(lane, messages)
-        except (UnknownTopic, UnknownPartition, InvalidRequest):
+        except (UnknownTopic, UnknownPartition, InvalidRequest, PartitionDecommissioned):
             await self._controller.current_image(CONFIRM_MS)
             self._check(lane, messages)
         data = build_batch(
@@ -151,6 +159,15 @@ class BrokerDelivery:
             await self._controller.current_image(CONFIRM_MS)
             self._check(lane, messages)
             raise NoLeader(f"{target} is being created or deleted: {error}", retry_after_ms=200) from error
+
+    def targets_of(self, lane: LaneKey, messages: Sequence[Message]) -> tuple[int, ...]:
+        """See the port: keys decide again; what has none goes with the others of its lane."""
+        topic = self._controller.image.topics.get(lane.topic)
+        count = lane.partition if topic is None else min(topic.writable_partitions, lane.partition)
+        return tuple(
+            lane.partition % count if message.key is None else partition_for_key(message.key, count)
+            for message in messages
+        )
 
     async def new_producer_id(self, timeout_ms: int) -> int:
         """See the port."""
@@ -171,10 +188,13 @@ class BrokerDelivery:
         topic = self._controller.image.topics.get(lane.topic)
         if topic is None:
             raise UnknownTopic(f"the topic {lane.topic} was deleted", topic=lane.topic)
-        if lane.partition >= len(topic.partitions):
+        is_known = lane.partition < len(topic.partitions)
+        if not is_known and topic.removed_partition(lane.partition) is None:
             raise UnknownPartition(f"{lane.topic} has no partition {lane.partition}", topic=lane.topic)
         if any(not _is_for(message, topic) for message in messages):
             raise InvalidRequest(f"the topic {lane.topic} was deleted and created again", field="topic")
+        if not is_known:
+            raise PartitionDecommissioned(f"{lane.topic}/{lane.partition} was removed", topic=lane.topic)
 
 
 def _messages_of(data: Buffer, wanted: Set[int], first: int) -> dict[int, Message]:

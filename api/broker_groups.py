@@ -74,6 +74,7 @@ class BrokerGroups:
             self._clock,
             self._topics.counts,
             self._jobs,
+            beginnings=self._topics.beginnings,
             offsets_retention_ms=self._settings.offsets_retention_ms,
             queue_limits=QueueLimits(
                 queue_max=self._settings.open_jobs_queue_max, total_max=self._settings.open_jobs_max
@@ -97,6 +98,7 @@ class ConsumedTopics:
         self._seen: object = None
         self._gone: set[str] = set()  # ids of topics that the controller does not have; ids never come again
         self.counts: dict[str, int] = {}
+        self.beginnings: dict[tuple[str, int], int] = {}
         self.take(controller.image)
 
     def take(self, image: MetadataImage) -> bool:
@@ -105,10 +107,17 @@ class ConsumedTopics:
             return False
         self._seen = image.topics
         counts = {topic.name: len(topic.partitions) for topic in image.topics.values()}
-        if counts == self.counts:
+        beginnings = {
+            (str(topic.topic_id), removed.partition): int(removed.next_offset)
+            for topic in image.topics.values()
+            for removed in topic.removed
+        }
+        if (counts, beginnings) == (self.counts, self.beginnings):
             return False
         self.counts.clear()
         self.counts.update(counts)
+        self.beginnings.clear()
+        self.beginnings.update(beginnings)
         return True
 
     def topic_id(self, topic: str) -> str | None:

@@ -65,8 +65,11 @@ class BrokerJobs:
         except OffsetOutOfRange as error:
             return Looked(look.offset, _nearest(look.offset, error))
         except (UnknownTopic, UnknownPartition) as error:
-            if await self._topic(look.topic, look.topic_id) is None:
+            if (topic := await self._topic(look.topic, look.topic_id)) is None:
                 raise
+            if look.partition >= len(topic.partitions) and topic.removed_partition(look.partition):
+                await asyncio.sleep(look.wait_ms / 1000)  # no job will ever come
+                return Looked(look.offset, look.offset)
             raise NoLeader(
                 f"{look.topic} is being created or deleted: {error}", retry_after_ms=200
             ) from error
@@ -97,7 +100,7 @@ class BrokerJobs:
                 timestamp_ms=self._clock.wall_ms(),
                 lists_tags=True,
             )
-            target = TopicPartition(letters.name, bury.partition % len(letters.partitions))
+            target = TopicPartition(letters.name, bury.partition % letters.writable_partitions)
             await self._gateway.append(target, data, acks=QUORUM, timeout_ms=BURY_MS)
 
     async def _topic(self, name: str, topic_id: str) -> TopicInfo | None:

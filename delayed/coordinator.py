@@ -19,12 +19,13 @@ from delayed.requests import Found, Reply, Request, Reschedule, is_reading
 from delayed.room import MoveRoom
 from delayed.state import DelayedState, was_delivered
 from delayed.tally import Tally
-from delayed.values import BytesMax, Move, Sweep
+from delayed.values import BytesMax, Move, Redirected, Sweep
 from raftlog.clock import Clock
 from raftlog.errors import (
     DelayedAlreadyDelivered,
     InvalidRequest,
     OutOfOrderSequence,
+    PartitionDecommissioned,
     ProducerFenced,
     RaftlogError,
     UnknownPartition,
@@ -37,7 +38,7 @@ from raftlog.records.batch import Batch
 MOVE_MS: Final = 5_000  # for one attempt
 PAUSE_MIN_S: Final = 0.05
 PAUSE_MAX_S: Final = 2.0
-_NEEDS_EPOCH: Final = (OutOfOrderSequence, ProducerFenced, InvalidRequest)
+_NEEDS_EPOCH: Final = (OutOfOrderSequence, ProducerFenced, InvalidRequest, Redirected)
 _log = logging.getLogger("raftlog.delayed")
 
 
@@ -62,9 +63,12 @@ class Delivery(Protocol):
     ) -> None:
         """Return once the target has committed the messages as one batch; a duplicate counts, too.
 
-        Raises ``RaftlogError``, and ``UnknownTopic`` and ``UnknownPartition`` only if the partition is known
-        to be gone.
+        Raises ``RaftlogError``, ``UnknownTopic`` and ``UnknownPartition`` only if the partition is known
+        to be gone, and ``PartitionDecommissioned`` if it has not taken them and never will.
         """
+
+    def targets_of(self, lane: LaneKey, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The partition of each message, now that the one of its lane takes no records."""
 
     async def new_producer_id(self, timeout_ms: int) -> int:
         """Allocate a producer id. Raises ``RaftlogError``."""
@@ -195,7 +199,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             return False
         return self._report(move, decisions, failure, producer_id)
 
-    async def _attempt(self, move: Move, offsets: Sequence[int]) -> RaftlogError | None:
+    async def _attempt(self, move: Move, offsets: Sequence[int]) -> RaftlogError | Redirected | None:
         """What the target has said; raises what else has failed."""
         messages = await self._delivery.read(self._partition, offsets, MOVE_MS)
         try:
@@ -207,12 +211,18 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
                 sequence=move.batch.sequence,
                 timeout_ms=MOVE_MS,
             )
+        except PartitionDecommissioned:
+            return Redirected(self._delivery.targets_of(move.lane, messages))
         except RaftlogError as error:
             return error
         return None
 
     def _report(
-        self, move: Move, decisions: Decisions, failure: RaftlogError | None, new_producer_id: int | None
+        self,
+        move: Move,
+        decisions: Decisions,
+        failure: RaftlogError | Redirected | None,
+        new_producer_id: int | None,
     ) -> bool:
         """Tell the decisions, unless they are over; false if the move is to be tried again."""
         if decisions is not self.decisions:
@@ -221,6 +231,8 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         match failure:
             case None:
                 decisions.delivered(move, now_ms, wall_ms)
+            case Redirected(partitions):
+                decisions.redirected(move, partitions, now_ms, wall_ms, new_producer_id)
             case UnknownTopic() | UnknownPartition():
                 decisions.refused(move, str(failure), is_gone=True, now_ms=now_ms, wall_ms=wall_ms)
             case OutOfOrderSequence() | ProducerFenced():

@@ -12,13 +12,14 @@ A message is due once the wall clock of this coordinator has reached its time.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
+
+import msgspec
 
 from delayed.draft import Draft, Output
 from delayed.lanes import Lanes
 from delayed.records import (
-    Change,
     ChangeKey,
     LaneKey,
     Message,
@@ -159,6 +160,19 @@ class Decisions:
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._lanes.out_of_order(move, new_producer_id)
 
+    def redirected(
+        self,
+        move: Move,
+        partitions: Sequence[int],
+        now_ms: int,
+        wall_ms: int,
+        new_producer_id: int | None = None,
+    ) -> None:
+        """See ``Lanes.redirected``."""
+        self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
+        self._lanes.redirected(move, partitions, new_producer_id)
+        self._collect()
+
     def gone(self, sweep: Sweep, lanes: Iterable[LaneKey]) -> None:
         """See ``Lanes.gone``."""
         self._lanes.gone(sweep, lanes)
@@ -210,7 +224,8 @@ class Decisions:
     def _reschedule(self, request: Reschedule) -> Reply:
         self._check_open(request.id)
         due_ms = self._due_ms(request.when, request.delay_ms_max)
-        self._draft.write(Row(ChangeKey(request.id), Change(due_ms)))
+        change = msgspec.structs.replace(self._draft.change_of(request.id), due_ms=due_ms)
+        self._draft.write(Row(ChangeKey(request.id), change))
         self._lanes.add(request.id)
         return Found((self._described(request.id),))
 

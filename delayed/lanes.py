@@ -10,12 +10,14 @@ reading and appending (``coordinator``).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
+
+from msgspec.structs import replace
 
 from delayed.draft import IDLE_MS, Draft, wait_ms
 from delayed.due_times import DueTimes
-from delayed.records import Change, ChangeKey, Lane, LaneKey, Outcome, Row
+from delayed.records import ChangeKey, Lane, LaneKey, Outcome, Row
 from delayed.tally import Tally
 from delayed.values import BytesMax, Move, Sweep
 from raftlog.records.batch import SEQUENCE_MAX
@@ -109,7 +111,7 @@ class Lanes:
         if len(ids) > 1 and not is_gone:
             self._resend(move, ids[:1], ids[1:], new_producer_id)
             return ()
-        rows = [Row(ChangeKey(id_), Change(self._state.waiting[id_].due_ms, reason)) for id_ in ids]
+        rows = [Row(ChangeKey(id_), self._draft.change_of(id_, failed=reason)) for id_ in ids]
         self._tally.failed += len(ids)
         self._moving.difference_update(ids)
         self._draft.write(*rows, Row(move.lane, None if is_gone else _next_epoch(move, (), new_producer_id)))
@@ -119,6 +121,19 @@ class Lanes:
     def out_of_order(self, move: Move, new_producer_id: int | None) -> None:
         """The target has lost what it knew of this lane, and not taken the batch: begin a new epoch."""
         self._resend(move, move.batch.ids, (), new_producer_id)
+
+    def redirected(self, move: Move, partitions: Sequence[int], new_producer_id: int | None) -> None:
+        """The target takes no records any more, and has not taken the batch: each message gets another."""
+        ids = move.batch.ids
+        rows = [
+            Row(ChangeKey(id_), replace(self._draft.change_of(id_), partition=partition))
+            for id_, partition in zip(ids, partitions, strict=True)
+        ]
+        self._moving.difference_update(ids)
+        self._draft.write(*rows, Row(move.lane, _next_epoch(move, (), new_producer_id)))
+        for id_ in ids:
+            self.add(id_)
+        self._start(move.lane)
 
     def gone(self, sweep: Sweep, gone: Iterable[LaneKey]) -> None:
         """The partitions of these lanes of a sweep did not exist at a time after its begin.

@@ -79,10 +79,15 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The newest time of a message; ``failed`` says why it cannot be delivered, until it has another time."""
+    """The newest time of a message; ``failed`` says why it cannot be delivered, until it has another time.
+
+    ``partition`` is its target, which may be another than the one with which it was accepted; -1: that one.
+    Each change repeats it, since compaction keeps the newest one only.
+    """
 
     due_ms: int
     failed: str = ""
+    partition: int = -1
 
 
 class Lane(msgspec.Struct, frozen=True, omit_defaults=True):

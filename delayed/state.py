@@ -170,9 +170,12 @@ class DelayedState:
             case MessageKey(id_), _:
                 self._leave(id_)
                 self._remember(id_, said)
-            case ChangeKey(id_), Change(due_ms, failed) if id_ in self.waiting:
+            case ChangeKey(id_), Change(due_ms, failed, partition) if id_ in self.waiting:
                 self.changed.add(id_)
-                self.waiting[id_] = msgspec.structs.replace(self.waiting[id_], due_ms=due_ms)
+                changed = msgspec.structs.replace(self.waiting[id_], due_ms=due_ms)
+                if partition >= 0:
+                    changed = msgspec.structs.replace(changed, partition=partition)
+                self.waiting[id_] = changed
                 self.failed.pop(id_, None)
                 if failed:
                     self.failed[id_] = failed

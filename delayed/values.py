@@ -28,6 +28,13 @@ class Move(Effect):
 
 
 @dataclass(frozen=True, slots=True)
+class Redirected:
+    """The outcome of a move to a decommissioned partition: another target for each message."""
+
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Sweep(Effect):
     """Find out which of these idle lanes lead to partitions that are gone, then report them."""
 

@@ -23,6 +23,7 @@ from raftlog.wire.groups import TRANSACTION_OFFSETS_MAX
 PENDING_MAX: Final = TRANSACTION_OFFSETS_MAX  # one batch has all of them, and their row
 PENDING_BYTES_MAX: Final = 4 << 20
 RETRY_AFTER_MS: Final = 100
+NO_BEGINNINGS: Final[Mapping[tuple[str, int], int]] = {}
 
 Row = tuple[OffsetKey | TransactionKey, CommittedOffset | TransactionOffsets]
 
@@ -90,24 +91,36 @@ def starts_of_added(
     now: Mapping[str, int],
     known: Mapping[Target, CommittedOffset],
     wall_ms: int,
+    beginnings: Mapping[tuple[str, int], int] = NO_BEGINNINGS,
 ) -> list[Row]:
     """Partitions that were added to a consumed topic are read from their start, wherever the group began.
 
-    A group without a committed offset of the topic has not begun to read it.
+    An offset below its beginning is of a removed partition of that number. A group without a committed offset
+    of the topic has not begun to read it.
     """
     rows: list[Row] = []
     for topic in sorted(before.keys() & now.keys()):
         others = [committed for (name, _), committed in known.items() if name == topic]
         topic_id = max(others, key=lambda each: each.committed_ms).topic_id if others else ""
-        rows += [
-            (
-                OffsetKey(group, topic, partition),
-                CommittedOffset(offset=0, topic_id=topic_id, committed_ms=wall_ms),
-            )
-            for partition in range(before[topic], now[topic] if others else 0)
-            if (topic, partition) not in known or known[topic, partition].topic_id != topic_id
-        ]
+        for partition in range(before[topic], now[topic] if others else 0):
+            start, committed = beginnings.get((topic_id, partition), 0), known.get((topic, partition))
+            if committed is None or committed.topic_id != topic_id or committed.offset < start:
+                row = CommittedOffset(offset=start, topic_id=topic_id, committed_ms=wall_ms)
+                rows.append((OffsetKey(group, topic, partition), row))
     return rows
+
+
+def offsets_of_removed(
+    state: GroupsState, counts: Mapping[str, int], beginnings: Mapping[tuple[str, int], int]
+) -> list[OffsetKey]:
+    """The keys of offsets in partitions that were removed, and have not been added again."""
+    return [
+        OffsetKey(group, topic, partition)
+        for group, offsets in state.offsets.items()
+        for (topic, partition), committed in offsets.items()
+        if partition >= counts.get(topic, partition + 1)
+        and committed.offset < beginnings.get((committed.topic_id, partition), 0)
+    ]
 
 
 def check_free(

@@ -39,6 +39,7 @@ from groups.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, RaftlogError, UnknownGroup
 from raftlog.hosting.decisions import RequestId
 
+DROPPED_MAX: Final = 1_000  # offsets of removed partitions in one batch
 SWEEP_MS: Final = 600_000  # how often expired offsets are looked for
 
 
@@ -50,15 +51,18 @@ class Coordination:
         state: GroupsState,
         counts: Mapping[str, int],
         *,
+        beginnings: Mapping[tuple[str, int], int] = commits.NO_BEGINNINGS,
         now_ms: int,
         wall_ms: int,
         offsets_retention_ms: int,
         tally: Tally | None = None,
         queue_limits: QueueLimits = DEFAULTS,
     ) -> None:
-        """``counts`` are the partitions by topic; the caller keeps them up to date."""
+        """``counts`` and ``beginnings`` are as in ``ports.Topics``; the caller keeps them up to date."""
         self._outputs = Outputs(state.copy(), tally or Tally())
         self._counts = counts
+        self._beginnings = beginnings
+        self._beginnings_seen: dict[tuple[str, int], int] = {}
         self._offsets_retention_ms = offsets_retention_ms
         self._memberships: dict[str, Membership] = {}
         self._deadlines: list[tuple[int, str]] = []
@@ -69,6 +73,7 @@ class Coordination:
             if group.members:
                 self._membership(name).take_over(now_ms)
                 self._schedule(name)
+        self._drop_offsets_of_removed()
 
     @property
     def state(self) -> GroupsState:
@@ -121,6 +126,7 @@ class Coordination:
             membership.look_at_partitions(now_ms)
             self._after(name)
         self.queues.partitions_changed(now_ms)
+        self._drop_offsets_of_removed()
 
     # Requests.
 
@@ -257,12 +263,20 @@ class Coordination:
         offsets = self.state.offsets.get(name, {})
         self._outputs.write(*((OffsetKey(name, *target), None) for target in offsets), (GroupKey(name), None))
 
+    def _drop_offsets_of_removed(self) -> None:
+        """A partition that is added again under the number of a removed one has no committed offset."""
+        if self._beginnings != self._beginnings_seen:
+            self._beginnings_seen = dict(self._beginnings)
+            keys = commits.offsets_of_removed(self.state, self._counts, self._beginnings)
+            for first in range(0, len(keys), DROPPED_MAX):
+                self._outputs.write(*((key, None) for key in keys[first : first + DROPPED_MAX]))
+
     # Parts.
 
     def _membership(self, name: str) -> Membership:
         found = self._memberships.get(name)
         if found is None:
-            found = self._memberships[name] = Membership(name, self._outputs, self._counts)
+            found = self._memberships[name] = Membership(name, self._outputs, self._counts, self._beginnings)
         return found
 
     def _existing(self, name: str) -> Membership:

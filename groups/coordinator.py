@@ -14,6 +14,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from groups.commits import NO_BEGINNINGS
 from groups.coordination import Coordination
 from groups.outputs import Row
 from groups.ports import Jobs
@@ -44,14 +45,16 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         counts: Mapping[str, int],
         jobs: Jobs,
         *,
+        beginnings: Mapping[tuple[str, int], int] = NO_BEGINNINGS,
         offsets_retention_ms: int,
         queue_limits: QueueLimits = DEFAULTS,
     ) -> None:
-        """``counts`` are the partitions by topic, which the caller keeps up to date."""
+        """``counts`` and ``beginnings`` are as in ``ports.Topics``; the caller keeps them up to date."""
         super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = GroupsState()
         self.tally = Tally()
         self._counts = counts
+        self._beginnings = beginnings
         self._jobs = jobs
         self._offsets_retention_ms = offsets_retention_ms
         self._queue_limits = queue_limits
@@ -112,6 +115,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         return Coordination(
             self.state,
             self._counts,
+            beginnings=self._beginnings,
             now_ms=now_ms,
             wall_ms=self._clock.wall_ms(),
             offsets_retention_ms=self._offsets_retention_ms,

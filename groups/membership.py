@@ -86,10 +86,18 @@ class _Planning:
 class Membership:
     """One group. Times are milliseconds of the coordinator's monotonic clock; ``wall_ms`` is for people."""
 
-    def __init__(self, name: str, outputs: Outputs, counts: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        outputs: Outputs,
+        counts: Mapping[str, int],
+        beginnings: Mapping[tuple[str, int], int] = commits.NO_BEGINNINGS,
+    ) -> None:
+        """``counts`` and ``beginnings`` are as in ``ports.Topics``, which others keep up to date."""
         self.name = name
         self._outputs = outputs
-        self._counts = counts  # partitions by topic, which others keep up to date
+        self._counts = counts
+        self._beginnings = beginnings
         self._sessions: dict[str, int] = {}  # when they end
         self._waiting: dict[RequestId, _Waiting] = {}
         self._phase: _Joining | _Planning | None = None  # None: stable, or without members
@@ -246,7 +254,9 @@ class Membership:
         counts = self._counts_of(topics)
         group = generations.next_generation(self.group, joining.joined, counts, wall_ms)
         known = self._outputs.state.offsets.get(self.name, {})
-        starts = commits.starts_of_added(self.name, self.group.partition_counts, counts, known, wall_ms)
+        starts = commits.starts_of_added(
+            self.name, self.group.partition_counts, counts, known, wall_ms, self._beginnings
+        )
         self._outputs.write((GroupKey(self.name), group), *starts)
         self._sessions.clear()
         for member_id, member in group.members.items():

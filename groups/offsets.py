@@ -102,6 +102,11 @@ class GroupOffsets:
             metadata=metadata,
         )
 
+    def is_removed(self, topic: str, partition: int) -> bool:
+        """Whether a partition was decommissioned and is no more: an offset in it means nothing to anyone."""
+        key = (self._topics.topic_id(topic) or "", partition)
+        return partition >= self._topics.counts.get(topic, 0) and key in self._topics.beginnings
+
     async def view(self, group: str, *, timeout_ms: int) -> GroupView:
         """A group, without offsets of topics that were deleted. Raises ``UnknownGroup``, ``NoLeader``."""
         view = await self._service.ask(ReadGroup(group=group), timeout_ms=timeout_ms)

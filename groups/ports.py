@@ -15,6 +15,13 @@ class Topics(Protocol):
     def counts(self) -> Mapping[str, int]:
         """Partitions by topic; kept up to date."""
 
+    @property
+    def beginnings(self) -> Mapping[tuple[str, int], int]:
+        """By topic id and partition: offsets below are those of a partition of this number that was removed.
+
+        Only where there was one; kept up to date.
+        """
+
     def topic_id(self, topic: str) -> str | None:
         """None for a topic that does not exist."""
 

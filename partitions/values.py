@@ -161,6 +161,7 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
     last_stable_offset: Offset = UNSTABLE  # below it each transaction has ended
     readers_held_ms: int = 0  # for how long the oldest open transaction has held back readers
     archived_up_to: Offset = NOTHING_ARCHIVED  # records below are in an archive
+    is_sealed: bool = False  # decommissioned, and each later leader refuses records
     awaiting_archive_bytes: int = 0  # what retention keeps here only until it is archived
 
 

@@ -9,6 +9,7 @@
     │   │   └── UnsupportedMediaType
     │   ├── UnknownTopic
     │   ├── UnknownPartition
+    │   ├── PartitionDecommissioned the partition takes no more records; send to another
     │   ├── UnknownBroker
     │   ├── TopicExists
     │   ├── JoinRefused             a broker may not join: wrong token, or no proof of the cluster's secret
@@ -139,6 +140,15 @@ class UnknownPartition(Rejected):
     """The topic exists and has no such partition."""
 
     code = "partition_not_found"
+
+
+class PartitionDecommissioned(Rejected):
+    """The partition takes no more records: nothing of this request is stored, or will be.
+
+    ``partitions``: as many take records, from number 0 on, as far as its leader knows.
+    """
+
+    code = "partition_decommissioned"
 
 
 class TopicExists(Rejected):

@@ -97,6 +97,16 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "add_partitions",
         "Add partitions to a topic. Existing records stay where they are.",
     ),
+    "topic decommission-partitions": (
+        "api.cli.topics",
+        "decommission_partitions",
+        "Stop producing to the last partitions of a topic, and remove them once their records are deleted.",
+    ),
+    "topic recommission-partitions": (
+        "api.cli.topics",
+        "recommission_partitions",
+        "Have decommissioned partitions of a topic take records again.",
+    ),
     "topic delete-before": (
         "api.cli.topics",
         "delete_before",

@@ -26,7 +26,7 @@ from api.cli.output import (
 from api.cli.parameters import Argument, Option
 
 if TYPE_CHECKING:
-    from raftlog.wire.bodies import TopicBody
+    from raftlog.wire.bodies import PartitionsDecommissioned, TopicBody
 
 NameArgument = Annotated[str, Argument(help="The topic's name.")]
 ConfigOption = Annotated[
@@ -165,6 +165,62 @@ def add_partitions(
         _show_topics([added], output, single=True)
 
 
+def decommission_partitions(
+    name: NameArgument,
+    count: Annotated[int | None, Option("--count", min=1, help="So many of the last partitions.")] = None,
+    partitions: Annotated[
+        list[int] | None,
+        Option("--partition", "-p", min=0, help="The number of one of the last partitions; repeatable."),
+    ] = None,
+    expected: Annotated[
+        int | None,
+        Option(min=1, help="The number of partitions that took records before.  [default: that of now]"),
+    ] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Stop producing to the last partitions of a topic, and remove them once their records are deleted.
+
+    Consumers read on. Once retention has deleted the last record of the last partition it is removed, and
+    groups rebalance. New records use the other partitions, so most keys belong to another partition from then
+    on. Until it is removed, recommission-partitions ends this.
+
+    \b
+    Example:
+      raftlog topic decommission-partitions orders --partition 2
+      raftlog topic decommission-partitions orders --count 1 --expected 3
+    """
+    if (count is None) == (not partitions):
+        wrong_usage("say which: --partition N, repeatable, or --count N; one of the two")
+    with errors_reported(changing=True), connected(server) as client:
+        changed = client.topics.decommission_partitions(
+            name, partitions or (), count=count, expected=expected
+        )
+        _show_decommissioned(changed, output)
+
+
+def recommission_partitions(
+    name: NameArgument,
+    partitions: Annotated[
+        list[int] | None,
+        Option("--partition", "-p", min=0, help="The number of a partition; repeatable.  [default: all]"),
+    ] = None,
+    server: ServerOption = DEFAULT_SERVER,
+    output: OutputOption = Format.TABLE,
+) -> None:
+    """Have decommissioned partitions of a topic take records again.
+
+    They have all records that retention has not deleted. A partition that has been removed is gone:
+    add-partitions makes a new one.
+
+    \b
+    Example:
+      raftlog topic recommission-partitions orders
+    """
+    with errors_reported(changing=True), connected(server) as client:
+        _show_decommissioned(client.topics.recommission_partitions(name, partitions or ()), output)
+
+
 def delete_before(
     name: NameArgument,
     partition: Annotated[int, Option("--partition", "-p", min=0, help="The number of the partition.")],
@@ -260,6 +316,18 @@ def _show_topics(topics: Sequence[TopicBody], output: Format, *, single: bool = 
         columns = ("name", "partitions", "replication_factor", "internal", "topic_id")
         rows = [{column: row[column] for column in columns} for row in rows]
     show(rows, output, single=single)
+
+
+def _show_decommissioned(topic: PartitionsDecommissioned, output: Format) -> None:
+    import msgspec
+
+    for warning in topic.warnings:
+        note(f"warning: {warning}")
+    row = msgspec.structs.asdict(topic)
+    if output is Format.TABLE:
+        shown = " ".join(map(str, topic.decommissioned)) or "-"
+        row = {"name": topic.name, "partitions": topic.partitions, "decommissioned": shown}
+    show([row], output, single=True)
 
 
 def _show_settings(topic: TopicBody) -> None:

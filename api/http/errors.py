@@ -142,6 +142,14 @@ TABLE: dict[type[RaftlogError], Kind] = {
         "The topic has no such partition.",
         "Partitions are numbered from 0; `GET /v1/topics/{topic}` says how many there are.",
     ),
+    errors.PartitionDecommissioned: Kind(
+        409,
+        "The partition takes no more records",
+        "The partition is decommissioned: its records can be read until retention deletes them, and then it "
+        "is removed. Nothing of this request was stored, or will be.",
+        "Send to one of the `partitions` first partitions, or name no partition: the server chooses one by "
+        "the key. Clients read the topic's metadata again.",
+    ),
     errors.TopicExists: Kind(
         409,
         "The topic exists",

@@ -7,7 +7,7 @@ Handlers translate and call one of these; they decide nothing. ``RequestPipeline
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -81,6 +81,19 @@ class ControllerPort(Protocol):
         self, name: str, count: int, *, expected: int | None, expected_version: int | None, timeout_ms: int
     ) -> TopicInfo:
         """The topic with ``count`` more partitions than ``expected``."""
+
+    async def decommission_partitions(
+        self,
+        name: str,
+        *,
+        partitions: Sequence[int] = (),
+        count: int = 0,
+        expected: int | None = None,
+        is_ended: bool = False,
+        expected_version: int | None = None,
+        timeout_ms: int,
+    ) -> TopicInfo:
+        """The topic, of which these partitions take no more records, or take them again."""
 
     @property
     def members(self) -> Membership:

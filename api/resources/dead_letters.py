@@ -163,7 +163,7 @@ async def _redrive(call: Call, retries: TopicInfo, letters: Sequence[Letter]) ->
     """Append the records to the retry topic, each to the partition of its origin."""
 
     def partition_of(letter: Letter) -> int:
-        return letter.record.origin.partition % len(retries.partitions)
+        return letter.record.origin.partition % retries.writable_partitions
 
     for partition, some in itertools.groupby(sorted(letters, key=partition_of), partition_of):
         records = [each.record.redriven().as_retry() for each in some]

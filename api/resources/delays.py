@@ -46,7 +46,7 @@ async def produce(
     """Accept records that are delayed, all or none."""
     _check(call, topic, placed, acks)
     due = _due_of_each(placed, _due_of_query(call.query))
-    groups = json_records.spread(placed, len(topic.partitions), call.services.rng)
+    groups = json_records.spread(placed, topic.writable_partitions, call.services.rng)
     partitions = {place: partition for partition, places in groups.items() for place in places}
     ids = [call.services.rng.randbytes(ID_BYTES) for _ in placed]
     messages = tuple(

@@ -21,7 +21,7 @@ from api.http.routes import Call, Route, duration, json_answer
 from api.resources import json_records, one_shot
 from api.resources.group_bodies import commit_of
 from api.resources.json_records import Placed
-from api.resources.produce import IDEMPOTENCY_KEY, records_max
+from api.resources.produce import IDEMPOTENCY_KEY, by_newest_metadata, records_max
 from api.resources.receipts import stored_ms
 from groups.requests import Commit
 from partitions.metadata.image import TopicInfo
@@ -74,16 +74,20 @@ async def execute(call: Call) -> web.StreamResponse:
         except RaftlogError as error:
             return await one_shot.first_answer_or(call, error, claim, name)
         created_ms = [placed.record.timestamp_ms for _, placed in wanted.records]
+        topics = wanted.topics
         del parts, wanted  # the size of the body is now counted by the batches
-        return await one_shot.run(
-            call,
-            batches,
-            partial(_executed, targets, created_ms, now_ms),
-            offsets=offsets,
-            claim=claim,
-            timeout_ms=timeout_ms,
-            transactional_id=name,
-        )
+        try:
+            return await one_shot.run(
+                call,
+                batches,
+                partial(_executed, targets, created_ms, now_ms),
+                offsets=offsets,
+                claim=claim,
+                timeout_ms=timeout_ms,
+                transactional_id=name,
+            )
+        except errors.PartitionDecommissioned as refused:
+            raise by_newest_metadata(topics[str(refused.details["topic"])], refused) from refused
 
 
 async def _validated(call: Call, parts: _Parts, *, is_short: bool) -> tuple[_Wanted, Commit | None]:
@@ -111,6 +115,8 @@ async def _offsets_of(call: Call, parts: _Parts) -> Commit | None:
     if parts.group_offsets is None:
         return None
     commit = await commit_of(call, parts.group_offsets.group, parts.group_offsets)
+    if not commit.offsets:
+        return None  # all were of removed partitions
     await call.services.group_offsets.check(commit.offsets)
     return commit
 
@@ -128,7 +134,8 @@ def _placed(call: Call, records: Sequence[wire.TopicRecord]) -> _Wanted:
             raise InvalidRequest(f"{pointer}: {name} is the system's own; write to another", field=pointer)
 
     def place(record: wire.TopicRecord) -> Placed:
-        placed = json_records.place(record, len(topics[record.topic].partitions), None, trace)
+        topic = topics[record.topic]
+        placed = json_records.place(record, topic.writable_partitions, None, trace, len(topic.partitions))
         if placed.due is not None:
             raise InvalidRequest(
                 "a record of a transaction cannot be delayed; produce it alone", field="delay"
@@ -148,7 +155,7 @@ def _targets(call: Call, wanted: _Wanted) -> Targets:
     targets: Targets = {}
     for topic, numbers in by_topic.items():
         placed = [wanted.records[number][1] for number in numbers]
-        groups = json_records.spread(placed, len(wanted.topics[topic].partitions), call.services.rng)
+        groups = json_records.spread(placed, wanted.topics[topic].writable_partitions, call.services.rng)
         for partition, places in groups.items():
             targets[TopicPartition(topic, partition)] = [numbers[place] for place in places]
     if len(targets) > PARTITIONS_MAX:

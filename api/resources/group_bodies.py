@@ -58,19 +58,20 @@ def milliseconds(value: wire.Duration, field: str, bounds: tuple[int, int]) -> i
 
 
 async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commit:
-    """Offsets of a body, for the topics that have these names now.
+    """Offsets of a body, for the topics that have these names now, without those of removed partitions.
 
     Raises ``UnknownTopic``, ``UnknownPartition`` and ``InvalidRequest``.
     """
     if wanted.generation >= 0 and wanted.member_id is None:
         raise InvalidRequest("member_id: a commit with a generation needs it, too", field="member_id")
     await call.hear_of_partitions((each.topic, each.partition) for each in wanted.offsets)
-    placed = call.services.group_offsets.placed
+    offsets = call.services.group_offsets
     return Commit(
         group=group,
         offsets=tuple(
-            placed(each.topic, each.partition, each.offset, each.leader_epoch, each.metadata)
+            offsets.placed(each.topic, each.partition, each.offset, each.leader_epoch, each.metadata)
             for each in wanted.offsets
+            if not offsets.is_removed(each.topic, each.partition)
         ),
         member_id=wanted.member_id or "",
         generation=wanted.generation,

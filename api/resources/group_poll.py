@@ -123,13 +123,16 @@ async def _acknowledge(state: _Poll) -> str:
     request = Commit(
         group=state.group,
         offsets=tuple(
-            offsets.placed(each.topic, each.partition, each.offset, -1, "") for each in state.wanted.ack
+            offsets.placed(each.topic, each.partition, each.offset, -1, "")
+            for each in state.wanted.ack
+            if not offsets.is_removed(each.topic, each.partition)
         ),
         member_id=state.member,
         generation=state.generation,
     )
     try:
-        await offsets.commit(request, timeout_ms=state.call.services.limits.control_timeout_ms)
+        if request.offsets:
+            await offsets.commit(request, timeout_ms=state.call.services.limits.control_timeout_ms)
     except FENCED as refusal:
         return refusal.code
     return ""
@@ -201,7 +204,13 @@ async def _join_request(state: _Poll) -> Join:
 
 async def _place(state: _Poll) -> None:
     """Find where to read in partitions whose position is not known yet."""
-    targets = [TopicPartition(topic, n) for topic, some in state.assignment.items() for n in some]
+    is_removed = state.call.services.group_offsets.is_removed
+    targets = [
+        TopicPartition(topic, number)
+        for topic, some in state.assignment.items()
+        for number in some
+        if not is_removed(topic, number)
+    ]
     # A member whose acknowledgement was refused begins where the group is: others may have come further.
     places = state.wanted.positions if state.ack_error else (*state.wanted.ack, *state.wanted.positions)
     given = {TopicPartition(each.topic, each.partition): each.offset for each in places}
@@ -219,7 +228,8 @@ async def _place(state: _Poll) -> None:
     )
     for target in missing:
         known = committed.get((target.topic, target.partition))
-        state.positions[target] = await _reset(state, target) if known is None else known
+        with contextlib.suppress(errors.UnknownPartition):  # removed; the group is about to rebalance
+            state.positions[target] = await _reset(state, target) if known is None else known
 
 
 async def _reset(state: _Poll, target: TopicPartition) -> int:
@@ -256,6 +266,9 @@ async def _records(state: _Poll) -> list[bodies.Message]:
                 result = await read_in_turn(partial(read_at_once, call, target), request, turn)
             except OffsetOutOfRange as error:
                 state.positions[target] = _nearest(state.positions[target], error, state.is_given(target))
+                continue
+            except errors.UnknownPartition:
+                del state.positions[target]  # it was removed, and the group is about to rebalance
                 continue
             view = View(target=target, format=FORMATS[0], limit=limit, wanted=TagFilter.of(state.tags))
             page = await view.page(result, turn)

@@ -107,7 +107,8 @@ async def commit_offsets(call: Call) -> web.StreamResponse:
     wanted = await read_json(call, wire.CommitOffsets)
     name, offsets = name_of(call, "group"), call.services.group_offsets
     request = msgspec.structs.replace(await commit_of(call, name, wanted), may_rewind=wanted.allow_rewind)
-    await offsets.commit(request, timeout_ms=call.services.limits.control_timeout_ms)
+    if request.offsets:  # none: all were of removed partitions
+        await offsets.commit(request, timeout_ms=call.services.limits.control_timeout_ms)
     return web.Response(status=204)
 
 

@@ -114,13 +114,18 @@ def decoded(parts: Iterable[bytes], kind: type[OneRecord]) -> Iterator[OneRecord
 
 
 def place_records(
-    records: Iterable[bodies.NewRecord], *, partition_count: int, only: int | None, trace: str | None
+    records: Iterable[bodies.NewRecord],
+    *,
+    partition_count: int,
+    only: int | None,
+    trace: str | None,
+    named_count: int = 0,
 ) -> list[Placed]:
     """Each record as bytes, with its partition. Raises ``InvalidRecord`` with all errors.
 
     ``only`` is the partition of the path; ``trace`` a W3C traceparent stored as a header of each record.
     """
-    return placed_by(lambda record: place(record, partition_count, only, trace), records)
+    return placed_by(lambda record: place(record, partition_count, only, trace, named_count), records)
 
 
 def placed_by(place_one: Callable[[OneRecord], Placed], records: Iterable[OneRecord]) -> list[Placed]:
@@ -245,16 +250,23 @@ def _decoded(part: bytes, pointer: str, kind: type[OneRecord]) -> OneRecord:
     return decode_json(part, kind, InvalidRecord, pointer)
 
 
-def place(record: bodies.NewRecord, partition_count: int, only: int | None, trace: str | None) -> Placed:
-    """One record as bytes, with its partition. Raises ``InvalidRequest`` with the invalid field."""
+def place(
+    record: bodies.NewRecord, partition_count: int, only: int | None, trace: str | None, named_count: int = 0
+) -> Placed:
+    """One record as bytes, with its partition. Raises ``InvalidRequest`` with the invalid field.
+
+    Keys belong to ``partition_count`` partitions; a record may name one of ``named_count``, if these are
+    more, whose leader decides.
+    """
+    named_count = max(named_count, partition_count)
     stored = record_of(record)
     partition = record.partition
     if partition is None:
         partition = only
         if only is None and stored.key is not None:
             partition = partition_for_key(stored.key, partition_count)
-    elif not 0 <= partition < partition_count or (only is not None and partition != only):
-        allowed = f"0 to {partition_count - 1}" if only is None else f"{only}, as in the path"
+    elif not 0 <= partition < named_count or (only is not None and partition != only):
+        allowed = f"0 to {named_count - 1}" if only is None else f"{only}, as in the path"
         raise InvalidRequest(f"is {partition}; send {allowed}, or leave it out", field="partition")
     due = None
     if record.delay is not None or record.deliver_at is not None:

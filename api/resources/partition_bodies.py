@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from api.http.routes import Call
 from partitions.metadata.image import PartitionInfo
 from partitions.values import PartitionStatus
@@ -18,6 +20,8 @@ async def described(call: Call, target: TopicPartition) -> bodies.PartitionBody:
         raise UnknownTopic(f"there is no topic {target.topic!r}", topic=target.topic)
     for status in statuses:
         if status.partition == target.partition:
+            if target.partition >= len(topic.partitions):
+                break  # it was removed meanwhile
             return body(status, topic.partitions[target.partition])
     raise NoLeader(f"{target} is being opened", topic=target.topic, partition=target.partition)
 
@@ -44,6 +48,7 @@ def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionBody:
         readers_held_ms=status.readers_held_ms,
         archived_up_to=status.archived_up_to,
         awaiting_archive_bytes=status.awaiting_archive_bytes,
+        state=_state(status, info),
         unsafe_recoveries=[
             bodies.UnsafeRecoveryBody(
                 survivor=record.survivor,
@@ -55,6 +60,12 @@ def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionBody:
             for record in info.unsafe_recoveries
         ],
     )
+
+
+def _state(status: PartitionStatus, info: PartitionInfo) -> Literal["active", "sealing", "decommissioned"]:
+    if not info.is_decommissioned:
+        return "active"
+    return "decommissioned" if status.is_sealed else "sealing"
 
 
 def _in_order(voters: tuple[NodeId, ...], info: PartitionInfo) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
@@ -54,6 +54,8 @@ from raftlog.wire.limits import KEYED_RECORDS_MAX
 NOT_YET = ("If-Offset", "Raftlog-Fence")
 """Headers that change the meaning of a produce and that this release does not support."""
 
+RETRY_AFTER_MS: Final = 200
+
 
 async def produce_to_partition(call: Call) -> web.StreamResponse:
     """Records or batches for one partition."""
@@ -74,7 +76,23 @@ async def produce_to_topic(call: Call) -> web.StreamResponse:
             f"a binary batch belongs to one partition: POST it to {path}",
             supported=[media_types.JSON, media_types.NDJSON, media_types.OCTET_STREAM],
         )
-    return await _produce_records(call, topic, None)
+    try:
+        return await _produce_records(call, topic, None)
+    except errors.PartitionDecommissioned as refused:
+        raise by_newest_metadata(topic, refused) from refused
+
+
+def by_newest_metadata(topic: TopicInfo, error: RaftlogError) -> RaftlogError:
+    """The error for a client that is not to blame: this broker has chosen the partition by old metadata."""
+    if not isinstance(error, errors.PartitionDecommissioned):
+        return error
+    partition = error.details.get("partition")
+    if not isinstance(partition, int) or partition >= topic.writable_partitions:
+        return error
+    return errors.NoLeader(
+        f"{topic.name}/{partition} is decommissioned, of which this broker did not know yet; retry",
+        retry_after_ms=RETRY_AFTER_MS,
+    )
 
 
 class _BatchTerms(NamedTuple):
@@ -190,7 +208,7 @@ async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> we
         if part is not None:
             return await _append_with_others(call, topic, placed, part)
         del body
-        groups = json_records.spread(placed, len(topic.partitions), services.rng)
+        groups = json_records.spread(placed, topic.writable_partitions, services.rng)
         build = partial(
             _batches_of, placed, groups, services.batch_bytes_max(topic), now_ms=now_ms, producer=producer
         )
@@ -209,7 +227,7 @@ async def _produce_records(call: Call, topic: TopicInfo, only: int | None) -> we
             timeout_ms=timeout_ms,
             transactional_id=None if producer is None else producer.transactional_id,
         )
-        outcomes = await _append_all(call, topic.name, batches, append)
+        outcomes = await _append_all(call, topic, batches, append)
     if acks.kind is AcksKind.NONE:
         return json_response(bodies.Accepted(len(created_ms)), 202)
     return produced(call, created_ms, groups, outcomes, now_ms)
@@ -250,14 +268,16 @@ def _records_of(
 ) -> list[Placed]:
     request = call.request
     trace = request.headers.get("traceparent")
-    count = len(topic.partitions)
+    count, named_count = topic.writable_partitions, len(topic.partitions)
     if media_type == media_types.OCTET_STREAM:
         record = _raw_record(request, bytes(body))
         if trace is not None:
             record = json_records.with_trace(record, trace)
         return [json_records.placed_raw(record, partition_count=count, only=only)]
     records = json_records.decode_records(body, media_type, count_max)
-    return json_records.place_records(records, partition_count=count, only=only, trace=trace)
+    return json_records.place_records(
+        records, partition_count=count, only=only, trace=trace, named_count=named_count
+    )
 
 
 def _shared_part(placed: Sequence[Placed], bytes_max: int, now_ms: int) -> Part | None:
@@ -276,7 +296,7 @@ async def _append_with_others(
 ) -> web.Response:
     """One request in a batch shared with others that arrive at the same time."""
     partition = placed[0].partition
-    partitions = range(len(topic.partitions)) if partition is None else (partition,)
+    partitions = range(topic.writable_partitions) if partition is None else (partition,)
     try:
         receipt = await call.batcher.append(topic.name, partitions, part)
     finally:
@@ -289,23 +309,25 @@ async def _append_with_others(
 
 async def _append_all(
     call: Call,
-    topic: str,
+    topic: TopicInfo,
     batches: Mapping[int, Sequence[bytes]],
     append: Callable[[TopicPartition, Sequence[bytes]], Awaitable[AppendReceipt]],
 ) -> dict[int, AppendReceipt | RaftlogError]:
     """One outcome for each partition. An error of a single partition is the error of the request."""
     if len(batches) == 1:
         ((partition, only),) = batches.items()
-        call.target = TopicPartition(topic, partition)
+        call.target = TopicPartition(topic.name, partition)
         return {partition: await append(call.target, only)}
     outcomes = await asyncio.gather(
-        *(append(TopicPartition(topic, partition), some) for partition, some in batches.items()),
+        *(append(TopicPartition(topic.name, partition), some) for partition, some in batches.items()),
         return_exceptions=True,
     )
     found: dict[int, AppendReceipt | RaftlogError] = {}
     for partition, outcome in zip(batches, outcomes, strict=True):
         if isinstance(outcome, BaseException) and not isinstance(outcome, RaftlogError):
             raise outcome
+        if isinstance(outcome, RaftlogError):
+            outcome = by_newest_metadata(topic, outcome)
         found[partition] = outcome
     return found
 
@@ -424,6 +446,7 @@ _ERRORS = (
     errors.RecordTooLarge,
     errors.UnsupportedMediaType,
     errors.UnknownTopic,
+    errors.PartitionDecommissioned,
     errors.NoLeader,
     errors.NotEnoughReplicas,
     errors.Overloaded,

@@ -46,7 +46,7 @@ async def create(call: Call) -> web.StreamResponse:
     schedule = Schedule(
         topic=topic.name,
         topic_id=str(topic.topic_id),
-        partition=call.services.rng.randrange(len(topic.partitions)) if partition is None else partition,
+        partition=call.services.rng.randrange(topic.writable_partitions) if partition is None else partition,
         cron=wanted.cron,
         time_zone=wanted.time_zone,
         missed=Missed(wanted.missed),
@@ -112,7 +112,7 @@ def _placed(call: Call, topic: TopicInfo, wanted: wire.CreateSchedule, name: str
                 f"record/{field}: the cron expression says when; leave it out", field=f"record/{field}"
             )
     try:
-        placed = json_records.place(record, len(topic.partitions), None, None)
+        placed = json_records.place(record, topic.writable_partitions, None, None)
     except InvalidRequest as wrong:
         field = f"record/{wrong.details.get('field', '')}"
         raise InvalidRequest(f"{field}: {wrong}", field=field) from None

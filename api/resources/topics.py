@@ -6,7 +6,9 @@ Leaves to others: whether a topic may be created and where its replicas are plac
 
 from __future__ import annotations
 
+import asyncio
 import re
+from typing import Final
 
 from aiohttp import web
 
@@ -25,13 +27,19 @@ from api.http.routes import (
 )
 from api.resources import partition_bodies
 from partitions.metadata.image import TopicInfo
-from partitions.metadata.topic_config import compacts
+from partitions.metadata.topic_config import compacts, deletes
 from raftlog import errors
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.wire import bodies, media_types, paths
 from raftlog.wire.limits import NAME_CHARACTERS_MAX, NAME_PATTERN
 
 _NAME = re.compile(NAME_PATTERN)
+SEAL_S: Final = 3.0  # how long the response to a decommission waits for the leaders
+LOOK_S: Final = 0.05
+_KEPT = (
+    "topic {topic} keeps its records for ever ({why}), so these partitions stay until their records are "
+    "deleted: change the setting, or delete the records once they are consumed (records:delete-before)"
+)
 _COMPACTED = (
     "topic {topic} is compacted, and most keys belong to another partition from now on: the newest record of "
     "such a key in its former partition stays there until a tombstone for it is written to that partition"
@@ -102,6 +110,76 @@ async def add_partitions(call: Call) -> web.StreamResponse:
     )
 
 
+async def decommission_partitions(call: Call) -> web.StreamResponse:
+    """No more records for the last partitions; answered once no leader can take any, if that is soon."""
+    wanted = await read_json(call, bodies.DecommissionPartitions)
+    if bool(wanted.partitions) == (wanted.count is not None):
+        raise InvalidRequest(
+            "send partitions, the numbers of the last partitions, or count, how many of them; one of the two",
+            field="partitions",
+        )
+    topic = await call.services.controller.decommission_partitions(
+        call.topic().name,
+        partitions=wanted.partitions,
+        count=wanted.count or 0,
+        expected=wanted.expected,
+        expected_version=parameters.if_match(call.request),
+        timeout_ms=call.services.limits.control_timeout_ms,
+    )
+    await _until_known_here(call, topic.version)
+    await _until_sealed(call, topic)
+    return _decommissioned(call, topic, 202)
+
+
+async def recommission_partitions(call: Call) -> web.StreamResponse:
+    """Decommissioned partitions take records again."""
+    wanted = await read_json(call, bodies.RecommissionPartitions)
+    topic = await call.services.controller.decommission_partitions(
+        call.topic().name,
+        partitions=wanted.partitions,
+        is_ended=True,
+        expected_version=parameters.if_match(call.request),
+        timeout_ms=call.services.limits.control_timeout_ms,
+    )
+    await _until_known_here(call, topic.version)
+    return _decommissioned(call, topic, 200)
+
+
+def _decommissioned(call: Call, topic: TopicInfo, status: int) -> web.Response:
+    shown = _body(call, topic)
+    fields = {name: getattr(shown, name) for name in shown.__struct_fields__}
+    body = bodies.PartitionsDecommissioned(**fields, warnings=_warnings(shown))
+    return json_response(body, status, {"ETag": parameters.etag(topic.version)})
+
+
+def _warnings(shown: bodies.TopicBody) -> list[str]:
+    config, name = shown.config, shown.name
+    if not shown.decommissioned:
+        return []
+    found = [_COMPACTED.format(topic=name)] if compacts(config) else []
+    if not deletes(config):
+        found.append(_KEPT.format(topic=name, why="cleanup.policy is compact"))
+    elif config["retention.ms"] == -1:
+        found.append(_KEPT.format(topic=name, why="retention.ms is -1"))
+    return found
+
+
+async def _until_sealed(call: Call, topic: TopicInfo) -> None:
+    """A leader that cannot be reached now seals its partition later; until then it can take no records
+    either, but from brokers with old metadata.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + SEAL_S
+    while loop.time() < deadline:
+        try:
+            statuses = await call.services.gateway.describe(topic.name)
+        except RaftlogError:
+            return  # it was deleted meanwhile
+        if all(each.is_sealed for each in statuses if each.partition >= topic.writable_partitions):
+            return
+        await asyncio.sleep(LOOK_S)
+
+
 async def delete_topic(call: Call) -> web.StreamResponse:
     """Delete a topic and its records."""
     topic = call.topic()
@@ -131,7 +209,11 @@ async def list_partitions(call: Call) -> web.StreamResponse:
     keyed = [(pagination.number_key(status.partition), status) for status in statuses]
     shown, token = pagination.page(keyed, call.query, pagination.NUMBERS)
     infos = topic.partitions
-    shown_bodies = [partition_bodies.body(status, infos[status.partition]) for status in shown]
+    shown_bodies = [
+        partition_bodies.body(status, infos[status.partition])
+        for status in shown
+        if status.partition < len(infos)
+    ]
     return json_response(bodies.PartitionList(shown_bodies, token))
 
 
@@ -176,6 +258,7 @@ def _body(call: Call, topic: TopicInfo) -> bodies.TopicBody:
         topic.is_internal,
         call.services.config_of(topic),
         topic.version,
+        [*range(topic.writable_partitions, len(topic.partitions))],
     )
 
 
@@ -291,6 +374,34 @@ ROUTES = (
         {media_types.JSON: bodies.AddPartitions},
         {200: json_answer("the topic with its new partitions", bodies.PartitionsAdded, "ETag")},
         (*_OF_TOPIC, *_CHANGE_ERRORS),
+    ),
+    Route(
+        "POST",
+        paths.DECOMMISSION_PARTITIONS,
+        decommission_partitions,
+        "Decommission partitions of a topic",
+        "The last partitions of the topic take no more records. Consumers read the records that are there; "
+        "once retention has deleted the last one the partition is removed, and groups rebalance. New records "
+        "use the other partitions, so most keys belong to another partition from now on.",
+        (TOPIC, IF_MATCH),
+        {media_types.JSON: bodies.DecommissionPartitions},
+        {
+            202: json_answer(
+                "the topic; its partitions are removed later", bodies.PartitionsDecommissioned, "ETag"
+            )
+        },
+        (*_OF_TOPIC, errors.UnknownPartition, errors.Conflict, *_CHANGE_ERRORS),
+    ),
+    Route(
+        "POST",
+        paths.RECOMMISSION_PARTITIONS,
+        recommission_partitions,
+        "End the decommissioning of partitions",
+        "They take records again, and have all that retention has not deleted. What was removed stays so.",
+        (TOPIC, IF_MATCH),
+        {media_types.JSON: bodies.RecommissionPartitions},
+        {200: json_answer("the topic", bodies.PartitionsDecommissioned, "ETag")},
+        (*_OF_TOPIC, errors.UnknownPartition, errors.Conflict, *_CHANGE_ERRORS),
     ),
     Route(
         "GET",

@@ -27,7 +27,9 @@ async def add_offsets(call: Call) -> web.StreamResponse:
     """Add offsets of a group to an open transaction; may be repeated."""
     wanted = await read_json(call, AddOffsetsBody)
     handle = own_handle_of(call.match_info["transaction"], "transaction")
-    await add_to(call.services, handle, await commit_of(call, wanted.group, wanted))
+    commit = await commit_of(call, wanted.group, wanted)
+    if commit.offsets:  # none: all were of removed partitions
+        await add_to(call.services, handle, commit)
     return json_response(wire.OffsetsAddedBody(str(handle), wanted.group))
 
 

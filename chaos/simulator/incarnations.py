@@ -79,7 +79,7 @@ class Incarnations:
             detail = f"{machine.name}: creation {topic.creation_id} of {topic.name} made {made}"
             self._violated(_INVARIANT, f"{detail} and {topic.topic_id}")
         for partition in topic.partitions:
-            place = (topic.topic_id, partition.partition, len(partition.unsafe_recoveries))
+            place = (topic.topic_id, partition.partition, partition.log_number)
             group_id = self._groups.setdefault(place, partition.group_id)
             known = self._places.setdefault(partition.group_id, place)
             if (group_id, known) != (partition.group_id, place):
@@ -89,7 +89,7 @@ class Incarnations:
                 self._recovered(topic, partition)
 
     def _recovered(self, topic: TopicInfo, partition: PartitionInfo) -> None:
-        count = len(partition.unsafe_recoveries)
+        count = partition.log_number
         before = self._groups.get((topic.topic_id, partition.partition, count - 1))
         record = None if before is None else self._checker.groups.get(before)
         if before is not None and record is not None:

@@ -6,16 +6,16 @@ consumer group, ``brokers-compacted:17`` brokers with a compacted topic, ``broke
 with transactions, ``brokers-delayed:17`` brokers with delayed messages, ``brokers-followers:17`` brokers
 with readers of followers, ``brokers-healing:17`` brokers that die for good, ``brokers-balancing:17`` such
 brokers that are balanced, ``brokers-deleting:17`` brokers with a client that deletes records,
-``brokers-joining:17`` brokers that are joined by others. ``groups:17`` runs the coordinator of a consumer
-group alone.
+``brokers-fewer:17`` brokers with partitions that are decommissioned, ``brokers-joining:17`` brokers that
+are joined by others. ``groups:17`` runs the coordinator of a consumer group alone.
 
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
 cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
 log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
 Of twelve runs of whole brokers one has a consumer group, one a compacted topic, one delayed messages, one
-readers of followers and two have transactions, in one records are deleted on request, in one brokers die for
-good, in one they are balanced, too, and in one others join; a thirteenth, in place of a bare core, has the
-HTTP server and the clients, too.
+readers of followers and two have transactions, in one records are deleted on request, in one partitions are
+decommissioned, in one brokers die for good, in one they are balanced, too, and in one others join; a
+thirteenth, in place of a bare core, has the HTTP server and the clients, too.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ BROKERS_GROUP, BROKERS_COMPACTED = "brokers-group", "brokers-compacted"
 BROKERS_TRANSACTIONS, BROKERS_HEALING = "brokers-transactions", "brokers-healing"
 BROKERS_DELETING, BROKERS_JOINING = "brokers-deleting", "brokers-joining"
 BROKERS_DELAYED, BROKERS_FOLLOWERS = "brokers-delayed", "brokers-followers"
-BROKERS_BALANCING = "brokers-balancing"
+BROKERS_BALANCING, BROKERS_FEWER = "brokers-balancing", "brokers-fewer"
 THIRTY = (BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8)
 MIX = (
-    *THIRTY,
+    *(BROKERS_FEWER, *THIRTY[1:]),
     *(BROKERS_FOLLOWERS, *THIRTY[1:]),
     *(BROKERS_GROUP, *THIRTY[1:]),
     *(BROKERS_TRANSACTIONS, *THIRTY[1:]),
@@ -72,6 +72,7 @@ _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS_DELETING: Odds.drawn_deleting,
     BROKERS_DELAYED: Odds.drawn_with_delays,
     BROKERS_FOLLOWERS: Odds.drawn_with_followers,
+    BROKERS_FEWER: Odds.drawn_with_fewer_partitions,
     HTTP: Odds.drawn_http,
     CORE: CoreOdds.drawn,
     LOG: LogOdds.drawn,

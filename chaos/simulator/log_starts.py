@@ -99,7 +99,10 @@ class LogStarts:
         topic = self._topic_of(record, replica)
         if topic is None or record.is_retired or not start:
             return
-        end = record.committed[-1].last + 1 if record.committed else 0
+        first = _first_offset(topic, record)
+        end = record.committed[-1].last + 1 if record.committed else first
+        if start == first:
+            return  # it begins behind a removed partition of its number
         if start > end:
             self._run.violated(_INVARIANT, f"{where}, and is committed up to {end}")
             return
@@ -136,12 +139,12 @@ class LogStarts:
         return max(starts)
 
     def _record_of(self, target: TopicPartition) -> GroupRecord | None:
-        """The group, if a running broker knows the topic."""
-        for machine in self._machines:
-            topics = {} if machine.broker is None else machine.broker.controller.image.topics
-            if target.topic in topics:
-                return self._checker.groups[topics[target.topic].partitions[target.partition].group_id]
-        return None
+        """The group, as the running broker with the newest metadata knows it."""
+        images = [machine.broker.controller.image for machine in self._machines if machine.broker is not None]
+        topic = max(images, key=lambda image: image.version).topics.get(target.topic) if images else None
+        if topic is None or target.partition >= len(topic.partitions):
+            return None
+        return self._checker.groups.get(topic.partitions[target.partition].group_id)
 
     def check_all(self) -> None:
         """The end of a run: also logs that moved without a later message.
@@ -178,6 +181,11 @@ class LogStarts:
             if any(partition.group_id == record.group_id for partition in topic.partitions):
                 return topic
         return None
+
+
+def _first_offset(topic: TopicInfo, record: GroupRecord) -> int:
+    found = (each.first_offset for each in topic.partitions if each.group_id == record.group_id)
+    return next(found, 0)
 
 
 def _bytes_from(record: GroupRecord, replica: ReplicaRecord, start: int) -> int:

@@ -159,6 +159,7 @@ class Odds:
     administrators: int = 0  # that use the same names
     deletes_on_request: bool = False  # a client deletes the oldest records of the others
     recovers: bool = False  # and recover unsafely
+    has_fewer_partitions: bool = False  # a topic whose partitions are decommissioned
     trash_delay_ms: int = 3_600_000
     lies_about_syncs: bool = False
     busy_s: float = 0.0  # between two quiet phases
@@ -232,6 +233,12 @@ class Odds:
         """Like any other run without administrators, with a client that deletes records."""
         drawn = replace(cls.drawn(rng), administrators=0, recovers=False, deletes_on_request=True)
         return replace(drawn, retention_check_ms=rng.choice((100, 500)))
+
+    @classmethod
+    def drawn_with_fewer_partitions(cls, rng: random.Random) -> Odds:
+        """Like any other run without administrators, with partitions that are decommissioned."""
+        drawn = replace(cls.drawn(rng), administrators=0, recovers=False, has_fewer_partitions=True)
+        return replace(drawn, retention_check_ms=rng.choice((100, 500)), producers=1, consumers=0)
 
     @classmethod
     def drawn_http(cls, rng: random.Random) -> Odds:

@@ -27,6 +27,8 @@ from chaos.simulator.delays.odds import FLEETING, REMINDERS
 from chaos.simulator.deleter import Deleter
 from chaos.simulator.event_loop import Process
 from chaos.simulator.faults import Faults
+from chaos.simulator.fewer_partitions import PARTITIONS, FewerPartitions
+from chaos.simulator.fewer_partitions import TOPIC as FEWER
 from chaos.simulator.follower_readers import follower_readers
 from chaos.simulator.gc_off import gc_off
 from chaos.simulator.http.clients import HttpClients
@@ -68,6 +70,7 @@ class Simulation(SimulatedCluster):
         self._http_clients = None if self.http is None else HttpClients(self.http)
         self.group = None if self.odds.group is None else ConsumerGroup(self, self.odds.group)
         self._latest = None if self.odds.compacted is None else CompactedTopic(self, self.odds.compacted)
+        self._fewer = FewerPartitions(self) if self.odds.has_fewer_partitions else None
         transactions = self.odds.transactions
         self.transactions = (
             None if transactions is None else TransactionsLevel(self, transactions, self.faults)
@@ -194,6 +197,8 @@ class Simulation(SimulatedCluster):
             story = None if self.transactions is None else self.transactions.story
             readers = follower_readers(self, odds.followers, story)
             clients += [loop.create_task(reader.run()) for reader in readers]
+        if self._fewer is not None:
+            clients += [loop.create_task(client.run()) for client in self._fewer.clients()]
         breaking = loop.create_task(self.faults.run())
         await asyncio.sleep(odds.faults_s)
         self.heal()
@@ -222,6 +227,8 @@ class Simulation(SimulatedCluster):
         await convergence.read_everything()
         if self._latest is not None:
             await self._latest.read_everything()
+        if self._fewer is not None:
+            await self._fewer.check()
         if self.group is not None:
             self.group.check_replicas()
         if self.transactions is not None:
@@ -261,6 +268,8 @@ class Simulation(SimulatedCluster):
         await self.make_topic(TOPIC, odds.partitions, odds.replicas, **config)
         if odds.compacted is not None:
             await self.make_topic(LATEST, odds.compacted.partitions, 3, **odds.compacted.topic_config)
+        if odds.has_fewer_partitions:
+            await self.make_topic(FEWER, PARTITIONS, 3, retention_ms=-1)
         if odds.transactions is not None:
             await self.make_transactional(odds.transactions, config)
         if odds.delays is not None:

@@ -4,9 +4,9 @@ Decides: names of folders, what marks a recovered partition's folder, and which 
 that are no more. Leaves to others: when a replica may be deleted (``replica_manager``), what is in a folder
 (``raftlog.storage``).
 
-``<data>/<topic>-<topic id>/Partition-<n>/`` is one replica. The file ``recovery`` in it holds the number
-of the unsafe recovery that its log has been through; without one it has been through none. It and ``disk_id``
-are kept twice (``raftlog.storage.twin_file``).
+``<data>/<topic>-<topic id>/Partition-<n>/`` is one replica. The file ``recovery`` in it holds the log number
+(``PartitionInfo.log_number``): how many logs of ``n`` unsafe recoveries and removals have ended; without one
+it is 0. It and ``disk_id`` are kept twice (``raftlog.storage.twin_file``).
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Folders:
         return [int(match[1]) for match in found if match is not None]
 
     def recovery_of(self, directory: str) -> int:
-        """How many unsafe recoveries the log there has been through. Waits for the disk."""
+        """The log number of the log there. Waits for the disk."""
         return twin_file.load(self._filesystem, *self._mark_of(directory), int) or 0
 
     def mark(self, directory: str, recovery: int) -> None:
-        """Note the recovery that the log there has been through. Waits for the disk."""
+        """Note the log number of the log there. Waits for the disk."""
         if recovery:
             self._filesystem.make_directories(directory)
             twin_file.keep(self._filesystem, *self._mark_of(directory), recovery)
@@ -111,7 +111,7 @@ class Folders:
         self._objection = objection
 
     async def sweep(self, image: MetadataImage) -> None:
-        """Give up the folders of all topics that metadata noted here does not know."""
+        """Give up the folders of all topics and partitions that metadata noted here does not know."""
         known = {topic.topic_id for topic in image.topics.values()}
         names = await self._run_blocking(lambda: self._filesystem.list_directory(self._data_directory))
         found = ((_FOLDER.fullmatch(name), name) for name in names)
@@ -119,6 +119,10 @@ class Folders:
         self.is_swept = self.may_give_up
         for name in gone:
             await self.give_up(f"{self._data_directory}/{name}", "deleted")
+        for topic in [topic for topic in image.topics.values() if topic.removed]:
+            for number in await self.partitions_in(topic):
+                if number >= len(topic.partitions):
+                    await self.give_up(self.of_partition(topic, number), "removed")
 
 
 def folder_name(topic: TopicInfo) -> str:

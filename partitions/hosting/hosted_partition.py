@@ -21,6 +21,7 @@ from raftlog.hosting.tenant import CompactionRules
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost
+from raftlog.records.control import Seal
 from raftlog.storage.retention import NO_LIMIT, RetentionLimits
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import GroupId, Index, NodeId, TopicPartition
@@ -88,8 +89,8 @@ class HostedPartition:
 
     @property
     def retention(self) -> RetentionLimits:
-        """As the topic is configured; the newest record stays, and so do those of open transactions, and
-        those that are not archived yet where the topic requires an archive.
+        """As the topic is configured; the newest record stays unless the partition is sealed, and so do those
+        of open transactions, and those that are not archived yet where the topic requires an archive.
         """
         config = settings_of(self.topic)
         if self.replica is None:
@@ -99,8 +100,13 @@ class HostedPartition:
         if not topic_config.deletes(config):
             return RetentionLimits(retention_ms=NO_LIMIT, retention_bytes=NO_LIMIT, log_start=log_start)
         oldest, newest = machine.transactions.oldest, machine.log_start.newest_record
+        is_sealed = machine.sealed.newest.is_sealed
+        kept_from = None if is_sealed else newest  # nothing follows a seal: no record must stay for it
+        if oldest is not None:
+            kept_from = Index(min(newest, oldest.first_offset))
         return RetentionLimits(
-            kept_from=newest if oldest is None else min(newest, Index(oldest.first_offset)),
+            kept_from=kept_from,
+            closed_up_to=newest if is_sealed else None,
             retention_ms=topic_config.number(config, "retention.ms"),
             retention_bytes=topic_config.number(config, "retention.bytes"),
             archived_up_to=(
@@ -142,6 +148,7 @@ class HostedPartition:
         self.is_former = self.may_be_emptied = False
         if self.replica is not None and self._log is not None:
             self.replica.reconfigure(settings_of(topic))
+            self._want_seal(self.replica)
             self._log.reconfigure(log_settings(topic))
 
     async def open_log(self) -> SegmentedLog:
@@ -175,10 +182,16 @@ class HostedPartition:
             campaign_first=is_preferred,
         )
         replica.attach(group)
+        self._want_seal(replica)
         self.replica, self._log = replica, log
         around.replicas[self.key] = replica
         if is_preferred and is_young and len(partition.replicas) > 1:
             around.elect_again(group)
+
+    def _want_seal(self, replica: PartitionReplica) -> None:
+        partition = self.partition
+        seal = Seal(partition.is_decommissioned, partition.decommission_version)
+        replica.want_seal(seal, self.topic.writable_partitions)
 
     async def leave(self) -> None:
         """Requests find no replica here from now on."""

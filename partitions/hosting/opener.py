@@ -1,8 +1,9 @@
 """Opens the log of a partition's replica: an initial, an added one, or the survivor of an unsafe recovery.
 
-Decides: what becomes of a directory whose log has been through fewer unsafe recoveries than its partition,
-and with which membership a group begins. Leaves to others: when to open (``hosting.supervisor``), what this
-disk remembers of the group (``raftlog.hosting.opener``). Waits for the disk: runs away from the loop.
+Decides: what becomes of a directory with an earlier log of its number, from before an unsafe recovery
+or of a partition that was removed, and with which membership and offset a group begins. Leaves to others:
+when to open (``hosting.supervisor``), what this disk remembers of the group (``raftlog.hosting.opener``).
+Waits for the disk: runs away from the loop.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from raftlog.hosting.tenant import NotYet
 from raftlog.storage.members import batch_of
 from raftlog.storage.recovery import has_lived
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
-from raftlog.types import Index, NodeId, Term
+from raftlog.types import EntryId, Index, NodeId, Term
 
 _log = logging.getLogger("raftlog.partitions")
 
@@ -58,7 +59,12 @@ class ReplicaOpener:
             raise MetadataBehind(f"{directory} begins once the metadata is confirmed to be current")
         self._keep_pace(topic, partition, directory, may_give_up=may_begin)
         is_added = not partition.is_initial(self.node_id)
-        return self.logs.open(partition.group_id, directory, log_settings(topic), is_rejoining=is_added)
+        log = self.logs.open(partition.group_id, directory, log_settings(topic), is_rejoining=is_added)
+        before_first = Index(partition.first_offset - 1)
+        if log.last_index < before_first and not is_added:
+            # All initial replicas begin alike, as after a snapshot of nothing.
+            log.install(EntryId(Term(0), before_first), self.first_membership(partition), b"")
+        return log
 
     def _keep_pace(
         self, topic: TopicInfo, partition: PartitionInfo, directory: str, *, may_give_up: bool
@@ -71,28 +77,32 @@ class ReplicaOpener:
         """
         recoveries = partition.unsafe_recoveries
         done = self.folders.recovery_of(directory)
-        if done > len(recoveries):
+        if done > partition.log_number:
             raise MetadataBehind(
                 f"{directory} has been through recovery {done}, of which the metadata here does not know yet"
             )
-        if done == len(recoveries):
+        if done == partition.log_number:
             return
-        if recoveries[-1].survivor != self.node_id:
-            if not may_give_up:
-                raise MetadataBehind(f"{directory} is given up once the metadata is confirmed to be current")
-            _log.warning(
-                "%s is given up: its partition was recovered from broker %s",
-                directory,
-                recoveries[-1].survivor,
-            )
-            self.folders.put_away(directory, "recovered-elsewhere")
+        if done < partition.earlier_logs and not self.logs.registry.has_held(partition.group_id):
+            self._put_away(directory, "removed", "it is of a partition that was removed", may_give_up)
+        elif recoveries and recoveries[-1].survivor != self.node_id:
+            why = f"its partition was recovered from broker {recoveries[-1].survivor}"
+            self._put_away(directory, "recovered-elsewhere", why, may_give_up)
         elif self.logs.registry.has_held(partition.group_id):
             _log.warning("%s has lost the mark of its recovery, which is written again", directory)
         elif self.logs.filesystem.exists(directory):
             self._survive(topic, directory)
         elif partition.membership_index < 0:
             raise LogCorrupt(f"{directory} is gone, and its partition was recovered from it")
-        self.folders.mark(directory, len(recoveries))
+        self.folders.mark(directory, partition.log_number)
+
+    def _put_away(self, directory: str, name: str, why: str, may_give_up: bool) -> None:
+        if not self.logs.filesystem.exists(directory):
+            return
+        if not may_give_up:
+            raise MetadataBehind(f"{directory} is given up once the metadata is confirmed to be current")
+        _log.warning("%s is given up: %s", directory, why)
+        self.folders.put_away(directory, name)
 
     def _survive(self, topic: TopicInfo, directory: str) -> None:
         """Behind everything in the log, and in a term above all it has seen: this broker alone votes."""

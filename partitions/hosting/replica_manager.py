@@ -208,7 +208,7 @@ class ReplicaManager:
         return broker is not None and broker.disk_id == self._registry.disk_id
 
     async def _release_gone(self, image: MetadataImage) -> None:
-        """Close replicas of deleted topics, and of groups that an unsafe recovery has replaced."""
+        """Close replicas of deleted topics and removed partitions, and of groups that have been replaced."""
         folders: dict[str, None] = {}
         for hosted in list(self._hosted.values()):
             topic = image.topics.get(hosted.topic.name)
@@ -217,6 +217,11 @@ class ReplicaManager:
                 if hosted.replica is not None:
                     hosted.replica.topic_deleted()
                 await self._release(hosted)
+            elif hosted.key[1] >= len(topic.partitions):
+                if hosted.replica is not None:
+                    hosted.replica.partition_removed()
+                await self._release(hosted)
+                await self._folders.give_up(self._folders.of_partition(topic, hosted.key[1]), "removed")
             elif not (partition := topic.partitions[hosted.key[1]]).continues(hosted.partition):
                 await self._release(hosted)
                 await self._folders.give_up(self._folders.of_partition(topic, hosted.key[1]), "replaced")

@@ -32,6 +32,7 @@ from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewPartitions, NewTopic, PlannerLimits, plan
 from partitions.metadata.refusals import MoveStuck, Refusals
 from partitions.metadata.requests import Answer, CurrentVersion, ProposePlan, Request
+from partitions.metadata.shrink_planner import ShrinkTopic
 from partitions.metadata.silence import WatchedSilence
 from partitions.metadata.voters import wanted_voters
 from raftlog.errors import (
@@ -184,7 +185,9 @@ class ActiveController:
     def _now_ms(self) -> float:
         return self._host.clock.monotonic() * 1000
 
-    async def _plan(self, request: NewTopic | NewPartitions | MoveReplicas | Command) -> Command:
+    async def _plan(
+        self, request: NewTopic | NewPartitions | ShrinkTopic | MoveReplicas | Command
+    ) -> Command:
         limits = self._settings.limits
         try:
             return plan(request, self._machine.image, limits)

@@ -19,7 +19,7 @@ import msgspec
 from partitions.metadata.image import PlannedMove
 from raftlog.records.batch import Batch
 from raftlog.records.builder import batch_of_command
-from raftlog.types import GroupId, NodeId, TopicId
+from raftlog.types import GroupId, NodeId, Offset, TopicId
 
 ENCODING_VERSION: Final = 1
 
@@ -112,6 +112,33 @@ class AddPartitions(msgspec.Struct, frozen=True, array_like=True, tag="add_parti
     expected: int
     placement: tuple[tuple[NodeId, ...], ...]
     expected_version: int | None = None
+    expected_shape: int | None = None  # see ``TopicInfo.shape_version``
+
+
+class DecommissionPartitions(msgspec.Struct, frozen=True, array_like=True, tag="decommission_partitions"):
+    """Only the first ``writable`` partitions take records from now on, where the first ``expected`` did.
+
+    With more than ``expected`` it ends the decommissioning of some.
+    """
+
+    name: str
+    topic_id: TopicId
+    expected: int
+    writable: int
+    expected_shape: int
+    expected_version: int | None = None
+
+
+class RemovePartition(msgspec.Struct, frozen=True, array_like=True, tag="remove_partition"):
+    """A leader reports that its decommissioned partition has no record left: the partition is removed."""
+
+    name: str
+    topic_id: TopicId
+    partition: int
+    group_id: GroupId
+    decommission_version: int  # that the leader knew: none has ended the decommissioning since
+    end_offset: Offset  # one past the newest entry of its log that is known to be committed
+    records_end: Offset  # one past its newest record
 
 
 class AllocateProducerIds(msgspec.Struct, frozen=True, array_like=True, tag="allocate_producer_ids"):
@@ -196,6 +223,8 @@ Command = (
     | DeleteTopic
     | AlterTopicConfig
     | AddPartitions
+    | DecommissionPartitions
+    | RemovePartition
     | AllocateProducerIds
     | SetClusterId
     | SetReplicas

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from raftlog.types import METADATA_GROUP, GroupId, NodeId, ProducerId, TopicId
+from raftlog.types import METADATA_GROUP, GroupId, NodeId, Offset, ProducerId, TopicId
 
 _FIRST_GROUP = GroupId(METADATA_GROUP + 1)
 _FIRST_PRODUCER = ProducerId(1)
+_FIRST_OFFSET = Offset(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,15 @@ class PartitionInfo:
     membership_index: int = -1  # where in the log the membership stands of which ``replicas`` tells
     version: int = 0  # the metadata version that last changed any of this
     unsafe_recoveries: tuple[UnsafeRecovery, ...] = ()
+    is_decommissioned: bool = False  # it takes no records, and is removed once retention has deleted its last
+    decommission_version: int = 0  # the metadata version that last changed that; 0: none has
+    first_offset: Offset = _FIRST_OFFSET  # of its log: behind all logs of earlier partitions of this number
+    earlier_logs: int = 0  # of such partitions
+
+    @property
+    def log_number(self) -> int:
+        """Which log of this number it has: each removal and each unsafe recovery begins another."""
+        return self.earlier_logs + len(self.unsafe_recoveries)
 
     @property
     def all_replicas(self) -> tuple[NodeId, ...]:
@@ -73,11 +83,22 @@ class PartitionInfo:
         known = len(earlier.unsafe_recoveries)
         is_recovered = len(self.unsafe_recoveries) > known
         is_after = self.unsafe_recoveries[:known] == earlier.unsafe_recoveries
-        return self.group_id == earlier.group_id or (is_recovered and is_after)
+        is_same_partition = self.earlier_logs == earlier.earlier_logs
+        return self.group_id == earlier.group_id or (is_same_partition and is_recovered and is_after)
 
     def is_initial(self, node: NodeId) -> bool:
         """Whether a first replica there begins with the group's first membership."""
         return node in self.replicas and node not in self.added and self.membership_index < 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedPartition:
+    """A partition that was decommissioned and is no more. A later one of its number continues its offsets."""
+
+    partition: int
+    records_end: Offset  # one past its newest record
+    next_offset: Offset  # above all that it has had, so that no offset ever names two records
+    logs: int  # the log number of a later partition of this number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +112,22 @@ class TopicInfo:
     config: Mapping[str, int | str]  # only what differs from the defaults
     version: int
     creation_id: str = ""  # of the request that made it
+    shape_version: int = (
+        0  # the metadata version that last changed which partitions there are, or take records
+    )
+    removed: tuple[RemovedPartition, ...] = ()  # by number
+
+    @property
+    def writable_partitions(self) -> int:
+        """How many partitions take records: all but the last ones, which are decommissioned."""
+        count = len(self.partitions)
+        while count and self.partitions[count - 1].is_decommissioned:
+            count -= 1
+        return count
+
+    def removed_partition(self, number: int) -> RemovedPartition | None:
+        """The partition that last had this number, if it was removed."""
+        return next((each for each in self.removed if each.partition == number), None)
 
     @property
     def is_internal(self) -> bool:

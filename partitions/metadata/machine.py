@@ -18,7 +18,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from partitions.metadata import broker_commands, replica_commands
+from partitions.metadata import broker_commands, partition_commands, replica_commands
 from partitions.metadata.commands import (
     AddPartitions,
     AdmitBroker,
@@ -27,12 +27,14 @@ from partitions.metadata.commands import (
     Command,
     CreateTopic,
     DecommissionBroker,
+    DecommissionPartitions,
     DeleteTopic,
     DrainBroker,
     EndPlan,
     FenceBroker,
     RecoveredUnsafely,
     RegisterBroker,
+    RemovePartition,
     ReplicasChanged,
     SetClusterId,
     SetFeatureLevel,
@@ -43,7 +45,7 @@ from partitions.metadata.commands import (
     decode,
 )
 from partitions.metadata.features import FIRST, NEWEST
-from partitions.metadata.image import BrokerInfo, MetadataImage, PartitionInfo, Plan, TopicInfo
+from partitions.metadata.image import BrokerInfo, MetadataImage, Plan, TopicInfo
 from partitions.metadata.names import check_name, is_id
 from raftlog.errors import (
     Conflict,
@@ -130,6 +132,8 @@ def apply_command(
             return _alter_topic(image, command, version)
         case AddPartitions():
             return _add_partitions(image, command, version)
+        case DecommissionPartitions() | RemovePartition():
+            return _shrink(image, command, version)
         case AllocateProducerIds(count):
             return _allocate_producer_ids(image, count, version)
         case SetClusterId():
@@ -197,7 +201,7 @@ def _create_topic(image: MetadataImage, command: CreateTopic, version: int) -> t
         name=command.name,
         topic_id=_new_topic_id(image, version, command.creation_id),
         replication_factor=len(command.placement[0]),
-        partitions=_new_partitions(image, 0, command.placement),
+        partitions=partition_commands.new_partitions(image, 0, command.placement),
         config=command.config,
         version=version,
         creation_id=command.creation_id,
@@ -222,23 +226,29 @@ def _add_partitions(
             topic=command.name,
             partitions=count,
         )
-    objection = _other_version(found, command.expected_version) or _refused_rows(image, command.placement)
-    if objection is not None:
-        return image, objection
-    partitions = (*found.partitions, *_new_partitions(image, count, command.placement))
-    topic = replace(found, partitions=partitions, version=version)
+    is_other = command.expected_shape not in (None, found.shape_version) or found.writable_partitions < count
+    objection = partition_commands.shape_has_changed(found) if is_other else None
+    objection = objection or _other_version(found, command.expected_version)
+    if refused := objection or _refused_rows(image, command.placement):
+        return image, refused
+    added = partition_commands.new_partitions(image, count, command.placement, found.removed)
+    topic = replace(found, partitions=(*found.partitions, *added), version=version, shape_version=version)
     following = GroupId(image.next_group_id + len(command.placement))
     return replace(_with_topic(image, topic), next_group_id=following), topic
 
 
-def _new_partitions(
-    image: MetadataImage, first: int, placement: tuple[tuple[NodeId, ...], ...]
-) -> tuple[PartitionInfo, ...]:
-    """Partitions from number ``first`` on, each with the next group id."""
-    return tuple(
-        PartitionInfo(partition=first + number, group_id=GroupId(image.next_group_id + number), replicas=row)
-        for number, row in enumerate(placement)
-    )
+def _shrink(
+    image: MetadataImage, command: DecommissionPartitions | RemovePartition, version: int
+) -> tuple[MetadataImage, Reply]:
+    found = _find_topic(image, command.name, command.topic_id)
+    if isinstance(found, RaftlogError):
+        return image, found
+    if isinstance(command, RemovePartition):
+        return partition_commands.remove(image, found, command, version)
+    objection = _other_version(found, command.expected_version)
+    if objection is not None and found.writable_partitions != command.writable:
+        return image, objection
+    return partition_commands.decommission(image, found, command, version)
 
 
 def _new_topic_id(image: MetadataImage, version: int, creation_id: str) -> TopicId:

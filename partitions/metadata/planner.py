@@ -33,7 +33,8 @@ from partitions.metadata.move_planner import MoveReplicas, check_recovery, find_
 from partitions.metadata.names import check_name
 from partitions.metadata.placement import Placement, place
 from partitions.metadata.plans import check_plan
-from raftlog.errors import InvalidRequest, TopicExists
+from partitions.metadata.shrink_planner import ShrinkTopic, plan_shrink
+from raftlog.errors import Conflict, InvalidRequest, TopicExists
 from raftlog.types import NodeId, TopicId
 from raftlog.units import counted
 from raftlog.wire.limits import PARTITIONS_MAX, REPLICATION_FACTORS
@@ -58,6 +59,7 @@ class NewPartitions(msgspec.Struct, frozen=True, array_like=True, tag="new_parti
     expected: int
     count: int
     expected_version: int | None = None
+    expected_shape: int | None = None  # see ``TopicInfo.shape_version``
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,9 @@ class PlannerLimits:
 
 
 def plan(
-    request: NewTopic | NewPartitions | MoveReplicas | Command, image: MetadataImage, limits: PlannerLimits
+    request: NewTopic | NewPartitions | ShrinkTopic | MoveReplicas | Command,
+    image: MetadataImage,
+    limits: PlannerLimits,
 ) -> Command:
     """The command for a request. Raises ``InvalidRequest``, ``Conflict``, ``TopicExists`` and the like."""
     match request:
@@ -77,6 +81,8 @@ def plan(
             return _plan_topic(request, image, limits)
         case NewPartitions():
             return _plan_partitions(request, image, limits)
+        case ShrinkTopic():
+            return plan_shrink(request, image)
         case MoveReplicas():
             return plan_move(request, image)
         case RecoveredUnsafely():
@@ -154,12 +160,26 @@ def _plan_partitions(request: NewPartitions, image: MetadataImage, limits: Plann
     known = len(topic.partitions)
     added = placement_of(topic)[before:] if known == before + count else ()
     if known == before:
+        _check_none_decommissioned(topic)
         topic_config.check(topic.config, replication_factor=factor)
         brokers = _usable_brokers(image)
         _check_usable(f"topic {topic.name!r} has replication_factor {factor}", factor, len(brokers), "count")
         _check_wanted("the partitions need", count, factor, image, limits, field="count")
         added = _checked(place(brokers, _rows(image), count, factor), image, limits, field="count")
-    return AddPartitions(topic.name, topic.topic_id, before, added, request.expected_version)
+    return AddPartitions(
+        topic.name, topic.topic_id, before, added, request.expected_version, request.expected_shape
+    )
+
+
+def _check_none_decommissioned(topic: TopicInfo) -> None:
+    decommissioned = [each.partition for each in topic.partitions if each.is_decommissioned]
+    if decommissioned:
+        raise Conflict(
+            f"partitions {decommissioned} of topic {topic.name!r} are decommissioned; recommission them, "
+            "which keeps their records, or wait until retention has deleted these",
+            topic=topic.name,
+            partitions=len(topic.partitions),
+        )
 
 
 def _rows(image: MetadataImage) -> list[tuple[NodeId, ...]]:

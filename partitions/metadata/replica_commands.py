@@ -100,10 +100,13 @@ def recovered_unsafely(image: MetadataImage, command: RecoveredUnsafely, version
         commit_index=command.commit_index,
         at_ms=command.at_ms,
     )
-    recovered = PartitionInfo(
-        partition=partition.partition,
+    recovered = replace(
+        partition,
         group_id=image.next_group_id,
         replicas=(command.survivor,),
+        target=(),
+        added=(),
+        membership_index=-1,
         version=version,
         unsafe_recoveries=(*partition.unsafe_recoveries, record),
     )

@@ -17,6 +17,7 @@ from partitions.metadata.commands import (
     EndPlan,
     RecoveredUnsafely,
     RegisterBroker,
+    RemovePartition,
     ReplicasChanged,
     StartPlan,
 )
@@ -24,6 +25,7 @@ from partitions.metadata.image import TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewPartitions, NewTopic
 from partitions.metadata.refusals import MoveStuck, Refused
+from partitions.metadata.shrink_planner import ShrinkTopic
 from raftlog.errors import InvalidRequest
 from raftlog.node.rpc_classes import CallClass, Service
 
@@ -41,6 +43,8 @@ class ProposePlan(msgspec.Struct, frozen=True, array_like=True, tag="propose_pla
 Request = (
     NewTopic
     | NewPartitions
+    | ShrinkTopic
+    | RemovePartition
     | DeleteTopic
     | AlterTopicConfig
     | AllocateProducerIds

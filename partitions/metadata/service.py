@@ -35,6 +35,7 @@ from partitions.metadata.commands import (
     EndPlan,
     RecoveredUnsafely,
     RegisterBroker,
+    RemovePartition,
     ReplicasChanged,
     StartPlan,
 )
@@ -58,6 +59,7 @@ from partitions.metadata.requests import (
     encode_answer,
     encode_question,
 )
+from partitions.metadata.shrink_planner import ShrinkTopic
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.errors import (
@@ -81,6 +83,8 @@ _log = logging.getLogger("raftlog.controller")
 _REPEATABLE: Final = (
     NewTopic,
     NewPartitions,
+    ShrinkTopic,
+    RemovePartition,
     AllocateProducerIds,
     AdmitBroker,
     RegisterBroker,
@@ -266,8 +270,46 @@ class Controller:
         """
         topic, left_ms = await self._topic_now(name, timeout_ms)
         before = len(topic.partitions) if expected is None else expected
-        request = NewPartitions(name, topic.topic_id, before, count, expected_version)
+        shape = topic.shape_version if before == len(topic.partitions) else None
+        request = NewPartitions(name, topic.topic_id, before, count, expected_version, shape)
         return _topic(await self._ask(request, left_ms), name)
+
+    async def decommission_partitions(
+        self,
+        name: str,
+        *,
+        partitions: Sequence[int] = (),
+        count: int = 0,
+        expected: int | None = None,
+        is_ended: bool = False,
+        expected_version: int | None = None,
+        timeout_ms: int,
+    ) -> TopicInfo:
+        """The topic, of which these partitions or the last ``count`` of ``expected`` take no more records.
+
+        With ``is_ended`` they take records again, by default all. A repeated request changes nothing. Raises
+        as ``add_partitions``, and ``UnknownPartition``, ``Conflict``.
+        """
+        topic, left_ms = await self._topic_now(name, timeout_ms)
+        before = topic.writable_partitions if expected is None else expected
+        request = ShrinkTopic(
+            name,
+            topic.topic_id,
+            before,
+            topic.shape_version,
+            tuple(partitions),
+            count,
+            is_ended,
+            expected_version,
+        )
+        return _topic(await self._ask(request, left_ms), name)
+
+    async def remove_partition(self, request: RemovePartition, timeout_ms: int) -> TopicInfo:
+        """The topic without a decommissioned partition that has no record left.
+
+        Raises ``PreconditionFailed``, ``UnknownTopic``, ``NoLeader``, ``CommitUnknown``.
+        """
+        return _topic(await self._ask(request, timeout_ms), request.name)
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
         """Numbers that were never given out; ``ProducerIdCipher`` makes ids of them."""

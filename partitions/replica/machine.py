@@ -1,9 +1,9 @@
 """The state that every replica of a partition derives from its log.
 
-That is the producer table, the transaction table, the log start, the archived offset, and in some topics what
-the records mean (``derived``).
+That is the producer table, the transaction table, the log start, the archived offset, the seal, and in some
+topics what the records mean (``derived``).
 Decides: what a committed batch changes. Leaves to others: the records, which stay in the log, and the rules
-of its parts (``producer_table``, ``transaction_table``, ``log_start``, ``archived``).
+of its parts (``producer_table``, ``transaction_table``, ``log_start``, ``archived``, ``sealed``).
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from partitions.replica.archived import ArchivedUpTo
 from partitions.replica.derived import DerivedState
 from partitions.replica.log_start import LogStart
 from partitions.replica.producer_table import ProducerTable
+from partitions.replica.sealed import Sealed
 from partitions.replica.transaction_table import TransactionTable
 from raftlog.errors import InvariantViolated
 from raftlog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Batch
 
-SNAPSHOT_VERSION: Final = 5
-_WITHOUT_ARCHIVED: Final = 4  # the first byte of earlier states;
+SNAPSHOT_VERSION: Final = 6
+_WITHOUT_SEAL: Final = 5  # the first byte of earlier states;
+_WITHOUT_ARCHIVED: Final = 4
 _WITHOUT_LOG_START: Final = 3
 _ONLY_PRODUCERS: Final = 2  # before transactions, of partitions without a derived state,
 _WITHOUT_TRANSACTIONS: Final = 0  # and of those with one, where it belongs to a length
@@ -35,6 +37,7 @@ class PartitionMachine:
         self.transactions = TransactionTable()
         self.log_start = LogStart()
         self.archived = ArchivedUpTo()
+        self.sealed = Sealed()
         self._derived = derived
 
     @property
@@ -51,6 +54,7 @@ class PartitionMachine:
         self.log_start.apply(entry)
         if header.attributes & CONTROL_BIT:
             self.archived.apply(entry)
+            self.sealed.apply(entry)
         if self._derived is not None:
             self._derived.apply(entry)
 
@@ -61,6 +65,7 @@ class PartitionMachine:
             self.transactions.snapshot(),
             self.log_start.snapshot(),
             self.archived.snapshot(),
+            self.sealed.snapshot(),
         ]
         if self._derived is not None:
             parts.append(self._derived.snapshot())
@@ -68,12 +73,13 @@ class PartitionMachine:
 
     def restore(self, snapshot: bytes) -> None:
         """Become the state that ``snapshot`` describes; an empty one means the initial state."""
-        parts = [*_parts_of(snapshot), b"", b"", b"", b"", b""]
-        producers, transactions, log_start, archived, derived, *_ = parts
+        parts = [*_parts_of(snapshot), b"", b"", b"", b"", b"", b""]
+        producers, transactions, log_start, archived, sealed, derived, *_ = parts
         self.producers.restore(producers)
         self.transactions.restore(transactions)
         self.log_start.restore(log_start)
         self.archived.restore(archived)
+        self.sealed.restore(sealed)
         if self._derived is not None:
             self._derived.restore(derived)
 
@@ -85,16 +91,18 @@ def _parts_of(snapshot: bytes) -> list[bytes]:
         return [snapshot]
     if snapshot[0] == _WITHOUT_TRANSACTIONS:
         end = _LENGTH.size + _LENGTH.unpack_from(snapshot)[0]
-        return [snapshot[_LENGTH.size : end], b"", b"", b"", snapshot[end:]]
-    if snapshot[0] not in (SNAPSHOT_VERSION, _WITHOUT_ARCHIVED, _WITHOUT_LOG_START):
+        return [snapshot[_LENGTH.size : end], b"", b"", b"", b"", snapshot[end:]]
+    if not _WITHOUT_LOG_START <= snapshot[0] <= SNAPSHOT_VERSION:
         raise InvariantViolated(f"the state of a partition has version {snapshot[0]}, which is not known")
     parts, at = [], 1
     while at < len(snapshot):
         end = at + _LENGTH.size + _LENGTH.unpack_from(snapshot, at)[0]
         parts.append(snapshot[at + _LENGTH.size : end])
         at = end
-    if snapshot[0] == _WITHOUT_LOG_START:
+    if snapshot[0] <= _WITHOUT_LOG_START:
         parts.insert(2, b"")
-    if snapshot[0] != SNAPSHOT_VERSION:
+    if snapshot[0] <= _WITHOUT_ARCHIVED:
         parts.insert(3, b"")
+    if snapshot[0] <= _WITHOUT_SEAL:
+        parts.insert(4, b"")
     return parts

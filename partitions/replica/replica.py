@@ -22,6 +22,7 @@ from partitions.replica.participant import HeldBack, JoinTransaction, Participan
 from partitions.replica.producer_admission import ProducerAdmission
 from partitions.replica.producers import InFlight, Known
 from partitions.replica.reads import Reads
+from partitions.replica.sealing import Sealing
 from partitions.replica.serving import RETRY_AFTER_MS, Serving
 from partitions.replica.topic_rules import Body, TopicRules
 from partitions.replica.transaction_table import OpenTransaction
@@ -42,11 +43,12 @@ from raftlog.errors import (
     InvalidRequest,
     NotEnoughReplicas,
     OutOfOrderSequence,
+    PartitionDecommissioned,
 )
 from raftlog.node.group.pending_requests import Proposal
 from raftlog.node.group.raft_group import RaftGroup
-from raftlog.records.batch import Batch
-from raftlog.records.control import Archived, Marker, marker_batch
+from raftlog.records.batch import Batch, split_batches
+from raftlog.records.control import Archived, Marker, Seal, marker_batch
 from raftlog.types import GroupId, Index, NodeId, Offset, Term, TopicPartition
 
 
@@ -87,6 +89,7 @@ class PartitionReplica:
         self._bounded_reads = BoundedReads(self._serving, self.machine, self._reads.waiters)
         self._deletion = Deletion(self._serving, self._reads, self.machine)
         self._archiving = Archiving(self._serving, self._reads, self.machine)
+        self._sealing = Sealing(self._serving, self.machine, clock)
 
     def attach(self, group: RaftGroup[None]) -> None:
         """Serve from this group from now on."""
@@ -144,6 +147,15 @@ class PartitionReplica:
         self._config = config
         self._rules = TopicRules.of(config, len(self.replicas))
 
+    def want_seal(self, seal: Seal, writable: int) -> None:
+        """Whether the metadata has the partition decommissioned; as many of its topic take records."""
+        self._sealing.want(seal, writable)
+
+    def partition_removed(self) -> None:
+        """The partition was removed from its topic; as ``topic_deleted``."""
+        self._serving.is_removed = True
+        self.topic_deleted()
+
     def topic_deleted(self) -> None:
         """The topic was deleted: pending requests end with that error, and nothing is served any more."""
         self._serving.is_deleted = True
@@ -159,6 +171,7 @@ class PartitionReplica:
             self._serving.leader_epoch = leader_epoch
             self._in_flight.clear()
             self._participant.clear()
+            self._sealing.new_epoch()
         self._reads.waiters.wake_all()
         self._tell_derived()
 
@@ -198,8 +211,8 @@ class PartitionReplica:
 
         Raises with nothing written: ``InvalidRequest`` and its kinds, ``UnknownTopic``, ``NotLeader``,
         ``NoLeader``, ``NotEnoughReplicas``, ``OutOfOrderSequence``, ``ProducerFenced``, ``Overloaded``,
-        ``StorageFull``, and in a transaction what ``JoinTransaction`` raises. Raises ``CommitUnknown`` when
-        the records may be, or may become, committed.
+        ``StorageFull``, ``PartitionDecommissioned``, and in a transaction what ``JoinTransaction`` raises.
+        Raises ``CommitUnknown`` when the records may be, or may become, committed.
         """
         deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
         check_acks(acks, len(self.replicas), in_transaction=transactional_id is not None)
@@ -221,8 +234,10 @@ class PartitionReplica:
             await self._join(batches, transactional_id, deadline)
         try:
             placed = self._place(group, batches)
-        except OutOfOrderSequence:
-            # A deposed leader sees a gap where it only lacks what the next one has taken in.
+        except (OutOfOrderSequence, PartitionDecommissioned):
+            # A deposed leader sees a gap where it only lacks what the next one has taken in, and a seal that
+            # the next one may have ended.
+            await self._sealing.settle(deadline)
             await self._serving.confirm()
             placed = self._place(group, batches)
         durability = await acknowledged(group, placed, acks, partial(self._in_sync, group), deadline)
@@ -305,6 +320,36 @@ class PartitionReplica:
     async def _read_index_here(self, leader: NodeId) -> Index:
         return await self.read_index()
 
+    @property
+    def must_settle_seal(self) -> bool:
+        """Whether this replica leads, and its log does not say yet what the metadata says of its seal."""
+        return self._serving.is_attached and self.group.is_leader and self._sealing.is_due
+
+    async def settle_seal(self, timeout_ms: int) -> None:
+        """See ``Sealing.settle``."""
+        self._serving.check_leads()
+        await self._sealing.settle(asyncio.get_running_loop().time() + timeout_ms / 1000)
+
+    async def spent_at(self) -> tuple[Offset, Offset] | None:
+        """If the partition is sealed and no record can be read any more: the high watermark, and one past the
+        newest record, as far as that is known. Linearizable.
+
+        Raises ``NotLeader``, ``NoLeader``, ``UnknownTopic``.
+        """
+        await self.confirm()
+        machine = self.machine
+        start, newest = self.log_start_offset, machine.log_start.newest_record
+        is_held = machine.transactions.oldest is not None or newest >= start
+        if is_held or not machine.sealed.newest.is_sealed:
+            return None
+        end, records_end = self.high_watermark, start if newest < 0 else Offset(newest + 1)
+        while start < end:  # a few control entries; the state of an earlier version knows no newest record
+            found = await self.fetch(FetchRequest(position=start, committed_only=False))
+            if any(not batch.header.is_control for batch in split_batches(found.data)):
+                return None
+            start = found.next_offset
+        return end, records_end
+
     async def offset_at(
         self, position: Position, *, committed_only: bool = True
     ) -> tuple[Offset, int | None]:
@@ -346,6 +391,7 @@ class PartitionReplica:
             size_bytes=group.log.size_bytes,
             learners=tuple(sorted(learners)),
             caught_up_percent=self._caught_up_percent() if learners else None,
+            is_sealed=self.machine.sealed.newest.is_sealed,
             last_stable_offset=self.last_stable_offset,
             readers_held_ms=self._held_back.ms,
             archived_up_to=self.machine.archived.offset,
@@ -399,6 +445,14 @@ class PartitionReplica:
                 in_one_run=known.in_one_run,
             )
         begun = 0 if known is None else known.count
+        try:
+            self._sealing.check_open()
+        except PartitionDecommissioned as refused:
+            if begun:
+                raise CommitUnknown(
+                    f"a part is stored already, and the rest never will be: {refused}"
+                ) from None
+            raise
         append_time_ms = self._clock.wall_ms() if stamps else None
         proposal = group.propose(batches[begun:], append_time_ms=append_time_ms)
         self._in_flight.add(headers[begun:], proposal.first, proposal.term, append_time_ms, proposal)

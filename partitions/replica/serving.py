@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from raftlog.errors import LogCorrupt, NoLeader, NotLeader, UnknownTopic
+from raftlog.errors import LogCorrupt, NoLeader, NotLeader, UnknownPartition, UnknownTopic
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.control import log_start_in
 from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
@@ -26,7 +26,8 @@ class Serving:
     def __init__(self, target: TopicPartition) -> None:
         self.target = target
         self.leader_epoch: Term | None = None  # in which this replica leads, as its listener was told
-        self.is_deleted = False
+        self.is_deleted = False  # the topic, or the partition
+        self.is_removed = False  # the partition alone
         self._group: RaftGroup[None] | None = None
 
     def attach(self, group: RaftGroup[None]) -> None:
@@ -78,7 +79,13 @@ class Serving:
         self.check_leads()
 
     def check_exists(self) -> None:
-        """Raise unless the topic exists."""
+        """Raise unless the topic and the partition exist."""
+        if self.is_removed:
+            raise UnknownPartition(
+                f"{self.target} was decommissioned and has been removed",
+                topic=self.target.topic,
+                partition=self.target.partition,
+            )
         if self.is_deleted:
             raise UnknownTopic(f"topic {self.target.topic!r} was deleted", topic=self.target.topic)
 

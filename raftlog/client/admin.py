@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -80,6 +80,45 @@ class AsyncTopics:
         if self._metadata.cached(name) is not None:
             await self._metadata.refresh(name)
         return added
+
+    async def decommission_partitions(
+        self,
+        name: str,
+        partitions: Sequence[int] = (),
+        *,
+        count: int | None = None,
+        expected: int | None = None,
+    ) -> bodies.PartitionsDecommissioned:
+        """The last partitions of a topic take no more records: these numbers, or the last ``count``.
+
+        Consumers read their records until retention has deleted the last one; then they are removed. Safe to
+        repeat. ``warnings`` of the result concern compacted topics, and those that keep records for ever.
+
+        Raises ``InvalidRequest`` for other partitions than the last ones and for all, ``UnknownPartition``,
+        and ``PreconditionFailed`` where not ``expected`` partitions take records, by default as many as now.
+        """
+        if count is not None and expected is None:
+            shown = await self.describe(name)
+            expected = shown.partitions - len(shown.decommissioned)
+        body = bodies.DecommissionPartitions(list(partitions), count, expected)
+        return await self._shrink(paths.decommission_partitions(name), name, body)
+
+    async def recommission_partitions(
+        self, name: str, partitions: Sequence[int] = ()
+    ) -> bodies.PartitionsDecommissioned:
+        """Decommissioned partitions take records again, by default all. Safe to repeat.
+
+        Raises ``Conflict`` for a partition that has been removed.
+        """
+        body = bodies.RecommissionPartitions(list(partitions))
+        return await self._shrink(paths.recommission_partitions(name), name, body)
+
+    async def _shrink(self, path: str, name: str, body: bodies.Request) -> bodies.PartitionsDecommissioned:
+        reply = await self._session.ask_any("POST", path, body=body)
+        changed = reply.read(bodies.PartitionsDecommissioned)
+        if self._metadata.cached(name) is not None:
+            await self._metadata.refresh(name)
+        return changed
 
     async def delete_before(self, name: str, *, partition: int, offset: int) -> bodies.RecordsDeleted:
         """Delete the records of a partition below ``offset``: none of them is read any more after the return.

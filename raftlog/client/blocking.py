@@ -46,6 +46,8 @@ class Topics(SyncProxy[AsyncTopics]):
     partitions = blocking(AsyncTopics.partitions)
     alter = blocking(AsyncTopics.alter)
     add_partitions = blocking(AsyncTopics.add_partitions)
+    decommission_partitions = blocking(AsyncTopics.decommission_partitions)
+    recommission_partitions = blocking(AsyncTopics.recommission_partitions)
     delete_before = blocking(AsyncTopics.delete_before)
     set_archived_up_to = blocking(AsyncTopics.set_archived_up_to)
     delete = blocking(AsyncTopics.delete)

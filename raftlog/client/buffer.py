@@ -26,7 +26,7 @@ RECORD_OVERHEAD_BYTES = 32  # upper bound of lengths, deltas and counts around a
 class PartitionQueue:
     """The batches of one partition that have not been taken: at most one open, then full ones."""
 
-    __slots__ = ("closed", "open", "partition", "topic", "wake")
+    __slots__ = ("closed", "is_leaving", "open", "partition", "topic", "wake")
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -34,6 +34,7 @@ class PartitionQueue:
         self.wake: Callable[[float], None] = _nobody  # called with the time at which to take; 0 for now
         self.open: Batch | None = None
         self.closed: deque[Batch] = deque()
+        self.is_leaving = False  # it takes no more records
 
 
 class Buffer:
@@ -57,14 +58,25 @@ class Buffer:
         return 2 * self._used_bytes <= self._buffer_bytes
 
     def append(
-        self, queue: PartitionQueue, record: Record, size_bytes: int, on_ack: OnAck | None
+        self,
+        queue: PartitionQueue,
+        record: Record,
+        size_bytes: int,
+        on_ack: OnAck | None,
+        is_named: bool = False,
+        is_moved: bool = False,
     ) -> tuple[Batch, int] | None:
-        """Append a record to its partition's open batch; ``None`` when there is no room."""
+        """Append a record to its partition's open batch; ``None`` without room, or if the partition leaves.
+
+        ``is_named``: for this very partition. ``is_moved``: it has had its room in another partition.
+        """
         with self._lock:
             batch = queue.open
             used_bytes = self._used_bytes + size_bytes
-            if used_bytes > self._buffer_bytes:
+            if used_bytes > self._buffer_bytes and not is_moved:
                 self._check_possible(size_bytes)
+                return None
+            if queue.is_leaving:
                 return None
             if batch is None or batch.size_bytes + size_bytes > self.batch_bytes:
                 batch = self._open(queue)
@@ -75,7 +87,14 @@ class Buffer:
             records.append(record)
             if on_ack is not None:
                 batch.call_back(index, on_ack)
+            if is_named:
+                batch.named.add(index)
         return batch, index
+
+    def set_leaving(self, queue: PartitionQueue, *, is_leaving: bool) -> None:
+        """Whether the partition takes no more records. Records that it has stay in it."""
+        with self._lock:
+            queue.is_leaving = is_leaving
 
     def take(self, queue: PartitionQueue, now: float) -> Batch | None:
         """The next batch that is full or due, which is then closed."""

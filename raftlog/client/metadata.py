@@ -14,13 +14,22 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from raftlog.client.session import Reply, Session
-from raftlog.errors import Draining, NoLeader, NotLeader, NotSent, RaftlogError, Unknown, UnknownPartition
+from raftlog.errors import (
+    Draining,
+    NoLeader,
+    NotLeader,
+    NotSent,
+    PartitionDecommissioned,
+    RaftlogError,
+    Unknown,
+    UnknownPartition,
+)
 from raftlog.wire import bodies, paths
 
 AGE_MAX_S = 60.0
 UNKNOWN_TERM = -1
 # After these errors the leader may have changed; after others (too busy, too large) it has not.
-_DOUBTFUL = (NotLeader, NoLeader, NotSent, Unknown, Draining, UnknownPartition)
+_DOUBTFUL = (NotLeader, NoLeader, NotSent, Unknown, Draining, UnknownPartition, PartitionDecommissioned)
 _REFRESH_TIMEOUT_S = 5.0
 ATTEMPT_TIMEOUT_S = 2.0  # do not wait for a silent broker; ask another
 
@@ -39,11 +48,17 @@ class TopicView:
     version: int
     replicas: list[dict[str, list[str]]]  # by partition: the addresses of those in sync, by rack
     is_suspect: bool = field(default=False)
+    decommissioned: int = field(default=0)  # the last partitions, which take no records
 
     @property
     def partition_count(self) -> int:
         """The number of partitions."""
         return len(self.leaders)
+
+    @property
+    def writable_count(self) -> int:
+        """The number of partitions that take records."""
+        return len(self.leaders) - self.decommissioned
 
 
 class Metadata:
@@ -142,6 +157,7 @@ class Metadata:
             session.clock.monotonic(),
             session.metadata_version,
             [_by_rack(one, brokers) for one in partitions],
+            decommissioned=sum(one.state != "active" for one in partitions),
         )
         self._topics[name] = view
         return view

@@ -12,7 +12,7 @@ from typing import Literal
 
 from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.options import Partitioner
-from raftlog.errors import UnknownPartition
+from raftlog.errors import PartitionDecommissioned, UnknownPartition
 from raftlog.records.keys import partition_for_key
 
 _KEYS_REMEMBERED_MAX = 10_000  # hashing a key takes a microsecond or two, a lookup a twentieth of it
@@ -31,9 +31,11 @@ class Router:
     ) -> None:
         self.topic = topic
         self.queues: list[PartitionQueue] = []
+        self.known: list[PartitionQueue] = []  # and those of partitions that take no more records
         self._buffer = buffer
         self._batch_bytes = buffer.batch_bytes
         self._rng = rng
+        self._partitioner = partitioner
         self._custom = None if isinstance(partitioner, str) else partitioner
         self._sticks = partitioner != "round_robin"
         self._by_key: dict[bytes, PartitionQueue] = {}
@@ -43,8 +45,20 @@ class Router:
     def set_queues(self, queues: list[PartitionQueue]) -> None:
         """Use these partitions from now on."""
         self.queues = queues
+        self.known = [*queues, *self.known[len(queues) :]]
         self._by_key = {}
         self._sticky = None
+
+    def narrowed(self, count: int) -> Router:
+        """Another one for the first ``count`` partitions."""
+        made = Router(
+            self.topic,
+            buffer=self._buffer,
+            rng=self._rng,
+            partitioner=self._partitioner,
+        )
+        made.set_queues(self.queues[:count])
+        return made
 
     def route(
         self, key: bytes | None, value: bytes | None, partition: int | None, size_bytes: int
@@ -79,6 +93,8 @@ class Router:
 
     def _named(self, partition: int, what: str) -> PartitionQueue:
         queues = self.queues
+        if type(partition) is int and len(queues) <= partition < len(self.known):
+            raise no_more_records(self.topic, partition, len(queues))
         if type(partition) is not int or not 0 <= partition < len(queues):
             raise UnknownPartition(
                 f"{what} is {partition!r}; {self.topic} has the partitions 0 to {len(queues) - 1}",
@@ -86,3 +102,14 @@ class Router:
                 partition=repr(partition)[:32],
             )
         return queues[partition]
+
+
+def no_more_records(topic: str, partition: int, count: int) -> PartitionDecommissioned:
+    """The error for a record whose sender has named a decommissioned partition."""
+    return PartitionDecommissioned(
+        f"{topic}/{partition} is decommissioned and takes no more records; send to one of 0 to {count - 1}, "
+        "or name no partition",
+        topic=topic,
+        partition=partition,
+        partitions=count,
+    )

@@ -19,6 +19,8 @@ The rules:
     could duplicate them.
 6.  A transaction has one epoch. Its first failed batch decides that it is aborted, so the batches behind
     that one fail with it, and a later number is never sent in place of another.
+7.  A decommissioned partition refuses its oldest batch only when it neither has it nor ever will, and so
+    none behind it. All batches are handed back, for other partitions. Its numbers are not used again.
 """
 
 from __future__ import annotations
@@ -26,11 +28,19 @@ from __future__ import annotations
 import enum
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from raftlog.client.receipts import Batch
-from raftlog.errors import CommitUnknown, NotSent, OutOfOrderSequence, ProducerFenced, RaftlogError
+from raftlog.errors import (
+    CommitUnknown,
+    NotSent,
+    OutOfOrderSequence,
+    PartitionDecommissioned,
+    ProducerFenced,
+    RaftlogError,
+    UnknownPartition,
+)
 from raftlog.records.batch import EPOCH_MAX, SEQUENCE_MAX
 from raftlog.wire.limits import PRODUCER_BATCHES_MAX
 
@@ -65,13 +75,15 @@ class InFlightBatch:
 class RetryDecision:
     """Result of a failure: failed batches with their errors, and the error of the first remaining batch.
 
-    ``deadline`` is when that batch fails, in seconds of the clock.
+    ``handed_back`` were not stored, as the partition takes no more records. ``deadline`` is when that batch
+    fails, in seconds of the clock.
     """
 
     given_up: list[tuple[Batch, RaftlogError]]
     retry_after: RaftlogError | None
     attempts: int = 0
     deadline: float = math.inf
+    handed_back: Sequence[Batch] = ()
 
 
 class Pipeline:
@@ -155,6 +167,8 @@ class Pipeline:
         """
         given_up: list[tuple[Batch, RaftlogError]] = []
         self._drop_gone()
+        if self._in_flight and self._is_turned_away(self._in_flight[0]):
+            return RetryDecision(given_up, None, handed_back=self._hand_back())
         while self._in_flight and (first := self._in_flight[0]).failure is not None:
             if not self._must_be_given_up(first, now):
                 break
@@ -189,6 +203,21 @@ class Pipeline:
     def _drop_gone(self) -> None:
         while self._in_flight and self._in_flight[0].place is _State.DONE:
             self._in_flight.popleft()
+
+    def _is_turned_away(self, first: InFlightBatch) -> bool:
+        """Rule 7. A partition that has been removed cannot say what it had."""
+        if isinstance(first.failure, PartitionDecommissioned) and self._in_flight_max > 1:
+            return True  # it recognises what it has by its number
+        is_gone = isinstance(first.failure, PartitionDecommissioned | UnknownPartition)
+        return is_gone and not first.may_be_written
+
+    def _hand_back(self) -> list[Batch]:
+        left = [one.batch for one in self._in_flight if one.place is not _State.DONE]
+        self._in_flight.clear()
+        self._has_failed = self._is_proven = False
+        if not self._in_transaction:
+            self._begin_epoch()
+        return left
 
     def _must_be_given_up(self, first: InFlightBatch, now: float) -> bool:
         """True if a retry of the first batch cannot help, or is not allowed."""

@@ -19,6 +19,7 @@ from raftlog.client import values
 from raftlog.client.buffer import RECORD_OVERHEAD_BYTES, Buffer, PartitionQueue
 from raftlog.client.incarnation import Incarnation, TransactionName
 from raftlog.client.metadata import Metadata
+from raftlog.client.narrowing import Narrowing
 from raftlog.client.options import Duration, ProducerOptions, seconds
 from raftlog.client.partitioners import Router
 from raftlog.client.receipts import Batch, OnAck, PendingReceipt, Stored
@@ -60,6 +61,8 @@ class AsyncProducer:
         self._producer_ids = ProducerIdRequests(session)
         self._buffer = Buffer(options, session.clock)
         self._routers: dict[str, Router] = {}
+        self._narrowings: dict[str, Narrowing] = {}  # of topics some of whose partitions leave
+        self._has_narrowed: set[str] = set()
         self._senders: dict[PartitionQueue, PartitionSender] = {}  # of partitions that have had a record
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -168,6 +171,9 @@ class AsyncProducer:
             self._sender(queue)
         for sender in list(self._senders.values()):
             await sender.close()
+        for narrowing in self._narrowings.values():
+            for batch in narrowing.handed_over:
+                self._finish(batch, NotSent("the producer was closed before this was sent"))
         await self._producer_ids.close()
         self._let_waiting_go()
 
@@ -228,33 +234,40 @@ class AsyncProducer:
             timestamp = values.timestamp_ms(timestamp)
         record = _record(Record, (value, key, pairs, timestamp))
         queue = router.route(key, value, partition, size_bytes)
-        return self._buffer.append(queue, record, size_bytes, on_ack)
+        return self._buffer.append(queue, record, size_bytes, on_ack, partition is not None)
 
     async def make_ready(self, topic: str | None) -> None:
         """Wait until the topic is known and there is room."""
         name = topic or self._topic or ""
         if name not in self._routers:
-            count = await self._partition_count(name)
+            counts = await self._partition_counts(name)
             if name not in self._routers:
-                self._add_router(name, count)
+                self._add_router(name, *counts)
             return
         if self._is_closed:
             raise NotSent("the producer is closed")
-        if not self._buffer.is_roomy:
+        if not self._buffer.is_roomy or name in self._narrowings:
             waiter = self._loop.create_future()
             self._waiting_for_room.append(waiter)
             self._pump_all()  # buffered records must not linger
             await waiter
 
-    async def _partition_count(self, topic: str) -> int:
-        """Retries until it is known, ``delivery_timeout`` is over or the session gives up."""
+    async def _counts(self, topic: str) -> tuple[int, int]:
+        view = await self._metadata.topic(topic)
+        return view.writable_count, view.partition_count
+
+    async def _partition_counts(self, topic: str) -> tuple[int, int]:
+        """Those that take records, and all.
+
+        Retries until they are known, ``delivery_timeout`` is over or the session gives up.
+        """
         clock = self._session.clock
         deadline = clock.monotonic() + self._options.delivery_timeout_s
         attempts = 0
         while True:
             try:
                 async with asyncio.timeout(deadline - clock.monotonic()):
-                    return (await self._metadata.topic(topic)).partition_count
+                    return await self._counts(topic)
             except TimeoutError:
                 late = f"no broker returned the partitions of {topic} in time"
                 raise self._session.no_answer(late) from None
@@ -282,20 +295,60 @@ class AsyncProducer:
         self._of_transaction = made
         return made
 
-    def _add_router(self, topic: str, partition_count: int) -> None:
+    def _add_router(self, topic: str, writable_count: int, partition_count: int) -> None:
         router = Router(
             topic, buffer=self._buffer, rng=self._session.rng, partitioner=self._options.partitioner
         )
         self._widen(router, partition_count)
+        router.set_queues(router.queues[:writable_count])
         self._routers[topic] = router
 
     def _widen(self, router: Router, partition_count: int) -> None:
-        queues = list(router.queues)
+        """A partition that takes records again keeps its queue, and so the numbers of its batches."""
+        queues = router.known[:partition_count]
+        for queue in queues[len(router.queues) :]:
+            self._buffer.set_leaving(queue, is_leaving=False)
         for partition in range(len(queues), partition_count):
             queue = PartitionQueue(router.topic, partition)
             queue.wake = self._waker(queue)
             queues.append(queue)
         router.set_queues(queues)
+
+    def _narrow(self, router: Router, partition_count: int) -> None:
+        """The last partitions take no more records: theirs go to the others."""
+        for queue in self._narrowing(router).shrink(partition_count):
+            self._sender(queue).leave()
+
+    def _narrowing(self, router: Router) -> Narrowing:
+        narrowing = self._narrowings.get(router.topic)
+        if narrowing is None:
+            narrowing = Narrowing(router, self._buffer, self._record_failed)
+            self._narrowings[router.topic] = narrowing
+            self._has_narrowed.add(router.topic)
+        return narrowing
+
+    def _turned_away(self, queue: PartitionQueue) -> None:
+        view, router = self._metadata.cached(queue.topic), self._routers[queue.topic]
+        known = len(router.queues) if view is None else view.writable_count
+        if queue in router.queues:
+            self._narrow(router, min(known, queue.partition))
+        else:
+            self._sender(queue).leave()
+
+    def _left(self, queue: PartitionQueue, batches: list[Batch]) -> None:
+        targets = self._narrowing(self._routers[queue.topic]).left(queue, batches)
+        if targets is None:
+            return
+        del self._narrowings[queue.topic]
+        for target in targets:
+            self._buffer.make_due(target)
+            self._pump(target)
+        self._let_waiting_go()
+
+    def _record_failed(self, error: RaftlogError, count: int = 1) -> None:
+        self._failed_count += count
+        if len(self._errors) < ERRORS_KEPT_MAX:
+            self._errors.append(error)
 
     def _sender(self, queue: PartitionQueue) -> PartitionSender:
         """The sender of a partition, made with its first batch."""
@@ -309,13 +362,15 @@ class AsyncProducer:
                 metadata=self._metadata,
                 producer_ids=self._producer_ids,
                 finish=self._finish,
+                turned_away=self._turned_away,
+                left=self._left,
                 transaction=self._transaction,
             )
         return sender
 
     def _waiting(self) -> list[PartitionQueue]:
         """The partitions with batches that no sender has taken."""
-        queues = (queue for router in self._routers.values() for queue in router.queues)
+        queues = (queue for router in self._routers.values() for queue in router.known)
         return [queue for queue in queues if queue.open is not None or queue.closed]
 
     def _pump(self, queue: PartitionQueue) -> None:
@@ -348,20 +403,24 @@ class AsyncProducer:
 
     def _finish(self, batch: Batch, outcome: Stored | RaftlogError) -> None:
         if isinstance(outcome, RaftlogError):
-            self._failed_count += len(batch.records)
-            if len(self._errors) < ERRORS_KEPT_MAX:
-                outcome.add_note(
-                    f"{counted(len(batch.records), 'record')} of {batch.topic}/{batch.partition}"
-                )
-                self._errors.append(outcome)
+            outcome.add_note(f"{counted(len(batch.records), 'record')} of {batch.topic}/{batch.partition}")
+            self._record_failed(outcome, len(batch.records))
         self._buffer.release(batch)
         batch.finish(outcome)
         if self._waiting_for_room and self._buffer.is_roomy:
             self._let_waiting_go()
-        view = self._metadata.cached(batch.topic)
-        router = self._routers[batch.topic]
-        if view is not None and view.partition_count > len(router.queues):
-            self._widen(router, view.partition_count)
+        self._look_at_partitions(batch.topic)
+
+    def _look_at_partitions(self, topic: str) -> None:
+        """A transaction does not go back to a partition that has turned it away."""
+        view, router = self._metadata.cached(topic), self._routers[topic]
+        if view is None or topic in self._narrowings or view.is_suspect:
+            return
+        count = view.writable_count
+        if count < len(router.queues):
+            self._narrow(router, count)
+        elif count > len(router.queues) and not (self._transaction and topic in self._has_narrowed):
+            self._widen(router, count)
 
     def _let_waiting_go(self) -> None:
         waiting, self._waiting_for_room = self._waiting_for_room, []

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from msgspec import Struct
 
@@ -60,6 +60,13 @@ class Stored:
     durability: Durability
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The outcome of a batch whose partition takes no more records: each is in another one, or has failed."""
+
+    parts: Sequence[tuple[Batch, int] | RaftlogError]
+
+
 OnAck = Callable[[Receipt | None, RaftlogError | None], None]
 """Called once with the receipt or with the error, on the thread of the client's event loop."""
 
@@ -86,6 +93,7 @@ class Batch:
         "_thread_lock",
         "deadline",
         "due",
+        "named",
         "outcome",
         "partition",
         "records",
@@ -111,7 +119,8 @@ class Batch:
         self.deadline = deadline  # time at which its records fail
         self.records: list[Record] = []
         self.size_bytes = 0
-        self.outcome: Stored | RaftlogError | None = None
+        self.outcome: Stored | Moved | RaftlogError | None = None
+        self.named: set[int] = set()  # records whose sender has named the partition
         self._callbacks: list[tuple[int, OnAck]] = []
         self._stored_ms: list[int] = []
         self._event: asyncio.Event | None = None
@@ -122,7 +131,7 @@ class Batch:
         """Register ``on_ack`` for one record. Called under the buffer's lock."""
         self._callbacks.append((index, on_ack))
 
-    def finish(self, outcome: Stored | RaftlogError) -> None:
+    def finish(self, outcome: Stored | Moved | RaftlogError) -> None:
         """Set the outcome of all records. On the loop's thread, once."""
         if isinstance(outcome, Stored) and outcome.timestamp_ms is None:
             default_ms = self.timestamp_ms
@@ -138,10 +147,8 @@ class Batch:
             self._event.set()
         for index, on_ack in self._callbacks:
             try:
-                if isinstance(outcome, RaftlogError):
-                    on_ack(None, outcome)
-                else:
-                    on_ack(self.receipt(index), None)
+                error = self.error(index)
+                on_ack(None if error else self.receipt(index), error)
             except Exception:
                 _logger.exception("on_ack raised an exception; the outcome of the record is unchanged")
 
@@ -167,12 +174,41 @@ class Batch:
                 f"{self.topic}/{self.partition}: no outcome within {timeout_s:g} s; it may still arrive"
             )
 
+    def move(self, parts: Sequence[tuple[Batch, int] | RaftlogError]) -> None:
+        """Its records are in these batches now, with whose outcomes it has its own."""
+        targets = {part[0]: part[1] for part in parts if isinstance(part, tuple)}
+        unfinished = len(targets)
+        outcome = Moved(parts)
+
+        def one_finished(receipt: Receipt | None, error: RaftlogError | None) -> None:
+            nonlocal unfinished
+            unfinished -= 1
+            if not unfinished:
+                self.finish(outcome)
+
+        for target, index in targets.items():
+            target.call_back(index, one_finished)
+        if not targets:
+            self.finish(outcome)
+
+    def error(self, index: int) -> RaftlogError | None:
+        """The error of one record, if it has failed."""
+        outcome = self.outcome
+        if not isinstance(outcome, Moved):
+            return outcome if isinstance(outcome, RaftlogError) else None
+        part = outcome.parts[index]
+        return part if isinstance(part, RaftlogError) else part[0].error(part[1])
+
     def receipt(self, index: int) -> Receipt:
         """The receipt of one record. Raises the error of the batch."""
         outcome = self.outcome
         assert outcome is not None  # called only after the outcome
-        if isinstance(outcome, RaftlogError):
-            raise own_copy(outcome)
+        if (error := self.error(index)) is not None:
+            raise own_copy(error)
+        if isinstance(outcome, Moved):
+            batch, at = cast("tuple[Batch, int]", outcome.parts[index])
+            return batch.receipt(at)
+        assert isinstance(outcome, Stored)
         if outcome.base_offset < 0:
             return Receipt(self.topic, self.partition, NO_OFFSET, NO_OFFSET, outcome.durability)
         timestamp_ms = outcome.timestamp_ms
@@ -208,10 +244,9 @@ class PendingReceipt(Struct, frozen=True, eq=False):
 
     def exception(self) -> RaftlogError | None:
         """The error of a record that is done, if any."""
-        outcome = self._batch.outcome
-        if outcome is None:
+        if self._batch.outcome is None:
             raise asyncio.InvalidStateError("the record is still pending; await this object")
-        return outcome if isinstance(outcome, RaftlogError) else None
+        return self._batch.error(self._index)
 
 
 class BlockingPendingReceipt(Struct, frozen=True, eq=False):
@@ -232,8 +267,7 @@ class BlockingPendingReceipt(Struct, frozen=True, eq=False):
     def exception(self, timeout: float | None = None) -> RaftlogError | None:
         """Wait likewise and return the error, if any."""
         self._batch.wait_blocking(timeout)
-        outcome = self._batch.outcome
-        return outcome if isinstance(outcome, RaftlogError) else None
+        return self._batch.error(self._index)
 
 
 def own_copy(error: RaftlogError) -> RaftlogError:

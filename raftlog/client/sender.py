@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 
 from raftlog.client.buffer import Buffer, PartitionQueue
@@ -76,6 +77,8 @@ class PartitionSender:
         metadata: Metadata,
         producer_ids: ProducerIdRequests,
         finish: Callable[[Batch, Stored | RaftlogError], None],
+        turned_away: Callable[[PartitionQueue], None],
+        left: Callable[[PartitionQueue, list[Batch]], None],
         transaction: TransactionName | None = None,
     ) -> None:
         self.queue = queue
@@ -85,6 +88,10 @@ class PartitionSender:
         self._metadata = metadata
         self._producer_ids = producer_ids
         self._finish = finish
+        self._turned_away = turned_away  # the partition takes no more records
+        self._left = left  # with the batches that are for others
+        self._handed_back: list[Batch] = []
+        self._is_leaving = False
         self._clock = session.clock
         self._loop = asyncio.get_running_loop()
         retries = options.wants_answer
@@ -113,10 +120,25 @@ class PartitionSender:
             return
         if pipeline.is_idle and self._clock.monotonic() - self._last_answer_at > _PROOF_LASTS_S:
             pipeline.forget_proof()
+        if self._is_leaving and pipeline.is_idle:
+            self._leave()
+            return
         while (in_flight := pipeline.next_to_send(self._take)) is not None:
             task = self._loop.create_task(self._attempt(in_flight))
             self._attempts.add(task)
             task.add_done_callback(self._attempts.discard)
+
+    def leave(self) -> None:
+        """Send nothing that was not sent yet; hand all over once what is in flight has an outcome."""
+        self._is_leaving = True
+        self.pump()
+
+    def _leave(self) -> None:
+        handed_back, self._handed_back, self._is_leaving = self._handed_back, [], False
+        self._buffer.make_due(self.queue)
+        while (batch := self._buffer.take(self.queue, math.inf)) is not None:
+            handed_back.append(batch)
+        self._left(self.queue, handed_back)
 
     async def close(self) -> None:
         """Stop at once. Records without an outcome fail."""
@@ -132,6 +154,8 @@ class PartitionSender:
         self._buffer.make_due(self.queue)
         while (batch_left := self._buffer.take(self.queue, self._clock.monotonic())) is not None:
             self._finish(batch_left, NotSent("the producer was closed before this was sent"))
+        for batch in self._handed_back:
+            self._finish(batch, NotSent("the producer was closed before this was sent"))
 
     def _settle(self) -> bool:
         """False if there is something to wait for first."""
@@ -139,6 +163,9 @@ class PartitionSender:
         decision = self._pipeline.settle(now)
         for batch, error in decision.given_up:
             self._finish(batch, error)
+        if decision.handed_back:
+            self._handed_back += decision.handed_back
+            self._turned_away(self.queue)
         pause = pause_s(decision.retry_after, decision.attempts, self._session.rng)
         if pause:
             left_s = decision.deadline + _TIMER_SLACK_S - now
@@ -150,6 +177,8 @@ class PartitionSender:
         self.pump()
 
     def _take(self) -> Batch | None:
+        if self._is_leaving:
+            return None
         now = self._clock.monotonic()
         while (
             batch := self._buffer.take(self.queue, now + _TIMER_SLACK_S)

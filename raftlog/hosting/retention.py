@@ -226,6 +226,8 @@ async def _trim(group: RaftGroup[object], retention: SnapshotRetention) -> None:
 
 def _close_idle_segment(kept: Kept) -> None:
     try:
+        if kept.limits.closed_up_to is not None:
+            kept.log.roll_up_to(kept.limits.closed_up_to)
         kept.log.roll_if_due()
     except OSError as error:
         _log.warning("group %s: its old segment stays open: %s", kept.group.group_id, error)

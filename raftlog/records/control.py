@@ -1,9 +1,9 @@
 """Control batches: records that brokers write for brokers into a partition's log.
 
 Decides: the format of a leader change record (Kafka's ``LeaderChangeMessage``), of the marker that ends a
-transaction (Kafka's ``EndTxnMarker``), of a membership, of a log start and of an archived offset, and the
-kind of a control batch. Leaves to others: when a leader writes one, and its effect. Each takes one offset;
-consumers skip them.
+transaction (Kafka's ``EndTxnMarker``), of a membership, of a log start, of an archived offset and of a seal,
+and the kind of a control batch. Leaves to others: when a leader writes one, and its effect. Each takes one
+offset; consumers skip them.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _MEMBERSHIP = struct.Struct(">h3H")  # version, how many voters, learners and ou
 _NODE = struct.Struct(">Q")
 _LOG_START = struct.Struct(">hq")  # version, offset
 _ARCHIVED = struct.Struct(">hq?")  # version, offset, whether the offset may be below the one before
+_SEAL = struct.Struct(">h?q")  # version, whether the log is sealed, the metadata version that says so
 _VERSION = 0
 _EMPTY_ARRAY = 1  # a compact array's length is stored plus one
 _NO_TAGGED_FIELDS = 0
@@ -48,6 +49,7 @@ class ControlType(enum.IntEnum):
     MEMBERSHIP = 100  # specific to raftlog; Kafka counts up from 0
     LOG_START = 101
     ARCHIVED = 102
+    SEAL = 103
 
 
 class Marker(NamedTuple):
@@ -65,6 +67,13 @@ class Archived(NamedTuple):
 
     offset: int
     may_lower: bool = False
+
+
+class Seal(NamedTuple):
+    """Whether producers' records are refused from here on; the newest metadata ``version`` counts."""
+
+    is_sealed: bool
+    version: int
 
 
 class MemberLists(NamedTuple):
@@ -190,6 +199,27 @@ def archived_in(batch: Batch) -> Archived | None:
     if version != _VERSION:
         raise CorruptBatch(f"archived offset: version {version} is unknown; this release reads {_VERSION}")
     return Archived(offset, may_lower)
+
+
+def seal_batch(seal: Seal, *, timestamp_ms: int) -> Batch:
+    """The batch from which on a log takes no records of producers, or takes them again."""
+    return _control_batch(ControlType.SEAL, _SEAL.pack(_VERSION, *seal), 0, 0, timestamp_ms)
+
+
+def seal_in(batch: Batch) -> Seal | None:
+    """The seal in a batch; None for all other batches. Raises ``CorruptBatch``."""
+    header = batch.header
+    if not header.is_control or header.is_transactional:
+        return None
+    key, value = _control_record(batch)
+    if _type_of(key) is not ControlType.SEAL:
+        return None
+    if value is None or len(value) != _SEAL.size:
+        raise CorruptBatch("records: a seal has another length")
+    format_version, is_sealed, version = _SEAL.unpack(value)
+    if format_version != _VERSION:
+        raise CorruptBatch(f"seal: version {format_version} is unknown; this release reads {_VERSION}")
+    return Seal(is_sealed, version)
 
 
 def control_type(batch: Batch) -> ControlType:

@@ -1,7 +1,7 @@
 """Which old segments may go: a pure decision over numbers.
 
 Whole closed segments from the oldest on, never one that reaches the commit index, so that what goes
-is committed, and the newest committed entry always stays.
+is committed, and the newest committed entry always stays; except in a log that ends for good.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ class RetentionLimits:
     """The topic's ``retention.ms`` and ``retention.bytes``; -1 stands for no limit.
 
     Records from ``kept_from`` on stay whatever the limits, and so do those from ``archived_up_to`` on, where
-    the topic requires that they are archived before. ``log_start`` is replicated: below it readers are
-    refused already, on this replica as on each later leader.
+    the topic requires that they are archived before. The active segment is closed if it begins at or below
+    ``closed_up_to``, as no records follow: its age is that of its newest record then. ``log_start`` is
+    replicated: below it readers are refused already, on this replica as on each later leader.
     """
 
     retention_ms: int = TWO_WEEKS_MS
     retention_bytes: int = NO_LIMIT
     kept_from: Index | None = None
     archived_up_to: Index | None = None
+    closed_up_to: Index | None = None
     log_start: Index = NEVER_CUT
 
 
@@ -67,7 +69,11 @@ def first_index_to_keep(
     if commit_index >= (closed[-1].last + 1 if closed else first_index):
         size += active_bytes
     first_kept = first_index
-    end = commit_index if limits.kept_from is None else min(commit_index, limits.kept_from)
+    end = commit_index
+    if limits.closed_up_to is not None:
+        end = Index(commit_index + 1)  # the entry with the new log start comes behind it
+    if limits.kept_from is not None:
+        end = min(end, limits.kept_from)
     if limits.archived_up_to is not None:
         end = min(end, limits.archived_up_to)
     oldest_ms = None

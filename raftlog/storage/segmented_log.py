@@ -129,6 +129,14 @@ class SegmentedLog(LogChanges):
             self._roll()
         return due
 
+    def roll_up_to(self, index: Index) -> bool:
+        """Close the active segment if it has an entry up to ``index``, so that retention can reach it."""
+        active = self._active
+        is_wanted = active.size > 0 and active.base <= index and not self.is_changing
+        if is_wanted:
+            self._roll()
+        return is_wanted
+
     def _roll(self) -> None:
         interval = self._settings.index_interval_bytes
         segment = Segment(self._filesystem, self._directory, self._last + 1, interval)

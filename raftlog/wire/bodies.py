@@ -64,6 +64,28 @@ class AddPartitions(Request):
     expected: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] | None = None
 
 
+PartitionNumbers = list[Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]]
+"""Numbers of partitions of one topic."""
+
+
+class DecommissionPartitions(Request):
+    """Body of ``:decommission``: the last partitions of the topic, by number, or the last ``count``.
+
+    ``expected`` is the number of partitions that took records before, by default that of now. With it a
+    request with ``count`` is safe to repeat.
+    """
+
+    partitions: PartitionNumbers = []
+    count: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] | None = None
+    expected: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] | None = None
+
+
+class RecommissionPartitions(Request):
+    """Body of ``:recommission``: partitions that take records again, by default all that do not."""
+
+    partitions: PartitionNumbers = []
+
+
 class DeleteBefore(Request):
     """Body of ``:delete-before``: all records of the partition below ``offset``."""
 
@@ -96,8 +118,8 @@ class ArchivedUpTo(Answer):
     archived_up_to: int
 
 
-class TopicBody(Answer):
-    """One topic. ``config`` is complete, defaults included."""
+class TopicBody(Answer, omit_defaults=True):
+    """One topic. ``config`` is complete, defaults included. ``decommissioned`` partitions take no records."""
 
     name: str
     topic_id: str
@@ -106,10 +128,17 @@ class TopicBody(Answer):
     internal: bool
     config: dict[str, int | str]
     metadata_version: int
+    decommissioned: list[int] = []
 
 
-class PartitionsAdded(TopicBody):
+class PartitionsAdded(TopicBody, omit_defaults=False):
     """The topic with its new partitions, and what to know about their keys."""
+
+    warnings: list[str] = []
+
+
+class PartitionsDecommissioned(TopicBody, omit_defaults=False):
+    """The topic, and what to know about its keys and about when the partitions are removed."""
 
     warnings: list[str] = []
 
@@ -206,7 +235,8 @@ class PartitionBody(Answer):
     them. ``readers_held_ms`` is for how long the oldest open transaction, which begins at
     ``last_stable_offset``, has held back readers of committed records. Records below
     ``archived_up_to`` are in an archive; ``awaiting_archive_bytes`` is what retention keeps only until it is
-    archived, because the topic requires it.
+    archived, because the topic requires it. ``state`` is ``sealing`` until no leader can take records of
+    producers any more, and ``decommissioned`` from then on.
     """
 
     partition: int
@@ -229,6 +259,7 @@ class PartitionBody(Answer):
     readers_held_ms: int = 0
     archived_up_to: int = 0
     awaiting_archive_bytes: int = 0
+    state: Literal["active", "sealing", "decommissioned"] = "active"
 
 
 class PartitionList(Answer):

@@ -12,6 +12,8 @@ DELETE_BEFORE = "/v1/topics/{topic}/records:delete-before"
 ARCHIVED_UP_TO = "/v1/topics/{topic}/records:archived-up-to"
 PARTITIONS = "/v1/topics/{topic}/partitions"
 ADD_PARTITIONS = "/v1/topics/{topic}/partitions:add"
+DECOMMISSION_PARTITIONS = "/v1/topics/{topic}/partitions:decommission"
+RECOMMISSION_PARTITIONS = "/v1/topics/{topic}/partitions:recommission"
 PARTITION = "/v1/topics/{topic}/partitions/{partition}"
 PARTITION_RECORDS = "/v1/topics/{topic}/partitions/{partition}/records"
 PARTITION_OFFSETS = "/v1/topics/{topic}/partitions/{partition}/offsets"
@@ -113,6 +115,16 @@ def partitions(name: str) -> str:
 def add_partitions(name: str) -> str:
     """The path to add partitions to a topic."""
     return ADD_PARTITIONS.format(topic=quote(name, safe=""))
+
+
+def decommission_partitions(name: str) -> str:
+    """The path that decommissions partitions of a topic."""
+    return DECOMMISSION_PARTITIONS.format(topic=quote(name, safe=""))
+
+
+def recommission_partitions(name: str) -> str:
+    """The path that ends the decommissioning of partitions of a topic."""
+    return RECOMMISSION_PARTITIONS.format(topic=quote(name, safe=""))
 
 
 def partition(name: str, number: int) -> str:

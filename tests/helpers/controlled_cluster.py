@@ -23,6 +23,7 @@ from partitions.reassignment.load_meter import LoadMeter
 from partitions.reassignment.metadata_members import MetadataMembers
 from partitions.reassignment.preferred_leaders import PreferredLeaders
 from partitions.reassignment.reassigner import Reassigner
+from partitions.reassignment.removal import PartitionRemover
 from partitions.replica.replica import PartitionReplica
 from partitions.routing.gateway import Gateway
 from partitions.values import QUORUM, Acks, AppendReceipt
@@ -112,6 +113,7 @@ class ControlledBroker(SimulatedBroker):
         self.loads = LoadMeter(self.host, self.manager.replicas)
         self.controller.loads_here = self.loads.loads
         self._balancing = settings.balancing
+        self.remover = PartitionRemover(self.host, self.controller, self.manager.replicas)
 
     def is_in_use(self, peer: NodeId) -> bool:
         return self.controller.image.is_in_use(peer)
@@ -125,7 +127,7 @@ class ControlledBroker(SimulatedBroker):
         await self.supervisor.serving(METADATA_GROUP)
         await self.manager.start()
         await self.reassigner.start()
-        duties = [self.members.run(), self.addresses.run(), self.loads.run()]
+        duties = [self.members.run(), self.addresses.run(), self.loads.run(), self.remover.run()]
         if self._balancing.moves_max:
             parts = self.host, lambda: self.controller.image, self.manager.replicas
             duties.append(PreferredLeaders(*parts, self._balancing.after_ms).run())

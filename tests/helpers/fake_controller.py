@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from partitions.metadata import partition_commands
 from partitions.metadata.balancing import PlanProposal, propose
 from partitions.metadata.commands import AdmitBroker, DecommissionBroker, DrainBroker, EndPlan, StartPlan
 from partitions.metadata.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.machine import apply_command
 from partitions.metadata.planner import PlannerLimits, plan
 from partitions.metadata.refusals import Refused
+from partitions.metadata.shrink_planner import ShrinkTopic, plan_shrink
 from partitions.metadata.topic_config import check
 from raftlog.core.membership import Membership
 from raftlog.errors import (
@@ -154,6 +156,35 @@ class FakeController:
         self._put(topic, version)
         self.image = replace(self.image, next_group_id=GroupId(first + count))
         return topic
+
+    async def decommission_partitions(
+        self,
+        name: str,
+        *,
+        partitions: Sequence[int] = (),
+        count: int = 0,
+        expected: int | None = None,
+        is_ended: bool = False,
+        expected_version: int | None = None,
+        timeout_ms: int,
+    ) -> TopicInfo:
+        topic = self._expect(name, expected_version)
+        request = ShrinkTopic(
+            name,
+            topic.topic_id,
+            topic.writable_partitions if expected is None else expected,
+            topic.shape_version,
+            tuple(partitions),
+            count,
+            is_ended,
+        )
+        command = plan_shrink(request, self.image)
+        self.image, reply = partition_commands.decommission(
+            self.image, topic, command, self.image.version + 1
+        )
+        if isinstance(reply, RaftlogError):
+            raise reply
+        return reply
 
     async def allocate_producer_ids(self, count: int, timeout_ms: int) -> range:
         first = self.image.next_producer_id

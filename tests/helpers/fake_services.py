@@ -34,7 +34,14 @@ from partitions.values import (
     Start,
 )
 from raftlog.clock import Clock, SystemClock
-from raftlog.errors import CommitUnknown, InvalidRequest, OffsetOutOfRange, UnknownPartition, UnknownTopic
+from raftlog.errors import (
+    CommitUnknown,
+    InvalidRequest,
+    OffsetOutOfRange,
+    PartitionDecommissioned,
+    UnknownPartition,
+    UnknownTopic,
+)
 from raftlog.records.batch import Batch, stamp
 from raftlog.records.control import Archived, leader_change_batch
 from raftlog.records.reader import read_records
@@ -102,6 +109,10 @@ class FakeGateway:
         if target in self.faults:
             raise self.faults[target]
         log, topic = self.log(target), self._topic(target.topic)
+        if target.partition >= topic.writable_partitions:
+            raise PartitionDecommissioned(
+                f"{target} is decommissioned", topic=target.topic, partition=target.partition
+            )
         rules = TopicRules.of(complete(topic.config, topic.replication_factor), topic.replication_factor)
         checked = rules.validated(batches, in_transaction=transactional_id is not None)
         await rules.check_records(checked)
@@ -220,6 +231,7 @@ class FakeGateway:
                     end_offset=Offset(log.end),
                     size_bytes=sum(len(batch.data) for batch in log.batches),
                     archived_up_to=Offset(log.archived),
+                    is_sealed=info.is_decommissioned,
                 )
             )
         return statuses

@@ -41,6 +41,7 @@ class CoordinatedGroups:
 
     def __init__(self, counts: Mapping[str, int], *, offsets_retention_ms: int = 1 << 40) -> None:
         self.counts = dict(counts)
+        self.beginnings: dict[tuple[str, int], int] = {}
         self.now_ms = 0
         self.answers: dict[RequestId, Reply | RaftlogError] = {}
         self.committed = GroupsState()
@@ -54,6 +55,7 @@ class CoordinatedGroups:
         return Coordination(
             self.committed,
             self.counts,
+            beginnings=self.beginnings,
             now_ms=self.now_ms,
             wall_ms=self.wall_ms,
             offsets_retention_ms=self._retention_ms,
@@ -98,6 +100,11 @@ class CoordinatedGroups:
         self.counts[topic] = count
         self.coordination.partitions_changed(self.now_ms)
         self._carry_out()
+
+    def remove_partition(self, topic: str, topic_id: str, next_offset: int) -> None:
+        """The last partition is removed; a later one of its number begins there."""
+        self.beginnings[topic_id, self.counts[topic] - 1] = next_offset
+        self.set_partitions(topic, self.counts[topic] - 1)
 
     def fail_over(self) -> None:
         """Another broker coordinates from now on: it knows the records, and nothing else."""

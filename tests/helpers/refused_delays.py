@@ -46,6 +46,10 @@ class Refusing:
             self.at_a_time -= 1
         raise NoLeader("no leader")
 
+    def targets_of(self, lane: LaneKey, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Partition 0."""
+        return tuple(0 for _ in messages)
+
     async def new_producer_id(self, timeout_ms: int) -> int:
         """Always the same."""
         return 8

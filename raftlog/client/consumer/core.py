@@ -37,6 +37,7 @@ from raftlog.errors import (
     StaleGeneration,
     UnknownGroup,
     UnknownMember,
+    UnknownPartition,
     UnknownTopic,
 )
 from raftlog.types import TopicPartition
@@ -70,6 +71,7 @@ class ConsumerCore:
             open_partition,
             options.prefetch_bytes,
             awaits_topics=options.pattern is not None,
+            awaits_rebalance=not options.assigned,
             tags=options.tags,
         )
         self._acknowledged: dict[TopicPartition, int] = {}
@@ -347,6 +349,7 @@ class ConsumerCore:
     async def _may_try_again(self, error: RaftlogError, attempts: int) -> bool:
         """After a pause; an error that stays ends this consumer."""
         is_deleted = self.options.pattern is not None and isinstance(error, UnknownTopic)
+        is_deleted = is_deleted or (not self.options.assigned and isinstance(error, UnknownPartition))
         if not (error.retryable or is_deleted or isinstance(error, NotSent)):
             self._fail(error)
             return False

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from raftlog.client.messages import Message
 from raftlog.client.options import Duration
 from raftlog.client.partition import AsyncPartition
-from raftlog.errors import OffsetOutOfRange, RaftlogError, UnknownTopic
+from raftlog.errors import OffsetOutOfRange, RaftlogError, UnknownPartition, UnknownTopic
 from raftlog.types import TopicPartition
 
 WAIT = "10s"
@@ -69,12 +69,14 @@ class Fetching:
         prefetch_bytes: int,
         *,
         awaits_topics: bool = False,
+        awaits_rebalance: bool = False,
         tags: Sequence[str] = (),
     ) -> None:
         self._open = open_partition
         self._prefetch_bytes = prefetch_bytes
         self._tags = tags or None
         self._awaits_topics = awaits_topics  # they may be new, or deleted by now
+        self._awaits_rebalance = awaits_rebalance  # which follows when a partition is removed
         self._sources: dict[TopicPartition, _Source] = {}
         self._ready: deque[_Source] = deque()  # those with records, in order of arrival
         self._changed = asyncio.Event()
@@ -178,6 +180,7 @@ class Fetching:
             return True
         except RaftlogError as error:
             may_come = self._awaits_topics and isinstance(error, UnknownTopic)
+            may_come = may_come or (self._awaits_rebalance and isinstance(error, UnknownPartition))
             if not (error.retryable or may_come):
                 raise
             await asyncio.sleep(PAUSE_S)

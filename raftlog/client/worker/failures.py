@@ -16,7 +16,14 @@ from typing import Final
 from raftlog.client.admin import AsyncTopics
 from raftlog.client.retries import pause_s
 from raftlog.client.worker.options import WorkerOptions
-from raftlog.errors import InvalidRecord, NotSent, RaftlogError, Unknown, UnknownTopic
+from raftlog.errors import (
+    InvalidRecord,
+    NotSent,
+    PartitionDecommissioned,
+    RaftlogError,
+    Unknown,
+    UnknownTopic,
+)
 from raftlog.records.builder import Record
 from raftlog.records.failures import FailedRecord, dead_letter_topic, retry_topic
 from raftlog.wire import bodies
@@ -79,6 +86,8 @@ class Failures:
                 return await self._append(
                     topic, failed.origin.partition % self.partition_counts[topic], record
                 )
+            except PartitionDecommissioned as error:  # the failed records of a source stay together
+                self.partition_counts[topic] = max(1, int(str(error.details.get("partitions", 1))))
             except RaftlogError as error:
                 if not error.retryable and not isinstance(error, NotSent | Unknown):
                     raise
@@ -93,7 +102,8 @@ async def _partition_count(
     """The partitions of a topic, which is made if there is none."""
     for left in reversed(range(CREATIONS_MAX)):
         try:
-            return (await topics.describe(name)).partitions
+            found = await topics.describe(name)
+            return found.partitions - len(found.decommissioned)
         except UnknownTopic:
             pass
         try:

@@ -18,6 +18,7 @@ from tests.simulation.mutants.compaction import COMPACTION
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.dead_letters import DEAD_LETTERS
 from tests.simulation.mutants.decommission import DECOMMISSION
+from tests.simulation.mutants.decommissioned_partitions import DECOMMISSIONED_PARTITIONS
 from tests.simulation.mutants.delayed import DELAYED
 from tests.simulation.mutants.delayed_seeds import DELAYED_SEEDS
 from tests.simulation.mutants.driver import DRIVER
@@ -83,6 +84,7 @@ MUTANTS = (
     *ADDED_PARTITIONS,
     *HEALING,
     *DECOMMISSION,
+    *DECOMMISSIONED_PARTITIONS,
     *HEALING_SEEDS,
     *STUCK_MOVES,
     *BALANCING,

@@ -30,6 +30,8 @@ BODIES: dict[str, Schema] = {
     "CreateTopic": {"name": "new"},
     "ChangeTopic": {"config": {}},
     "AddPartitions": {"count": 1},
+    "DecommissionPartitions": {"count": 1},
+    "RecommissionPartitions": {},
     "Produce": {"records": [{"value": 1, "tags": ["a"]}]},
     "TransferLeadership": {},
     "OneReplica": {"broker_id": 1},

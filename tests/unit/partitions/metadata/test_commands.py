@@ -15,11 +15,13 @@ from partitions.metadata.commands import (
     AlterTopicConfig,
     Command,
     DecommissionBroker,
+    DecommissionPartitions,
     DeleteTopic,
     DrainBroker,
     EndPlan,
     FenceBroker,
     RecoveredUnsafely,
+    RemovePartition,
     ReplicasChanged,
     SetClusterId,
     SetFeatureLevel,
@@ -33,7 +35,7 @@ from partitions.metadata.commands import (
 from partitions.metadata.image import PlannedMove
 from raftlog.records.batch import check_batch
 from raftlog.records.reader import read_records
-from raftlog.types import GroupId, NodeId
+from raftlog.types import GroupId, NodeId, Offset
 from tests.helpers.metadata_images import THIS_TOPIC, create, register, set_replicas
 
 EVERY_COMMAND: list[Command] = [
@@ -46,7 +48,9 @@ EVERY_COMMAND: list[Command] = [
     create("orders", (1, 2, 3), (2, 3, 1), retention_ms=5),
     DeleteTopic("orders", 7),
     AlterTopicConfig("orders", {"retention.ms": None, "segment.bytes": 4096}, None),
-    AddPartitions("orders", THIS_TOPIC, 2, ((NodeId(3), NodeId(1)),), 7),
+    AddPartitions("orders", THIS_TOPIC, 2, ((NodeId(3), NodeId(1)),), 7, 5),
+    DecommissionPartitions("orders", THIS_TOPIC, 3, 2, 5, 7),
+    RemovePartition("orders", THIS_TOPIC, 2, GroupId(9), 5, Offset(77), Offset(70)),
     AllocateProducerIds(1000),
     SetClusterId("c", "b"),
     set_replicas("orders", (2, 3, 4), (1, 2, 3)),

@@ -1,0 +1,286 @@
+"""A topic whose partitions are decommissioned, recommissioned, removed and added again, while others produce.
+
+Decides: the requests of administrators, and the rules that the records prove: what was refused is not
+stored, what was acknowledged is stored once and stays until somebody asks to delete it, and no offset names
+two records. Leaves to others: the faults, and the rules of every topic (``checker``, ``incarnations``).
+
+The topic keeps its records for ever, so a partition is removed only after its records were deleted on
+request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from chaos.simulator.clients import TIMEOUT_MS, Client
+from chaos.simulator.machine import SECRET
+from chaos.simulator.simulated_cluster import SimulatedCluster
+from partitions.metadata.image import TopicInfo
+from partitions.metadata.producer_ids import ProducerIdCipher
+from partitions.values import QUORUM, FetchRequest, Start
+from raftlog.errors import (
+    InvalidRequest,
+    OutOfOrderSequence,
+    PartitionDecommissioned,
+    ProducerFenced,
+    RaftlogError,
+    UnknownPartition,
+    UnknownTopic,
+)
+from raftlog.records.batch import Codec, split_batches
+from raftlog.records.builder import Record, build_batch
+from raftlog.records.reader import read_records
+from raftlog.types import Offset, TopicPartition
+
+TOPIC: Final = "fewer"
+PARTITIONS: Final = 3
+PARTITIONS_MAX: Final = 5
+PRODUCERS: Final = 2
+ADMINISTRATORS: Final = 2
+ACTIONS: Final = {"decommission": 4, "recommission": 2, "add": 4, "delete": 5}
+"""Actions of an administrator, and their weights."""
+REFUSED: Final = "F5 a refused record is not stored"
+ONCE: Final = "F5 an acknowledged record is stored once, until it is deleted"
+UNIQUE: Final = "T5 an offset names one record"
+
+Incarnation = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Known:
+    """What all clients of the topic know."""
+
+    acknowledged: dict[str, tuple[int, int]] = field(default_factory=dict)  # value: partition and offset
+    refused: dict[str, set[int]] = field(default_factory=dict)  # value: partitions, for good
+    asked: dict[int, int] = field(
+        default_factory=dict
+    )  # by partition: highest offset asked to be deleted below
+    at: dict[tuple[int, int], str] = field(default_factory=dict)  # partition and offset: value
+    recommissions: int = 0  # requested so far
+
+
+class FewerPartitions:
+    """One run's topic."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self._known = Known()
+
+    def clients(self) -> list[_Producer | _Administrator]:
+        """Those that use it, and those that change it."""
+        cluster, known = self._cluster, self._known
+        return [
+            *(_Producer(cluster, f"fewer p{number}", known) for number in range(PRODUCERS)),
+            *(_Administrator(cluster, f"fewer admin {number}", known) for number in range(ADMINISTRATORS)),
+        ]
+
+    async def check(self) -> None:
+        """The end of a run: read everything, after all partitions take records again."""
+        reader = _Reader(self._cluster, "fewer reader")
+        found = await reader.read_all()
+        counts: Counter[str] = Counter()
+        for (partition, offset), value in found.items():
+            counts[value] += 1
+            self._note(partition, offset, value)
+            if partition in self._known.refused.get(value, ()):
+                self._cluster.violated(REFUSED, f"{value} was refused by {partition}, and is at {offset}")
+        for value, (partition, offset) in self._known.acknowledged.items():
+            self._note(partition, offset, value)
+            is_deleted = offset < self._known.asked.get(partition, 0)
+            if found.get((partition, offset)) != value and not is_deleted:
+                detail = f"{value} was acknowledged at {partition}/{offset}, where there is "
+                self._cluster.violated(ONCE, f"{detail}{found.get((partition, offset))}")
+            if counts[value] > 1:
+                self._cluster.violated(ONCE, f"{value} is there {counts[value]} times")
+
+    def _note(self, partition: int, offset: int, value: str) -> None:
+        known = self._known.at.setdefault((partition, offset), value)
+        if known != value:
+            self._cluster.violated(UNIQUE, f"{partition}/{offset} is {known} and {value}")
+
+
+class _Producer(Client):
+    """Sends each value to one partition after the other, until one has it; repeats with the same sequence."""
+
+    def __init__(self, cluster: SimulatedCluster, name: str, known: Known) -> None:
+        super().__init__(cluster, name)
+        self._known = known
+        self._id = -1
+        self._epochs: dict[int, int] = {}
+        self._sequences: dict[int, int] = {}
+        self._values = 0
+
+    async def run(self) -> None:
+        """One value after the other."""
+        while self.cluster.is_producing:
+            await self.cluster.rest()
+            with contextlib.suppress(RaftlogError):
+                await self._allocate()
+                self._values += 1
+                await self._store(f"{self.name}-{self._values}")
+            await self.pause()
+
+    async def _allocate(self) -> None:
+        if self._id < 0:
+            allocated = await self.ask(
+                self.machine(), lambda broker: broker.controller.allocate_producer_ids(1, TIMEOUT_MS)
+            )
+            self._id = ProducerIdCipher(SECRET).id_of(allocated.start)
+
+    async def _store(self, value: str) -> None:
+        order = list(range(PARTITIONS_MAX))
+        self.rng.shuffle(order)
+        for partition in order:
+            if not self.cluster.is_producing or await self._send(value, partition):
+                return
+
+    async def _send(self, value: str, partition: int) -> bool:
+        """Whether the partition has the record, or may have it. A new epoch follows a refused sequence."""
+        target = TopicPartition(TOPIC, partition)
+        data = build_batch(
+            [Record(value=value.encode())],
+            codec=Codec.NONE,
+            timestamp_ms=1_700_000_000_000,
+            producer_id=self._id,
+            producer_epoch=self._epochs.setdefault(partition, 0),
+            base_sequence=self._sequences.setdefault(partition, 0),
+        )
+        in_doubt, recommissions = False, self._known.recommissions
+        while self.cluster.is_producing:
+            try:
+                receipt = await self.append(self.machine(), target, data, QUORUM)
+            except PartitionDecommissioned:
+                self._begin(partition)
+                # An attempt without an answer may be on its way for long: it may arrive after a recommission.
+                if not in_doubt or recommissions == self._known.recommissions:
+                    self._known.refused.setdefault(value, set()).add(partition)
+                return False
+            except (UnknownPartition, UnknownTopic, OutOfOrderSequence, ProducerFenced):
+                self._begin(partition)
+                return in_doubt
+            except RaftlogError as error:
+                in_doubt |= not error.is_definite
+            else:
+                self._sequences[partition] += 1
+                self._known.acknowledged[value] = (partition, receipt.base_offset)
+                return True
+            await self.pause()
+        return True
+
+    def _begin(self, partition: int) -> None:
+        self._epochs[partition] += 1
+        self._sequences[partition] = 0
+
+
+class _Administrator(Client):
+    """One of several; each continues after refusals and unknown outcomes."""
+
+    def __init__(self, cluster: SimulatedCluster, name: str, known: Known) -> None:
+        super().__init__(cluster, name)
+        self._known = known
+        self._actions = {
+            "decommission": self._decommission,
+            "recommission": self._recommission,
+            "add": self._add,
+            "delete": self._delete,
+        }
+
+    async def run(self) -> None:
+        """One action after the other."""
+        while self.cluster.is_producing:
+            await self.cluster.rest()
+            kind = self.rng.choices(list(ACTIONS), list(ACTIONS.values()))[0]
+            with contextlib.suppress(RaftlogError):
+                await self._actions[kind]()
+            await self.pause()
+            await self.pause()
+
+    async def _topic(self) -> TopicInfo | None:
+        image = await self.ask(self.machine(), lambda broker: broker.controller.current_image(TIMEOUT_MS))
+        return image.topics.get(TOPIC)
+
+    async def _change(
+        self, *, partitions: tuple[int, ...] = (), count: int = 0, is_ended: bool = False
+    ) -> None:
+        await self.ask(
+            self.machine(),
+            lambda broker: broker.controller.decommission_partitions(
+                TOPIC, partitions=partitions, count=count, is_ended=is_ended, timeout_ms=TIMEOUT_MS
+            ),
+            lambda broker, topic: self.cluster.responses.changed(broker, topic.version),
+        )
+
+    async def _decommission(self) -> None:
+        topic = await self._topic()
+        if topic is not None and topic.writable_partitions > 1:
+            last = topic.writable_partitions - 1
+            await self._change(**self.rng.choice(({"partitions": (last,)}, {"count": 1})))
+
+    async def _recommission(self) -> None:
+        self._known.recommissions += 1
+        await self._change(is_ended=True)
+
+    async def _add(self) -> None:
+        topic = await self._topic()
+        if topic is not None and len(topic.partitions) < PARTITIONS_MAX:
+            await self.ask(
+                self.machine(),
+                lambda broker: broker.controller.add_partitions(
+                    TOPIC, 1, expected=None, expected_version=None, timeout_ms=TIMEOUT_MS
+                ),
+            )
+
+    async def _delete(self) -> None:
+        """Empty a decommissioned partition, or delete the oldest records of another."""
+        topic = await self._topic()
+        if topic is None:
+            return
+        last = len(topic.partitions) - 1
+        is_leaving = topic.writable_partitions <= last
+        partition = last if is_leaving else self.rng.randrange(len(topic.partitions))
+        target = TopicPartition(TOPIC, partition)
+        end, _ = await self.ask(
+            self.machine(),
+            lambda broker: broker.gateway.offset_at(target, Start.LATEST, committed_only=False),
+        )
+        offset = Offset(max(0, end if is_leaving else end - self.rng.choice((1, 5, 20))))
+        self._known.asked[partition] = max(self._known.asked.get(partition, 0), offset)
+        self.cluster.log_starts.asked(target, offset)
+        with contextlib.suppress(InvalidRequest):
+            await self.ask(
+                self.machine(),
+                lambda broker: broker.gateway.delete_before(target, offset, timeout_ms=TIMEOUT_MS),
+            )
+
+
+class _Reader(Client):
+    """Reads the topic when nothing goes wrong any more."""
+
+    async def read_all(self) -> dict[tuple[int, int], str]:
+        """Partition and offset of each value."""
+        found: dict[tuple[int, int], str] = {}
+        while True:
+            with contextlib.suppress(RaftlogError):
+                image = await self.ask(
+                    self.machine(), lambda broker: broker.controller.current_image(TIMEOUT_MS)
+                )
+                topic = image.topics[TOPIC]
+                for partition in topic.partitions:
+                    found |= await self._read(partition.partition)
+                return found
+            await self.pause()
+
+    async def _read(self, partition: int) -> dict[tuple[int, int], str]:
+        target, found = TopicPartition(TOPIC, partition), dict[tuple[int, int], str]()
+        request = FetchRequest(position=Start.EARLIEST)
+        while True:
+            result = await self.ask(self.machine(), lambda broker: broker.gateway.fetch(target, request))  # noqa: B023
+            for batch in split_batches(result.data):
+                for record in () if batch.header.is_control else read_records(batch):
+                    found[partition, record.offset] = (record.value or b"").decode()
+            if result.next_offset >= result.high_watermark:
+                return found
+            request = FetchRequest(position=result.next_offset)

@@ -1,0 +1,93 @@
+"""Ends the life of decommissioned partitions: at the leader, first its log is sealed, at last it is removed.
+
+Decides: when a leader looks, and when it reports that its partition has no record left. Leaves to others:
+sealing (``replica.sealing``), deleting records (``raftlog.hosting.retention``), whether the partition may be
+removed (``metadata.partition_commands``), deleting its replicas (``hosting.replica_manager``).
+
+Nothing is kept between looks: a new leader begins with what the metadata and the log say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Final, Protocol
+
+from partitions.metadata.commands import RemovePartition
+from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.replica.replica import PartitionReplica
+from raftlog.errors import RaftlogError
+from raftlog.node.group_host import GroupHost
+
+_log = logging.getLogger("raftlog.partitions")
+
+LOOK_S: Final = 1.0
+SEAL_TIMEOUT_MS: Final = 5_000
+REPORT_TIMEOUT_MS: Final = 5_000
+
+Key = tuple[str, int]
+
+
+class Metadata(Protocol):
+    """The part of ``metadata.service.Controller`` that is needed here."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest metadata here."""
+
+    async def remove_partition(self, request: RemovePartition, timeout_ms: int) -> TopicInfo:
+        """Report a partition without records."""
+
+
+class PartitionRemover:
+    """One broker's part in removing partitions. All on the event loop's thread."""
+
+    def __init__(self, host: GroupHost, metadata: Metadata, replicas: Mapping[Key, PartitionReplica]) -> None:
+        self._host = host
+        self._metadata = metadata
+        self._replicas = replicas
+
+    async def run(self) -> None:
+        """Look at the partitions led here, until cancelled."""
+        seen: Mapping[str, TopicInfo] = {}
+        changed: list[tuple[TopicInfo, PartitionInfo]] = []
+        while True:
+            await asyncio.sleep(LOOK_S)
+            topics = self._metadata.image.topics
+            if topics is not seen:
+                seen, changed = topics, list(_changed(topics))
+            for topic, partition in changed:
+                await self._look(topic, partition)
+
+    async def _look(self, topic: TopicInfo, partition: PartitionInfo) -> None:
+        replica = self._replicas.get((topic.name, partition.partition))
+        if replica is None or not replica.leads(partition.group_id):
+            return
+        try:
+            if replica.must_settle_seal:
+                await replica.settle_seal(SEAL_TIMEOUT_MS)
+            is_last = topic.partitions[-1] is partition
+            if partition.is_decommissioned and is_last and (ends := await replica.spent_at()) is not None:
+                await self._metadata.remove_partition(
+                    RemovePartition(
+                        topic.name,
+                        topic.topic_id,
+                        partition.partition,
+                        partition.group_id,
+                        partition.decommission_version,
+                        *ends,
+                    ),
+                    REPORT_TIMEOUT_MS,
+                )
+                _log.warning("%s/%s has no record left and is removed", topic.name, partition.partition)
+        except RaftlogError as error:
+            _log.info("%s/%s: decommissioning waits: %s", topic.name, partition.partition, error)
+
+
+def _changed(topics: Mapping[str, TopicInfo]) -> Iterator[tuple[TopicInfo, PartitionInfo]]:
+    """Those that are decommissioned, or were."""
+    for topic in topics.values():
+        for partition in topic.partitions:
+            if partition.decommission_version:
+                yield topic, partition

@@ -1,0 +1,174 @@
+"""A producer goes on when partitions are decommissioned: no record is lost, none is stored twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+
+import pytest
+
+from raftlog.aio import Client
+from raftlog.errors import NotSent, PartitionDecommissioned, RaftlogError, UnknownPartition
+from raftlog.records.keys import partition_for_key
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
+
+
+async def stored(client: Client, partitions: int) -> dict[int, list[tuple[bytes | None, str]]]:
+    """Key and value of each record, by partition."""
+    found: dict[int, list[tuple[bytes | None, str]]] = {}
+    for partition in range(partitions):
+        chunk = await client.partition(TOPIC, partition).read("earliest", max_bytes=8 << 20)
+        found[partition] = [(message.key, message.value.decode()) for message in chunk.messages]
+    return found
+
+
+async def kept_partitions(whole: WholeBroker) -> None:
+    """A record in each, so that none is removed at once."""
+    async with Client(whole.url) as client:
+        for partition in range(len(whole.broker.controller.image.topics[TOPIC].partitions)):
+            await client.send(TOPIC, "kept", partition=partition)
+
+
+# requirement: F5 K6 K1
+@in_real_time
+async def test_records_move_on_in_order_without_an_error() -> None:
+    async with whole_broker(partitions=3) as whole, Client(whole.url) as client:
+        await kept_partitions(whole)
+        sent: dict[str, list[str]] = defaultdict(list)
+        pending = []
+        async with client.producer(TOPIC, linger="1ms", batch_bytes=400) as producer:
+            for number in range(900):
+                key = f"k{number % 30}"
+                pending.append(await producer.send(f"{number}", key=key))
+                sent[key].append(f"{number}")
+                if number == 300:
+                    await client.topics.decommission_partitions(TOPIC, [1, 2])
+                if number % 50 == 0:
+                    await asyncio.sleep(0.005)
+            receipts = [await one for one in pending]
+        found = await stored(client, 3)
+        values = [value for records in found.values() for _, value in records if value != "kept"]
+        assert Counter(values) == Counter(f"{number}" for number in range(900))
+        for number, receipt in enumerate(receipts):
+            assert found[receipt.partition], number
+        for key, expected in sent.items():
+            in_order = [value for records in found.values() for k, value in records if k == key.encode()]
+            moved = [value for k, value in found[0] if k == key.encode()]
+            assert moved == [value for value in expected if value in set(moved)], "one key is in order"
+            assert in_order.count(expected[-1]) == 1
+        assert all(receipt.partition == 0 for receipt in receipts[-100:])
+
+
+# requirement: F5
+@pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.UNANSWERED])
+@in_real_time
+async def test_an_attempt_without_an_answer_is_stored_once(trouble: Trouble) -> None:
+    async with whole_broker(partitions=2) as whole, Client(whole.url) as client:
+        await kept_partitions(whole)
+        key = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 1)
+        async with client.producer(TOPIC, linger=0) as producer:
+            await (await producer.send("first", key=key))
+            whole.trouble("POST /v1/topics/orders/partitions/1/records", trouble)
+            pending = await producer.send("second", key=key)
+            await asyncio.sleep(0.05)
+            await client.topics.decommission_partitions(TOPIC, [1])
+            await pending
+        found = await stored(client, 2)
+        assert [value for records in found.values() for _, value in records].count("second") == 1
+
+
+# requirement: F5
+@in_real_time
+async def test_a_record_for_a_named_partition_fails_with_the_remedy() -> None:
+    async with whole_broker(partitions=2) as whole, Client(whole.url) as client:
+        await kept_partitions(whole)
+        producer = client.producer(TOPIC, linger="20ms")
+        async with producer:
+            await (await producer.send("warm", partition=1))
+            await client.topics.decommission_partitions(TOPIC, [1])
+            pending = await producer.send("named", partition=1)
+            free = [await producer.send(f"{number}", key=f"k{number}") for number in range(20)]
+            with pytest.raises(PartitionDecommissioned, match="send to one of 0 to 0, or name no partition"):
+                await pending
+            assert {(await one).partition for one in free} == {0}
+            with pytest.raises(PartitionDecommissioned):
+                await producer.send("named", partition=1)
+            with pytest.raises(ExceptionGroup) as failures:
+                producer.raise_errors(None)
+            assert len(failures.value.exceptions) == 1
+            producer._errors.clear()
+            producer._failed_count = 0
+
+
+# requirement: F5
+@in_real_time
+async def test_a_partition_is_used_again_once_it_is_recommissioned() -> None:
+    async with whole_broker(partitions=2) as whole, Client(whole.url) as client:
+        await kept_partitions(whole)
+        async with client.producer(TOPIC, linger=0) as producer:
+            for number in range(10):
+                await (await producer.send(f"a{number}", key=f"k{number}"))
+            await client.topics.decommission_partitions(TOPIC, [1])
+            for number in range(10):
+                assert (await (await producer.send(f"b{number}", key=f"k{number}"))).partition == 0
+            await client.topics.recommission_partitions(TOPIC)
+            partitions = set()
+            for number in range(40):
+                partitions.add((await (await producer.send(f"c{number}", key=f"k{number}"))).partition)
+            assert partitions == {0, 1}
+        found = await stored(client, 2)
+        values = Counter(value for records in found.values() for _, value in records)
+        assert sum(values.values()) == 62
+        assert {value: count for value, count in values.items() if count > 1} == {"kept": 2}
+
+
+# requirement: F5
+@in_real_time
+async def test_records_for_an_empty_partition_that_is_removed_at_once_move_too() -> None:
+    async with whole_broker(partitions=2) as whole, Client(whole.url) as client:
+        async with client.producer(TOPIC, linger=0) as producer:
+            key = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 0)
+            await (await producer.send("warm", key=key))
+            await client.topics.decommission_partitions(TOPIC, [1])
+            async with asyncio.timeout(10):
+                while len(whole.broker.controller.image.topics[TOPIC].partitions) > 1:
+                    await asyncio.sleep(0.05)
+            other = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 1)
+            assert (await (await producer.send("moved", key=other))).partition == 0
+        with pytest.raises(UnknownPartition):
+            await client.send(TOPIC, "x", partition=1)
+
+
+# requirement: F5 D3
+@in_real_time
+async def test_a_transaction_goes_on_in_other_partitions() -> None:
+    async with whole_broker(partitions=2) as whole, Client(whole.url) as client:
+        await kept_partitions(whole)
+        async with (
+            client.producer(TOPIC, transactional_id="t", linger=0) as producer,
+            producer.transaction() as tx,
+        ):
+            for number in range(10):
+                await tx.send(f"a{number}", key=f"k{number}")
+            await tx.records.flush()
+            await client.topics.decommission_partitions(TOPIC, [1])
+            for number in range(10):
+                await tx.send(f"b{number}", key=f"k{number}")
+        found = await stored(client, 2)
+        values = sorted(value for records in found.values() for _, value in records if value != "kept")
+        assert values == sorted(f"{letter}{number}" for letter in "ab" for number in range(10))
+
+
+@in_real_time
+async def test_records_that_were_about_to_move_fail_when_the_producer_is_closed() -> None:
+    async with whole_broker(partitions=2) as whole, Client(whole.url) as client:
+        await kept_partitions(whole)
+        producer = client.producer(TOPIC, linger="10s")
+        keys = [f"k{n}" for n in range(20)]
+        pending = [await producer.send("x", key=key) for key in keys]
+        await client.topics.decommission_partitions(TOPIC, [1])
+        await producer.close(0)
+        for one in pending:
+            error = one.exception()
+            assert isinstance(error, NotSent | RaftlogError)

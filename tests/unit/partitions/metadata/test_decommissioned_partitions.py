@@ -1,0 +1,255 @@
+"""Which partitions may be decommissioned, recommissioned and removed, and what a later one of a number is."""
+
+from __future__ import annotations
+
+import pytest
+
+from partitions.metadata.commands import DecommissionPartitions, RemovePartition
+from partitions.metadata.image import MetadataImage, TopicInfo
+from partitions.metadata.machine import apply_command, decode_image, encode_image
+from partitions.metadata.partition_commands import OFFSETS_RESERVED
+from partitions.metadata.planner import NewPartitions, PlannerLimits, plan
+from partitions.metadata.shrink_planner import ShrinkTopic
+from raftlog.errors import Conflict, InvalidRequest, PreconditionFailed, RaftlogError, UnknownPartition
+from raftlog.types import Offset, TopicId
+from tests.helpers.metadata_images import add_partitions, applied, cluster, create, recovered
+
+ROWS = ((1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2))
+LIMITS = PlannerLimits()
+
+
+def orders() -> MetadataImage:
+    """Four partitions."""
+    image, _ = applied(create("orders", *ROWS), to=cluster())
+    return image
+
+
+def wish(image: MetadataImage, *partitions: int, is_ended: bool = False, count: int = 0) -> ShrinkTopic:
+    topic = image.topics["orders"]
+    return ShrinkTopic(
+        "orders",
+        topic.topic_id,
+        topic.writable_partitions,
+        topic.shape_version,
+        partitions,
+        count,
+        is_ended,
+    )
+
+
+def carried_out(image: MetadataImage, request: ShrinkTopic) -> MetadataImage:
+    command = plan(request, image, LIMITS)
+    image, reply = apply_command(image, command, image.version + 1)
+    if isinstance(reply, RaftlogError):
+        raise reply
+    return image
+
+
+def shrunk(image: MetadataImage, *partitions: int, is_ended: bool = False, count: int = 0) -> MetadataImage:
+    return carried_out(image, wish(image, *partitions, is_ended=is_ended, count=count))
+
+
+def removal(image: MetadataImage, number: int, *, end: int = 50) -> RemovePartition:
+    """As the leader of the partition reports it."""
+    topic = image.topics["orders"]
+    partition = topic.partitions[number]
+    return RemovePartition(
+        "orders",
+        topic.topic_id,
+        number,
+        partition.group_id,
+        partition.decommission_version,
+        Offset(end),
+        Offset(end - 5),
+    )
+
+
+def removed(image: MetadataImage, number: int, *, end: int = 50) -> MetadataImage:
+    image, reply = apply_command(image, removal(image, number, end=end), image.version + 1)
+    assert isinstance(reply, TopicInfo), reply
+    return image
+
+
+def writable(image: MetadataImage) -> tuple[int, int]:
+    topic = image.topics["orders"]
+    return topic.writable_partitions, len(topic.partitions)
+
+
+# requirement: F5
+def test_the_last_partitions_take_no_records_and_stay_until_they_are_removed() -> None:
+    before = orders()
+    after = shrunk(before, 3, 2)
+    assert writable(after) == (2, 4)
+    topic = after.topics["orders"]
+    assert [each.is_decommissioned for each in topic.partitions] == [False, False, True, True]
+    assert [each.group_id for each in topic.partitions] == [
+        each.group_id for each in before.topics["orders"].partitions
+    ]
+    assert topic.version == topic.shape_version == after.version
+    assert decode_image(encode_image(after)) == after
+
+
+# requirement: F5
+def test_a_repeated_request_changes_nothing() -> None:
+    once = shrunk(orders(), 3)
+    assert shrunk(once, 3) is once
+    by_count = shrunk(orders(), count=1)
+    late = wish(orders(), count=1)
+    assert carried_out(by_count, late) is by_count
+    again = shrunk(once, 3, is_ended=True)
+    assert writable(again) == (4, 4)
+    assert shrunk(again, is_ended=True) is again
+
+
+# requirement: F5
+def test_a_request_that_comes_late_does_not_undo_a_later_one() -> None:
+    before = orders()
+    late = wish(before, 3)
+    ended = shrunk(shrunk(before, 3), 3, is_ended=True)
+    command = plan(late, ended, LIMITS)
+    after, reply = apply_command(ended, command, ended.version + 1)
+    assert after is ended
+    assert isinstance(reply, PreconditionFailed)
+    assert "4, of which 4 take records" in str(reply)
+
+
+# requirement: F5
+def test_of_two_administrators_one_decommissions() -> None:
+    before = orders()
+    first, second = wish(before, count=1), wish(before, count=2)
+    once = carried_out(before, first)
+    assert carried_out(once, first) is once
+    with pytest.raises(PreconditionFailed):
+        carried_out(once, second)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "count", "error", "text"),
+    [
+        ((1,), 0, InvalidRequest, "keys map to the partitions 0 to n - 1"),
+        ((1, 3), 0, InvalidRequest, "send [1, 2, 3]"),
+        ((0, 1, 2, 3), 0, InvalidRequest, "keep one at least, or delete the topic"),
+        ((), 4, InvalidRequest, "send 1 to 3, or delete the topic"),
+        ((), 9, InvalidRequest, "send 1 to 3, or delete the topic"),
+        ((4,), 0, UnknownPartition, "the partitions 0 to 3, not 4"),
+    ],
+)
+def test_what_cannot_be_decommissioned_is_refused_with_a_remedy(
+    partitions: tuple[int, ...], count: int, error: type[RaftlogError], text: str
+) -> None:
+    image = orders()
+    with pytest.raises(error) as refused:
+        plan(wish(image, *partitions, count=count), image, LIMITS)
+    assert text in str(refused.value)
+
+
+def test_partitions_of_internal_topics_stay() -> None:
+    image, _ = applied(create("__offsets", *ROWS), to=cluster())
+    request = ShrinkTopic("__offsets", image.topics["__offsets"].topic_id, 4, 0, (3,))
+    with pytest.raises(InvalidRequest, match="system's own"):
+        plan(request, image, LIMITS)
+
+
+def test_only_decommissioned_partitions_are_recommissioned() -> None:
+    image = shrunk(orders(), 2, 3)
+    with pytest.raises(InvalidRequest, match=r"send \[2, 3\]"):
+        shrunk(image, 3, is_ended=True)
+    assert writable(shrunk(image, 2, is_ended=True)) == (3, 4)
+    assert shrunk(image, 0, is_ended=True) is image, "it takes records"
+
+
+# requirement: F5
+def test_only_the_last_decommissioned_partition_is_removed() -> None:
+    image = shrunk(orders(), 2, 3)
+    for number in (1, 2):
+        after, reply = apply_command(image, removal(image, number), image.version + 1)
+        assert after is image
+        assert isinstance(reply, PreconditionFailed)
+    after = removed(image, 3)
+    assert writable(after) == (2, 3)
+    assert writable(removed(after, 2)) == (2, 2)
+    again, reply = apply_command(after, removal(image, 3), after.version + 1)
+    assert again is after, "its leader has not heard the answer"
+    assert reply is after.topics["orders"]
+
+
+# requirement: F5
+def test_a_removal_decided_before_a_recommission_does_not_happen() -> None:
+    image = shrunk(orders(), 3)
+    report = removal(image, 3)
+    ended = shrunk(image, is_ended=True)
+    for current in (ended, shrunk(ended, 3)):
+        after, reply = apply_command(current, report, current.version + 1)
+        assert after is current
+        assert isinstance(reply, PreconditionFailed)
+
+
+# requirement: F5
+def test_a_removed_partition_cannot_be_recommissioned() -> None:
+    image = removed(shrunk(orders(), 3), 3)
+    with pytest.raises(Conflict, match="has been removed, with all its records"):
+        shrunk(image, 3, is_ended=True)
+    assert shrunk(image, 3) is image, "it is decommissioned for good"
+
+
+# requirement: F4 F5 T5
+def test_a_later_partition_of_the_number_begins_behind_the_removed_one() -> None:
+    image = removed(shrunk(orders(), 3), 3, end=50)
+    once, _ = applied(add_partitions("orders", 3, (1, 2, 3)), to=image)
+    new = once.topics["orders"].partitions[3]
+    assert new.first_offset == 50 + OFFSETS_RESERVED
+    assert new.log_number == new.earlier_logs == 1
+    assert not new.is_decommissioned
+    assert not new.continues(orders().topics["orders"].partitions[3])
+    twice = removed(shrunk(once, 3), 3, end=7)
+    assert twice.topics["orders"].removed_partition(3).next_offset > new.first_offset  # type: ignore[union-attr]
+    assert twice.topics["orders"].removed_partition(3).logs == 2  # type: ignore[union-attr]
+    assert decode_image(encode_image(twice)) == twice
+
+
+def test_a_recovered_partition_stays_decommissioned() -> None:
+    image, _ = applied(create("orders", (1, 2, 3)), add_partitions("orders", 1, (1, 2, 3)), to=cluster())
+    image = removed(shrunk(image, 1), 1)
+    image, _ = applied(add_partitions("orders", 1, (1, 2, 3)), to=image)
+    image, _ = applied(recovered("orders", 1, 2, 3), to=image)
+    before = image.topics["orders"].partitions[0]
+    assert (before.log_number, before.earlier_logs) == (1, 0)
+    added = image.topics["orders"].partitions[1]
+    assert added.log_number == 1
+    assert not added.continues(before)
+
+
+# requirement: F4 F5
+def test_nothing_is_added_while_partitions_are_decommissioned() -> None:
+    image = shrunk(orders(), 3)
+    topic = image.topics["orders"]
+    request = NewPartitions("orders", topic.topic_id, 4, 1)
+    with pytest.raises(Conflict, match="recommission them, which keeps their records, or wait"):
+        plan(request, image, LIMITS)
+    after, reply = applied(add_partitions("orders", 4, (1, 2, 3)), to=image)
+    assert after is image
+    assert isinstance(reply, PreconditionFailed)
+
+
+# requirement: F4
+def test_an_addition_that_comes_late_is_not_repeated_after_a_removal() -> None:
+    before = orders()
+    topic = before.topics["orders"]
+    late = plan(NewPartitions("orders", topic.topic_id, 4, 1, None, topic.shape_version), before, LIMITS)
+    image, _ = apply_command(before, late, before.version + 1)
+    image = removed(shrunk(image, 4), 4)
+    after, reply = apply_command(image, late, image.version + 1)
+    assert after is image
+    assert isinstance(reply, PreconditionFailed)
+
+
+def test_a_command_that_no_planner_writes_changes_nothing() -> None:
+    image = orders()
+    topic = image.topics["orders"]
+    for writable_partitions in (0, -1, 5):
+        command = DecommissionPartitions("orders", topic.topic_id, 4, writable_partitions, 0)
+        after, reply = apply_command(image, command, image.version + 1)
+        assert after is image
+        assert isinstance(reply, InvalidRequest)
+    command = DecommissionPartitions("orders", TopicId("0" * 32), 4, 3, 0)
+    assert apply_command(image, command, image.version + 1)[0] is image
