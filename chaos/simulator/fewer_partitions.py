@@ -45,6 +45,8 @@ ACTIONS: Final = {"decommission": 4, "recommission": 2, "add": 4, "delete": 5}
 REFUSED: Final = "F5 a refused record is not stored"
 ONCE: Final = "F5 an acknowledged record is stored once, until it is deleted"
 UNIQUE: Final = "T5 an offset names one record"
+REFUSALS: Final = "refused by a decommissioned partition"
+REMOVALS: Final = "partition removed"
 
 Incarnation = tuple[int, int]
 
@@ -77,8 +79,8 @@ class FewerPartitions:
             *(_Administrator(cluster, f"fewer admin {number}", known) for number in range(ADMINISTRATORS)),
         ]
 
-    async def check(self) -> None:
-        """The end of a run: read everything, after all partitions take records again."""
+    async def check(self) -> dict[str, int]:
+        """The end of a run: read everything. Gives how often what the rules are about has happened."""
         reader = _Reader(self._cluster, "fewer reader")
         found = await reader.read_all()
         counts: Counter[str] = Counter()
@@ -95,6 +97,8 @@ class FewerPartitions:
                 self._cluster.violated(ONCE, f"{detail}{found.get((partition, offset))}")
             if counts[value] > 1:
                 self._cluster.violated(ONCE, f"{value} is there {counts[value]} times")
+        refusals = sum(map(len, self._known.refused.values()))
+        return {REFUSALS: refusals, REMOVALS: reader.removals}
 
     def _note(self, partition: int, offset: int, value: str) -> None:
         known = self._known.at.setdefault((partition, offset), value)
@@ -259,6 +263,8 @@ class _Administrator(Client):
 class _Reader(Client):
     """Reads the topic when nothing goes wrong any more."""
 
+    removals = 0  # partition numbers that were removed at least once
+
     async def read_all(self) -> dict[tuple[int, int], str]:
         """Partition and offset of each value."""
         found: dict[tuple[int, int], str] = {}
@@ -268,6 +274,7 @@ class _Reader(Client):
                     self.machine(), lambda broker: broker.controller.current_image(TIMEOUT_MS)
                 )
                 topic = image.topics[TOPIC]
+                self.removals = len(topic.removed)
                 for partition in topic.partitions:
                     found |= await self._read(partition.partition)
                 return found

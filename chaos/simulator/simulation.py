@@ -228,7 +228,7 @@ class Simulation(SimulatedCluster):
         if self._latest is not None:
             await self._latest.read_everything()
         if self._fewer is not None:
-            await self._fewer.check()
+            self.faults.counts.update(await self._fewer.check())
         if self.group is not None:
             self.group.check_replicas()
         if self.transactions is not None:

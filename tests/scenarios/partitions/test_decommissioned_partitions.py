@@ -306,6 +306,7 @@ async def test_a_broker_that_was_away_meanwhile_does_not_bring_back_the_removed_
         await eventually(lambda: all(("orders", 1) in broker.manager.replicas for broker in cluster))
         new = await produce(cluster, b"new")
         back = await cluster.start(away)
+        await cluster.registered()
         others = [broker.node_id for broker in cluster if broker is not back]
         move = MoveReplicas("orders", 1, (away, *others[:2]))
         await cluster.any.controller.change_replicas(move, MS)
