@@ -54,7 +54,7 @@ MIX = (
     *(BROKERS_BALANCING, *THIRTY[1:]),
     *(BROKERS, HTTP, *THIRTY[2:]),
 )
-"""The levels of 330 consecutive seeds."""
+"""The levels of 360 consecutive seeds."""
 
 AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
