@@ -14,6 +14,7 @@ import pytest
 
 from chaos.simulator.levels import (
     BROKERS,
+    BROKERS_BALANCING,
     BROKERS_COMPACTED,
     BROKERS_DELAYED,
     BROKERS_DELETING,
@@ -100,22 +101,23 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
     assert some[:7] == ["brokers:0", "core:0", "log:0", "groups:0", "core:1", "log:1", "core:2"]
     assert some[28:] == ["core:17", "log:9", "brokers:1", "core:18"]
     assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 26))] == some
-    assert [str(seed) for seed in seeds(299, 4)] == ["log:99", "brokers:2", "http:0", "log:100"]
-    assert str(next(seeds(631, 1))) == "http:1"
-    many = list(seeds(0, 3300))
-    assert len(set(many)) == 3300
+    assert [str(seed) for seed in seeds(329, 4)] == ["log:109", "brokers:2", "http:0", "log:110"]
+    assert str(next(seeds(691, 1))) == "http:1"
+    many = list(seeds(0, 3600))
+    assert len(set(many)) == 3600
     assert Counter(seed.level for seed in many) == {
-        CORE: 1970,
-        GROUPS: 110,
+        CORE: 2150,
+        GROUPS: 120,
         BROKERS: 30,
         BROKERS_JOINING: 10,
         BROKERS_DELAYED: 10,
         BROKERS_DELETING: 10,
         BROKERS_HEALING: 10,
+        BROKERS_BALANCING: 10,
         BROKERS_GROUP: 10,
         BROKERS_COMPACTED: 10,
         BROKERS_TRANSACTIONS: 20,
-        LOG: 1100,
+        LOG: 1200,
         HTTP: 10,
     }
     assert Seed.named("7") == Seed(BROKERS, 7)
