@@ -3,16 +3,17 @@
 ``brokers-long:17`` runs brokers with quiet phases of minutes, only in long runs, not in sweeps. ``http:17``
 runs brokers with the production clients and HTTP server, ``brokers-group:17`` brokers with the members of a
 consumer group, ``brokers-compacted:17`` brokers with a compacted topic, ``brokers-transactions:17`` brokers
-with transactions, ``brokers-delayed:17`` brokers with delayed messages, ``brokers-healing:17`` brokers that
-die for good, ``brokers-deleting:17`` brokers with a client that deletes records, ``brokers-joining:17``
-brokers that are joined by others. ``groups:17`` runs the coordinator of a consumer group alone.
+with transactions, ``brokers-delayed:17`` brokers with delayed messages, ``brokers-queue:17`` brokers with the
+workers of a queue, ``brokers-healing:17`` brokers that die for good, ``brokers-deleting:17`` brokers with a
+client that deletes records, ``brokers-joining:17`` brokers that are joined by others. ``groups:17`` runs the
+coordinator of a consumer group alone.
 
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
 cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
 log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
-Of eleven runs of whole brokers one has a consumer group, one a compacted topic, one delayed messages and two
-have transactions, in one records are deleted on request, in one brokers die for good, and in one others join;
-a twelfth, in place of a bare core, has the HTTP server and the clients, too.
+Of twelve runs of whole brokers one has a consumer group, one a queue, one a compacted topic, one delayed
+messages and two have transactions, in one records are deleted on request, in one brokers die for good, and in
+one others join; a thirteenth, in place of a bare core, has the HTTP server and the clients, too.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ GROUPS = "groups"
 BROKERS_GROUP, BROKERS_COMPACTED = "brokers-group", "brokers-compacted"
 BROKERS_TRANSACTIONS, BROKERS_HEALING = "brokers-transactions", "brokers-healing"
 BROKERS_DELETING, BROKERS_JOINING = "brokers-deleting", "brokers-joining"
-BROKERS_DELAYED = "brokers-delayed"
+BROKERS_DELAYED, BROKERS_QUEUE = "brokers-delayed", "brokers-queue"
 THIRTY = (BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8)
 MIX = (
     *THIRTY * 2,
     *(BROKERS_GROUP, *THIRTY[1:]),
+    *(BROKERS_QUEUE, *THIRTY[1:]),
     *(BROKERS_TRANSACTIONS, *THIRTY[1:]),
     *(BROKERS_JOINING, *THIRTY[1:]),
     *(BROKERS_DELAYED, *THIRTY[1:]),
@@ -51,7 +53,7 @@ MIX = (
     *(BROKERS_HEALING, *THIRTY[1:]),
     *(BROKERS, HTTP, *THIRTY[2:]),
 )
-"""The levels of 300 consecutive seeds."""
+"""The levels of 360 consecutive seeds."""
 
 AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
@@ -64,6 +66,7 @@ _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS_HEALING: Odds.drawn_healing,
     BROKERS_DELETING: Odds.drawn_deleting,
     BROKERS_DELAYED: Odds.drawn_with_delays,
+    BROKERS_QUEUE: Odds.drawn_with_queue,
     HTTP: Odds.drawn_http,
     CORE: CoreOdds.drawn,
     LOG: LogOdds.drawn,

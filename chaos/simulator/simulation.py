@@ -32,6 +32,8 @@ from chaos.simulator.http.clients import HttpClients
 from chaos.simulator.http.side import HttpSide
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import Odds
+from chaos.simulator.queues.level import QueueLevel
+from chaos.simulator.queues.odds import MAIL
 from chaos.simulator.records import GroupRecord, ReplicaRecord
 from chaos.simulator.result import Result
 from chaos.simulator.run import RunOptions
@@ -73,6 +75,7 @@ class Simulation(SimulatedCluster):
         )
         delays = self.odds.delays
         self.delays = None if delays is None else DelaysLevel(self, delays, self.faults)
+        self.queue = None if self.odds.queue is None else QueueLevel(self, self.odds.queue, self.faults)
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
             if frame[0] == FrameKind.RAFT:
@@ -137,6 +140,8 @@ class Simulation(SimulatedCluster):
             self.transactions.committed(machine, group)
         if self.delays is not None:
             self.delays.committed(machine, group)
+        if self.queue is not None:
+            self.queue.committed(machine, group)
 
     # The phases.
 
@@ -183,6 +188,8 @@ class Simulation(SimulatedCluster):
             clients += [loop.create_task(client.run()) for client in self.transactions.clients()]
         if self.delays is not None:
             clients += [loop.create_task(client.run()) for client in self.delays.clients()]
+        if self.queue is not None:
+            clients += [loop.create_task(client.run()) for client in self.queue.clients()]
         breaking = loop.create_task(self.faults.run())
         await asyncio.sleep(odds.faults_s)
         self.heal()
@@ -204,6 +211,8 @@ class Simulation(SimulatedCluster):
             await self.transactions.settled()
         if self.delays is not None:
             await self.delays.settled()
+        if self.queue is not None:
+            await self.queue.settled()
         if self._http_clients is not None:
             await self._http_clients.probe()
         await convergence.settled()
@@ -216,6 +225,8 @@ class Simulation(SimulatedCluster):
             await self.transactions.ending.check()
         if self.delays is not None:
             self.delays.check()
+        if self.queue is not None:
+            self.queue.check()
 
     def heal(self) -> None:
         """No more faults from now on."""
@@ -258,6 +269,8 @@ class Simulation(SimulatedCluster):
                 # How messages left is remembered for minutes, by tombstones that are kept for a day.
                 often = {**OFTEN_COMPACTED, "delete_retention_ms": 86_400_000}
                 await self.make_topic(DELAYED, odds.delays.coordinators, 3, **often)
+        if odds.queue is not None:
+            await self.make_topic(MAIL, odds.queue.partitions, 3)
         if odds.offsets_are_compacted:
             await self.make_topic(OFFSETS, odds.offsets_partitions, 3, **OFTEN_COMPACTED)
 
