@@ -135,8 +135,16 @@ class BrokerJobs:
         request = FetchRequest(position=Offset(bury.offset), bytes_max=1)
         try:
             result = await self._gateway.fetch(TopicPartition(bury.topic, bury.partition), request)
-        except (OffsetOutOfRange, UnknownTopic, UnknownPartition):
-            return None
+        except OffsetOutOfRange as error:
+            if _nearest(bury.offset, error) > bury.offset:
+                return None
+            raise not_there_yet(bury.topic, bury.partition, bury.offset) from error
+        except (UnknownTopic, UnknownPartition) as error:
+            if await self._topic(bury.topic, bury.topic_id) is None:
+                return None
+            raise not_there_yet(bury.topic, bury.partition, bury.offset) from error
+        if result.next_offset <= bury.offset:
+            raise not_there_yet(bury.topic, bury.partition, bury.offset)
         is_short = opens_fast(split_batches(result.data), records_max=SHORT_RECORDS)
         return await computed(partial(_record_at, result, bury.offset), is_short=is_short)
 
@@ -208,6 +216,13 @@ def _record_at(result: FetchResult, offset: int) -> StoredRecord | Batch | None:
         except CorruptBatch:
             return batch
     return None
+
+
+def not_there_yet(topic: str, partition: int, offset: int) -> NoLeader:
+    """A leader that is deposed, and does not know it yet, may lack records that others have delivered."""
+    return NoLeader(
+        f"the leader of {topic}/{partition} does not have offset {offset}; retry", retry_after_ms=200
+    )
 
 
 def _nearest(offset: int, error: OffsetOutOfRange) -> int:

@@ -41,7 +41,7 @@ class Known:
     """What is committed about one job."""
 
     job: Job
-    leases: dict[bytes, int] = field(default_factory=dict)  # the deliveries under each
+    deliveries: set[tuple[bytes, int]] = field(default_factory=set)  # the lease and the number of each
     was_dead: bool = False
     is_done: bool = False
 
@@ -125,9 +125,10 @@ class Judge:
         if known is None:
             known = self.jobs[place] = Known(job)
         known.job = job
-        is_new = job.state == "leased" and job.lease not in known.leases
-        if job.state == "leased":
-            known.leases[job.lease] = job.deliveries
+        kept = (before.state, before.lease, before.deliveries)
+        is_new = job.state == "leased" and kept != ("leased", job.lease, job.deliveries)
+        if is_new:
+            known.deliveries.add((job.lease, job.deliveries))
         if other != place:
             raise Broken(LOST, f"the row of {other} becomes that of {place}")
         if known.is_done or known.was_dead:
@@ -214,7 +215,7 @@ class Judge:
 
         def check() -> None:
             known = self.jobs.get(place)
-            if known is None or known.leases.get(lease) != job.deliveries:
+            if known is None or (lease, job.deliveries) not in known.deliveries:
                 raise Broken(ANSWERED, f"{place} was delivered, {job}; committed is {known}")
 
         self.when_known(check)

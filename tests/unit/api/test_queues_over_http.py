@@ -358,6 +358,31 @@ async def test_a_batch_that_cannot_be_read_goes_to_the_dead_letters_as_it_is(at:
 
 # requirement: A7
 @in_real_time
+async def test_a_leader_that_lacks_a_job_neither_closes_nor_buries_it() -> None:
+    """It is deposed and does not know it: others have delivered the job, and have its record."""
+    async with serve() as server:
+        await given(server, "a", "b")
+        first, second = await receive(server, max=2)
+        log = server.cluster.gateway.log(TopicPartition("mail", 0))
+        whole, log.batches, log.end = log.batches, [], 0
+        assert (await settle(server, "nack", first["receipt"])).status == 200
+        assert (await settle(server, "dead_letter", second["receipt"], reason="poison")).status == 200
+        refused = await server.post(f"{QUEUE}:receive", {"max": 2})
+        assert (refused.status, refused.code) == (503, "no_leader")
+        assert (await parts(server))[0]["dead"] == 1
+        log.batches, log.end = whole, 2
+        (again,) = await receive(server, max=2)
+        assert (again["value"], again["deliveries"]) == ("a", 2)
+        for _ in range(100):
+            if items := (await server.get(DLQ)).json.get("items"):
+                break
+            await asyncio.sleep(0.1)
+        assert isinstance(items, list)
+        assert [item["id"] for item in items] == ["mail/0/1"]
+
+
+# requirement: A7
+@in_real_time
 async def test_dead_letters_of_a_queue_are_redriven_without_a_retry_topic() -> None:
     async with serve() as server:
         await given(server, "a", "b", "c", key="u1")
