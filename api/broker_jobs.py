@@ -98,9 +98,7 @@ class BrokerJobs:
             span = f"{stored.base_offset}-{stored.last_offset}".encode()
             sent = Record(bytes(stored.data), None, ((BATCH_HEADER, span),), NO_TIMESTAMP)
         else:
-            sent = Record(
-                stored.value, stored.key, stored.headers, max(stored.timestamp_ms, NO_TIMESTAMP)
-            )
+            sent = Record(stored.value, stored.key, stored.headers, max(stored.timestamp_ms, NO_TIMESTAMP))
         return FailedRecord(
             origin=Origin(bury.topic, bury.partition, bury.offset),
             key=sent.key,
@@ -131,7 +129,7 @@ class BrokerJobs:
         return found if found is not None and found.topic_id == topic_id else None
 
     async def _record(self, bury: Bury) -> StoredRecord | Batch | None:
-        """The record of a job, or its batch if that cannot be read; None if retention or compaction took it."""
+        """The record of a job, or its batch if that cannot be read; None if it was deleted."""
         request = FetchRequest(position=Offset(bury.offset), bytes_max=1)
         try:
             result = await self._gateway.fetch(TopicPartition(bury.topic, bury.partition), request)
@@ -192,7 +190,7 @@ def _jobs_of(look: Look, result: FetchResult) -> Looked:
             if len(found) == LOOK_COUNT:
                 return Looked(look.offset, unread, tuple(found))
             _log.error(
-                "%s/%d: the batch of offsets %d to %d cannot be read from %d on, and goes to the dead letters "
+                "%s/%d: the batch of offsets %d to %d cannot be read from %d on. It goes to the dead letters "
                 "of group %s: %s",
                 look.topic,
                 look.partition,

@@ -4,11 +4,11 @@ A message takes a row in a few arrays, and its id a place in a dict. So a snapsh
 copy of some arrays, and needs no object of each.
 
 The messages are in 256 shards, by the first byte of their ids, which are random. A copy shares the shards and
-takes its own of each when it first changes it: a new leader copies nothing at once. Meanwhile the original may
-only change what the copy has changed before, as a log does that the copy writes.
+takes its own of each when it first changes it: a new leader copies nothing at once. Meanwhile the original
+may only change what the copy has changed before, as a log does that the copy writes.
 
-Rows are in the order in which the messages came, and a target is stored by its digest. So a snapshot has the same
-bytes on every replica, also where compaction has left out messages that came and went.
+Rows are in the order in which the messages came, and a target is stored by its digest. So a snapshot has the
+same bytes on every replica, also where compaction has left out messages that came and went.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from delayed.records import ID_BYTES
 
 SHARDS: Final = 256
 Target = tuple[str, int]  # topic and partition
-Column = array  # type: ignore[type-arg]
 
 
 class Waiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -87,7 +86,7 @@ class _Shard:
         return int(self.target.pop(row))
 
     @property
-    def columns(self) -> tuple[bytearray | Column, ...]:
+    def columns(self) -> tuple[bytearray | array[int], ...]:
         return self.ids, self.due, self.offset, self.size, self.target, self.changed
 
 
@@ -149,7 +148,7 @@ class Pending(Mapping[bytes, Waiting]):
         wanted = {digest for digest, target in self._targets.items() if topic in (None, target[0])}
         found: list[bytes] = []
         for shard in self._shards[after[0] if after else 0 :]:
-            if len(found) >= count_max:
+            if not wanted or len(found) >= count_max:
                 break
             if not wanted.isdisjoint(shard.target):
                 rows = zip(shard.number, shard.target, strict=True)
@@ -212,7 +211,7 @@ class Pending(Mapping[bytes, Waiting]):
         """The messages of each shard."""
         return [len(shard.number) for shard in self._shards]
 
-    def columns(self) -> list[bytes | bytearray | Column]:
+    def columns(self) -> list[bytearray | array[int]]:
         """All columns of all shards, little-endian."""
         return [_little(column) for shard in self._shards for column in shard.columns]
 
@@ -245,7 +244,7 @@ class Pending(Mapping[bytes, Waiting]):
         return found
 
 
-def _little(column: bytearray | Column) -> bytearray | Column:
+def _little(column: bytearray | array[int]) -> bytearray | array[int]:
     """The same as little-endian bytes; the other way, too."""
     if sys.byteorder == "little" or not isinstance(column, array):
         return column

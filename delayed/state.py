@@ -1,6 +1,7 @@
 """The state of one partition of ``__delayed``: which messages wait, and where their records are.
 
-The records themselves stay in the log: a message costs its id, its time, and its offset in memory (``pending``).
+The records themselves stay in the log: a message costs its id, its time, and its offset in memory
+(``pending``).
 Pure and deterministic. Every replica applies the committed records; only the leader decides what is written.
 """
 

@@ -99,7 +99,7 @@ class OpenJobs:
         return sorted(place for place in self._leases.get(lease, ()) if self.is_held(place))
 
     def view_of(self, partition: int, end: int) -> PartView:
-        """A partition of which no job from ``end`` on was delivered. A lease that has ended counts as waiting."""
+        """A partition, where no job from ``end`` on was given. A lease that has ended counts as waiting."""
         found = {"leased": 0, "waiting": 0, "dead": 0}
         for place, each in self._open.items():
             if place[0] == partition:

@@ -121,8 +121,8 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
     count = len(pages.items)
     if left and not count and pages.cursor is None:
         raise Conflict(
-            f"the records of {left} dead letters are not in the topic any more, or were never readable, so the "
-            "queue cannot deliver them again: list them, produce what is needed, and discard them"
+            f"the records of {left} dead letters are not in the topic any more, or were never readable, so "
+            "the queue cannot deliver them again: list them, produce what is needed, and discard them"
         )
     return json_response(
         wire.DeadLettersSettled(pages.items, count, wanted.dry_run, _next(pages), pages.foreign, left)
@@ -311,10 +311,10 @@ ROUTES = (
         paths.DEAD_LETTERS_REDRIVE,
         redrive_dead_letters,
         "Try dead letters again",
-        "Appends each record to the retry topic of the group, then settles its dead letter. If the group works "
-        "off the topic as a queue, its jobs are delivered again instead; dead letters whose records are not in "
-        "the topic any more stay open, and `left` counts them. With `dry_run` only shows what would change. "
-        "Repeat it after an unknown outcome: what is settled is not selected again.",
+        "Appends each record to the retry topic of the group, then settles its dead letter. If the group "
+        "works off the topic as a queue, its jobs are delivered again instead; dead letters whose records "
+        "are not in the topic any more stay open: `left` counts them. With `dry_run` only shows what would "
+        "change. Repeat it after an unknown outcome: what is settled is not selected again.",
         (TOPIC, GROUP),
         {media_types.JSON: wire.SettleDeadLetters},
         {200: json_answer("what was redriven", wire.DeadLettersSettled)},

@@ -26,9 +26,9 @@ from chaos.simulator.lost_files import LostFiles
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import (
     AFTER_A_DECISION,
-    AFTER_A_METADATA_COMMIT,
     AFTER_A_LEASE,
     AFTER_A_LETTER,
+    AFTER_A_METADATA_COMMIT,
     AFTER_A_MOVE,
     AFTER_AN_ASSIGNMENT,
     BEFORE_A_MARKER,

@@ -85,9 +85,7 @@ class AsyncClient:
         self.transactions = AsyncTransactions(self._session)
         self.delayed = AsyncDelayed(self._session)
         self.schedules = AsyncSchedules(self._session)
-        self.workers = Workers(
-            self._session, self.topics, self.consumer_core, self.send, self.delayed.send
-        )
+        self.workers = Workers(self._session, self.topics, self.consumer_core, self.send, self.delayed.send)
 
     @classmethod
     def from_url(

@@ -271,7 +271,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._timer = asyncio.get_running_loop().call_later(pause_s, self._begin)
 
     def do_beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Carry out what takes time, at most until these decisions end. It handles the errors that it knows."""
+        """Carry out what takes time, at most until these decisions end. It handles errors that it knows."""
         task = asyncio.get_running_loop().create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._done_beside)

@@ -38,7 +38,9 @@ class QueueLevel:
         self.judge = Judge(cluster, self._partition, is_ordered=odds.is_ordered)
         self.judge.on_leased = faults.leased
         self.judge.on_buried = self._is_buried
-        self._workers = [Worker(cluster, f"worker {number}", odds, self.judge) for number in range(odds.workers)]
+        self._workers = [
+            Worker(cluster, f"worker {number}", odds, self.judge) for number in range(odds.workers)
+        ]
         self._producer = JobProducer(cluster, odds)
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:

@@ -59,8 +59,8 @@ class Failures:
     async def make_topics(self, topics: AsyncTopics) -> None:
         """Make the retry and dead-letter topics that do not exist.
 
-        Raises ``UnknownTopic`` for a source, and ``InvalidRequest`` for pauses longer than a retry topic keeps
-        records.
+        Raises ``UnknownTopic`` for a source, and ``InvalidRequest`` for pauses that are longer than a retry
+        topic keeps records.
         """
         group = self._options.consumer.group
         for topic in self._options.topics if self._options.puts_aside else ():
@@ -141,7 +141,7 @@ def _check_pauses(retry: Backoff, topic: bodies.TopicBody) -> None:
     kept_ms, policy = int(topic.config["retention.ms"]), str(topic.config["cleanup.policy"])
     if "delete" in policy and 0 <= kept_ms < retry.longest_ms:
         raise InvalidRequest(
-            f"retry has pauses of up to {retry.longest_ms} ms, and {topic.name} keeps records for {kept_ms} ms: "
-            "choose a shorter max, or raise retention.ms of that topic",
+            f"retry has pauses of up to {retry.longest_ms} ms, and {topic.name} keeps records for {kept_ms} "
+            "ms: choose a shorter max, or raise retention.ms of that topic",
             field="retry",
         )

@@ -1,4 +1,4 @@
-"""Bugs in what is tried again: dead letters of queues, batches that cannot be read, coordinators with defects."""
+"""Bugs in what is tried again: dead letters of queues, unreadable batches, coordinators with defects."""
 
 from __future__ import annotations
 
