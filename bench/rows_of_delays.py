@@ -40,8 +40,8 @@ async def delayed(bench: Bench) -> Section:
     section = Section(
         "Delayed messages",
         f"{count:,} messages of 100 bytes for {PARTITIONS} partitions, of which {PER_SECOND:,} are due in "
-        f"each of {seconds} seconds. All are accepted before the first one is due. Lateness is the append time "
-        "in the topic minus the time at which a message was due.",
+        f"each of {seconds} seconds. All are accepted before the first one is due. Lateness is the append "
+        "time in the topic minus the time at which a message was due.",
     )
     async with _brokers(bench) as system, aiohttp.ClientSession() as session:
         await system.create(TOPIC, PARTITIONS)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Final, Unpack
+from typing import Final, Protocol, Unpack
 
 from api.broker import Broker
 from api.connections.listener import HttpListener
@@ -59,6 +59,26 @@ LONGEST_RUN_S = 300.0  # including the time without faults
 SETUP_S = 30.0  # without faults
 
 
+class Runs(Protocol):
+    """A client of a level."""
+
+    def run(self) -> Coroutine[object, None, None]:
+        """Until the run no longer produces."""
+
+
+class Level(Protocol):
+    """What is added to a cluster: clients of a kind, and what must hold of what they do."""
+
+    def committed(self, machine: Machine, group_id: GroupId) -> None:
+        """The commit index of a group has changed."""
+
+    def clients(self) -> Sequence[Runs]:
+        """Those that run during the faults."""
+
+    async def settled(self) -> None:
+        """After the last client, without faults."""
+
+
 class Simulation(SimulatedCluster):
     """One seed's run, with clients and faults."""
 
@@ -76,6 +96,8 @@ class Simulation(SimulatedCluster):
         delays = self.odds.delays
         self.delays = None if delays is None else DelaysLevel(self, delays, self.faults)
         self.queue = None if self.odds.queue is None else QueueLevel(self, self.odds.queue, self.faults)
+        levels: tuple[Level | None, ...] = (self.transactions, self.delays, self.queue)
+        self._levels = [level for level in levels if level is not None]
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
             if frame[0] == FrameKind.RAFT:
@@ -136,12 +158,8 @@ class Simulation(SimulatedCluster):
             self.http.known.committed_to(group)
         if self.group is not None:
             self.group.committed(group)
-        if self.transactions is not None:
-            self.transactions.committed(machine, group)
-        if self.delays is not None:
-            self.delays.committed(machine, group)
-        if self.queue is not None:
-            self.queue.committed(machine, group)
+        for level in self._levels:
+            level.committed(machine, group)
 
     # The phases.
 
@@ -184,12 +202,8 @@ class Simulation(SimulatedCluster):
         clients = [loop.create_task(client.run()) for client in self._clients()]
         clients += [] if self._http_clients is None else self._http_clients.begin()
         clients += [] if self.group is None else [loop.create_task(self.group.run())]
-        if self.transactions is not None:
-            clients += [loop.create_task(client.run()) for client in self.transactions.clients()]
-        if self.delays is not None:
-            clients += [loop.create_task(client.run()) for client in self.delays.clients()]
-        if self.queue is not None:
-            clients += [loop.create_task(client.run()) for client in self.queue.clients()]
+        for level in self._levels:
+            clients += [loop.create_task(client.run()) for client in level.clients()]
         breaking = loop.create_task(self.faults.run())
         await asyncio.sleep(odds.faults_s)
         self.heal()
@@ -207,12 +221,8 @@ class Simulation(SimulatedCluster):
         await asyncio.gather(*clients)
         if self._latest is not None:
             await self._latest.works()
-        if self.transactions is not None:
-            await self.transactions.settled()
-        if self.delays is not None:
-            await self.delays.settled()
-        if self.queue is not None:
-            await self.queue.settled()
+        for level in self._levels:
+            await level.settled()
         if self._http_clients is not None:
             await self._http_clients.probe()
         await convergence.settled()

@@ -94,7 +94,9 @@ class QueueLevel:
 
     def _is_buried(self) -> None:
         record = self.judge.records.get((TOPIC, self._partition))
-        for machine in self._cluster.machines if record is not None else ():
+        if record is None:
+            return
+        for machine in self._cluster.machines:
             group = None if machine.broker is None else machine.broker.host.groups.get(record.group_id)
             if group is not None and group.is_leader:
                 self._faults.buried(machine)
