@@ -42,6 +42,7 @@ class Known:
 
     job: Job
     deliveries: set[tuple[bytes, int]] = field(default_factory=set)  # the lease and the number of each
+    term: int = 0  # of the newest row
     was_dead: bool = False
     is_done: bool = False
 
@@ -106,7 +107,9 @@ class Judge:
             self._cluster.trace.note(None, f"{row[0]} {row[1]}")
             match row:
                 case JobKey(group, _, slot), Job() as job if group == CREW:
-                    self._checked(partial(self._put, machine, slot, job, record.timestamp_ms))
+                    self._checked(
+                        partial(self._put, machine, slot, job, (batch.entry.term, record.timestamp_ms))
+                    )
                 case JobKey(group, _, slot), _ if group == CREW:
                     self._checked(partial(self._close, slot))
                 case QueueKey(group, _, partition), Queue() as queue if group == CREW:
@@ -115,7 +118,8 @@ class Judge:
                 case OffsetKey(group, _, partition), CommittedOffset() as committed if group == CREW:
                     self.when_known(partial(self._check_done, partition, committed.offset))
 
-    def _put(self, machine: Machine, slot: int, job: Job, stamp_ms: int) -> None:
+    def _put(self, machine: Machine, slot: int, job: Job, written: tuple[int, int]) -> None:
+        """A row, and the term and time at which it was written."""
         place = (job.partition, job.offset)
         other = self.slots.setdefault(slot, place)
         self.slots[slot] = place
@@ -124,7 +128,7 @@ class Judge:
         before = unopened if known is None else known.job
         if known is None:
             known = self.jobs[place] = Known(job)
-        known.job = job
+        known.job, (before_term, known.term) = job, (known.term, written[0])
         kept = (before.state, before.lease, before.deliveries)
         is_new = job.state == "leased" and kept != ("leased", job.lease, job.deliveries)
         if is_new:
@@ -138,13 +142,14 @@ class Judge:
         if job.deliveries != before.deliveries + is_new - is_released:
             raise Broken(COUNTED, f"{place}: {job} after {before}")
         if is_new:
-            self._check_lease(place, job, before, stamp_ms)
+            spread_ms = 2 if before_term == known.term else self._spread_ms()
+            self._check_lease(place, job, before, written[1] + spread_ms)
             self.on_leased(machine)
 
-    def _check_lease(self, place: Place, job: Job, before: Job, stamp_ms: int) -> None:
+    def _check_lease(self, place: Place, job: Job, before: Job, at_ms: int) -> None:
         """A coordinator ends leases by its clocks, and all clocks are right unless a fault changes them."""
-        if self._clocks_are_right and stamp_ms < before.due_ms - self._spread_ms():
-            raise Broken(HELD, f"{place} is leased at {stamp_ms}: {job} after {before}")
+        if self._clocks_are_right and at_ms < before.due_ms:
+            raise Broken(HELD, f"{place} is leased at {at_ms} at the latest: {job} after {before}")
         if self._is_ordered:
             self.when_known(partial(self._check_order, place, self._open_places()))
 

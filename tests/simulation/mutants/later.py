@@ -6,7 +6,7 @@ from tests.helpers.planted_bugs import Mutant
 
 MOVES = "tests/unit/delayed/test_coordinator_moves.py"
 PENDING = "tests/unit/delayed/test_pending.py"
-UNIT = "tests/unit/groups/test_queues.py"
+UNIT = "tests/unit/groups/test_redriven_jobs.py"
 HTTP = "tests/unit/api/test_queues_over_http.py"
 COORDINATOR = "raftlog.hosting.coordinator:Coordinator"
 
