@@ -7,12 +7,14 @@ the records of dead letters (``raftlog.records.failures``).
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import logging
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from api.http.routes import CONFIRM_MS
 from api.http.services import ControllerPort, GatewayPort
+from groups.job_steps import key_digest
 from groups.queue_effects import Bury, Found, Look, Looked
 from partitions.metadata.image import TopicInfo
 from partitions.metadata.topic_config import complete
@@ -22,28 +24,28 @@ from raftlog.errors import (
     CorruptBatch,
     NoLeader,
     OffsetOutOfRange,
+    RecordTooLarge,
     TopicExists,
-    UndecodableBatch,
     UnknownPartition,
     UnknownTopic,
 )
 from raftlog.node.computing import computed
-from raftlog.records.batch import NO_TIMESTAMP, Codec, split_batches
-from raftlog.records.builder import build_batch
-from raftlog.records.failures import FailedRecord, Origin, dead_letter_topic
+from raftlog.records.batch import NO_TIMESTAMP, Batch, Codec, split_batches
+from raftlog.records.builder import Record, build_batch
+from raftlog.records.failures import BATCH_HEADER, FailedRecord, Origin, dead_letter_topic
 from raftlog.records.reader import StoredRecord, iter_opened, open_batch, opens_fast
 from raftlog.types import Offset, TopicPartition
 
 LOOK_COUNT: Final = 200  # jobs that are remembered of one partition
 LOOK_BYTES: Final = 64 << 10  # of batches in one look, and one batch at least
 SHORT_RECORDS: Final = 1_000  # are read without leaving the event loop
-KEY_BYTES: Final = 8  # of a digest
 BURIALS_MAX: Final = 4  # at a time
 BURY_MS: Final = 10_000
 HEADERS_BYTES: Final = (
     64 << 10
 )  # room for the headers of a dead letter, beside the largest record of its topic
 MESSAGE_BYTES_MAX: Final = 16 << 20  # the largest that a topic may allow
+_log = logging.getLogger("raftlog.groups")
 
 
 class BrokerJobs:
@@ -56,7 +58,7 @@ class BrokerJobs:
         self._burials = asyncio.Semaphore(BURIALS_MAX)
 
     async def look(self, look: Look) -> Looked:
-        """See the port. Raises ``UnknownTopic`` for a topic that was made again, and ``UndecodableBatch``."""
+        """See the port. Raises ``UnknownTopic`` for a topic that was made again."""
         if await self._topic(look.topic, look.topic_id) is None:
             raise UnknownTopic(f"the topic {look.topic} was deleted", topic=look.topic)
         request = FetchRequest(position=Offset(look.offset), bytes_max=LOOK_BYTES, wait_ms=look.wait_ms)
@@ -84,24 +86,42 @@ class BrokerJobs:
             if source is None or stored is None:
                 return
             letters = await self._letters(source, bury.group)
-            failed = FailedRecord(
-                origin=Origin(bury.topic, bury.partition, bury.offset),
-                key=stored.key,
-                value=stored.value,
-                headers=stored.headers,
-                timestamp_ms=max(stored.timestamp_ms, NO_TIMESTAMP),
-                attempts=bury.deliveries,
-                reason=bury.reason,
-                failed_ms=self._clock.wall_ms(),
-            )
-            data = build_batch(
-                [failed.as_dead_letter()],
-                codec=Codec.NONE,
-                timestamp_ms=self._clock.wall_ms(),
-                lists_tags=True,
-            )
             target = TopicPartition(letters.name, bury.partition % letters.writable_partitions)
-            await self._gateway.append(target, data, acks=QUORUM, timeout_ms=BURY_MS)
+            failed = self._failed(bury, stored)
+            try:
+                await self._store(target, failed)
+            except RecordTooLarge:  # the largest record of all, and the headers of a dead letter
+                size = len(failed.value or b"")
+                reason = f"{failed.reason} (its {size} bytes are at {failed.origin} only)"
+                await self._store(target, replace(failed, value=None, headers=(), reason=reason))
+
+    def _failed(self, bury: Bury, stored: StoredRecord | Batch) -> FailedRecord:
+        """A record as it failed; a batch that cannot be read is a record with its bytes."""
+        if isinstance(stored, Batch):
+            span = f"{stored.base_offset}-{stored.last_offset}".encode()
+            sent = Record(bytes(stored.data), None, ((BATCH_HEADER, span),), NO_TIMESTAMP)
+        else:
+            sent = Record(stored.value, stored.key, stored.headers, max(stored.timestamp_ms, NO_TIMESTAMP))
+        return FailedRecord(
+            origin=Origin(bury.topic, bury.partition, bury.offset),
+            key=sent.key,
+            value=sent.value,
+            headers=sent.headers,
+            timestamp_ms=NO_TIMESTAMP if sent.timestamp_ms is None else sent.timestamp_ms,
+            attempts=bury.deliveries,
+            reason=bury.reason,
+            failed_ms=self._clock.wall_ms(),
+            redrives=bury.redrives,
+        )
+
+    async def _store(self, target: TopicPartition, failed: FailedRecord) -> None:
+        data = build_batch(
+            [failed.as_dead_letter()],
+            codec=Codec.NONE,
+            timestamp_ms=self._clock.wall_ms(),
+            lists_tags=True,
+        )
+        await self._gateway.append(target, data, acks=QUORUM, timeout_ms=BURY_MS)
 
     async def _topic(self, name: str, topic_id: str) -> TopicInfo | None:
         """A broker with old metadata asks before it takes a topic for gone."""
@@ -111,13 +131,21 @@ class BrokerJobs:
             found = self._controller.image.topics.get(name)
         return found if found is not None and found.topic_id == topic_id else None
 
-    async def _record(self, bury: Bury) -> StoredRecord | None:
-        """The record of a job; None if retention or compaction has deleted it, or if it cannot be read."""
+    async def _record(self, bury: Bury) -> StoredRecord | Batch | None:
+        """The record of a job, or its batch if that cannot be read; None if it was deleted."""
         request = FetchRequest(position=Offset(bury.offset), bytes_max=1)
         try:
             result = await self._gateway.fetch(TopicPartition(bury.topic, bury.partition), request)
-        except (OffsetOutOfRange, UnknownTopic, UnknownPartition):
-            return None
+        except OffsetOutOfRange as error:
+            if _nearest(bury.offset, error) > bury.offset:
+                return None
+            raise not_there_yet(bury.topic, bury.partition, bury.offset) from error
+        except (UnknownTopic, UnknownPartition) as error:
+            if await self._topic(bury.topic, bury.topic_id) is None:
+                return None
+            raise not_there_yet(bury.topic, bury.partition, bury.offset) from error
+        if result.next_offset <= bury.offset:
+            raise not_there_yet(bury.topic, bury.partition, bury.offset)
         is_short = opens_fast(split_batches(result.data), records_max=SHORT_RECORDS)
         return await computed(partial(_record_at, result, bury.offset), is_short=is_short)
 
@@ -147,39 +175,39 @@ class BrokerJobs:
             return image.topics[name]
 
 
-def key_digest(key: bytes | None) -> bytes:
-    """What is remembered of a key; nothing of a record without one."""
-    return b"" if key is None else hashlib.blake2b(key, digest_size=KEY_BYTES).digest()
-
-
 def _jobs_of(look: Look, result: FetchResult) -> Looked:
     """The records that a reader of committed records gets, as many as are remembered."""
     found: list[Found] = []
     for batch in split_batches(result.data):
         if batch.header.is_control or batch.last_offset < look.offset:
             continue
+        unread = max(batch.base_offset, look.offset)
         try:
             opened = open_batch(batch)
             for stored in iter_opened(batch.header, opened, Offset(look.offset)):
                 if len(found) == LOOK_COUNT:
                     return Looked(look.offset, stored.offset, tuple(found))
                 found.append(Found(stored.offset, key_digest(stored.key) if look.with_keys else b""))
+                unread = stored.offset + 1
         except CorruptBatch as error:
-            if found:
-                return Looked(look.offset, found[-1].offset + 1, tuple(found))
-            raise UndecodableBatch(
-                f"the batch of {look.topic}/{look.partition} with offset {batch.base_offset} cannot be read "
-                f"as records ({error}); delete the queue, reset the group to {batch.last_offset + 1}, and "
-                "receive",
-                topic=look.topic,
-                partition=look.partition,
-                offset=batch.base_offset,
-                next_offset=batch.last_offset + 1,
-            ) from error
+            if len(found) == LOOK_COUNT:
+                return Looked(look.offset, unread, tuple(found))
+            _log.error(
+                "%s/%d: the batch of offsets %d to %d cannot be read from %d on. It goes to the dead letters "
+                "of group %s: %s",
+                look.topic,
+                look.partition,
+                batch.base_offset,
+                batch.last_offset,
+                unread,
+                look.group,
+                error,
+            )
+            found.append(Found(Offset(unread), problem=f"the batch cannot be read as records: {error}"))
     return Looked(look.offset, result.next_offset, tuple(found))
 
 
-def _record_at(result: FetchResult, offset: int) -> StoredRecord | None:
+def _record_at(result: FetchResult, offset: int) -> StoredRecord | Batch | None:
     for batch in split_batches(result.data):
         if batch.header.is_control or not batch.base_offset <= offset <= batch.last_offset:
             continue
@@ -187,8 +215,15 @@ def _record_at(result: FetchResult, offset: int) -> StoredRecord | None:
             for stored in iter_opened(batch.header, open_batch(batch), Offset(offset)):
                 return stored if stored.offset == offset else None
         except CorruptBatch:
-            return None
+            return batch
     return None
+
+
+def not_there_yet(topic: str, partition: int, offset: int) -> NoLeader:
+    """A leader that is deposed, and does not know it yet, may lack records that others have delivered."""
+    return NoLeader(
+        f"the leader of {topic}/{partition} does not have offset {offset}; retry", retry_after_ms=200
+    )
 
 
 def _nearest(offset: int, error: OffsetOutOfRange) -> int:

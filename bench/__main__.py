@@ -19,6 +19,7 @@ import uvloop
 
 from bench import (
     rows_of_clients,
+    rows_of_delays,
     rows_of_groups,
     rows_of_growth,
     rows_of_records,
@@ -46,6 +47,7 @@ ROWS: dict[str, Callable[[Bench], Awaitable[Section]]] = {
     "transactions": rows_of_transactions.throughput,
     "transaction-commit": rows_of_transactions.commit,
     "tags": rows_of_tags.tags,
+    "delayed": rows_of_delays.delayed,
     "spark": rows_of_spark.spark,
 }
 ALONE = (
@@ -57,6 +59,7 @@ ALONE = (
     "transactions",
     "transaction-commit",
     "tags",
+    "delayed",
     "spark",
 )
 """Rows that start their own clusters: the shared systems need not start."""

@@ -11,7 +11,6 @@ A message is due once the wall clock of this coordinator has reached its time.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -200,7 +199,7 @@ class Decisions:
         if state.producer_id is None and request.new_producer_id < 0:
             return NeedsProducerId()
         for message in request.messages:
-            before = state.waiting.get(message.id) or state.recent.get(message.id)
+            before = state.waiting.find(message.id) or state.recent.get(message.id)
             if before is not None:  # an equal request was carried out
                 due.append(before.due_ms)
                 continue
@@ -238,14 +237,7 @@ class Decisions:
         return Done()
 
     def _list(self, request: ReadMany) -> Reply:
-        ids = heapq.nsmallest(
-            request.count_max,
-            (
-                id_
-                for id_, one in self.state.waiting.items()
-                if id_ > request.after and request.topic in (None, one.topic)
-            ),
-        )
+        ids = self.state.waiting.behind(request.after, request.topic, request.count_max)
         return Found(tuple(map(self._described, ids)))
 
     def _described(self, id_: bytes) -> Described:

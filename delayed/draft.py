@@ -48,7 +48,7 @@ class Draft:
     def leaving(self, id_: bytes, outcome: Outcome) -> list[Row]:
         """The records with which a message leaves."""
         rows = [Row(MessageKey(id_), None, outcome, self.state.waiting[id_].due_ms)]
-        if id_ in self.state.changed:
+        if self.state.waiting.is_changed(id_):
             rows.append(Row(ChangeKey(id_), None))
         return rows
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import heapq
 from typing import Final
 
+from delayed.pending import SHARDS
 from delayed.state import DelayedState
 
-SLICE: Final = 4_096  # messages at a time: a few milliseconds
+SLICE: Final = 4_096  # messages at a time, and the rest of a shard: a few milliseconds
 
 
 class DueTimes:
@@ -20,7 +21,7 @@ class DueTimes:
     def __init__(self, state: DelayedState) -> None:
         self._state = state
         self._heap: list[tuple[int, bytes]] = []
-        self._unread = list(state.waiting)
+        self._unread = list(range(SHARDS))
 
     @property
     def is_complete(self) -> bool:
@@ -29,12 +30,13 @@ class DueTimes:
 
     def read_some(self) -> None:
         """Take in one more slice."""
-        waiting, failed = self._state.waiting, self._state.failed
-        for id_ in self._unread[-SLICE:]:
-            one = waiting.get(id_)
-            if one is not None and id_ not in failed:
-                heapq.heappush(self._heap, (one.due_ms, id_))
-        del self._unread[-SLICE:]
+        waiting, failed, count = self._state.waiting, self._state.failed, 0
+        while self._unread and count < SLICE:
+            times = waiting.times_of(self._unread.pop())
+            count += len(times)
+            for time in times:
+                if time[1] not in failed:
+                    heapq.heappush(self._heap, time)
 
     def add(self, due_ms: int, id_: bytes) -> None:
         """A message, or another time of one."""
@@ -49,7 +51,7 @@ class DueTimes:
         taken: list[bytes] = []
         while self._heap and self._heap[0][0] <= wall_ms and len(taken) < SLICE:
             due_ms, id_ = heapq.heappop(self._heap)
-            one = self._state.waiting.get(id_)
+            one = self._state.waiting.find(id_)
             if one is not None and one.due_ms == due_ms:
                 taken.append(id_)
         return taken

@@ -156,7 +156,7 @@ class Lanes:
     # What goes next.
 
     def _is_due(self, id_: bytes) -> bool:
-        one = self._state.waiting.get(id_)
+        one = self._state.waiting.find(id_)
         is_open = id_ not in self._moving and id_ not in self._state.failed
         return one is not None and is_open and one.due_ms <= self._draft.wall_ms
 
@@ -168,7 +168,7 @@ class Lanes:
         bytes_max = min(MOVE_BYTES_MAX, self._batch_bytes_max(key.topic))
         ids, size_bytes = dict[bytes, None](), 0
         while ready and len(ids) < MOVE_COUNT_MAX:
-            one = self._state.waiting.get(ready[0])
+            one = self._state.waiting.find(ready[0])
             if one is not None and one.due_ms > self._draft.wall_ms:  # the clock went back, or another time
                 self._due.add(one.due_ms, ready[0])
             elif self._is_due(ready[0]):

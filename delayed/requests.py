@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from delayed.pending import Waiting
 from delayed.records import Schedule
-from delayed.state import Waiting
 
 StateName = Literal["pending", "delivering", "failed"]
 ScheduleState = Literal["active", "paused", "failed"]

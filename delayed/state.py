@@ -1,15 +1,18 @@
 """The state of one partition of ``__delayed``: which messages wait, and where their records are.
 
-The records themselves stay in the log: a message costs its id, its time, and its offset in memory.
+The records themselves stay in the log: a message costs its id, its time, and its offset in memory
+(``pending``).
 Pure and deterministic. Every replica applies the committed records; only the leader decides what is written.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import Final, NamedTuple
 
 import msgspec
 
+from delayed.pending import Pending, Target, Waiting
 from delayed.records import (
     DUE_HEADER,
     KINDS,
@@ -36,19 +39,9 @@ RECENT_MS: Final = 600_000
 """For so long it is remembered how a message left: longer than any request may be repeated."""
 
 RECENT_MAX: Final = 100_000
-SNAPSHOT_VERSION: Final = 1
+SNAPSHOT_VERSION: Final = 2
 NOWHERE: Final = -1  # the offset of a record that is not committed yet
 RECORD_BYTES: Final = 64  # of a record, beside what it contains
-
-
-class Waiting(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A message that has not left. Its record is at ``offset``."""
-
-    due_ms: int
-    offset: int
-    size_bytes: int
-    topic: str
-    partition: int
 
 
 class Left(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -60,6 +53,21 @@ class Left(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
+    """All but the columns of the pending messages, which follow."""
+
+    version: int
+    producer_id: int | None
+    targets: list[tuple[int, Target]]
+    counts: list[int]
+    failed: list[tuple[bytes, str]]
+    lanes: list[tuple[LaneKey, Lane]]
+    recent: list[tuple[bytes, Left]]
+    schedules: list[tuple[str, Schedule]]
+
+
+class _FirstSnapshot(msgspec.Struct, frozen=True, array_like=True):
+    """Version 1."""
+
     version: int
     producer_id: int | None
     waiting: list[tuple[bytes, Waiting]]
@@ -67,7 +75,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     failed: list[tuple[bytes, str]]
     lanes: list[tuple[LaneKey, Lane]]
     recent: list[tuple[bytes, Left]]
-    schedules: list[tuple[str, Schedule]] = []  # absent in what earlier versions wrote
+    schedules: list[tuple[str, Schedule]] = []
 
 
 class _Said(NamedTuple):
@@ -82,6 +90,8 @@ class _Said(NamedTuple):
 
 
 _SNAPSHOT: Final = msgspec.msgpack.Decoder(_Snapshot)
+_FIRST_SNAPSHOT: Final = msgspec.msgpack.Decoder(_FirstSnapshot)
+_HEAD: Final = struct.Struct(">BI")  # the version, and the bytes before the columns
 
 
 class DelayedState:
@@ -93,20 +103,17 @@ class DelayedState:
     def clear(self) -> None:
         """No messages."""
         self.producer_id: int | None = None
-        self.waiting: dict[bytes, Waiting] = {}
-        self.changed: set[bytes] = set()  # those of them with a record of their change
+        self.waiting = Pending()
         self.failed: dict[bytes, str] = {}  # those of them that cannot be delivered
         self.lanes: dict[LaneKey, Lane] = {}
         self.schedules: dict[str, Schedule] = {}
         self.recent: dict[bytes, Left] = {}  # messages and schedules, in the order in which they left
-        self._topics: dict[str, str] = {}  # one string for each name
 
     def copy(self) -> DelayedState:
         """The same values, to be changed apart."""
         copied = DelayedState()
         copied.producer_id = self.producer_id
-        copied.waiting = dict(self.waiting)
-        copied.changed = set(self.changed)
+        copied.waiting = self.waiting.copy()
         copied.failed = dict(self.failed)
         copied.lanes = dict(self.lanes)
         copied.schedules = dict(self.schedules)
@@ -128,34 +135,40 @@ class DelayedState:
         self._take(_Said(row.key, row.value, row.outcome, row.due_ms, NOWHERE, at_ms))
 
     def snapshot(self) -> bytes:
-        """The whole state, in the same bytes on every replica: messages are in the order of their records."""
-        return msgspec.msgpack.encode(
+        """The whole state, in the same bytes on every replica."""
+        head = msgspec.msgpack.encode(
             _Snapshot(
                 SNAPSHOT_VERSION,
                 self.producer_id,
-                list(self.waiting.items()),
-                sorted(self.changed),
+                self.waiting.targets,
+                self.waiting.counts,
                 sorted(self.failed.items()),
                 sorted(self.lanes.items()),
                 list(self.recent.items()),
                 sorted(self.schedules.items()),
             )
         )
+        return b"".join((_HEAD.pack(SNAPSHOT_VERSION, len(head)), head, *self.waiting.columns()))
 
     def restore(self, snapshot: bytes) -> None:
         """Become this state; an empty snapshot is the initial state. Raises ``ValueError``."""
         self.clear()
         if not snapshot:
             return
-        found = _SNAPSHOT.decode(snapshot)
-        if found.version != SNAPSHOT_VERSION:
-            raise ValueError(f"a snapshot of delayed messages has version {found.version}")
+        found: _Snapshot | _FirstSnapshot
+        if snapshot[0] == SNAPSHOT_VERSION:
+            end = _HEAD.size + _HEAD.unpack_from(snapshot)[1]
+            found = _SNAPSHOT.decode(memoryview(snapshot)[_HEAD.size : end])
+            self.waiting = Pending.restored(found.targets, found.counts, memoryview(snapshot)[end:])
+        else:
+            found = _FIRST_SNAPSHOT.decode(snapshot)
+            if found.version != 1:
+                raise ValueError(f"a snapshot of delayed messages has version {found.version}")
+            for id_, one in found.waiting:
+                self.waiting.put(id_, one)
+            for id_ in found.changed:
+                self.waiting.change(id_, self.waiting[id_].due_ms)
         self.producer_id = found.producer_id
-        self.waiting = {
-            id_: msgspec.structs.replace(one, topic=self._topics.setdefault(one.topic, one.topic))
-            for id_, one in found.waiting
-        }
-        self.changed = set(found.changed)
         self.failed = dict(found.failed)
         self.lanes = dict(found.lanes)
         self.recent = dict(found.recent)
@@ -164,18 +177,13 @@ class DelayedState:
     def _take(self, said: _Said) -> None:
         match said.key, said.value:
             case MessageKey(id_), Message() as message:
-                topic = self._topics.setdefault(message.topic, message.topic)
-                size = size_of(message)
-                self.waiting[id_] = Waiting(message.due_ms, said.offset, size, topic, message.partition)
+                place = (message.topic, message.partition)
+                self.waiting.put(id_, Waiting(message.due_ms, said.offset, size_of(message), *place))
             case MessageKey(id_), _:
                 self._leave(id_)
                 self._remember(id_, said)
             case ChangeKey(id_), Change(due_ms, failed, partition) if id_ in self.waiting:
-                self.changed.add(id_)
-                changed = msgspec.structs.replace(self.waiting[id_], due_ms=due_ms)
-                if partition >= 0:
-                    changed = msgspec.structs.replace(changed, partition=partition)
-                self.waiting[id_] = changed
+                self.waiting.change(id_, due_ms, partition)
                 self.failed.pop(id_, None)
                 if failed:
                     self.failed[id_] = failed
@@ -192,8 +200,7 @@ class DelayedState:
                 self.producer_id = producer_id
 
     def _leave(self, id_: bytes) -> None:
-        self.waiting.pop(id_, None)
-        self.changed.discard(id_)
+        self.waiting.remove(id_)
         self.failed.pop(id_, None)
 
     def _remember(self, id_: bytes, said: _Said) -> None:

@@ -16,7 +16,7 @@ from typing import Final, Literal, assert_never
 from groups import commits
 from groups.membership import Membership
 from groups.outputs import Output, Outputs, Row
-from groups.queue_requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Settle
+from groups.queue_requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Reopen, Settle
 from groups.queues import DEFAULTS, QueueLimits, Queues
 from groups.records import Group, GroupKey, OffsetKey, TransactionKey
 from groups.requests import (
@@ -160,7 +160,7 @@ class Coordination:
             case Receive():
                 self._check_unused(name, "receive in another group", known=False)
                 self.queues.receive(request_id, request, now_ms, wall_ms)
-            case Settle() | Abandon() | ReadQueue() | DeleteQueue():
+            case Settle() | Abandon() | Reopen() | ReadQueue() | DeleteQueue():
                 self.queues.receive(request_id, request, now_ms, wall_ms)
             case _:
                 assert_never(request)

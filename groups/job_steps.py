@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from typing import Final
+
 from msgspec.structs import replace
 
 from groups.queue_requests import Receive
 from groups.records import Job
+
+KEY_BYTES: Final = 8  # of a digest
 
 
 def leased(job: Job, ask: Receive, wall_ms: int) -> Job:
@@ -37,6 +42,17 @@ def released(job: Job) -> Job:
     return replace(job, state="waiting", deliveries=job.deliveries - 1, lease=b"", due_ms=0, term_ms=0)
 
 
+def redriven(job: Job, redrives: int) -> Job:
+    """To be delivered again although it was given up: its deliveries are counted from 0."""
+    again = released(job)
+    return replace(again, deliveries=0, reason="", redrives=redrives)
+
+
 def dead(job: Job, reason: str) -> Job:
     """On its way to the dead-letter topic. It keeps its lease, so that this may be repeated."""
     return replace(job, state="dead", due_ms=0, term_ms=0, reason=reason)
+
+
+def key_digest(key: bytes | None) -> bytes:
+    """What is remembered of a key; nothing of a record without one."""
+    return b"" if key is None else hashlib.blake2b(key, digest_size=KEY_BYTES).digest()

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from groups.queue_requests import PartView
 from groups.records import Job
 
 Place = tuple[int, int]  # partition and offset
@@ -67,7 +68,7 @@ class OpenJobs:
         self._offsets: dict[int, list[int]] = {}  # by partition, a heap
         self._lines: dict[Line, deque[int]] = {}  # offsets of the open jobs of each key, in order
         self._leases: dict[bytes, set[Place]] = {}
-        for slot, job in sorted(jobs.items(), key=lambda row: (row[1].partition, row[1].offset)):
+        for slot, job in sorted(jobs.items(), key=_by_turn):
             self._enter(_Open(slot, job))
         for place, each in self._open.items():
             left_ms = min(max(0, each.job.due_ms - wall_ms), each.job.term_ms)
@@ -97,14 +98,15 @@ class OpenJobs:
         """The jobs whose leases of this id are running."""
         return sorted(place for place in self._leases.get(lease, ()) if self.is_held(place))
 
-    def counts(self, partition: int) -> dict[str, int]:
-        """How many jobs of a partition are in each state. A lease that has ended counts as waiting."""
+    def view_of(self, partition: int, end: int) -> PartView:
+        """A partition, where no job from ``end`` on was given. A lease that has ended counts as waiting."""
         found = {"leased": 0, "waiting": 0, "dead": 0}
         for place, each in self._open.items():
             if place[0] == partition:
                 is_over = each.job.state == "leased" and not self.is_held(place)
                 found["waiting" if is_over else each.job.state] += 1
-        return found
+        start = self.start(partition, end)
+        return PartView(partition=partition, start_offset=start, next_offset=end, **found)
 
     def dead(self) -> list[Place]:
         """Jobs on their way to the dead-letter topic."""
@@ -220,3 +222,9 @@ class OpenJobs:
 
     def _line_of(self, place: Place, job: Job) -> Line | None:
         return (place[0], job.key) if self.is_ordered and job.key else None
+
+
+def _by_turn(row: tuple[int, Job]) -> tuple[int, bool, int, int]:
+    """Of one key that which was delivered comes first; dead letters that are tried again come last."""
+    job = row[1]
+    return job.partition, not job.deliveries, job.redrives, job.offset

@@ -35,13 +35,18 @@ class Bury(Effect):
     offset: int
     deliveries: int
     reason: str
+    redrives: int = 0
 
 
 class Found(NamedTuple):
-    """A job that nobody has had yet. ``key`` is a digest, and empty for a record without one."""
+    """A job that nobody has had yet. ``key`` is a digest, and empty for a record without one.
+
+    With a ``problem`` it stands for the rest of a batch that cannot be read as records.
+    """
 
     offset: int
     key: bytes = b""
+    problem: str = ""
 
 
 class Looked(NamedTuple):

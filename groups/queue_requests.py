@@ -59,6 +59,22 @@ class Abandon(_Request, tag="abandon", frozen=True, kw_only=True):
     lease: bytes
 
 
+class DeadJob(msgspec.Struct, frozen=True, array_like=True):
+    """A dead letter that is to be a job again. ``key`` is a digest; ``redrives`` counts this one, too."""
+
+    partition: int
+    offset: int
+    key: bytes
+    redrives: int
+
+
+class Reopen(_Request, tag="reopen", frozen=True, kw_only=True):
+    """Deliver these jobs again. Those that are open already stay as they are."""
+
+    topic_id: str
+    jobs: tuple[DeadJob, ...]
+
+
 class ReadQueue(_Request, tag="read_queue", frozen=True, kw_only=True):
     """How far the queue has come, and its open jobs as numbers."""
 
@@ -67,7 +83,7 @@ class DeleteQueue(_Request, tag="delete_queue", frozen=True, kw_only=True):
     """Forget which jobs are open. The committed offsets stay, below which every job is done."""
 
 
-QueueRequest = Receive | Settle | Abandon | ReadQueue | DeleteQueue
+QueueRequest = Receive | Settle | Abandon | Reopen | ReadQueue | DeleteQueue
 
 
 class Delivered(msgspec.Struct, frozen=True, array_like=True):

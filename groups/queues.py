@@ -19,10 +19,12 @@ from groups.queue_requests import (
     QueueRequest,
     ReadQueue,
     Receive,
+    Reopen,
     Settle,
     Settled,
 )
-from groups.work_queue import Room, WorkQueue
+from groups.room import Room
+from groups.work_queue import WorkQueue
 from raftlog.errors import Conflict, RaftlogError, UnknownQueue
 from raftlog.hosting.decisions import RequestId
 
@@ -93,6 +95,9 @@ class Queues:
                     self._queues[name].abandon(request_id, request, now_ms, wall_ms)
                 else:
                     self._outputs.answer(request_id, Settled())
+            case Reopen():
+                self._check_exists(name)
+                self._queue(name, now_ms, wall_ms).reopen(request_id, request, now_ms, wall_ms)
             case ReadQueue():
                 self._check_exists(name)
                 self._outputs.answer(request_id, self._queue(name, now_ms, wall_ms).view())

@@ -149,6 +149,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     deliveries_max: int = 0
     key: bytes = b""  # a digest; only in queues that are ordered
     reason: str = ""  # why the newest delivery failed
+    redrives: int = 0  # how often it was a dead letter that was to be tried again
 
 
 Value = CommittedOffset | Group | TransactionOffsets | Queue | Job

@@ -21,34 +21,25 @@ from groups.queue_effects import Bury, Look, Looked
 from groups.queue_requests import (
     Abandon,
     Delivered,
-    PartView,
     QueueView,
     Receive,
     Received,
+    Reopen,
     Settle,
     Settled,
     Token,
 )
 from groups.queue_rows import QueueRows
 from groups.records import Job
-from raftlog.errors import Conflict, Overloaded, RaftlogError
+from groups.room import Room, no_room
+from raftlog.errors import Conflict, RaftlogError
 from raftlog.hosting.decisions import RequestId
 
 OPENED_MAX: Final = 400  # jobs in one step, so that its rows are one batch
 GRACE_MS: Final = 2_000  # a receive that waits no longer still waits so long for the first look
 IDLE_MS: Final = 60_000  # what was read ahead is kept for so long
-RETRY_AFTER_MS: Final = 1_000
 NOTHING: Final = Received()
 EXPIRED: Final = "the lease ended without an answer"
-
-
-@dataclass(slots=True)
-class Room:
-    """How many jobs may be open: of one queue, and of all together; ``open`` counts all."""
-
-    queue_max: int
-    total_max: int
-    open: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +149,24 @@ class WorkQueue:
         release = Settle(group=self._group, topic=self._topic, tokens=tokens, how="release")
         self.settle(request_id, release, now_ms, wall_ms)
 
+    def reopen(self, request_id: RequestId, ask: Reopen, now_ms: int, wall_ms: int) -> None:
+        """Dead letters are jobs again, behind the open ones of their keys. Raises ``Overloaded``.
+
+        What nobody has had yet is delivered anyway, and so is everything of a topic that was made again.
+        """
+        rows = list[Row]()
+        if not self._room.has(len(self._jobs), len(ask.jobs)):
+            raise no_room(self._group, self._topic, len(self._jobs))
+        for dead in ask.jobs if ask.topic_id == self._topic_id else ():
+            place = dead.partition, dead.offset
+            job, given = self._jobs.get(place), self._ahead.next_offset(dead.partition)
+            if given is not None and dead.offset < given and (job is None or job.state == "dead"):
+                job = self._opened(place, dead.key) if job is None else job
+                rows.append(self._put(place, job_steps.redriven(job, dead.redrives), None))
+        self._write(rows, {dead.partition for dead in ask.jobs}, wall_ms)
+        self._outputs.answer(request_id, Settled())
+        self._serve(now_ms, wall_ms)
+
     def _dismiss(self, lease: bytes | None, reply: Received | RaftlogError = NOTHING) -> None:
         """Answer the receives that wait with this lease, or all of them."""
         for waiter in list(self._waiters.values()):
@@ -176,17 +185,10 @@ class WorkQueue:
 
     def view(self) -> QueueView:
         """As it will be once all rows are committed."""
-        parts = []
-        for partition in self._ahead.partitions:
-            end = self._ahead.next_offset(partition) or 0
-            start, counts = self._jobs.start(partition, end), self._jobs.counts(partition)
-            parts.append(PartView(partition=partition, start_offset=start, next_offset=end, **counts))
-        return QueueView(
-            topic_id=self._topic_id,
-            is_ordered=self._jobs.is_ordered,
-            parts=tuple(parts),
-            receivers=len(self._waiters),
-        )
+        ahead, is_ordered = self._ahead, self._jobs.is_ordered
+        parts = tuple(self._jobs.view_of(part, ahead.next_offset(part) or 0) for part in ahead.partitions)
+        receivers = len(self._waiters)
+        return QueueView(topic_id=self._topic_id, is_ordered=is_ordered, parts=parts, receivers=receivers)
 
     def end(self) -> None:
         """The queue was deleted, or its topic is another one: nobody waits for it any more."""
@@ -256,15 +258,11 @@ class WorkQueue:
     def _nothing(self) -> Received | RaftlogError:
         """What somebody is told who has waited in vain."""
         if self._is_full():
-            return Overloaded(
-                f"queue {self._topic} of group {self._group} has {len(self._jobs)} open jobs, and no more "
-                "may be leased; acknowledge some",
-                retry_after_ms=RETRY_AFTER_MS,
-            )
+            return no_room(self._group, self._topic, len(self._jobs))
         return self._ahead.error or Received()
 
     def _is_full(self) -> bool:
-        return len(self._jobs) >= self._room.queue_max or self._room.open >= self._room.total_max
+        return not self._room.has(len(self._jobs))
 
     def _lease_to(self, waiter: _Waiter, now_ms: int, wall_ms: int) -> bool:
         """Whether there was a job for a receive."""
@@ -277,8 +275,10 @@ class WorkQueue:
         while (
             len(places) < ask.count_max and len(rows) < OPENED_MAX and (new := self._open_next()) is not None
         ):
-            place, job = new
-            if self._jobs.is_blocked(place):
+            place, job, problem = new
+            if problem:
+                rows.append(self._died(place, job, problem))
+            elif self._jobs.is_blocked(place):
                 rows.append(self._row(place, job))
             else:
                 rows.append(self._leased(place, ask, now_ms, wall_ms))
@@ -291,14 +291,17 @@ class WorkQueue:
         self._answer(waiter, Received(tuple(self._delivered(place) for place in sorted(places))))
         return True
 
-    def _open_next(self) -> tuple[Place, Job] | None:
-        """A job that nobody has had; None if there is none, or no room for it."""
+    def _open_next(self) -> tuple[Place, Job, str] | None:
+        """A job that nobody has had, and why it cannot be read; None if there is none, or no room for it."""
         given = None if self._is_full() else self._ahead.give()
         if given is None:
             return None
         partition, found = given
+        return (partition, found.offset), self._opened((partition, found.offset), found.key), found.problem
+
+    def _opened(self, place: Place, key: bytes) -> Job:
         self._room.open += 1
-        return (partition, found.offset), self._jobs.open((partition, found.offset), found.key)
+        return self._jobs.open(place, key)
 
     def _leased(self, place: Place, ask: Receive, now_ms: int, wall_ms: int) -> Row:
         before = self._jobs.get(place)
@@ -347,7 +350,7 @@ class WorkQueue:
         job = self._jobs.get(place)
         assert job is not None
         self._burials.append(
-            Bury(self._group, self._topic, self._topic_id, *place, job.deliveries, job.reason)
+            Bury(self._group, self._topic, self._topic_id, *place, job.deliveries, job.reason, job.redrives)
         )
 
     def _put(self, place: Place, job: Job, until_ms: int | None) -> Row:

@@ -2,13 +2,14 @@
 
 Decides: the order of writes. A redriven record is in the retry topic, by a quorum, before its dead letter is
 settled, so a crash in between tries it twice and does not lose it. Leaves to others: which dead letters are
-open (``dead_letter_scan``), and who tries records again (the group's workers).
+open (``dead_letter_scan``), the jobs of queues (``redriven_jobs``), and who tries records again (workers).
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -27,10 +28,11 @@ from api.resources.dead_letter_scan import (
 )
 from api.resources.group_bodies import GROUP, name_of
 from api.resources.json_values import ABSENT, SHOW, headers_in_json, key_in_json
+from api.resources.redriven_jobs import RedrivenJobs
 from partitions.metadata.image import TopicInfo
 from partitions.values import QUORUM, AppendReceipt
 from raftlog import errors
-from raftlog.errors import InvalidRequest, RecordTooLarge, UnknownTopic
+from raftlog.errors import Conflict, InvalidRequest, RecordTooLarge, UnknownTopic
 from raftlog.node.computing import computed
 from raftlog.records.builder import Record
 from raftlog.records.failures import Settled, dead_letter_topic, retry_topic, tombstone
@@ -99,22 +101,41 @@ async def _settled(call: Call, how: Settled) -> web.StreamResponse:
         letter_bytes_max=SETTLED_BYTES_MAX,
         cursor_letters_max=wanted.limit,
     )
-    name = retry_topic(call.match_info["topic"], name_of(call, "group"))
-    retries = await _topic(call, name, "where records are tried again") if how == "redriven" else None
+    redriver = await _redriver(call) if how == "redriven" else None
+    left = 0
 
     async def settle(scan: Scan, letters: Sequence[Letter]) -> Bodies:
+        nonlocal left
+        if isinstance(redriver, RedrivenJobs):
+            found = await redriver.found(letters)
+            left += len(letters) - len(found)
+            letters = found
         if letters and not wanted.dry_run:
-            if retries is not None:
-                await _redrive(call, retries, letters)
+            if redriver is not None:
+                await redriver.redrive(letters)
             tombstones = [tombstone(letter.record.id, how) for letter in letters]
             await _append(call, pages.source, scan.cursor.partition, tombstones)
         return _bodies(scan.cursor.partition, letters, None)
 
     await _collect(pages, wanted.cursor, settle)
     count = len(pages.items)
+    if left and not count and pages.cursor is None:
+        raise Conflict(
+            f"the records of {left} dead letters are not in the topic any more, or were never readable, so "
+            "the queue cannot deliver them again: list them, produce what is needed, and discard them"
+        )
     return json_response(
-        wire.DeadLettersSettled(pages.items, count, wanted.dry_run, _next(pages), pages.foreign)
+        wire.DeadLettersSettled(pages.items, count, wanted.dry_run, _next(pages), pages.foreign, left)
     )
+
+
+async def _redriver(call: Call) -> RedrivenJobs | Retries:
+    """A queue gets its jobs back; members of a group get records in their retry topic."""
+    topic, group = call.match_info["topic"], name_of(call, "group")
+    jobs = await RedrivenJobs.of(call, topic, group)
+    if jobs is not None:
+        return jobs
+    return Retries(call, await _topic(call, retry_topic(topic, group), "where records are tried again"))
 
 
 async def _source(call: Call) -> TopicInfo:
@@ -159,15 +180,22 @@ def _next(pages: Pages) -> str | None:
 # Writing.
 
 
-async def _redrive(call: Call, retries: TopicInfo, letters: Sequence[Letter]) -> None:
-    """Append the records to the retry topic, each to the partition of its origin."""
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """The retry topic of a group."""
 
-    def partition_of(letter: Letter) -> int:
-        return letter.record.origin.partition % retries.writable_partitions
+    call: Call
+    topic: TopicInfo
 
-    for partition, some in itertools.groupby(sorted(letters, key=partition_of), partition_of):
-        records = [each.record.redriven().as_retry() for each in some]
-        await _append(call, retries, partition, records)
+    async def redrive(self, letters: Sequence[Letter]) -> None:
+        """Append the records, each to the partition of its origin."""
+
+        def partition_of(letter: Letter) -> int:
+            return letter.record.origin.partition % self.topic.writable_partitions
+
+        for partition, some in itertools.groupby(sorted(letters, key=partition_of), partition_of):
+            records = [each.record.redriven().as_retry() for each in some]
+            await _append(self.call, self.topic, partition, records)
 
 
 async def _append(call: Call, topic: TopicInfo, partition: int, records: Sequence[Record]) -> AppendReceipt:
@@ -283,13 +311,14 @@ ROUTES = (
         paths.DEAD_LETTERS_REDRIVE,
         redrive_dead_letters,
         "Try dead letters again",
-        "Appends each record to the retry topic of the group, then settles its dead letter. With `dry_run` "
-        "only shows what would change. Repeat it after an unknown outcome: what is settled is not selected "
-        "again.",
+        "Appends each record to the retry topic of the group, then settles its dead letter. If the group "
+        "works off the topic as a queue, its jobs are delivered again instead; dead letters whose records "
+        "are not in the topic any more stay open: `left` counts them. With `dry_run` only shows what would "
+        "change. Repeat it after an unknown outcome: what is settled is not selected again.",
         (TOPIC, GROUP),
         {media_types.JSON: wire.SettleDeadLetters},
         {200: json_answer("what was redriven", wire.DeadLettersSettled)},
-        _WRITE_ERRORS,
+        (*_WRITE_ERRORS, errors.Conflict),
     ),
     Route(
         "POST",

@@ -17,7 +17,7 @@ from api.resources.reading import read_at_once, read_in_turn
 from groups.queue_requests import Delivered, Receive, Received, Token
 from groups.receipts import receipt_of
 from partitions.values import FetchRequest
-from raftlog.errors import OffsetOutOfRange
+from raftlog.errors import NoLeader, OffsetOutOfRange
 from raftlog.types import Offset, TopicPartition
 from raftlog.wire import bodies
 from raftlog.wire import queues as wire
@@ -40,7 +40,7 @@ class JobBodies:
 async def bodies_of(call: Call, request: Receive, shape: str, received: Received) -> JobBodies:
     """The records of leased jobs in a format, partition by partition.
 
-    Raises ``RaftlogError`` if one cannot be read.
+    Raises ``RaftlogError`` if one cannot be read, and ``NoLeader`` if no leader has any of them now.
     """
     found = JobBodies()
     jobs: dict[int, dict[int, Delivered]] = {}
@@ -56,13 +56,15 @@ async def bodies_of(call: Call, request: Receive, shape: str, received: Received
                     request.topic, request.group, Token(partition, job.offset, request.lease)
                 )
                 found.bodies.append(_body(target, record, job, receipt))
+    if found.left and not found.bodies:
+        raise NoLeader(f"the leaders of {request.topic} do not have the next jobs; retry", retry_after_ms=200)
     return found
 
 
 async def _read(
     call: Call, turn: Turn, target: TopicPartition, offsets: list[int], shape: str, found: JobBodies
 ) -> list[bodies.FetchedRecord]:
-    """The records at these offsets, until the response is full. Those between them are not kept."""
+    """The records at these offsets, until the response is full, or the leader lacks the next one."""
     records: list[bodies.FetchedRecord] = []
     missing = offsets
     while missing and found.size_bytes < BYTES_MAX:
@@ -74,8 +76,12 @@ async def _read(
             page = await View(target=target, format=shape, limit=len(missing)).page(result, turn)
             wanted = set(missing)
             have = {record.offset: record for record in page.records if record.offset in wanted}
-        except OffsetOutOfRange:
-            pass
+        except OffsetOutOfRange as error:
+            is_behind = int(str(error.details.get("start", 0))) <= first
+        else:
+            is_behind = result.next_offset <= first
+        if is_behind:  # a leader that is deposed, and does not know it yet
+            break
         if first not in have:
             found.gone.append((target.partition, first))
         records += have.values()

@@ -27,6 +27,8 @@ from chaos.simulator.lost_files import LostFiles
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import (
     AFTER_A_DECISION,
+    AFTER_A_LEASE,
+    AFTER_A_LETTER,
     AFTER_A_METADATA_COMMIT,
     AFTER_A_MOVE,
     AFTER_AN_ASSIGNMENT,
@@ -107,6 +109,8 @@ class Faults:
             AFTER_AN_ASSIGNMENT: self._leads_no_more,
             BEFORE_A_MOVE: self._leads_no_more,
             AFTER_A_MOVE: self._dies,
+            AFTER_A_LEASE: self._leads_no_more,
+            AFTER_A_LETTER: self._dies,
         }
 
     def replay(self) -> None:
@@ -207,6 +211,14 @@ class Faults:
     def moved(self, coordinator: Machine) -> None:
         """Delayed messages are in their topic, and their coordinator does not know it yet."""
         self._aim(AFTER_A_MOVE, coordinator)
+
+    def leased(self, coordinator: Machine) -> None:
+        """A lease is committed, and its worker does not know it yet."""
+        self._aim(AFTER_A_LEASE, coordinator)
+
+    def buried(self, coordinator: Machine) -> None:
+        """A dead letter is stored, and its job is open yet."""
+        self._aim(AFTER_A_LETTER, coordinator)
 
     def _aim(self, kind: str, machine: Machine, thinned: float = 1.0) -> None:
         odds = self._odds.aimed.get(kind, 0.0) * thinned

@@ -17,6 +17,7 @@ from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, PLAN, UNHEARD
 from chaos.simulator.http.odds import HttpOdds
 from chaos.simulator.join_odds import BESIDE_JOINS, JOIN, JoinOdds
 from chaos.simulator.network import NetworkOdds
+from chaos.simulator.queues.odds import QueueOdds
 from chaos.simulator.transactions.odds import TransactionOdds
 
 TIMED_FAULTS: Final = (
@@ -81,6 +82,11 @@ BEFORE_A_MOVE: Final = "before a move"
 AFTER_A_MOVE: Final = "after a move"
 OF_DELAYS: Final = (AFTER_AN_ASSIGNMENT, BEFORE_A_MOVE, AFTER_A_MOVE)
 """The coordinator of delayed messages, or the leader of their target, crashes or is deposed."""
+
+AFTER_A_LEASE: Final = "after a lease"
+AFTER_A_LETTER: Final = "after a dead letter"
+OF_QUEUES: Final = (AFTER_A_LEASE, AFTER_A_LETTER)
+"""The coordinator of a queue crashes or is deposed: before a worker has its answer, or a job is closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +179,7 @@ class Odds:
     joins: JoinOdds | None = None  # brokers come that were not there from the start
     delays: DelayOdds | None = None  # delayed messages for one more topic, or two
     followers: FollowerOdds | None = None  # readers that any replica may serve
+    queue: QueueOdds | None = None  # one more topic, which workers work off
 
     @classmethod
     def drawn_long(cls, rng: random.Random) -> Odds:
@@ -381,6 +388,22 @@ class Odds:
         drawn = cls.drawn_with_transactions(rng) if rng.random() < 0.5 else cls.drawn(rng)
         return replace(
             drawn, replicas=3, faults_s=max(drawn.faults_s, 8.0), followers=FollowerOdds.drawn(rng)
+        )
+
+    @classmethod
+    def drawn_with_queue(cls, rng: random.Random) -> Odds:
+        """Like any other run without administrators, with the workers of a queue in place of most clients."""
+        drawn = cls.drawn(rng)._with_few_clients(rng)
+        at_worst = {kind: rng.choice((0.0, 0.02, 0.1)) for kind in OF_QUEUES}
+        return replace(
+            drawn,
+            queue=QueueOdds.drawn(rng),
+            aimed={**{kind: min(drawn.aimed[kind], 0.02) for kind in drawn.aimed}, **at_worst},
+            pause_s=max(drawn.pause_s, rng.choice((0.3, 0.8, 1.5))),
+            faults_s=max(drawn.faults_s, 8.0),
+            partitions=1,
+            offsets_partitions=1,
+            offsets_are_compacted=rng.random() < 0.4,
         )
 
     def _with_few_clients(self, rng: random.Random) -> Odds:

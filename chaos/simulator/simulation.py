@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Final, Unpack
+from typing import Final, Protocol, Unpack
 
 from api.broker import Broker
 from api.connections.listener import HttpListener
@@ -35,6 +35,8 @@ from chaos.simulator.http.clients import HttpClients
 from chaos.simulator.http.side import HttpSide
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import Odds
+from chaos.simulator.queues.level import QueueLevel
+from chaos.simulator.queues.odds import MAIL
 from chaos.simulator.records import GroupRecord, ReplicaRecord
 from chaos.simulator.result import Result
 from chaos.simulator.run import RunOptions
@@ -60,6 +62,26 @@ LONGEST_RUN_S = 300.0  # including the time without faults
 SETUP_S = 30.0  # without faults
 
 
+class Runs(Protocol):
+    """A client of a level."""
+
+    def run(self) -> Coroutine[object, None, None]:
+        """Until the run no longer produces."""
+
+
+class Level(Protocol):
+    """What is added to a cluster: clients of a kind, and what must hold of what they do."""
+
+    def committed(self, machine: Machine, group_id: GroupId) -> None:
+        """The commit index of a group has changed."""
+
+    def clients(self) -> Sequence[Runs]:
+        """Those that run during the faults."""
+
+    async def settled(self) -> None:
+        """After the last client, without faults."""
+
+
 class Simulation(SimulatedCluster):
     """One seed's run, with clients and faults."""
 
@@ -77,6 +99,9 @@ class Simulation(SimulatedCluster):
         )
         delays = self.odds.delays
         self.delays = None if delays is None else DelaysLevel(self, delays, self.faults)
+        self.queue = None if self.odds.queue is None else QueueLevel(self, self.odds.queue, self.faults)
+        levels: tuple[Level | None, ...] = (self.transactions, self.delays, self.queue)
+        self._levels = [level for level in levels if level is not None]
 
         def frame_left(sender: NodeId, to: NodeId, frame: bytes) -> None:
             if frame[0] == FrameKind.RAFT:
@@ -143,10 +168,8 @@ class Simulation(SimulatedCluster):
             self.http.known.committed_to(group)
         if self.group is not None:
             self.group.committed(group)
-        if self.transactions is not None:
-            self.transactions.committed(machine, group)
-        if self.delays is not None:
-            self.delays.committed(machine, group)
+        for level in self._levels:
+            level.committed(machine, group)
 
     # The phases.
 
@@ -189,10 +212,8 @@ class Simulation(SimulatedCluster):
         clients = [loop.create_task(client.run()) for client in self._clients()]
         clients += [] if self._http_clients is None else self._http_clients.begin()
         clients += [] if self.group is None else [loop.create_task(self.group.run())]
-        if self.transactions is not None:
-            clients += [loop.create_task(client.run()) for client in self.transactions.clients()]
-        if self.delays is not None:
-            clients += [loop.create_task(client.run()) for client in self.delays.clients()]
+        for level in self._levels:
+            clients += [loop.create_task(client.run()) for client in level.clients()]
         if odds.followers is not None:
             story = None if self.transactions is None else self.transactions.story
             readers = follower_readers(self, odds.followers, story)
@@ -217,10 +238,8 @@ class Simulation(SimulatedCluster):
         await asyncio.gather(*clients)
         if self._latest is not None:
             await self._latest.works()
-        if self.transactions is not None:
-            await self.transactions.settled()
-        if self.delays is not None:
-            await self.delays.settled()
+        for level in self._levels:
+            await level.settled()
         if self._http_clients is not None:
             await self._http_clients.probe()
         await convergence.settled()
@@ -235,6 +254,8 @@ class Simulation(SimulatedCluster):
             await self.transactions.ending.check()
         if self.delays is not None:
             self.delays.check()
+        if self.queue is not None:
+            self.queue.check()
 
     def heal(self) -> None:
         """No more faults from now on."""
@@ -279,6 +300,8 @@ class Simulation(SimulatedCluster):
                 # How messages left is remembered for minutes, by tombstones that are kept for a day.
                 often = {**OFTEN_COMPACTED, "delete_retention_ms": 86_400_000}
                 await self.make_topic(DELAYED, odds.delays.coordinators, 3, **often)
+        if odds.queue is not None:
+            await self.make_topic(MAIL, odds.queue.partitions, 3)
         if odds.offsets_are_compacted:
             await self.make_topic(OFFSETS, odds.offsets_partitions, 3, **OFTEN_COMPACTED)
 

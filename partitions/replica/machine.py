@@ -69,7 +69,8 @@ class PartitionMachine:
         ]
         if self._derived is not None:
             parts.append(self._derived.snapshot())
-        return bytes([SNAPSHOT_VERSION]) + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+        framed = (piece for part in parts for piece in (_LENGTH.pack(len(part)), part))
+        return b"".join((bytes([SNAPSHOT_VERSION]), *framed))
 
     def restore(self, snapshot: bytes) -> None:
         """Become the state that ``snapshot`` describes; an empty one means the initial state."""

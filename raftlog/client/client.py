@@ -92,7 +92,7 @@ class AsyncClient:
         self.transactions = AsyncTransactions(self._session)
         self.delayed = AsyncDelayed(self._session)
         self.schedules = AsyncSchedules(self._session)
-        self.workers = Workers(self._session, self.topics, self.consumer_core, self.send)
+        self.workers = Workers(self._session, self.topics, self.consumer_core, self.send, self.delayed.send)
 
     @property
     def rack(self) -> str | None:

@@ -19,7 +19,6 @@ from raftlog.client.options import Duration, milliseconds
 from raftlog.client.session import Session
 from raftlog.errors import ConnectionLost, DelayedAlreadyDelivered, InvalidRequest
 from raftlog.records.keys import encode_key
-from raftlog.records.tags import TAG_RECORD_HEADER
 from raftlog.wire import bodies, paths
 from raftlog.wire import delays as wire
 
@@ -50,14 +49,18 @@ class AsyncDelayed:
         partition: int | None = None,
         headers: values.Headers | None = None,
         tags: Sequence[str] = (),
+        timestamp: datetime | int | None = None,
     ) -> DelayedReceipt:
         """Store one record later: after ``delay``, such as ``"30m"``, or at a time.
 
+        ``timestamp`` is that of the record, in topics with create times; without one it is when the record is
+        stored.
         Returns once the message is accepted for good. After ``CommitUnknown`` or ``ConnectionLost`` it may
         be accepted or not: ``list`` shows what is pending.
         """
         record = record_in_json(value, key=key, partition=partition, headers=headers, tags=tags)
         record.delay, record.deliver_at = _delay_ms(delay, deliver_at), _at_ms(deliver_at)
+        record.timestamp = _at_ms(timestamp)
         body = _Produce([record])
         path = paths.topic_records(topic)
         reply = await self._session.ask_any("POST", path, body=body, may_repeat=False)
@@ -123,8 +126,7 @@ def record_in_json(
         encoding=None if content is None else "base64",
         key=_base64(encoded_key),
         key_encoding="base64" if encoded_key is not None else "utf8",
-        headers_raw=[(name, _base64(text)) for name, text in pairs if name != TAG_RECORD_HEADER],
-        tags=[(text or b"").decode() for name, text in pairs if name == TAG_RECORD_HEADER],
+        headers_raw=[(name, _base64(text)) for name, text in pairs],
         partition=partition,
     )
 
@@ -137,8 +139,8 @@ class RecordInJson(msgspec.Struct, omit_defaults=True):
     key: str | None = None
     key_encoding: str = "utf8"
     headers_raw: Sequence[tuple[str, str | None]] = ()
-    tags: Sequence[str] = ()
     partition: int | None = None
+    timestamp: int | None = None
     delay: int | None = None
     deliver_at: int | None = None
 

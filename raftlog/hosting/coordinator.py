@@ -8,7 +8,8 @@ Decides: when records are appended, and what callers are told when the partition
 what is written and answered (``Decisions``), which broker coordinates what (the services of the packages).
 
 Requests that come in one turn of the event loop share an append, and so do those that come while an append is
-under way. After an append that has failed the coordinator begins again from what is committed.
+under way. After an append that has failed the coordinator begins again from what is committed, and so it does
+after an error that nobody has thought of: decisions that were interrupted are not trusted any more.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._ids = count(1)
         self._open: dict[RequestId, asyncio.Future[Reply]] = {}
         self._appending: _Round[Row] | None = None
+        self._outcome: asyncio.Future[None] | None = None  # of the newest append
         self._next: _Round[Row] | None = None
         self._is_append_due = False  # in the next turn of the loop
         self._timer: asyncio.TimerHandle | None = None
@@ -110,14 +112,8 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
     def leads(self, log: CoordinatorLog | None) -> None:
         """This broker coordinates the partition from now on, or no longer."""
-        deposed = f"this broker does not lead {self._name} any more"
-        if self._appending is not None:
-            unknown = CommitUnknown(f"{deposed}; repeat the request")
-            for waiting in self._appending.then:
-                if isinstance(waiting, Answer):
-                    self._answer(Answer(waiting.request_id, unknown))
-        self._end(NotLeader(deposed, leader=None))
-        self._log = log
+        self._end_in_doubt(f"this broker does not lead {self._name} any more")
+        self._log, self._outcome = log, None
         if log is not None:
             self._begin()
 
@@ -134,8 +130,11 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         request_id = next(self._ids)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._open[request_id] = future
-        decisions.receive(request_id, request, self._now_ms(), self._clock.wall_ms())
-        self.carry_out()
+        try:
+            decisions.receive(request_id, request, self._now_ms(), self._clock.wall_ms())
+            self.carry_out()
+        except Exception as error:
+            self._broken(error)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await future
@@ -163,9 +162,22 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
     def _begin(self) -> None:
         began_s = self._clock.monotonic()
-        self.decisions = self.begin(self._now_ms())
-        self._begin_s = self._clock.monotonic() - began_s
-        self.carry_out()
+        try:
+            self.decisions = self.begin(self._now_ms())
+            self.carry_out()
+        except Exception as error:
+            self._broken(error)
+        finally:
+            self._begin_s = self._clock.monotonic() - began_s
+
+    def _end_in_doubt(self, why: str) -> None:
+        """Whether what is being appended is stored is not known."""
+        if self._appending is not None:
+            unknown = CommitUnknown(f"{why}; repeat the request")
+            for waiting in self._appending.then:
+                if isinstance(waiting, Answer):
+                    self._answer(Answer(waiting.request_id, unknown))
+        self._end(NotLeader(why, leader=None))
 
     def _end(self, reason: RaftlogError) -> None:
         """All that wait are told. What is done beside is begun again by the next decisions."""
@@ -205,12 +217,12 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         assert self._log is not None
         self._appending, self._next = self._next, None
         try:
-            outcome = self._log.propose([*self._batches(self._appending.writes)])
+            self._outcome = self._log.propose([*self._batches(self._appending.writes)])
         except RaftlogError as refusal:
             self._failed(refusal)
             return
         decisions = self.decisions
-        outcome.add_done_callback(lambda done: self._appended(decisions, done))
+        self._outcome.add_done_callback(lambda done: self._appended(decisions, done))
 
     def _appended(self, decisions: DecisionsT | None, outcome: asyncio.Future[None]) -> None:
         if decisions is not self.decisions or decisions is None:
@@ -231,20 +243,45 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         _log.warning("%s loses its coordinator: %s", self._name, error)
         self._end(error)
         if error.is_definite:
-            loop = asyncio.get_running_loop()
-            pause_s = min(AGAIN_S_MAX, max(AGAIN_S, AGAIN_TIMES * self._begin_s))
-            self._timer = loop.call_later(pause_s, self._begin)
+            self._begin_later()
+
+    def _broken(self, error: Exception) -> None:
+        """Decisions that an error has interrupted may have changed a half of their state.
+
+        What is being appended may be stored yet: the next ones begin when that is known.
+        """
+        _log.error("%s begins again after an unexpected error", self._name, exc_info=error)
+        log, outcome = self._log, self._outcome
+        self._end_in_doubt(f"{self._name} begins again")
+
+        def ended(newest: asyncio.Future[None] | None) -> None:
+            failure = None if newest is None else newest.exception()
+            is_known = failure is None or (isinstance(failure, RaftlogError) and failure.is_definite)
+            if is_known and log is self._log and self.decisions is None:
+                self._begin_later()
+
+        if outcome is None or outcome.done():
+            ended(outcome)
+        else:
+            outcome.add_done_callback(ended)
+
+    def _begin_later(self) -> None:
+        """Not at once: much state must not occupy the broker."""
+        pause_s = min(AGAIN_S_MAX, max(AGAIN_S, AGAIN_TIMES * self._begin_s))
+        self._timer = asyncio.get_running_loop().call_later(pause_s, self._begin)
 
     def do_beside(self, work: Coroutine[Any, Any, None]) -> None:
-        """Carry out what takes time, at most until these decisions end. It handles its own errors."""
+        """Carry out what takes time, at most until these decisions end. It handles errors that it knows."""
         task = asyncio.get_running_loop().create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._done_beside)
 
     def _done_beside(self, task: asyncio.Task[None]) -> None:
+        is_awaited = task in self._beside
         self._beside.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("%s has work that ended with an unexpected error", self._name, exc_info=error)
+        error = None if task.cancelled() else task.exception()
+        if is_awaited and isinstance(error, Exception):
+            self._broken(error)
 
     def _finish(self, wanted: Answer[Any] | Effect) -> None:
         if isinstance(wanted, Answer):
@@ -317,8 +354,11 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._timer = loop.call_at(self._hears_until_s, self._tick, due_ms)
             return
         self._hears_until_s = None
-        self.decisions.tick(self._now_ms(), self._clock.wall_ms())
-        self.carry_out()
+        try:
+            self.decisions.tick(self._now_ms(), self._clock.wall_ms())
+            self.carry_out()
+        except Exception as error:
+            self._broken(error)
 
 
 def _is_settled(wanted: Answer[Any] | Effect) -> bool:

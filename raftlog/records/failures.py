@@ -20,12 +20,12 @@ Settled = Literal["redriven", "discarded"]
 ORIGIN: Final = "raftlog.origin"
 ATTEMPTS: Final = "raftlog.attempts"
 REDRIVES: Final = "raftlog.redrives"
-NOT_BEFORE: Final = "raftlog.not_before"
 REASON: Final = "raftlog.reason"
 FAILED_AT: Final = "raftlog.failed_at"
 KEY: Final = "raftlog.key"
 NO_VALUE: Final = "raftlog.no_value"
 SETTLED: Final = "raftlog.settled"
+BATCH_HEADER: Final = "raftlog.batch"  # first and last offset of a batch that could not be read
 _REASON_CHARACTERS_MAX: Final = 1000
 
 
@@ -62,8 +62,8 @@ class Origin(NamedTuple):
 class FailedRecord:
     """A record as its producer sent it, and how it failed.
 
-    ``attempts`` counts calls of the handler since the last redrive. ``timestamp_ms`` (of the record),
-    ``not_before_ms`` and ``failed_ms`` are milliseconds since 1970.
+    ``attempts`` counts calls of the handler since the last redrive. ``timestamp_ms`` (of the record) and
+    ``failed_ms`` are milliseconds since 1970.
     """
 
     origin: Origin
@@ -74,7 +74,6 @@ class FailedRecord:
     attempts: int
     reason: str
     failed_ms: int
-    not_before_ms: int = 0
     redrives: int = 0
 
     @property
@@ -83,13 +82,12 @@ class FailedRecord:
         return f"{self.origin}#{self.redrives}" if self.redrives else str(self.origin)
 
     def redriven(self) -> FailedRecord:
-        """The record as a redrive sends it to the retry topic: its attempts begin again, at once."""
-        return replace(self, attempts=0, not_before_ms=0, redrives=self.redrives + 1)
+        """The record as a redrive sends it to the retry topic: its attempts begin again."""
+        return replace(self, attempts=0, redrives=self.redrives + 1)
 
     def as_retry(self) -> Record:
         """The record of the retry topic."""
-        ours = (*self._described(), (NOT_BEFORE, b"%d" % self.not_before_ms))
-        return Record(self.value, self.key, self.headers + ours, self.timestamp_ms)
+        return Record(self.value, self.key, self.headers + self._described(), self.timestamp_ms)
 
     def as_dead_letter(self) -> Record:
         """The record of the dead-letter topic. Its key is ``id``."""
@@ -126,7 +124,6 @@ class FailedRecord:
                 attempts=int(texts[ATTEMPTS]),
                 reason=texts[REASON],
                 failed_ms=int(texts[FAILED_AT]),
-                not_before_ms=int(texts.get(NOT_BEFORE, 0)),
                 redrives=int(texts.get(REDRIVES, 0)),
             )
         except (KeyError, ValueError) as error:

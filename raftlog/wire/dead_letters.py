@@ -68,10 +68,14 @@ class SettleDeadLetters(Request):
 
 
 class DeadLettersSettled(Answer):
-    """What is settled, or would be with ``dry_run``. Continue with ``next`` as ``cursor``."""
+    """What is settled, or would be with ``dry_run``. Continue with ``next`` as ``cursor``.
+
+    ``left`` counts dead letters of a queue whose records are not in its topic any more: they stay open.
+    """
 
     items: list[DeadLetterBody]
     count: int
     dry_run: bool
     next: str | None = None
     foreign: int = 0
+    left: int = 0

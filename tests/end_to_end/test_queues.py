@@ -125,3 +125,8 @@ def test_a_failing_job_is_a_dead_letter_and_order_is_kept_meanwhile(unbroken: Cl
         assert figure(unbroken.urls, "raftlog_queue_jobs_dead_total") == 1
         assert figure(unbroken.urls, "raftlog_queue_open_jobs") == 0
         assert [row.lag for row in client.groups.offsets("crew")] == [0] * len(client.groups.offsets("crew"))
+        assert [each.id for each in client.dead_letters.redrive("steps", "crew", all=True)] == [letters[0].id]
+        (again,) = queue.receive(ordered_by_key=True, idle="3s")
+        assert (again.value, again.deliveries) == (b"3", 1)
+        again.ack()
+        assert client.dead_letters.list("steps", "crew") == []

@@ -9,11 +9,13 @@ from groups.outputs import Output
 from groups.queue_effects import Bury, Found, Look, Looked
 from groups.queue_requests import (
     Abandon,
+    DeadJob,
     DeleteQueue,
     QueueView,
     ReadQueue,
     Receive,
     Received,
+    Reopen,
     Settle,
     Settled,
     Token,
@@ -79,6 +81,19 @@ class WorkedOff(CoordinatedGroups):
         self.ends[partition] += len(keys)
         self._wake()
         return list(range(first, self.ends[partition]))
+
+    def spoil(self, count: int = 1, partition: int = 0) -> int:
+        """A batch of so many records that nobody can read: its offset."""
+        first = self.ends[partition]
+        self.records[partition].append(Found(first, problem="the batch cannot be read"))
+        self.ends[partition] += count
+        self._wake()
+        return first
+
+    def redrive(self, *offsets: int, key: bytes = b"", redrives: int = 1) -> None:
+        """Dead letters of partition 0 are to be tried again."""
+        jobs = tuple(DeadJob(0, offset, key, redrives) for offset in offsets)
+        self.ask(Reopen(group="g", topic="mail", topic_id=self.topic_id, jobs=jobs), Settled)
 
     def skip(self, count: int = 1, partition: int = 0) -> None:
         """Control records: offsets without jobs."""

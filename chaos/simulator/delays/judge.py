@@ -52,6 +52,7 @@ class Known:
     message: Message
     due_ms: int
     times: set[int] = field(default_factory=set)  # all that it has had
+    changes: list[int] = field(default_factory=list)  # the times that it has got since it was accepted
     failed: str = ""
     outcome: str = ""
     was_assigned: bool = False
@@ -136,6 +137,8 @@ class Judge:
         known = self.known[id_]
         known.due_ms, known.failed = due_ms, failed
         known.times.add(due_ms)
+        if not failed:
+            known.changes.append(due_ms)
         if known.outcome:
             raise Broken(LEFT, f"{id_.hex()} is changed after it has left: {known}")
         if not failed and self._is_on_its_way(id_):
@@ -230,9 +233,14 @@ class Judge:
         """A request was refused, because the message is delivered or on its way."""
         self._told(id_, "it is delivered", lambda known: known.was_assigned and known.outcome != "cancelled")
 
-    def changed(self, id_: bytes, due_ms: int) -> None:
-        """A message has got another time."""
-        self._told(id_, f"it is due at {due_ms}", lambda known: due_ms in known.times)
+    def changes_of(self, id_: bytes) -> int:
+        """How often a message has got another time, as far as is known."""
+        known = self.known.get(id_)
+        return 0 if known is None else len(known.changes)
+
+    def changed(self, id_: bytes, due_ms: int, before: int) -> None:
+        """A message has got another time, and had so many before it was asked for."""
+        self._told(id_, f"it is due at {due_ms}", lambda known: due_ms in known.changes[before:])
 
     def unknown(self, id_: bytes) -> None:
         """An accepted message is not known: so it was cancelled."""

@@ -210,13 +210,14 @@ class DelayedClient(Client):
 
     async def _reschedule(self, which: MessageId, is_accepted: bool) -> None:
         when = When(self.rng.randint(0, self._delays.delay_ms_max))
+        before = self._judge.changes_of(which.id)
         try:
             await self.ask(
                 self.machine(),
                 lambda broker: broker.delays.service.reschedule(
                     which, when, delay_ms_max=-1, timeout_ms=TIMEOUT_MS
                 ),
-                lambda broker, found: self._judge.changed(which.id, found.waiting.due_ms),
+                lambda broker, found: self._judge.changed(which.id, found.waiting.due_ms, before),
             )
         except RaftlogError as refusal:
             self._refused(which, is_accepted, refusal)

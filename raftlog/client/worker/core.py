@@ -3,8 +3,9 @@
 Decides: when a call begins, what is acknowledged, and when no more records are taken. A rebalance waits for
 the calls that have begun; records that have not begun are dropped, since their next owner gets them.
 
-A record of a retry topic waits here until its time comes. Behind a record that is not handled nothing of its
-partition is committed, so a crash repeats what was handled behind it, and no record is lost.
+A record of a retry topic is there because its time has come: until then it is a delayed message. Behind a
+record that is not handled nothing of its partition is committed, so a crash repeats what was handled behind
+it, and no record is lost.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from raftlog.client.messages import Message
-from raftlog.client.worker.early import EarlyRecords
 from raftlog.client.worker.failures import Failures
 from raftlog.client.worker.lanes import Lanes
 from raftlog.client.worker.options import WorkerOptions
@@ -65,9 +65,6 @@ class Records(Protocol):
     def acknowledge(self, message: Message) -> None:
         """It is processed, and so are those before it."""
 
-    def pause(self, targets: Collection[TopicPartition], *, is_paused: bool) -> None:
-        """Hand out no records of these partitions, or again."""
-
     async def close(self) -> None:
         """Commit, leave, and end."""
 
@@ -88,20 +85,18 @@ class WorkerCore:
         self._progress: dict[TopicPartition, Progress] = {}
         self._lanes: Lanes[_Job] = Lanes()
         self._held_bytes = 0
-        self._early = EarlyRecords[_Job](clock)
         self._calls: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> BaseException | None:
         """Handle records until ``stop``; returns what ended the worker instead, if anything did."""
-        tasks = [asyncio.create_task(self._take()), asyncio.create_task(self._admit())]
+        taking = asyncio.create_task(self._take())
         try:
             return await self._ended
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
             if self._calls:
                 await asyncio.wait(self._calls, timeout=self.options.close_timeout_s)
             if self._calls:
@@ -142,29 +137,12 @@ class WorkerCore:
             progress.add(message)
             record = self._as_sent(message)
             job = _Job(message, record, progress, self._lane(record))
-            if record.not_before_ms <= self._clock.wall_ms():
-                self._hold(job)
-            elif self._early.add(record.not_before_ms, job, target, message.size_bytes):
-                self._consumer.pause([target], is_paused=True)
-
-    def _hold(self, job: _Job) -> None:
-        self._lanes.add(job.lane, job)
-        self._held_bytes += job.taken.size_bytes
+            self._lanes.add(job.lane, job)
+            self._held_bytes += message.size_bytes
 
     def _drop(self) -> None:
         self._lanes.clear()
         self._held_bytes = 0
-        self._early.clear()
-
-    async def _admit(self) -> None:
-        """Records of retry topics, when their time comes."""
-        while True:
-            await self._early.wait()
-            for job in self._early.due():
-                self._hold(job)
-            self._begin_calls()
-            if self._consumer.epoch == self._epoch:
-                self._consumer.pause(self._early.roomy(), is_paused=False)
 
     def _as_sent(self, message: Message) -> FailedRecord:
         """A record that did not come from a retry topic has not failed yet."""

@@ -1,7 +1,8 @@
 """Records whose call failed: tried again later, given up, or the end of the worker.
 
-Decides: which of the three, and how the two topics are made. Leaves to others: the records themselves
-(``raftlog.records.failures``).
+Decides: which of the three, and how the two topics are made. A record that is tried again is a delayed
+message for the retry topic, so nobody waits with it. Leaves to others: the records themselves
+(``raftlog.records.failures``), and when they are due (the brokers).
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 from raftlog.client.admin import AsyncTopics
 from raftlog.client.retries import pause_s
-from raftlog.client.worker.options import WorkerOptions
+from raftlog.client.worker.options import Backoff, WorkerOptions
 from raftlog.errors import (
     InvalidRecord,
+    InvalidRequest,
     NotSent,
     PartitionDecommissioned,
     RaftlogError,
+    RecordTooLarge,
     Unknown,
     UnknownTopic,
 )
@@ -33,12 +35,21 @@ HEADERS_BYTES: Final = (
 )  # room for the headers of a failed record, beside the largest record of a topic
 MESSAGE_BYTES_MAX: Final = 16 << 20  # the largest that a topic may allow
 CREATIONS_MAX: Final = 3
-Append = Callable[[str, int, Record], Awaitable[None]]
 _log = logging.getLogger("raftlog.client")
 
 
+class Append(Protocol):
+    """How a record is stored."""
+
+    async def __call__(self, topic: str, partition: int, record: Record, delay_ms: int) -> None:
+        """Return once the record is committed; with a delay it comes to its topic that much later.
+
+        Raises ``RaftlogError``.
+        """
+
+
 class Failures:
-    """``append(topic, partition, record)`` returns once the record is committed."""
+    """``partition_counts`` are known once ``make_topics`` has returned."""
 
     def __init__(self, options: WorkerOptions, append: Append, rng: random.Random) -> None:
         self._options = options
@@ -47,7 +58,11 @@ class Failures:
         self.partition_counts: dict[str, int] = {}  # of the topics in which failed records are stored
 
     async def make_topics(self, topics: AsyncTopics) -> None:
-        """Make the retry and dead-letter topics that do not exist. Raises ``UnknownTopic`` for a source."""
+        """Make the retry and dead-letter topics that do not exist.
+
+        Raises ``UnknownTopic`` for a source, and ``InvalidRequest`` for pauses that are longer than a retry
+        topic keeps records.
+        """
         group = self._options.consumer.group
         for topic in self._options.topics if self._options.puts_aside else ():
             source = await topics.describe(topic)
@@ -61,7 +76,10 @@ class Failures:
             if self._options.dead_letter:
                 made[dead_letter_topic(topic, group)] = common | {"cleanup.policy": "compact"}
             for name, config in made.items():
-                self.partition_counts[name] = await _partition_count(topics, name, source, config)
+                found = await _found_or_made(topics, name, source, config)
+                self.partition_counts[name] = found.partitions - len(found.decommissioned)
+                if name == retry_topic(topic, group) and self._options.retry is not None:
+                    _check_pauses(self._options.retry, found)
 
     async def put_aside(self, failed: FailedRecord, error: Exception) -> None:
         """Store a failed record in the topic where it belongs. Raises ``error`` if it belongs nowhere."""
@@ -69,25 +87,28 @@ class Failures:
         topic = failed.origin.topic
         if retry is not None and failed.attempts < retry.attempts and not isinstance(error, InvalidRecord):
             pause_ms = retry.pause_ms(failed.attempts, self._rng)
-            again = replace(failed, not_before_ms=failed.failed_ms + pause_ms)
             _log.info("%s failed, attempt %d: %s", failed.origin, failed.attempts, failed.reason)
-            await self._store(retry_topic(topic, group), failed, again.as_retry())
+            await self._store(retry_topic(topic, group), failed, failed.as_retry(), pause_ms)
         elif self._options.dead_letter:
             _log.warning("%s is given up, attempt %d: %s", failed.origin, failed.attempts, failed.reason)
-            await self._store(dead_letter_topic(topic, group), failed, failed.as_dead_letter())
+            await self._store(dead_letter_topic(topic, group), failed, failed.as_dead_letter(), 0)
         else:
             raise error
 
-    async def _store(self, topic: str, failed: FailedRecord, record: Record) -> None:
-        """Until it is stored, also while brokers are down. A repeat may store it twice."""
+    async def _store(self, topic: str, failed: FailedRecord, record: Record, delay_ms: int) -> None:
+        """Until it is stored, also while brokers are down or have no room. A repeat may store it twice."""
         attempts = 0
         while True:
             try:
-                return await self._append(
-                    topic, failed.origin.partition % self.partition_counts[topic], record
-                )
+                partition = failed.origin.partition % self.partition_counts[topic]
+                return await self._append(topic, partition, record, delay_ms)
             except PartitionDecommissioned as error:  # the failed records of a source stay together
                 self.partition_counts[topic] = max(1, int(str(error.details.get("partitions", 1))))
+            except RecordTooLarge:
+                if not delay_ms:
+                    raise
+                _log.warning("%s is too large to be delayed: it is tried again at once", failed.origin)
+                delay_ms = 0
             except RaftlogError as error:
                 if not error.retryable and not isinstance(error, NotSent | Unknown):
                     raise
@@ -96,26 +117,35 @@ class Failures:
                 await asyncio.sleep(pause_s(error, attempts, self._rng))
 
 
-async def _partition_count(
+async def _found_or_made(
     topics: AsyncTopics, name: str, source: bodies.TopicBody, config: Mapping[str, int | str]
-) -> int:
-    """The partitions of a topic, which is made if there is none."""
+) -> bodies.TopicBody:
+    """A topic, which is made if there is none."""
     for left in reversed(range(CREATIONS_MAX)):
         try:
-            found = await topics.describe(name)
-            return found.partitions - len(found.decommissioned)
+            return await topics.describe(name)
         except UnknownTopic:
             pass
         try:
-            made = await topics.create(
+            return await topics.create(
                 name,
                 partitions=source.partitions,
                 replication=source.replication_factor,
                 config=config,
                 exist_ok=True,  # other workers of the group begin at the same time
             )
-            return made.partitions
         except Unknown:
             if not left:
                 raise
     raise AssertionError("the last attempt raises")
+
+
+def _check_pauses(retry: Backoff, topic: bodies.TopicBody) -> None:
+    """A delayed message may wait no longer than its topic keeps records."""
+    kept_ms, policy = int(topic.config["retention.ms"]), str(topic.config["cleanup.policy"])
+    if "delete" in policy and 0 <= kept_ms < retry.longest_ms:
+        raise InvalidRequest(
+            f"retry has pauses of up to {retry.longest_ms} ms, and {topic.name} keeps records for {kept_ms} "
+            "ms: choose a shorter max, or raise retention.ms of that topic",
+            field="retry",
+        )

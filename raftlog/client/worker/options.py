@@ -38,11 +38,17 @@ class Backoff:
         if positive("attempts", self.attempts) > ATTEMPTS_MAX:
             raise ValueError(f"attempts is {self.attempts}; at most {ATTEMPTS_MAX}")
 
+    @property
+    def longest_ms(self) -> int:
+        """The longest pause that there can be; 0 if nothing is tried again."""
+        return self._pause_ms(self.attempts - 1) if self.attempts > 1 else 0
+
     def pause_ms(self, attempts: int, rng: random.Random) -> int:
         """The pause after so many failed attempts, 1 or more."""
-        longest_ms = milliseconds("max", self.max)
-        pause_ms = min(longest_ms, milliseconds("first", self.first) << min(attempts - 1, 40))
-        return round(pause_ms * rng.uniform(0.5, 1.0))
+        return max(1, round(self._pause_ms(attempts) * rng.uniform(0.5, 1.0)))
+
+    def _pause_ms(self, attempts: int) -> int:
+        return min(milliseconds("max", self.max), milliseconds("first", self.first) << min(attempts - 1, 40))
 
 
 class ConsumerSettings(TypedDict, total=False):

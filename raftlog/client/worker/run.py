@@ -7,12 +7,14 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import NamedTuple
 
 from raftlog.client.admin import AsyncTopics
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.options import ConsumerOptions
+from raftlog.client.delayed import DelayedReceipt
 from raftlog.client.receipts import Receipt
 from raftlog.client.session import Session
 from raftlog.client.worker.calls import Calls
@@ -38,11 +40,13 @@ class Workers:
         topics: AsyncTopics,
         make_consumer: Callable[[ConsumerOptions], ConsumerCore],
         send: Callable[..., Awaitable[Receipt]],
+        send_later: Callable[..., Awaitable[DelayedReceipt]],
     ) -> None:
         self._session = session
         self._topics = topics
         self._make_consumer = make_consumer
         self._send = send
+        self._send_later = send_later
         self._cores: list[WorkerCore] = []
         self._is_stopping = False
 
@@ -81,10 +85,11 @@ class Workers:
             calls.close()
             self.stop()  # where one ends, all end
 
-    async def _append(self, topic: str, partition: int, record: Record) -> None:
+    async def _append(self, topic: str, partition: int, record: Record, delay_ms: int) -> None:
         value, key, headers, time_ms = record
         known_ms = time_ms if time_ms is not None and time_ms >= 0 else None
-        await self._send(topic, value, key=key, partition=partition, headers=headers, timestamp=known_ms)
+        send = partial(self._send_later, delay=f"{delay_ms}ms") if delay_ms else self._send
+        await send(topic, value, key=key, partition=partition, headers=headers, timestamp=known_ms)
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from tests.simulation.mutants.healing import HEALING
 from tests.simulation.mutants.healing_seeds import HEALING_SEEDS
 from tests.simulation.mutants.http import HTTP
 from tests.simulation.mutants.joining import JOINING
+from tests.simulation.mutants.later import LATER
 from tests.simulation.mutants.log_starts import LOG_STARTS
 from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
@@ -36,6 +37,7 @@ from tests.simulation.mutants.moves import MOVES, STALE
 from tests.simulation.mutants.network import NETWORK
 from tests.simulation.mutants.one_shot import ONE_SHOT
 from tests.simulation.mutants.partitions import METADATA, PARTITIONS
+from tests.simulation.mutants.queue_seeds import QUEUE_SEEDS
 from tests.simulation.mutants.queues import QUEUES
 from tests.simulation.mutants.quiescence import QUIESCENCE
 from tests.simulation.mutants.rejoin import REJOIN
@@ -96,6 +98,8 @@ MUTANTS = (
     *TAGS,
     *DELAYED,
     *QUEUES,
+    *QUEUE_SEEDS,
+    *LATER,
     *SCHEDULED,
     *DELAYED_SEEDS,
     *ASSIGNORS,

@@ -123,8 +123,8 @@ DELAYED = (
     Mutant(
         "a repeated request adds its delayed messages again",
         f"{DECISIONS}._add",
-        "state.waiting.get(message.id) or state.recent.get(message.id)",
-        "state.waiting.get(message.id)",
+        "state.waiting.find(message.id) or state.recent.get(message.id)",
+        "state.waiting.find(message.id)",
         script=DECIDED,
     ),
     Mutant(

@@ -78,13 +78,19 @@ DELAYED_SEEDS = (
     _mutant(
         "whole brokers: a repeated request adds its delayed messages again",
         f"{_DECISIONS}._add",
-        "state.waiting.get(message.id) or state.recent.get(message.id)",
-        "state.waiting.get(message.id)",
+        "state.waiting.find(message.id) or state.recent.get(message.id)",
+        "state.waiting.find(message.id)",
     ),
     _mutant(
         "whole brokers: a cancellation is answered and not stored",
         f"{_DECISIONS}._cancel",
         "self._draft.write(*self._draft.leaving(request.id, Outcome.CANCELLED))",
+        "pass",
+    ),
+    _mutant(
+        "whole brokers: another time of a message is answered and not stored",
+        f"{_DECISIONS}._reschedule",
+        "self._draft.write(Row(ChangeKey(request.id), Change(due_ms)))",
         "pass",
     ),
     _mutant(
@@ -96,13 +102,13 @@ DELAYED_SEEDS = (
     _mutant(
         "whole brokers: a snapshot lacks delayed messages",
         "delayed.state:DelayedState.restore",
-        "for id_, one in found.waiting",
-        "for id_, one in found.waiting[1:]",
+        "self.waiting = Pending.restored(found.targets, found.counts, memoryview(snapshot)[end:])",
+        "self.waiting.put(b'no such message', Waiting(0, 0, 0, 'nowhere', 0))",
     ),
     _mutant(
-        "whole brokers: a new coordinator leaves out the oldest message",
+        "whole brokers: a new coordinator leaves out half of the messages",
         "delayed.due_times:DueTimes.__init__",
-        "self._unread = list(state.waiting)",
-        "self._unread = list(state.waiting)[1:]",
+        "self._unread = list(range(SHARDS))",
+        "self._unread = list(range(SHARDS // 2, SHARDS))",
     ),
 )

@@ -59,9 +59,16 @@ WORKERS = (
     ),
     Mutant(
         "a retry does not wait for its time",
-        "raftlog.client.worker.core:WorkerCore._accept",
-        "if record.not_before_ms <= self._clock.wall_ms():",
-        "if True:",
+        "raftlog.client.worker.failures:Failures.put_aside",
+        "failed.as_retry(), pause_ms)",
+        "failed.as_retry(), 0)",
+        script=CORE,
+    ),
+    Mutant(
+        "a record that finds no room among the delayed messages is tried again at once",
+        "raftlog.client.worker.failures:Failures._store",
+        "except RecordTooLarge:",
+        "except RaftlogError:",
         script=CORE,
     ),
     Mutant(
@@ -70,13 +77,6 @@ WORKERS = (
         "attempts=job.record.attempts + 1,",
         "attempts=1,",
         script=CORE,
-    ),
-    Mutant(
-        "a paused retry topic stays paused",
-        "raftlog.client.worker.early:EarlyRecords.roomy",
-        "resumed, self._paused = self._paused, set()",
-        "resumed, self._paused = set(), set()",
-        script=PARTS,
     ),
     Mutant(
         "a producer's own header is taken for ours",

@@ -13,8 +13,10 @@ from groups.receipts import receipt_of
 from raftlog.records.failures import FailedRecord
 from raftlog.records.reader import read_records
 from raftlog.types import TopicPartition
+from raftlog.wire import media_types, paths
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.http_server import HttpServer, Reply, serve
+from tests.helpers.undecodable_batch import FIRST_RECORD, SECOND_RECORD, undecodable_batch
 
 QUEUE = "/v1/queues/mail/crew"
 DLQ = "/v1/topics/mail/dlq/crew"
@@ -324,3 +326,88 @@ async def test_members_and_a_queue_exclude_each_other() -> None:
         assert (await server.post("/v1/groups/others/members", {"topics": ["mail"]})).status == 200
         refused = await server.post("/v1/queues/mail/others:receive", {})
         assert (refused.status, refused.code) == (409, "conflict")
+
+
+# requirement: A7
+@pytest.mark.parametrize("at", [FIRST_RECORD, SECOND_RECORD])
+@in_real_time
+async def test_a_batch_that_cannot_be_read_goes_to_the_dead_letters_as_it_is(at: int) -> None:
+    async with serve() as server:
+        await server.topic("mail", 1, message_timestamp_type="CreateTime", validate_records="false")
+        await server.post("/v1/topics/mail/records", {"records": [{"value": "before"}]})
+        data = undecodable_batch(at)
+        raw = {"Content-Type": media_types.BATCH}
+        stored = await server.call("POST", paths.partition_records("mail", 0), data, raw)
+        assert stored.status == 200, stored
+        await server.post("/v1/topics/mail/records", {"records": [{"value": "behind"}]})
+        readable = ["value"] if at == SECOND_RECORD else []
+        jobs = await receive(server, max=10)
+        assert [job["value"] for job in jobs] == ["before", *readable, "behind"]
+        assert (await settle(server, "ack", *(job["receipt"] for job in jobs))).status == 200
+        await asyncio.sleep(0.1)
+        (letter,) = (await server.get(f"{DLQ}?format=base64")).json["items"]  # type: ignore[misc]
+        value = base64.b64decode(letter["value"])  # type: ignore[call-overload]
+        assert value[61:] == data[61:]  # the leader stamps the header
+        assert letter["headers"] == {"raftlog.batch": "1-3"}  # type: ignore[call-overload]
+        assert "cannot be read" in letter["reason"]  # type: ignore[call-overload]
+        assert (await parts(server))[0]["start_offset"] == 5
+        refused = await server.post(f"{DLQ}:redrive", {"all": True})
+        assert (refused.status, refused.code) == (409, "conflict")
+        assert (await server.post(f"{DLQ}:discard", {"all": True})).json["count"] == 1
+
+
+# requirement: A7
+@in_real_time
+async def test_a_leader_that_lacks_a_job_neither_closes_nor_buries_it() -> None:
+    """It is deposed and does not know it: others have delivered the job, and have its record."""
+    async with serve() as server:
+        await given(server, "a", "b")
+        first, second = await receive(server, max=2)
+        log = server.cluster.gateway.log(TopicPartition("mail", 0))
+        whole, log.batches, log.end = log.batches, [], 0
+        assert (await settle(server, "nack", first["receipt"])).status == 200
+        assert (await settle(server, "dead_letter", second["receipt"], reason="poison")).status == 200
+        refused = await server.post(f"{QUEUE}:receive", {"max": 2})
+        assert (refused.status, refused.code) == (503, "no_leader")
+        assert (await parts(server))[0]["dead"] == 1
+        log.batches, log.end = whole, 2
+        (again,) = await receive(server, max=2)
+        assert (again["value"], again["deliveries"]) == ("a", 2)
+        for _ in range(100):
+            if items := (await server.get(DLQ)).json.get("items"):
+                break
+            await asyncio.sleep(0.1)
+        assert isinstance(items, list)
+        assert [item["id"] for item in items] == ["mail/0/1"]
+
+
+# requirement: A7
+@in_real_time
+async def test_dead_letters_of_a_queue_are_redriven_without_a_retry_topic() -> None:
+    async with serve() as server:
+        await given(server, "a", "b", "c", key="u1")
+        jobs = await receive(server, max=3)
+        receipts = [job["receipt"] for job in jobs]
+        assert (await settle(server, "dead_letter", *receipts, reason="poison")).status == 200
+        await asyncio.sleep(0.1)
+        shown = await server.post(f"{DLQ}:redrive", {"all": True, "dry_run": True})
+        assert (shown.json["count"], shown.json["dry_run"]) == (3, True)
+        assert await receive(server, max=3) == []
+        server.cluster.gateway.cut(TopicPartition("mail", 0), 1)  # retention has deleted the first
+        redriven = await server.post(f"{DLQ}:redrive", {"all": True})
+        assert (redriven.status, redriven.json["count"], redriven.json["left"]) == (200, 2, 1)
+        again = await receive(server, max=3)
+        assert [(job["value"], job["deliveries"]) for job in again] == [("b", 1), ("c", 1)]
+        await settle(server, "dead_letter", again[0]["receipt"], reason="worse")
+        await settle(server, "ack", again[1]["receipt"])
+        await asyncio.sleep(0.1)
+        items = (await server.get(DLQ)).json["items"]
+        assert isinstance(items, list)
+        assert [(item["id"], item["reason"]) for item in items] == [
+            ("mail/0/0", "poison"),
+            ("mail/0/1#1", "worse"),
+        ]
+        refused = await server.post(f"{DLQ}:redrive", {"ids": ["mail/0/0"]})
+        assert (refused.status, refused.code) == (409, "conflict")
+        assert "discard" in str(refused.json["detail"])
+        assert "mail.crew.retry" not in server.cluster.controller.image.topics

@@ -10,14 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.client.messages import Message
-from raftlog.client.worker.early import EarlyRecords
 from raftlog.client.worker.lanes import Lanes
 from raftlog.client.worker.options import Backoff, WorkerSettings, worker_options
 from raftlog.client.worker.progress import Progress
-from raftlog.types import TopicPartition
-from tests.helpers.manual_wall_clock import ManualWallClock
-
-HERE = TopicPartition("t", 0)
 
 
 def message(offset: int) -> Message:
@@ -82,41 +77,15 @@ def test_nothing_is_committed_behind_a_record_that_is_not_handled(
 
 
 # requirement: A7
-def test_early_records_come_when_their_time_has_come_and_in_its_order() -> None:
-    clock = ManualWallClock()
-    early = EarlyRecords[str](clock)
-    now = clock.wall_ms()
-    for name, pause_ms in ("c", 300), ("a", 100), ("b", 100), ("d", 301):
-        assert not early.add(now + pause_ms, name, HERE, 10)
-    clock.now_ms += 99
-    assert list(early.due()) == []
-    clock.now_ms += 201
-    assert list(early.due()) == ["a", "b", "c"]
-
-
-def test_a_partition_is_paused_while_there_is_no_room_for_its_early_records() -> None:
-    clock = ManualWallClock()
-    early = EarlyRecords[int](clock, count_max=4, bytes_max=100)
-    now = clock.wall_ms()
-    paused = [early.add(now + number, number, HERE, 10) for number in range(5)]
-    assert paused == [False, False, False, True, False]  # told once
-    assert early.roomy() == set()
-    clock.now_ms += 2
-    assert list(early.due()) == [0, 1, 2]
-    assert early.roomy() == {HERE}
-    assert early.roomy() == set()
-    assert early.add(now + 10, 9, HERE, 100)  # too many bytes
-    early.clear()
-    assert not early.add(now + 10, 9, HERE, 10)
-
-
-# requirement: A7
 def test_pauses_double_up_to_the_longest_and_are_shortened_by_half_at_most() -> None:
     backoff, rng = Backoff("1s", max="10s", attempts=9), random.Random(1)
     for attempts, longest_ms in (1, 1000), (2, 2000), (3, 4000), (4, 8000), (5, 10_000), (900, 10_000):
         pauses = [backoff.pause_ms(attempts, rng) for _ in range(200)]
         assert longest_ms / 2 <= min(pauses) < longest_ms * 0.6
         assert longest_ms * 0.9 < max(pauses) <= longest_ms
+    assert backoff.longest_ms == 10_000
+    assert Backoff("1s", attempts=3).longest_ms == 2_000
+    assert Backoff("1s", attempts=1).longest_ms == 0
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Collection
+
+import pytest
 
 from raftlog.client.messages import Message
 from raftlog.client.worker.core import WorkerCore
 from raftlog.client.worker.failures import Failures
 from raftlog.client.worker.options import Backoff, WorkerSettings, worker_options
-from raftlog.errors import NotSent
+from raftlog.errors import ConnectionLost, NotSent, Overloaded, RecordTooLarge, UnknownTopic
 from raftlog.records.builder import Record
 from raftlog.records.failures import FailedRecord
-from raftlog.types import TopicPartition
 from tests.helpers.virtual_time import VirtualClock, eventually, run_virtual
 
 
@@ -52,9 +52,6 @@ class MemoryRecords:
     def acknowledge(self, message: Message) -> None:
         self.acknowledged.append(message.offset)
 
-    def pause(self, targets: Collection[TopicPartition], *, is_paused: bool) -> None:
-        pass
-
     async def close(self) -> None:
         self.is_closed = True
 
@@ -84,6 +81,7 @@ class World:
     def __init__(self, **settings: object) -> None:
         self.records, self.handling = MemoryRecords(), Handling()
         self.stored: list[tuple[str, int, Record]] = []
+        self.delays_ms: list[int] = []
         self.refusals: list[Exception] = []
         merged: WorkerSettings = {"group": "g", "concurrency": 2, "order": "none"} | settings  # type: ignore[assignment,operator]
         options = worker_options("t", **merged)
@@ -92,10 +90,11 @@ class World:
         self.core = WorkerCore(options, self.records, failures, self.handling, VirtualClock())
         self.running = asyncio.create_task(self.core.run())
 
-    async def append(self, topic: str, partition: int, record: Record) -> None:
+    async def append(self, topic: str, partition: int, record: Record, delay_ms: int) -> None:
         if self.refusals:
             raise self.refusals.pop()
         self.stored.append((topic, partition, record))
+        self.delays_ms.append(delay_ms)
 
     async def begun(self, *offsets: int) -> None:
         await eventually(lambda: self.handling.begun == [*offsets])
@@ -165,16 +164,63 @@ def test_a_failed_record_is_acknowledged_only_when_it_is_stored() -> None:
         assert topic == "t.g.retry"
         retried = FailedRecord.from_retry(record.key, record.value, record.headers, 0)
         assert (retried.attempts, retried.reason) == (1, "ValueError: bad")
+        assert 500 <= world.delays_ms[0] <= 1_000  # a delayed message: nobody waits with it
         world.records.hand_out(9, topic="t.g.retry", headers=record.headers)
-        early_s = (retried.not_before_ms - VirtualClock().wall_ms()) / 1000
-        assert early_s > 0
-        await asyncio.sleep(early_s - 0.05)
-        assert world.handling.begun == [0]
         await world.begun(0, 0)
         world.handling.end(0, ValueError("bad again"))
         await eventually(lambda: world.records.acknowledged == [0, 9])
         assert world.stored[1][0] == "t.g.dlq"
+        assert world.delays_ms[1] == 0
         await world.stop()
+
+    run_virtual(main())
+
+
+# requirement: A7
+@pytest.mark.parametrize("refusal", [Overloaded("full", retry_after_ms=1_000), ConnectionLost("no answer")])
+def test_a_record_waits_for_room_among_the_delayed_messages(refusal: Exception) -> None:
+    async def main() -> None:
+        world = World(retry=Backoff("10s", attempts=3))
+        world.refusals = [refusal] * 5
+        world.records.hand_out(0, 1)
+        await world.begun(0, 1)
+        world.handling.end(0, ValueError("bad"))
+        world.handling.end(1)
+        await eventually(lambda: not world.refusals)
+        assert world.records.acknowledged == []  # 0 is stored nowhere
+        await eventually(lambda: world.records.acknowledged == [1])
+        assert [topic for topic, _, _ in world.stored] == ["t.g.retry"]
+        assert 5_000 <= world.delays_ms[0] <= 10_000
+        await world.stop()
+
+    run_virtual(main())
+
+
+# requirement: A7
+def test_a_record_that_is_too_large_to_be_delayed_is_tried_again_at_once() -> None:
+    async def main() -> None:
+        world = World(retry=Backoff("10s", attempts=3))
+        world.refusals = [RecordTooLarge("8 MiB at most")]
+        world.records.hand_out(0)
+        await world.begun(0)
+        world.handling.end(0, ValueError("bad"))
+        await eventually(lambda: world.records.acknowledged == [0])
+        assert world.delays_ms == [0]
+        await world.stop()
+
+    run_virtual(main())
+
+
+# requirement: A7
+def test_a_worker_whose_retry_topic_was_deleted_ends_and_acknowledges_nothing() -> None:
+    async def main() -> None:
+        world = World(retry=Backoff("10s", attempts=3))
+        world.refusals = [UnknownTopic("there is no topic t.g.retry")]
+        world.records.hand_out(0)
+        await world.begun(0)
+        world.handling.end(0, ValueError("bad"))
+        assert isinstance(await world.running, UnknownTopic)
+        assert world.records.acknowledged == []
 
     run_virtual(main())
 

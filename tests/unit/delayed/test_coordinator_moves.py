@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 
 from delayed.coordinator import DelayedCoordinator
 from delayed.decisions import Decisions
 from delayed.records import Lane, LaneKey, Message
-from delayed.requests import Added
-from raftlog.records.batch import EPOCH_MAX
+from delayed.requests import Added, Request
+from delayed.values import Move
+from raftlog.errors import CommitUnknown, NotLeader
+from raftlog.records.batch import EPOCH_MAX, Batch
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.decided_delays import add, id_of, new
 from tests.helpers.instant_groups import FullLog, InstantLog
@@ -99,6 +102,126 @@ async def test_a_lane_goes_on_after_an_unexpected_error(caplog: pytest.LogCaptur
     assert (delivery.reads, delivery.arrived) == (4, [LANE])
     assert not coordinator.state.waiting
     assert caplog.text.count("ValueError: not msgpack") == 3
+    coordinator.leads(None)
+
+
+class Faulty(Decisions):
+    """Has a defect, once: at the place that is named in ``defects``."""
+
+    defects: ClassVar[list[str]] = []
+
+    def _fail_at(self, place: str) -> None:
+        if place in self.defects:
+            self.defects.remove(place)
+            raise KeyError("a defect")
+
+    def delivered(self, move: Move, now_ms: int, wall_ms: int) -> None:
+        """After half of its work."""
+        super().delivered(move, now_ms, wall_ms)
+        self._fail_at("delivered")
+
+    def tick(self, now_ms: int, wall_ms: int) -> None:
+        """After half of its work."""
+        super().tick(now_ms, wall_ms)
+        self._fail_at("tick")
+
+    def receive(self, request_id: int, request: Request, now_ms: int, wall_ms: int) -> None:
+        """After half of its work."""
+        super().receive(request_id, request, now_ms, wall_ms)
+        self._fail_at("receive")
+
+
+class WithDefects(DelayedCoordinator):
+    """Its decisions have one."""
+
+    def begin(self, now_ms: int) -> Decisions:
+        """As usual, but for the class."""
+        if "begin" in Faulty.defects:
+            Faulty.defects.remove("begin")
+            raise KeyError("a defect")
+        return Faulty(
+            self.state,
+            now_ms=now_ms,
+            wall_ms=self._clock.wall_ms(),
+            pending_max=100,
+            batch_bytes_max=lambda topic: 1 << 20,
+        )
+
+
+class Arriving(Refusing):
+    """Each batch arrives at once."""
+
+    def __init__(self) -> None:
+        super().__init__(is_too_large=False)
+
+    async def append(
+        self,
+        lane: LaneKey,
+        messages: Sequence[Message],
+        *,
+        producer_id: int,
+        epoch: int,
+        sequence: int,
+        timeout_ms: int,
+    ) -> None:
+        """Remembered."""
+        self.tried.append((producer_id, epoch, sequence))
+
+
+class SlowLog(InstantLog):
+    """What is proposed is committed after a second."""
+
+    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+        """Later."""
+        outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def commit() -> None:
+            super(SlowLog, self).propose(batches)
+            outcome.set_result(None)
+
+        asyncio.get_running_loop().call_later(1.0, commit)
+        return outcome
+
+
+# requirement: A3
+@pytest.mark.parametrize("place", ["delivered", "tick", "begin"])
+@in_virtual_time
+async def test_a_coordinator_goes_on_after_a_defect_of_its_decisions(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    delivery = Arriving()
+    coordinator = coordinator_of(delivery, VirtualClock(), WithDefects)
+    Faulty.defects[:] = [place]
+    coordinator.leads(InstantLog(coordinator))
+    await asyncio.sleep(6)  # a defect at the beginning is over
+    await coordinator.ask(add(new(1, delay_ms=500)), 1_000)
+    await asyncio.sleep(10)
+    assert not Faulty.defects
+    assert not coordinator.state.waiting
+    assert len(set(delivery.tried)) == 1  # sent again, it is the same batch
+    assert len(delivery.tried) == (2 if place == "delivered" else 1)
+    assert "KeyError: 'a defect'" in caplog.text
+    coordinator.leads(None)
+
+
+# requirement: A3
+@in_virtual_time
+async def test_what_is_being_appended_at_a_defect_is_known_to_the_next_decisions() -> None:
+    coordinator = coordinator_of(Arriving(), VirtualClock(), WithDefects)
+    coordinator.leads(SlowLog(coordinator))
+    first = asyncio.create_task(coordinator.ask(add(new(1, delay_ms=60_000)), 10_000))
+    await asyncio.sleep(0.1)
+    Faulty.defects[:] = ["receive"]
+    with pytest.raises(NotLeader):
+        await coordinator.ask(add(new(2, delay_ms=60_000)), 10_000)
+    with pytest.raises(CommitUnknown):
+        await first
+    await asyncio.sleep(0.5)
+    with pytest.raises(NotLeader):  # it does not know yet what is stored
+        await coordinator.ask(add(new(1, delay_ms=60_000)), 10_000)
+    await asyncio.sleep(2)
+    assert isinstance(await coordinator.ask(add(new(1, delay_ms=60_000)), 10_000), Added)
+    assert set(coordinator.state.waiting) == {id_of(1)}
     coordinator.leads(None)
 
 

@@ -1,0 +1,74 @@
+"""Dead letters of a queue that are tried again: the queue delivers their records where they are.
+
+Decides: which of them can be: the topic must still have the record. Leaves to others: the jobs
+(``groups.work_queue``), and settling the dead letters (``dead_letters``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from api.http.routes import Call
+from api.resources.dead_letter_pages import Letter
+from api.resources.dead_letter_scan import records_of
+from groups.job_steps import key_digest
+from groups.queue_requests import DeadJob, ReadQueue, Reopen
+from partitions.values import FetchRequest
+from raftlog.errors import OffsetOutOfRange, UnknownGroup, UnknownPartition, UnknownQueue
+from raftlog.records.failures import FailedRecord
+from raftlog.types import Offset, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class RedrivenJobs:
+    """The queue of one topic and group."""
+
+    call: Call
+    topic: str
+    topic_id: str
+    group: str
+
+    @classmethod
+    async def of(cls, call: Call, topic: str, group: str) -> RedrivenJobs | None:
+        """None if the group does not work off the topic as a queue."""
+        await call.hear_of_path()
+        found = call.services.controller.image.topics.get(topic)
+        if found is None:
+            return None
+        ask = ReadQueue(group=group, topic=topic)
+        try:
+            await call.services.groups.ask(ask, timeout_ms=call.services.limits.control_timeout_ms)
+        except (UnknownGroup, UnknownQueue):
+            return None
+        return cls(call, topic, found.topic_id, group)
+
+    async def found(self, letters: Sequence[Letter]) -> list[Letter]:
+        """Those whose records are in the topic as they failed; of a deleted topic of this name none is."""
+        return [letter for letter in letters if await self._is_there(letter.record)]
+
+    async def redrive(self, letters: Sequence[Letter]) -> None:
+        """Return once the queue will deliver them again."""
+        jobs = tuple(
+            DeadJob(
+                letter.record.origin.partition,
+                letter.record.origin.offset,
+                key_digest(letter.record.key),
+                letter.record.redrives + 1,
+            )
+            for letter in letters
+        )
+        ask = Reopen(group=self.group, topic=self.topic, topic_id=self.topic_id, jobs=jobs)
+        await self.call.services.groups.ask(ask, timeout_ms=self.call.services.limits.control_timeout_ms)
+
+    async def _is_there(self, record: FailedRecord) -> bool:
+        target = TopicPartition(self.topic, record.origin.partition)
+        request = FetchRequest(position=Offset(record.origin.offset), bytes_max=1)
+        try:
+            result = await self.call.services.gateway.fetch(target, request)
+        except (OffsetOutOfRange, UnknownPartition):
+            return False
+        return any(
+            (stored.offset, stored.key, stored.value) == (record.origin.offset, record.key, record.value)
+            for stored, _ in records_of(result)
+        )

@@ -1,0 +1,270 @@
+"""Compares what is committed about the jobs of a queue with its topic, its dead letters, and the answers.
+
+Decides: J1 to J6. Leaves to others: the end of a run (``level``).
+
+A leader with a full disk commits entries by the others, and no log that the checker reads shows them yet:
+checks wait until all that is committed is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from chaos.simulator.machine import Machine
+from chaos.simulator.originals import Original
+from chaos.simulator.queues.odds import CREW, LETTERS, MAIL
+from chaos.simulator.records import GroupRecord
+from chaos.simulator.result import Broken
+from chaos.simulator.simulated_cluster import SimulatedCluster
+from groups.queue_requests import Delivered, Token
+from groups.records import KINDS, TOPIC, CommittedOffset, Job, JobKey, OffsetKey, Queue, QueueKey
+from raftlog.records.failures import origin_of
+from raftlog.types import GroupId
+
+HELD: Final = "J1 a job is delivered again only when its lease or pause is over"
+DONE: Final = "J2 a job that is done stays done"
+COUNTED: Final = "J3 the deliveries of a job are counted"
+LOST: Final = "J4 a job is done when its worker has said so, or a dead letter"
+ANSWERED: Final = "J5 answers about jobs agree with what is committed"
+ORDERED: Final = "J6 one job of a key is delivered at a time, and in order"
+
+Place = tuple[int, int]  # partition and offset
+_FOLDER: Final = re.compile(rf"/({TOPIC}|{MAIL}|{re.escape(LETTERS)})-[0-9a-f]{{32}}/Partition-(\d+)$")
+
+
+@dataclass(slots=True)
+class Known:
+    """What is committed about one job."""
+
+    job: Job
+    deliveries: set[tuple[bytes, int]] = field(default_factory=set)  # the lease and the number of each
+    term: int = 0  # of the newest row
+    was_dead: bool = False
+    is_done: bool = False
+
+
+class Judge:
+    """Sees every committed batch in order, and every answer."""
+
+    def __init__(self, cluster: SimulatedCluster, partition: int, *, is_ordered: bool) -> None:
+        """``partition`` of ``__offsets`` has the queue."""
+        self.jobs: dict[Place, Known] = {}
+        self.slots: dict[int, Place] = {}
+        self.queues: dict[int, Queue] = {}
+        self.keys: dict[Place, bytes | None] = {}  # of all records of the topic
+        self.letters: set[Place] = set()
+        self.records: dict[tuple[str, int], GroupRecord] = {}
+        self.waiting: list[Callable[[], None]] = []
+        self.on_leased: Callable[[Machine], None] = lambda machine: None
+        self.on_buried: Callable[[], None] = lambda: None
+        self._cluster = cluster
+        self._partition = partition
+        self._is_ordered = is_ordered
+        self._said: set[tuple[Place, bytes]] = set()  # acknowledged, whether or not that was answered
+        self._places: dict[GroupId, tuple[str, int] | None] = {}
+        self._taken: dict[tuple[str, int], int] = {}  # how many committed entries
+        self._clocks_are_right = "wall clock" not in cluster.odds.timed
+
+    # What is committed.
+
+    def committed(self, machine: Machine, group_id: GroupId) -> None:
+        """The commit index of a group has changed."""
+        record = self._cluster.checker.groups[group_id]
+        place = self._place_of(record)
+        if place is None or (place[0] == TOPIC and place[1] != self._partition):
+            return
+        self.records[place] = record
+        assert record.originals is not None
+        first, self._taken[place] = self._taken.get(place, 0), len(record.committed)
+        for entry in record.committed[first:]:
+            batch = record.originals.of(entry)
+            if place[0] == TOPIC:
+                self._take(machine, batch)
+            elif place[0] == MAIL:
+                self.keys.update(((place[1], one.offset), one.key) for one in batch.records)
+            else:
+                self._store(batch)
+        if self.waiting and not self.is_behind():
+            waiting, self.waiting = self.waiting, []
+            for check in waiting:
+                self._checked(check)
+
+    def _place_of(self, record: GroupRecord) -> tuple[str, int] | None:
+        if record.group_id not in self._places and record.replicas:
+            found = _FOLDER.search(next(iter(record.replicas.values())).directory)
+            self._places[record.group_id] = None if found is None else (found[1], int(found[2]))
+        return self._places.get(record.group_id)
+
+    def _take(self, machine: Machine, batch: Original) -> None:
+        """Rows of the queue; each of them is taken although one before it has broken a rule."""
+        for record in batch.records:
+            row = KINDS.decoded(record.key, record.value)
+            assert row is not None
+            self._cluster.trace.note(None, f"{row[0]} {row[1]}")
+            match row:
+                case JobKey(group, _, slot), Job() as job if group == CREW:
+                    self._checked(
+                        partial(self._put, machine, slot, job, (batch.entry.term, record.timestamp_ms))
+                    )
+                case JobKey(group, _, slot), _ if group == CREW:
+                    self._checked(partial(self._close, slot))
+                case QueueKey(group, _, partition), Queue() as queue if group == CREW:
+                    self.queues[partition] = queue
+                    self.when_known(partial(self._check_opened, partition, queue.next_offset))
+                case OffsetKey(group, _, partition), CommittedOffset() as committed if group == CREW:
+                    self.when_known(partial(self._check_done, partition, committed.offset))
+
+    def _put(self, machine: Machine, slot: int, job: Job, written: tuple[int, int]) -> None:
+        """A row, and the term and time at which it was written."""
+        place = (job.partition, job.offset)
+        other = self.slots.setdefault(slot, place)
+        self.slots[slot] = place
+        known = self.jobs.get(place)
+        unopened = Job(partition=job.partition, offset=job.offset, state="waiting")
+        before = unopened if known is None else known.job
+        if known is None:
+            known = self.jobs[place] = Known(job)
+        known.job, (before_term, known.term) = job, (known.term, written[0])
+        kept = (before.state, before.lease, before.deliveries)
+        is_new = job.state == "leased" and kept != ("leased", job.lease, job.deliveries)
+        if is_new:
+            known.deliveries.add((job.lease, job.deliveries))
+        if other != place:
+            raise Broken(LOST, f"the row of {other} becomes that of {place}")
+        if known.is_done or known.was_dead:
+            raise Broken(DONE, f"{place} is open again: {known}")
+        known.was_dead = job.state == "dead"
+        is_released = job.state == "waiting" and not job.lease and before.state == "leased"
+        if job.deliveries != before.deliveries + is_new - is_released:
+            raise Broken(COUNTED, f"{place}: {job} after {before}")
+        if is_new:
+            spread_ms = 2 if before_term == known.term else self._spread_ms()
+            self._check_lease(place, job, before, written[1] + spread_ms)
+            self.on_leased(machine)
+
+    def _check_lease(self, place: Place, job: Job, before: Job, at_ms: int) -> None:
+        """A coordinator ends leases by its clocks, and all clocks are right unless a fault changes them."""
+        if self._clocks_are_right and at_ms < before.due_ms:
+            raise Broken(HELD, f"{place} is leased at {at_ms} at the latest: {job} after {before}")
+        if self._is_ordered:
+            self.when_known(partial(self._check_order, place, self._open_places()))
+
+    def _spread_ms(self) -> int:
+        """By how much the wall clocks of machines differ that run at different speeds."""
+        clocks = [one.rate for one in self._cluster.machines]
+        return 2 + int((max(clocks) - min(clocks)) * self._cluster.loop.now * 1000)
+
+    def _open_places(self) -> frozenset[Place]:
+        return frozenset(self.slots.values())
+
+    def _check_order(self, place: Place, still_open: frozenset[Place]) -> None:
+        key = self.keys.get(place)
+        for other, other_key in self.keys.items():
+            is_before = other[0] == place[0] and other[1] < place[1] and key is not None and other_key == key
+            if is_before and (other in still_open or other not in self.jobs):
+                raise Broken(ORDERED, f"{place} is delivered before {other} of the same key is done")
+
+    def _close(self, slot: int) -> None:
+        place = self.slots.pop(slot, None)
+        if place is None:
+            raise Broken(DONE, f"slot {slot} is closed again")
+        known = self.jobs[place]
+        known.is_done = True
+        if known.was_dead:
+
+            def check() -> None:
+                if place not in self.letters:
+                    raise Broken(LOST, f"{place} is closed as a dead letter, which is not stored: {known}")
+
+            self.when_known(check)
+        elif (place, known.job.lease) not in self._said:
+            raise Broken(LOST, f"{place} is closed, and nobody who had it has said so: {known}")
+
+    def _check_opened(self, partition: int, end: int) -> None:
+        for place in self.keys:
+            if place[0] == partition and place[1] < end and place not in self.jobs:
+                raise Broken(LOST, f"{place} is behind the queue, at {end}, and nobody has had it")
+
+    def _check_done(self, partition: int, end: int) -> None:
+        for place in self.keys:
+            known = self.jobs.get(place)
+            if place[0] == partition and place[1] < end and (known is None or not known.is_done):
+                raise Broken(LOST, f"{place} is committed, at {end}, and not done: {known}")
+
+    def _store(self, batch: Original) -> None:
+        for record in batch.records:
+            origin = origin_of((record.key or b"").decode())
+            place = (origin.partition, origin.offset)
+            self.letters.add(place)
+            self.when_known(partial(self._check_letter, place))
+            self.on_buried()
+
+    def _check_letter(self, place: Place) -> None:
+        known = self.jobs.get(place)
+        if known is None or not known.was_dead:
+            raise Broken(LOST, f"{place} is a dead letter, and was not given up: {known}")
+
+    # What workers say, and what they are told.
+
+    def says(self, token: Token) -> None:
+        """A worker acknowledges, before it knows whether anybody hears it."""
+        self._said.add(((token.partition, token.offset), token.lease))
+
+    def received(self, lease: bytes, job: Delivered) -> None:
+        """A worker has got a job."""
+        place = (job.partition, job.offset)
+
+        def check() -> None:
+            known = self.jobs.get(place)
+            if known is None or (lease, job.deliveries) not in known.deliveries:
+                raise Broken(ANSWERED, f"{place} was delivered, {job}; committed is {known}")
+
+        self.when_known(check)
+
+    def settled(self, token: Token) -> None:
+        """An acknowledgement counts."""
+        place = (token.partition, token.offset)
+
+        def check() -> None:
+            known = self.jobs.get(place)
+            if known is None or not (known.is_done or known.was_dead):
+                raise Broken(ANSWERED, f"{place} is acknowledged, as was answered; committed is {known}")
+
+        self.when_known(check)
+
+    # Whether everything is known.
+
+    def look(self) -> None:
+        """Take in what every broker knows to be committed."""
+        for machine in self._cluster.machines:
+            self._cluster.checker.stepped(machine)
+
+    def when_known(self, check: Callable[[], None]) -> None:
+        """Check once all that is committed by now is known."""
+        if self.is_behind():
+            self.waiting.append(check)
+        else:
+            self._checked(check)
+
+    def is_behind(self) -> bool:
+        """Whether some broker knows more to be committed than any log shows."""
+        groups = [one.broker.host.groups for one in self._cluster.machines if one.broker is not None]
+        for place, record in self.records.items():
+            end = record.committed[-1].last if record.committed else -1
+            if self._taken[place] < len(record.committed):
+                return True
+            for by_id in groups:
+                group = by_id.get(record.group_id)
+                if group is not None and group.commit_index > end and not record.is_retired:
+                    return True
+        return False
+
+    def _checked(self, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except Broken as broken:
+            self._cluster.violated(broken.invariant, broken.detail)

@@ -1,0 +1,59 @@
+"""The random parameters of one run's queue."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final, Self
+
+from raftlog.records.failures import dead_letter_topic
+
+MAIL: Final = "mail"
+CREW: Final = "crew"
+LETTERS: Final = dead_letter_topic(MAIL, CREW)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOdds:
+    """Probabilities are per job or request; times in milliseconds, or means in seconds."""
+
+    partitions: int  # of the topic
+    is_ordered: bool  # by key
+    keys: int
+    workers: int
+    count_max: int  # of one receive
+    lease_ms: int
+    deliveries_max: int
+    wait_ms: int
+    work_s: float  # between a receive and its acknowledgement
+    produce_s: float  # between two records
+    forgets: float  # jobs that are never answered
+    nacks: float
+    nack_ms: int
+    extends: float
+    gives_up: float
+    late: float  # requests that arrive once more, later
+    late_s: float
+
+    @classmethod
+    def drawn(cls, rng: random.Random) -> Self:
+        """For one seed."""
+        return cls(
+            partitions=rng.choice((1, 1, 2)),
+            is_ordered=rng.random() < 0.4,
+            keys=rng.choice((1, 3, 10)),
+            workers=rng.choice((1, 2, 4)),
+            count_max=rng.choice((1, 3, 8)),
+            lease_ms=rng.choice((300, 1_000, 3_000)),
+            deliveries_max=rng.choice((1, 2, 5, 20)),
+            wait_ms=rng.choice((0, 100, 500)),
+            work_s=rng.choice((0.01, 0.1, 0.5)),
+            produce_s=rng.choice((0.05, 0.1, 0.3)),
+            forgets=rng.choice((0.0, 0.1, 0.3)),
+            nacks=rng.choice((0.0, 0.1, 0.3)),
+            nack_ms=rng.choice((0, 100, 1_000)),
+            extends=rng.choice((0.0, 0.2)),
+            gives_up=rng.choice((0.0, 0.05)),
+            late=rng.choice((0.0, 0.1, 0.4)),
+            late_s=rng.choice((0.1, 0.5, 2.0)),
+        )

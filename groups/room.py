@@ -1,0 +1,32 @@
+"""How many jobs may be open: of one queue, and of all queues of one partition of ``__offsets``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from raftlog.errors import Overloaded
+
+RETRY_AFTER_MS: Final = 1_000
+
+
+@dataclass(slots=True)
+class Room:
+    """``open`` counts the jobs of all queues together."""
+
+    queue_max: int
+    total_max: int
+    open: int = 0
+
+    def has(self, queue_open: int, count: int = 1) -> bool:
+        """Whether so many more may be open in a queue that has ``queue_open``."""
+        return queue_open + count <= self.queue_max and self.open + count <= self.total_max
+
+
+def no_room(group: str, topic: str, queue_open: int) -> Overloaded:
+    """What somebody is told for whom there is no room."""
+    return Overloaded(
+        f"queue {topic} of group {group} has {queue_open} open jobs, and no more may be leased; "
+        "acknowledge some",
+        retry_after_ms=RETRY_AFTER_MS,
+    )

@@ -1,0 +1,129 @@
+"""Jobs of a queue that nobody can read, and dead letters that are jobs again."""
+
+from __future__ import annotations
+
+import pytest
+
+from groups.queue_requests import DeadJob, Reopen, Token
+from groups.queues import QueueLimits
+from raftlog.errors import Overloaded
+from tests.helpers.worked_off import WorkedOff
+
+
+def offsets(tokens: list[Token]) -> list[int]:
+    """Of these jobs."""
+    return [token.offset for token in tokens]
+
+
+# requirement: A7
+def test_a_batch_that_cannot_be_read_is_one_dead_letter_and_blocks_nothing() -> None:
+    mail = WorkedOff()
+    mail.stores_letters = False
+    mail.produce(b"")
+    bad = mail.spoil(3)
+    mail.produce(b"")
+    tokens = mail.take(10)
+    assert offsets(tokens) == [0, bad + 3]
+    assert mail.view().parts[0].dead == 1
+    mail.settle("ack", tokens)
+    assert mail.done_below() == bad  # the dead letter is not stored yet
+    mail.fail_over()
+    mail.store_letters()
+    assert [(each.offset, each.deliveries, each.reason) for each in mail.buried] == [
+        (bad, 0, "the batch cannot be read")
+    ]
+    assert mail.done_below() == bad + 4
+    assert mail.take() == []
+
+
+# requirement: A7
+def test_a_receive_that_finds_only_what_cannot_be_read_waits_on() -> None:
+    mail = WorkedOff()
+    for _ in range(9):  # more than one look finds
+        mail.spoil()
+    waiting = mail.receive(wait_ms=20_000)
+    assert waiting not in mail.answers
+    assert len(mail.buried) == 9
+    (offset,) = mail.produce(b"")
+    assert mail.held(waiting) == [(0, offset, 1)]
+
+
+# requirement: A7
+def test_a_dead_letter_that_is_redriven_is_a_job_again() -> None:
+    mail = WorkedOff()
+    mail.produce(b"", b"")
+    first, second = mail.take(2)
+    mail.settle("dead", [first], reason="poison")
+    mail.settle("ack", [second])
+    assert mail.done_below() == 2
+    mail.redrive(0)
+    mail.redrive(0)  # its first answer was lost
+    assert mail.done_below() == 0
+    mail.fail_over()
+    request = mail.receive(5)
+    assert mail.held(request) == [(0, 0, 1)]
+    mail.redrive(0)  # while a worker has it
+    assert mail.settle("ack", [first]) == (0,)
+    mail.settle("dead", [Token(0, 0, mail.last_lease)], reason="again")
+    assert [(each.reason, each.redrives) for each in mail.buried] == [("poison", 0), ("again", 1)]
+    assert mail.done_below() == 2
+    mail.redrive(0, redrives=2)
+    mail.settle("ack", mail.take())
+    assert mail.take() == []
+
+
+# requirement: A7
+def test_a_dead_letter_that_is_redriven_before_its_job_is_closed_is_not_lost() -> None:
+    mail = WorkedOff()
+    mail.stores_letters = False
+    mail.produce(b"")
+    mail.settle("dead", mail.take(), reason="poison")
+    mail.redrive(0)  # the dead letter is stored, and the coordinator does not know it yet
+    mail.store_letters()
+    assert offsets(mail.take()) == [0]
+
+
+# requirement: A7
+def test_what_nobody_has_had_or_another_topic_has_is_not_redriven() -> None:
+    mail = WorkedOff()
+    mail.produce(b"", b"")
+    mail.settle("ack", mail.take())
+    mail.redrive(1)
+    assert mail.view().parts[0].waiting == 0
+    mail.topic_id = "t2"
+    mail.redrive(0)
+    assert mail.view().parts[0].waiting == 0
+
+
+# requirement: A7
+def test_redriven_jobs_need_room_too() -> None:
+    mail = WorkedOff(limits=QueueLimits(queue_max=2))
+    mail.produce(b"", b"", b"")
+    mail.settle("dead", mail.take())
+    mail.take(2)
+    jobs = (DeadJob(0, 0, b"", 1),)
+    refused = mail.send(Reopen(group="g", topic="mail", topic_id="t1", jobs=jobs))
+    assert isinstance(mail.answers[refused], Overloaded)
+    assert len(mail.committed.jobs["g"]) == 2
+
+
+# requirement: A7
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_a_redriven_job_waits_for_those_of_its_key(fails_over: bool) -> None:
+    mail = WorkedOff()
+    mail.produce(b"a", b"a", b"a")
+    mail.settle("dead", mail.take(is_ordered=True))
+    second = mail.take(5, is_ordered=True)
+    assert offsets(second) == [1]
+    mail.redrive(0, key=b"a")
+    if fails_over:
+        mail.fail_over()
+    assert mail.take(5, is_ordered=True) == []  # one of the key is delivered at a time
+    mail.settle("ack", second)
+    done = []
+    while tokens := mail.take(5, is_ordered=True):
+        assert len(tokens) == 1
+        done += offsets(tokens)
+        mail.settle("ack", tokens)
+    assert sorted(done) == [0, 2]
+    assert mail.done_below() == 3
