@@ -22,7 +22,7 @@ from api.http.json_bodies import decode_json, time_ms
 from raftlog import units
 from raftlog.errors import InvalidRecord, InvalidRequest, RecordTooLarge
 from raftlog.records.batch import HEADER_BYTES, Codec, batch_too_large
-from raftlog.records.builder import TIMESTAMP_MAX, Record, build_batch, with_producer
+from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.keys import encode_key, partition_for_key
 from raftlog.records.tags import TAG_RECORD_HEADER, listed_bytes
 from raftlog.wire import bodies, media_types
@@ -190,7 +190,7 @@ def record_of(record: bodies.NewRecord) -> Record:
     timestamp = record.timestamp
     if isinstance(timestamp, str):
         timestamp = time_ms(timestamp, "timestamp")
-    elif timestamp is not None and not 0 <= timestamp <= TIMESTAMP_MAX:
+    elif timestamp is not None and not 0 <= timestamp < 1 << 62:
         raise InvalidRequest("is out of range; send milliseconds since 1970", field="timestamp")
     headers = _headers(record) if record.headers or record.headers_raw or record.tags else ()
     key = None if record.key is None else _key(record)
