@@ -37,7 +37,7 @@ from raftlog.records.tags import TAG_RECORD_HEADER, tag_set
 if TYPE_CHECKING:
     from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-TIMESTAMP_MAX = (1 << 62) - 2  # twice its distance from NO_TIMESTAMP fits into 64 bits with a sign
+TIMESTAMP_MAX = (1 << 63) - 2  # its distance from NO_TIMESTAMP fits into 64 bits
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT = 43
 _ATTRIBUTES_AT = 22  # the lower byte
@@ -122,7 +122,7 @@ class BatchBuilder:
         for value, key, headers, own_ms in records:
             time_ms = default_ms if own_ms is None else own_ms
             if not NO_TIMESTAMP <= time_ms <= TIMESTAMP_MAX:
-                raise InvalidRecord(f"timestamp_ms: {time_ms} is outside -1 to 2^62-2", errors=["/timestamp"])
+                raise InvalidRecord(f"timestamp_ms: {time_ms} is outside -1 to 2^63-2", errors=["/timestamp"])
             if base_ms is None:
                 base_ms = time_ms
             if time_ms > max_ms:
@@ -132,7 +132,8 @@ class BatchBuilder:
                 pairs = [*headers]
                 self._headers[count] = headers
             try:
-                encode(count, time_ms, key, value, pairs)
+                # The encoder takes a first time of -1 for none: it gets the times since the first record's.
+                encode(count, time_ms - base_ms, key, value, pairs)
             except (TypeError, UnicodeEncodeError) as error:
                 raise InvalidRecord(
                     f"records: key, value and header values are bytes or None: {error}"

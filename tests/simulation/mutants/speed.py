@@ -29,6 +29,13 @@ SPEED = (
         script="tests/unit/records",
     ),
     Mutant(
+        "a first record without a time shifts the times of the others",
+        "raftlog.records.builder:BatchBuilder.extend",
+        "encode(count, time_ms - base_ms, key, value, pairs)",
+        "encode(count, time_ms, key, value, pairs)",
+        script="tests/properties/test_records_fuzz.py",
+    ),
+    Mutant(
         "a disk error within the core's work ends the process",
         "raftlog.node.group.raft_group:RaftGroup._broke",
         "case OSError() | LogCorrupt():",
