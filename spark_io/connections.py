@@ -12,18 +12,20 @@ from __future__ import annotations
 import os
 import sys
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from raftlog.client import Client
+if TYPE_CHECKING:
+    from raftlog.client import Client
 
 _PLACE: Final = "spark_io_clients_of_this_process"
-_Clients = dict[tuple[int, tuple[str, ...]], Client]
 
 
 def client_of(servers: tuple[str, ...]) -> Client:
     """The client of a cluster. It stays open until the process ends."""
+    from raftlog.client import Client  # slow to import; some processes of Spark never ask
+
     place = sys.modules.setdefault(_PLACE, ModuleType(_PLACE))
-    clients: _Clients = place.__dict__.setdefault("clients", {})
+    clients: dict[tuple[int, tuple[str, ...]], Client] = place.__dict__.setdefault("clients", {})
     key = os.getpid(), servers
     found = clients.get(key)
     if found is None:
