@@ -19,6 +19,7 @@ from tests.simulation.mutants.dead_letters import DEAD_LETTERS
 from tests.simulation.mutants.decommission import DECOMMISSION
 from tests.simulation.mutants.delayed import DELAYED
 from tests.simulation.mutants.delayed_seeds import DELAYED_SEEDS
+from tests.simulation.mutants.delta import DELTA
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.given_away import GIVEN_AWAY
 from tests.simulation.mutants.groups import GROUPS
@@ -39,6 +40,7 @@ from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.room import ROOM
 from tests.simulation.mutants.schedules import SCHEDULED
+from tests.simulation.mutants.sink_seeds import SINK_SEEDS
 from tests.simulation.mutants.sinks import SINKS
 from tests.simulation.mutants.spark import SPARK
 from tests.simulation.mutants.spark_input import SPARK_INPUT
@@ -101,8 +103,10 @@ MUTANTS = (
     *TRANSACTION_COMPACTION,
     *ONE_SHOT,
     *TRANSACTION_SEEDS,
+    *SINK_SEEDS,
     *SPARK,
     *SPARK_INPUT,
     *ARCHIVE,
     *ARCHIVED,
+    *DELTA,
 )
