@@ -7,6 +7,8 @@ missing, too. Where Spark is too old or pyarrow is missing, this module has no f
 import logging
 
 try:
+    import pyarrow  # noqa: F401  # the format imports it when records are read
+
     from spark_io.data_source import RaftlogDataSource as DefaultSource
 except ImportError as error:
     logging.getLogger("spark_io").warning(

@@ -31,7 +31,8 @@ def register(spark: SparkSession, *, by_value: bool = False) -> None:
 
         cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     from spark_io.archive.data_source import ArchiveDataSource
+    from spark_io.by_value import PortableDataSource
     from spark_io.data_source import RaftlogDataSource
 
-    spark.dataSource.register(RaftlogDataSource)
+    spark.dataSource.register(PortableDataSource if by_value else RaftlogDataSource)
     spark.dataSource.register(ArchiveDataSource)

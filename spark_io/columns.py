@@ -1,4 +1,4 @@
-"""Messages as Arrow columns, with the names and types of Spark's Kafka source.
+"""Messages as Arrow columns.
 
 Compiled code goes over the messages of a chunk, once for each column; no Python code runs for a message.
 """
@@ -11,49 +11,10 @@ from operator import attrgetter, itemgetter
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from raftlog.client.messages import Message
-from spark_io.errors import InvalidOption
 
-HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 _TIMESTAMP_TYPES: Final = {"create": 0, "append": 1}  # Kafka's numbers
-_COLUMNS: Final = (
-    StructField("key", BinaryType()),
-    StructField("value", BinaryType()),
-    StructField("topic", StringType()),
-    StructField("partition", IntegerType()),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
-    StructField("timestampType", IntegerType()),
-)
-
-
-def schema_of(*, includes_headers: bool, columns: str | None = None) -> StructType:
-    """The columns of a source: all, or those that ``columns`` names. Raises ``InvalidOption``."""
-    known = {field.name: field for field in (*_COLUMNS, StructField("headers", HEADERS))}
-    if columns is None:
-        return StructType([field for name, field in known.items() if includes_headers or name != "headers"])
-    names = [name.strip() for name in columns.split(",")]
-    if not set(names) <= set(known) or len(set(names)) < len(names):
-        raise InvalidOption(f"columns is {columns[:200]!r}; name some of {', '.join(known)}, each once")
-    return StructType([known[name] for name in names])
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The schema that Spark compares the batches of a source with."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 def record_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from raftlog.client import Client
-from raftlog.client.blocking_producer import Producer, Transaction
 from raftlog.errors import CommitUnknown, Conflict, ProducerFenced, RaftlogError
 from spark_io.errors import InvalidRows, SinkAhead, SinkGap, SinkInUse
+
+if TYPE_CHECKING:
+    from raftlog.client import Client
+    from raftlog.client.blocking_producer import Producer, Transaction
 
 HANDLES_MAX: Final = 999  # of one batch
 KEY_END: Final = "~"  # of a key in the names of its transactions

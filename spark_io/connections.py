@@ -12,17 +12,20 @@ from __future__ import annotations
 import os
 import sys
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from raftlog.client import Client
-from raftlog.client.closest import ReaderPlace
+if TYPE_CHECKING:
+    from raftlog.client import Client
+    from raftlog.client.closest import ReaderPlace
 
 _PLACE: Final = "spark_io_clients_of_this_process"
-_Clients = dict[tuple[int, tuple[str, ...], tuple[str, int] | None], Client]
+_Clients = dict[tuple[int, tuple[str, ...], tuple[str, int] | None], "Client"]
 
 
 def client_of(servers: tuple[str, ...], place: ReaderPlace | None = None) -> Client:
     """The client of a cluster, for readers in a place. It stays open until the process ends."""
+    from raftlog.client import Client  # slow to import; some processes of Spark never ask
+
     module = sys.modules.setdefault(_PLACE, ModuleType(_PLACE))
     clients: _Clients = module.__dict__.setdefault("clients", {})
     key = os.getpid(), servers, None if place is None else (place.rack, place.max_staleness_ms)

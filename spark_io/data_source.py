@@ -2,19 +2,26 @@
 
 Decides nothing but which class answers which call; ``pushFilters`` is left out, since Spark up to 4.3 shares
 a pushed filter among all uses of a DataFrame, which then gives wrong results.
+
+Spark imports this module in two new processes for each batch of a stream, one to ask for the writer and one
+to commit. So what only readers need is imported by them.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from spark_io.columns import schema_of
 from spark_io.errors import InvalidOption
 from spark_io.options import read_options, write_options
 from spark_io.rows import check_columns
+from spark_io.schemas import schema_of
 from spark_io.sink import BatchWriter, StreamWriter
-from spark_io.source import BatchReader, StreamReader
+
+if TYPE_CHECKING:
+    from spark_io.source import BatchReader, StreamReader
 
 
 class RaftlogDataSource(DataSource):
@@ -32,10 +39,14 @@ class RaftlogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """Of ``spark.read``."""
+        from spark_io.source import BatchReader
+
         return BatchReader(read_options(self.options, is_stream=False), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """Of ``spark.readStream``."""
+        from spark_io.source import StreamReader
+
         return StreamReader(read_options(self.options, is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

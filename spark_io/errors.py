@@ -34,6 +34,10 @@ class ArchiveOverlap(RuntimeError):
     """Offsets that are to be archived are in the archive already, or twice in one batch."""
 
 
+class ArchiveGap(RuntimeError):
+    """Offsets with records are neither in a Delta table nor in what is to be added to it."""
+
+
 class ArchiveDamaged(RuntimeError):
     """A file of an archive is missing, or is not what its manifest says."""
 

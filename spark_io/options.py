@@ -13,13 +13,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from raftlog.client.closest import ReaderPlace, reader_place
 from raftlog.client.options import Duration, broker_urls, positive_seconds, producer_options
-from raftlog.client.partition import Isolation
 from spark_io.errors import InvalidOption
 from spark_io.positions import Positions, Subscription, ending, starting, subscription
+
+if TYPE_CHECKING:
+    from raftlog.client.partition import Isolation
 
 Value = TypeVar("Value")
 Delivery = Literal["exactly_once", "at_least_once"]

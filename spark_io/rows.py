@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -23,8 +22,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_io.columns import HEADERS
 from spark_io.errors import InvalidRows
+from spark_io.schemas import HEADERS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ROWS_AT_ONCE: Final = 1_000
 _TEXT: Final = (StringType, BinaryType)
@@ -103,6 +105,8 @@ def _headers(batch: pa.RecordBatch) -> list[Headers]:
 
 def _times(batch: pa.RecordBatch) -> list[int | None]:
     """Milliseconds; a later part of a second is dropped, as in a record."""
+    import pyarrow as pa
+
     column = batch.column("timestamp")
     in_ms = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     found: list[int | None] = in_ms.cast(pa.int64()).to_pylist()

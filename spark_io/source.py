@@ -29,12 +29,12 @@ from spark_io.archive import catalogue
 from spark_io.archive.source import ArchiveTask, archive_tasks, spark_batches
 from spark_io.archive.storage import open_storage
 from spark_io.archive.view import divided, extended, offset_in_both
-from spark_io.columns import arrow_schema
 from spark_io.connections import client_of
 from spark_io.discovery import POLL_S, Bounds, OffsetOf, batch_ranges, discover, offset_asked, resolved
 from spark_io.options import ReadOptions
 from spark_io.planning import Range, tasks
 from spark_io.reading import read_ranges
+from spark_io.schemas import arrow_schema
 from spark_io.stream_progress import (
     Offsets,
     behind,

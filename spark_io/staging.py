@@ -13,18 +13,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from raftlog.client import Client
-from raftlog.client.blocking_producer import Producer
-from raftlog.client.receipts import BlockingPendingReceipt
 from spark_io.commits import Run, begun
 from spark_io.options import WriteOptions
 from spark_io.rows import Row, rows_of
 
-Send = Callable[..., BlockingPendingReceipt]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from raftlog.client import Client
+    from raftlog.client.blocking_producer import Producer
+
+Send = Callable[..., object]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,26 @@ Read ``pipeline`` first: it has the rules of order. The path of a record is ``pr
 ``partitioners``, ``buffer``, ``sender``, ``receipts``. Reading is ``partition`` and ``messages``.
 ``session`` and ``metadata`` know brokers and leaders; ``client`` combines all, and ``blocking``
 is its counterpart for threads, over ``portal``.
+
+Both clients are imported when they are first used: ``options`` alone wants nothing of an HTTP client.
 """
 
-from raftlog.client.blocking import Client
-from raftlog.client.client import AsyncClient
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raftlog.client.blocking import Client
+    from raftlog.client.client import AsyncClient
 
 __all__ = ["AsyncClient", "Client"]
+
+_MODULES = {"AsyncClient": "client", "Client": "blocking"}
+
+
+if not TYPE_CHECKING:  # with it, a checker would believe in any name
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return found

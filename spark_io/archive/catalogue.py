@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import unquote
 
 from spark_io.archive.entries import (
+    DELTA_LOG,
     GENERATIONS,
     MANIFESTS,
     Catalogue,
@@ -28,14 +29,17 @@ from spark_io.archive.entries import (
     number_of,
 )
 from spark_io.archive.storage import Storage
-from spark_io.errors import ArchiveDamaged, ArchiveOverlap
+from spark_io.errors import ArchiveDamaged, ArchiveOverlap, InvalidOption
 from spark_io.planning import Range
 
 IsEmpty = Callable[[Range], bool]
 
 
 def load(storage: Storage) -> Catalogue:
-    """The files that count now. Raises ``ArchiveDamaged`` for a manifest that cannot be read."""
+    """The files that count now. Raises ``ArchiveDamaged`` for a manifest that cannot be read.
+
+    Raises ``InvalidOption`` for an archive that is a Delta table.
+    """
     generation = _newest_generation(storage)
     through = {} if generation is None else generation[1].through
     manifests: dict[tuple[str, int], Manifest] = {}
@@ -44,6 +48,10 @@ def load(storage: Storage) -> Catalogue:
             if batch > through.get(query, -1):
                 path = manifest_path(query, batch)
                 manifests[query, batch] = manifest_in(path, storage.read(path))
+    if generation is None and not manifests and storage.names(DELTA_LOG):
+        raise InvalidOption(
+            "path is a Delta table; write it with layout=delta, and read it with an engine for Delta Lake"
+        )
     return catalogue_of(generation, manifests)
 
 

@@ -26,6 +26,7 @@ from spark_io.planning import Range
 VERSION: Final = 1
 MANIFESTS: Final = "_manifest"
 GENERATIONS: Final = f"{MANIFESTS}/_generation"
+DELTA_LOG: Final = "_delta_log"  # of an archive that is a Delta table, and has no manifests
 _NUMBERED: Final = re.compile(r"([0-9]{20})\.json")
 
 

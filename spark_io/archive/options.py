@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spark_io.archive.delta import check_installed
 from spark_io.errors import InvalidOption
 from spark_io.options import SERVERS, Given
 
@@ -17,6 +18,7 @@ class ArchiveWriteOptions:
 
     address: str
     servers: tuple[str, ...] | None
+    is_delta: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,12 @@ class ArchiveReadOptions:
 
 def archive_write_options(options: Mapping[str, str]) -> ArchiveWriteOptions:
     """Of a stream. Raises ``InvalidOption``."""
-    given = Given(options, ("path", SERVERS), {})
-    return ArchiveWriteOptions(_address(given), given.servers() if given.text(SERVERS) else None)
+    given = Given(options, ("path", SERVERS, "layout"), {})
+    is_delta = given.choice("layout", "manifest", "delta") == "delta"
+    if is_delta:
+        check_installed()
+    servers = given.servers() if given.text(SERVERS) or is_delta else None
+    return ArchiveWriteOptions(_address(given), servers, is_delta)
 
 
 def archive_read_options(options: Mapping[str, str]) -> ArchiveReadOptions:

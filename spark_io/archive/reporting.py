@@ -9,16 +9,32 @@ believe to be archived is in files that count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from raftlog.client import Client
 from raftlog.errors import OffsetOutOfRange, UnknownTopic
 from raftlog.types import TopicPartition
-from spark_io.archive.entries import Catalogue
 from spark_io.planning import Range
 
 IsEmpty = Callable[[Range], bool]
+
+
+class Extent(Protocol):
+    """Offsets that are archived, ``end`` excluded."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+
+class Archived(Protocol):
+    """What is archived of each partition, in order: the files of a catalogue, or what a table remembers."""
+
+    def of(self, target: TopicPartition) -> Sequence[Extent]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +48,7 @@ class Reach:
 
 
 def report(
-    client: Client, archived: Catalogue, topics: Iterable[str], *, changes_nothing: bool = False
+    client: Client, archived: Archived, topics: Iterable[str], *, changes_nothing: bool = False
 ) -> list[Reach]:
     """Set the archived offset of each partition of these topics that the archive has.
 
@@ -61,7 +77,7 @@ def report(
     return found
 
 
-def reached(archived: Catalogue, target: TopicPartition, start: int, is_empty: IsEmpty) -> int:
+def reached(archived: Archived, target: TopicPartition, start: int, is_empty: IsEmpty) -> int:
     """Up to which offset the files have all records from ``start`` on; ``start`` if they do not have it.
 
     ``is_empty`` says of offsets that no file covers whether they have no records.
@@ -90,3 +106,10 @@ def first_record(client: Client, gap: Range) -> int:
             return at  # it is not known
         at = chunk.next_offset
     return gap.end
+
+
+def is_gone(client: Client, gap: Range) -> bool:
+    """Whether the log has no records between these offsets: none any more, or none ever."""
+    log_start = client.topics.partitions(gap.topic)[gap.partition].log_start_offset
+    kept = gap._replace(start=min(max(gap.start, log_start), gap.end))
+    return first_record(client, kept) >= kept.end

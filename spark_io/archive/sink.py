@@ -23,16 +23,17 @@ from pyspark.sql.types import (
 )
 
 from spark_io.archive import catalogue
+from spark_io.archive.delta import DeltaArchive
 from spark_io.archive.entries import Entry
 from spark_io.archive.files import FileWriter
 from spark_io.archive.options import ArchiveWriteOptions
-from spark_io.archive.reporting import first_record, report
+from spark_io.archive.reporting import first_record, is_gone, report
 from spark_io.archive.storage import open_storage
-from spark_io.columns import HEADERS
 from spark_io.connections import client_of
 from spark_io.errors import InvalidRows
 from spark_io.planning import Range
 from spark_io.rows import nullable
+from spark_io.schemas import HEADERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +75,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         assert query, "Spark has not said which query this is"
         assert batch is not None, "Spark has not said which batch this is"
         storage = open_storage(self._options.address)
-        if catalogue.manifest_of(storage, query, int(batch)) is not None:
+        if not self._options.is_delta and catalogue.manifest_of(storage, query, int(batch)) is not None:
             for _ in iterator:
                 pass
             return Archived(query, ())
@@ -93,6 +94,9 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         if not done:
             return
         entries = [entry for one in done for entry in one.entries]
+        if self._options.is_delta:
+            self._commit_delta(done[0].query, batchId, entries)
+            return
         storage, query = open_storage(self._options.address), done[0].query
         if entries:
             catalogue.commit(storage, query, batchId, entries, self._is_empty)
@@ -100,6 +104,15 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         if manifest is not None and self._options.servers is not None:
             topics = {one.topic for one in manifest.files}
             report(client_of(self._options.servers), catalogue.load(storage), topics)
+
+    def _commit_delta(self, query: str, batch: int, entries: list[Entry]) -> None:
+        """A repeated batch has the same offsets in other files, so its topics are known again."""
+        servers = self._options.servers
+        assert servers is not None, "a Delta table needs bootstrap.servers"
+        if entries:
+            client, table = client_of(servers), DeltaArchive(self._options.address)
+            table.add(query, batch, entries, lambda gap: is_gone(client, gap))
+            report(client, table, {one.topic for one in entries})
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """On the driver, after a failure. Files without a manifest do not count."""

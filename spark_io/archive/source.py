@@ -18,8 +18,8 @@ from spark_io.archive.entries import Catalogue, Entry
 from spark_io.archive.files import SCHEMA, read_batches
 from spark_io.archive.options import ArchiveReadOptions
 from spark_io.archive.storage import open_storage
-from spark_io.columns import arrow_schema, schema_of
 from spark_io.planning import Range, tasks
+from spark_io.schemas import arrow_schema, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,7 +4,8 @@ Decides: how a file is created once. Leaves to others: the requests (fsspec), an
 
 A file is whole as soon as it is there, and creating it again fails. A directory has it by a hard link from a
 temporary file that is on the disk; S3 by ``If-None-Match``, Google Cloud and Azure by conditions like
-it.
+it; HDFS by renaming a temporary file, which fails where there is a file of that name. Other stores look first
+and write then, so that two drivers could both create a manifest: their addresses are refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import uuid4
 
 from spark_io.errors import ArchiveUnreachable
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 _TEMPORARY = ".tmp-"
+_CREATES_ONCE: Final = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory")
+_RENAMES_ONCE: Final = ("hdfs", "webhdfs")
 
 
 class Storage(Protocol):
@@ -51,23 +54,29 @@ class Storage(Protocol):
 def open_storage(address: str) -> Storage:
     """The storage of an address: a path, or a URI such as ``s3://bucket/prefix``.
 
-    Raises ``ArchiveUnreachable`` if fsspec or its package for this kind of address is missing.
+    Raises ``ArchiveUnreachable`` for a store that cannot create a file once, and if fsspec or its package for
+    this kind of address is missing.
     """
     scheme, found, rest = address.partition("://")
     if not found:
         return DirectoryStorage(Path(address))
     if scheme == "file":
         return DirectoryStorage(Path(rest))
+    if scheme not in (*_CREATES_ONCE, *_RENAMES_ONCE):
+        raise ArchiveUnreachable(
+            f"archives at {scheme}:// cannot be written: two drivers could create the same manifest. Use a "
+            f"directory, or one of {', '.join(one + '://' for one in (*_CREATES_ONCE[:-1], *_RENAMES_ONCE))}"
+        )
     try:
         import fsspec
 
         filesystem, root = fsspec.core.url_to_fs(address)
-    except (ImportError, ValueError) as error:
+    except (ImportError, ValueError, OSError) as error:
         raise ArchiveUnreachable(
             f"archives at {scheme}:// need more packages ({error}): pip install fsspec and its package for "
             f"{scheme}, such as s3fs"
         ) from error
-    return ObjectStorage(filesystem, root)
+    return HdfsStorage(filesystem, root) if scheme in _RENAMES_ONCE else ObjectStorage(filesystem, root)
 
 
 class DirectoryStorage:
@@ -166,6 +175,42 @@ class ObjectStorage:
         """See ``Storage``."""
         with suppress(FileNotFoundError):
             self._filesystem.rm_file(f"{self._root}/{path}")
+
+
+class HdfsStorage(ObjectStorage):
+    """A directory of HDFS, by libhdfs or over HTTP."""
+
+    def create(self, path: str, data: bytes) -> None:
+        """See ``Storage``."""
+        target = f"{self._root}/{path}"
+        temporary = f"{target.rpartition('/')[0]}/{_TEMPORARY}{uuid4().hex}"
+        with self._filesystem.open(temporary, "wb") as file:
+            file.write(data)
+        if self._is_renamed(temporary, target):
+            return
+        self._filesystem.rm_file(temporary)
+        if not self.exists(path):
+            raise OSError(f"HDFS has not renamed {temporary} to {target}; see the log of its name node")
+        raise FileExistsError(target)
+
+    def names(self, folder: str) -> list[str]:
+        """See ``Storage``."""
+        return [name for name in super().names(folder) if not name.startswith(_TEMPORARY)]
+
+    def unfinished(self, folder: str) -> list[str]:
+        """See ``Storage``."""
+        return [name for name in super().names(folder) if name.startswith(_TEMPORARY)]
+
+    def _is_renamed(self, temporary: str, target: str) -> bool:
+        """False where there is a file already. ``WebHDFS.mv`` does not look at the answer."""
+        call = getattr(self._filesystem, "_call", None)
+        if call is not None:
+            return bool(call("RENAME", method="put", path=temporary, destination=target).json()["boolean"])
+        try:
+            self._filesystem.mv(temporary, target)
+        except OSError:
+            return False
+        return True
 
 
 def _sync(folder: Path) -> None:

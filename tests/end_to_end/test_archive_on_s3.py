@@ -13,10 +13,11 @@ import pytest
 
 from chaos.cluster import free_ports
 from spark_io.archive import catalogue
+from spark_io.archive.delta import DeltaArchive
 from spark_io.archive.storage import open_storage
 from spark_io.archive.verifying import verify
-from spark_io.errors import ArchiveOverlap
-from tests.helpers.archives import archived, offsets
+from spark_io.errors import ArchiveOverlap, InvalidOption
+from tests.helpers.archives import archived, file_of, offsets
 from tests.helpers.command_line import RAFTLOG
 from tests.helpers.real_cluster import eventually
 
@@ -25,9 +26,14 @@ pytestmark = pytest.mark.e2e
 ADDRESS = "s3://history/topics"
 
 
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
     """The address of a store with an empty bucket; credentials come from the environment."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        yield from store(monkeypatch)
+
+
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     pytest.importorskip("s3fs")
     pytest.importorskip("moto.server")
     port = free_ports(1)
@@ -37,6 +43,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         "AWS_SECRET_ACCESS_KEY": "secret",
         "AWS_ENDPOINT_URL": url,
         "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",  # for deltalake
     }
     for name, value in given.items():
         monkeypatch.setenv(name, value)
@@ -75,3 +82,23 @@ def test_a_batch_counts_once_in_an_object_store(s3: str) -> None:
         [*RAFTLOG, "archive", "list", s3, "-o", "json"], env=os.environ, capture_output=True, check=True
     )
     assert json.loads(shown.stdout)[0]["end"] == 20
+
+
+# requirement: A8 D3
+def test_a_delta_table_in_an_object_store_has_each_offset_once(s3: str) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    address = s3.replace("topics", "delta")
+    storage, table = open_storage(address), DeltaArchive(address)
+
+    def add(query: str, batch: int, start: int, end: int) -> bool:
+        return table.add(query, batch, [file_of(storage, range(start, end))], lambda gap: False)
+
+    assert add("q", 0, 0, 10)
+    assert add("q", 1, 10, 20)
+    assert not add("q", 1, 10, 20)
+    with pytest.raises(ArchiveOverlap):
+        add("another", 0, 15, 30)
+    found = deltalake.DeltaTable(address).to_pyarrow_table().column("offset").to_pylist()
+    assert sorted(found) == [*range(20)]
+    with pytest.raises(InvalidOption, match="path is a Delta table"):
+        catalogue.load(storage)

@@ -10,8 +10,9 @@ from chaos.simulator.levels import BROKERS_TRANSACTIONS, Seed
 from chaos.simulator.log_view import Entry
 from chaos.simulator.originals import Original
 from chaos.simulator.result import Broken
-from chaos.simulator.transactions.decided import ONE_OUTCOME, WHOLE, Decided, Row
+from chaos.simulator.transactions.decided import ONE_OUTCOME, Decided, Row
 from chaos.simulator.transactions.partition_log import FENCED, Aborted, PartitionLog
+from chaos.simulator.transactions.sink_log import IN_ORDER, WHOLE, Batch
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.control import Marker, marker_batch
@@ -111,6 +112,54 @@ def test_a_batch_of_a_sink_decides_all_of_its_transactions() -> None:
     handles = (Handle("sink~1", 7, 0), Handle("sink~2", 8, 0))
     with pytest.raises(Broken, match=WHOLE):
         decided.take([row(0, State.PREPARE_COMMIT), (SinkKey("sink"), Sink(sequence=1, handles=handles))])
+
+
+def sink(epoch: int, sequence: int, *handles: Handle, run: str = "r", owner: str = "q") -> Row:
+    """What the coordinator stores of a sink."""
+    value = Sink(sequence=sequence, handles=handles, owner=owner, run=f"{run}{epoch}", epoch=epoch)
+    return SinkKey("sink"), value
+
+
+COMMITTED = Handle("sink~1", 7, 0)
+
+
+@pytest.mark.parametrize(
+    ("batches", "invariant"),
+    [
+        ([[sink(1, -1)], [sink(2, -1)], [sink(1, 0)]], IN_ORDER),
+        ([[sink(1, -1)], [sink(3, -1)]], IN_ORDER),
+        ([[sink(1, -1)], [sink(1, 0)], [sink(1, 0)]], WHOLE),
+        ([[sink(1, -1)], [sink(1, 0)], [sink(1, 2)]], IN_ORDER),
+        ([[sink(1, -1)], [sink(1, 0, COMMITTED)]], WHOLE),
+        ([[sink(1, -1)], [row(0, State.PREPARE_COMMIT, run_epoch=2), sink(1, 0, COMMITTED)]], IN_ORDER),
+    ],
+)
+def test_records_of_a_sink_that_must_not_follow_one_another(
+    batches: Sequence[Sequence[Row]], invariant: str
+) -> None:
+    *before, last = batches
+    decided = Decided(lambda handle, is_commit: None, lambda handle: None)
+    for rows in before:
+        decided.take(rows)
+    with pytest.raises(Broken, match=invariant):
+        decided.take(last)
+
+
+def test_a_committed_batch_of_the_newest_run_is_seen_once() -> None:
+    seen: list[tuple[Batch, tuple[Handle, ...]]] = []
+    decided = Decided(
+        lambda handle, is_commit: None,
+        lambda handle: None,
+        lambda batch, handles: seen.append((batch, handles)),
+    )
+    decided.take([sink(1, -1)])
+    decided.take([row(0, State.PREPARE_COMMIT, run_epoch=1), sink(1, 0, COMMITTED)])
+    assert seen == [(Batch("sink", "q", 0), (COMMITTED,))]
+    decided.sinks.check_begun("sink", "r1", "q", 0, 1, True)
+    with pytest.raises(Broken, match=IN_ORDER):
+        decided.sinks.check_begun("sink", "r1", "q", 1, 1, True)
+    with pytest.raises(Broken, match=WHOLE):
+        decided.sinks.check_committed("sink", "r1", 1)
 
 
 @pytest.mark.parametrize("name", SEEN_BY_SEEDS)

@@ -1,10 +1,10 @@
 """Transactions over whole brokers: producers, sinks and readers use the services of any broker.
 
-Decides: what these clients do, and what must hold of their transactions (T1 to T10). Leaves to others: the
+Decides: what these clients do, and what must hold of their transactions (T1 to T11). Leaves to others: the
 faults of brokers (``chaos.simulator.faults``), and the logs as bytes (``chaos.simulator.originals``).
 
-The checks use what is committed: ``decided`` follows the records of ``__transactions``, ``partition_log`` the
-batches and markers of each partition, both without code of the coordinator or of partitions, and ``judge``
-compares them with each other, with the answers to clients and with the state of replicas. ``ending`` has the
-checks after all faults are healed. ``level`` is the whole.
+The checks use what is committed: ``decided`` follows the records of ``__transactions``, ``sink_log`` those of
+sinks, ``partition_log`` the batches and markers of each partition, all without code of the coordinator or of
+partitions, and ``judge`` compares them with each other, with the answers to clients and with the state of
+replicas. ``ending`` has the checks after all faults are healed. ``level`` is the whole.
 """

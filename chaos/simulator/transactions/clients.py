@@ -25,6 +25,7 @@ from transactions.records import Handle, Participant
 from transactions.requests import (
     AbortBatch,
     AbortOpen,
+    BeginRun,
     CommitBatch,
     End,
     Ended,
@@ -34,6 +35,7 @@ from transactions.requests import (
     Opened,
     Prepare,
     Reply,
+    RunBegun,
 )
 
 OLD_MAX: Final = 20  # requests of earlier transactions that may arrive once more
@@ -58,6 +60,7 @@ class Story:
     writes: dict[Handle, list[Write]] = field(default_factory=dict)
     plain: list[Write] = field(default_factory=list)
     prepared: dict[str, Handle] = field(default_factory=dict)  # that the sink may commit, by task
+    noted: dict[str, int] = field(default_factory=dict)  # the newest batch in the checkpoint of each query
     old_ends: list[End] = field(default_factory=list)
     old_batches: list[tuple[Handle, Participant, bytes]] = field(default_factory=list)
     requests: set[asyncio.Task[None]] = field(default_factory=set)
@@ -143,17 +146,26 @@ class TransactionClient(Client):
 
     def _note(self, request: OfOneId) -> None:
         """Before the coordinator can know it."""
-        asked, now = self.judge.asked, self.cluster.loop.now
+        asked = self.judge.asked
         if isinstance(request, End):
             (asked.commits if request.is_commit else asked.aborts).add(request.transaction)
         elif isinstance(request, CommitBatch):
             asked.commits.update(request.handles)
         elif isinstance(request, AbortBatch):
             asked.aborts.update(request.handles)
-        elif isinstance(request, Open | AbortOpen):
-            asked.ended_by_name_s[request.transactional_id] = now + (TIMEOUT_MS + 500) / 1000
+        if isinstance(request, Open | AbortOpen):
+            self._note_names(request.transactional_id)
+        elif isinstance(request, BeginRun) or (
+            isinstance(request, CommitBatch | AbortBatch) and request.run_epoch
+        ):
+            self._note_names(*self.story.odds.query_ids)  # others of the sink are aborted
         elif isinstance(request, Prepare):
             self.begins(request.transaction)
+
+    def _note_names(self, *names: str) -> None:
+        """What is open under these ids may be aborted."""
+        until_s = self.cluster.loop.now + (TIMEOUT_MS + 500) / 1000
+        self.judge.asked.ended_by_name_s.update(dict.fromkeys(names, until_s))
 
     def begins(self, handle: Handle) -> None:
         """The first request of a transaction is about to be sent."""
@@ -172,6 +184,9 @@ class TransactionClient(Client):
         elif isinstance(request, CommitBatch):
             for handle in request.handles:
                 self.judge.ended(handle, True, self.written(handle))
+            self.judge.batch_committed(request)
+        elif isinstance(request, BeginRun) and isinstance(reply, RunBegun):
+            self.judge.run_begun(request, reply)
         elif isinstance(request, AbortBatch):
             for handle in request.handles:
                 if not self.judge.decided.outcomes.get(handle, False):

@@ -11,6 +11,8 @@ from typing import Final
 
 from chaos.simulator.result import Broken
 from chaos.simulator.transactions.partition_log import Numbers
+from chaos.simulator.transactions.sink_log import WHOLE, Batch, SinkLog
+from transactions.batches import KEY_END
 from transactions.records import (
     Handle,
     Key,
@@ -25,7 +27,6 @@ from transactions.records import (
 from transactions.state import TransactionsState
 
 ONE_OUTCOME: Final = "T1 a transaction has one outcome, and somebody has asked for it"
-WHOLE: Final = "T7 a batch of a sink is decided as a whole, and once"
 
 OPEN: Final = (State.ONGOING, State.PREPARED)
 ENDING: Final = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
@@ -37,33 +38,40 @@ class Decided:
     """Follows all partitions of ``__transactions``."""
 
     def __init__(
-        self, on_decided: Callable[[Handle, bool], None], on_complete: Callable[[Handle], None]
+        self,
+        on_decided: Callable[[Handle, bool], None],
+        on_complete: Callable[[Handle], None],
+        on_batch: Callable[[Batch, tuple[Handle, ...]], None] = lambda batch, handles: None,
     ) -> None:
-        """``on_decided`` gets the first record of an outcome, ``on_complete`` the one after its markers."""
+        """``on_decided`` gets the first record of an outcome, ``on_complete`` the one after its markers.
+
+        ``on_batch`` gets each batch of a sink, and its transactions.
+        """
         self.state = TransactionsState()
         self.outcomes: dict[Handle, bool] = {}
         self.partitions: dict[Handle, tuple[Participant, ...]] = {}  # that were recorded
         self._handles: dict[Numbers, Handle] = {}
-        self._batches: dict[tuple[str, int], tuple[Handle, ...]] = {}
+        self.sinks = SinkLog()
         self._on_decided = on_decided
         self._on_complete = on_complete
+        self._on_batch = on_batch
 
     def take(self, rows: Sequence[Row]) -> None:
         """The records of one committed batch. Raises ``Broken``."""
         sinks = [value for _, value in rows if isinstance(value, Sink)]
         together = {handle for sink in sinks for handle in sink.handles}
-        decided: set[Handle] = set()
+        committed: dict[Handle, Transaction] = {}
         for key, value in rows:
             if isinstance(key, TransactionKey) and isinstance(value, Transaction):
-                self._move(key.transactional_id, value, together, decided)
-            self.state.put(key, value)
+                self._move(key.transactional_id, value, together, committed)
+                self.state.put(key, value)
         for key, value in rows:
             if isinstance(key, SinkKey) and isinstance(value, Sink):
-                if not set(value.handles) <= decided:
-                    raise Broken(WHOLE, f"{value.sequence} of {key.key}: {value.handles}, not {decided}")
-                known = self._batches.setdefault((key.key, value.sequence), value.handles)
-                if known is not value.handles:
-                    raise Broken(WHOLE, f"{value.sequence} of {key.key} was {known}, and is {value.handles}")
+                batch = self.sinks.take(key.key, self.state.sinks.get(key.key), value, committed)
+                if batch is not None:
+                    self._on_batch(batch, value.handles)
+            if not isinstance(key, TransactionKey) or value is None:
+                self.state.put(key, value)
 
     def handle_of(self, numbers: Numbers) -> Handle | None:
         """The transaction with this producer id and epoch."""
@@ -74,12 +82,18 @@ class Decided:
         newest = self.state.transactions.get(handle.transactional_id)
         if newest is None:
             return False
+        if newest.run_epoch:  # also one that has not begun when another run registers
+            sink = self.state.sinks.get(handle.transactional_id.partition(KEY_END)[0])
+            if sink is not None and sink.epoch > newest.run_epoch:
+                return True
         is_newest = (newest.producer_id, newest.epoch) == (handle.producer_id, handle.epoch)
         if is_newest:
             return newest.state in (*ENDING, State.PREPARED)
         return newest.producer_id != handle.producer_id or newest.epoch > handle.epoch
 
-    def _move(self, name: str, after: Transaction, together: set[Handle], decided: set[Handle]) -> None:
+    def _move(
+        self, name: str, after: Transaction, together: set[Handle], committed: dict[Handle, Transaction]
+    ) -> None:
         before = self.state.transactions.get(name)
         handle = Handle(name, after.producer_id, after.epoch)
         self._handles[after.producer_id, after.epoch] = handle
@@ -90,7 +104,8 @@ class Decided:
             is_commit = after.state is State.PREPARE_COMMIT
             if is_commit and before is not None and before.state is State.PREPARED and handle not in together:
                 raise Broken(WHOLE, f"{handle} is prepared, and committed alone")
-            decided.add(handle)
+            if is_commit:
+                committed[handle] = after
             self._decide(handle, is_commit)
         if after.last is not None:
             self._decide(Handle(name, after.last.producer_id, after.last.epoch), after.last.is_committed)

@@ -25,6 +25,7 @@ from chaos.simulator.transactions.decided import ONE_OUTCOME, Decided
 from chaos.simulator.transactions.odds import JOURNAL, LEDGER
 from chaos.simulator.transactions.offsets import AddedOffsets
 from chaos.simulator.transactions.partition_log import Numbers, PartitionLog
+from chaos.simulator.transactions.sink_log import Batch
 from groups.records import KINDS as GROUP_KINDS
 from groups.records import TOPIC as OFFSETS
 from partitions.values import FetchResult
@@ -32,6 +33,7 @@ from raftlog.errors import RaftlogError
 from raftlog.records.batch import split_batches
 from raftlog.types import GroupId, TopicPartition
 from transactions.records import KINDS, TOPIC, Handle, Participant
+from transactions.requests import BeginRun, CommitBatch, RunBegun
 
 MARKED: Final = "T2 markers follow their decision, in every partition that takes part"
 VISIBLE: Final = "T4 readers of committed records see what is committed, and nothing else"
@@ -59,11 +61,12 @@ class Judge:
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self.asked = Asked()
-        self.decided = Decided(self._is_decided, self._is_complete)
+        self.decided = Decided(self._is_decided, self._is_complete, self._is_batch)
         self.offsets = AddedOffsets(self.decided.outcomes.get)
         self.logs: dict[Participant, PartitionLog] = {}
         self.records: dict[Participant, GroupRecord] = {}
         self.on_decided: Callable[[Handle, Machine], None] = lambda handle, machine: None
+        self.on_batch: Callable[[Batch, tuple[Handle, ...]], None] = lambda batch, handles: None
         self.on_marked: Callable[[Handle, Participant], None] = lambda handle, target: None
         self.waiting: list[Callable[[], None]] = []
         self._cluster = cluster
@@ -178,6 +181,9 @@ class Judge:
             detail = f"{handle} is aborted {now - began_s:.3f} s after it began, of {limit_ms} ms"
             raise Broken(ONE_OUTCOME, f"{detail}, and nobody has asked for it")
 
+    def _is_batch(self, batch: Batch, handles: tuple[Handle, ...]) -> None:
+        self.on_batch(batch, handles)
+
     def _is_complete(self, handle: Handle) -> None:
         """All partitions show it before the next transaction begins (T2)."""
         self.when_known(partial(self.check_marked, MARKED, handle, self.decided.partitions[handle]))
@@ -226,6 +232,15 @@ class Judge:
             self.offsets.check(handle)
 
         self.when_known(check)
+
+    def run_begun(self, ask: BeginRun, reply: RunBegun) -> None:
+        """A run of a sink was told its epoch, and whether its batch is committed (T11)."""
+        answer = ask.owner, ask.sequence, reply.epoch, reply.is_committed
+        self.when_known(partial(self.decided.sinks.check_begun, ask.key, ask.run, *answer))
+
+    def batch_committed(self, ask: CommitBatch) -> None:
+        """A batch was answered as committed (T7)."""
+        self.when_known(partial(self.decided.sinks.check_committed, ask.key, ask.run, ask.sequence))
 
     def refused(self, handle: Handle, error: RaftlogError) -> None:
         """A commit was refused for good (T6)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Final, Protocol
 
 from chaos.simulator.clients import TIMEOUT_MS, Client
@@ -13,8 +14,9 @@ from chaos.simulator.simulated_cluster import SimulatedCluster
 from chaos.simulator.transactions.clients import Story
 from chaos.simulator.transactions.ending import Ending
 from chaos.simulator.transactions.judge import Judge
-from chaos.simulator.transactions.odds import TransactionOdds
+from chaos.simulator.transactions.odds import FIRST, SECOND, TransactionOdds
 from chaos.simulator.transactions.producers import PlainProducer, TransactionalProducer
+from chaos.simulator.transactions.queries import Driver, check_batch
 from chaos.simulator.transactions.readers import TransactionReader
 from chaos.simulator.transactions.sinks import KEY, Operator, Sink
 from raftlog.errors import RaftlogError
@@ -45,6 +47,7 @@ class TransactionsLevel:
         self.judge.on_decided = self._is_decided
         self.judge.on_marked = self._is_marked
         self.story = Story.begin(odds, self.judge)
+        self.judge.on_batch = partial(check_batch, self.story)
         self.ending = Ending(cluster, self.story)
 
     def committed(self, machine: Machine, group_id: GroupId) -> None:
@@ -61,8 +64,11 @@ class TransactionsLevel:
             for name in (*ids, *tasks)
             for number in range(odds.incarnations)
         ]
-        clients += [PlainProducer(cluster, "plain", story), Operator(cluster, story, [*ids, *tasks])]
+        by_hand = [*ids, *tasks, *odds.query_ids]
+        clients += [PlainProducer(cluster, "plain", story), Operator(cluster, story, by_hand)]
         clients += [Sink(cluster, story)] if tasks else []
+        clients += [Driver(cluster, f"first-{number}", story, FIRST) for number in range(odds.drivers)]
+        clients += [Driver(cluster, "second", story, SECOND)] if odds.drivers else []
         for number, target in enumerate(story.targets):
             clients.append(TransactionReader(cluster, f"t{number}", story, target, committed=True))
         clients.append(TransactionReader(cluster, "u0", story, story.targets[0], committed=False))

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import product
 from typing import Final, Self
 
 from groups.records import TOPIC as OFFSETS
+from transactions.batches import KEY_END
 from transactions.records import TOPIC
 
 LEDGER: Final = "ledger"
 JOURNAL: Final = "journal"
+QUERY_KEY: Final = "query"  # of the sink that is written in runs
+FIRST, SECOND = "first", "second"  # the queries that write it
+TASKS: Final = 2  # of a batch
+ATTEMPTS: Final = 2  # of a task
+
+
+def query_id(query: str, task: int, attempt: int) -> str:
+    """The transactional id of an attempt."""
+    return f"{QUERY_KEY}{KEY_END}{query}.{task}.{attempt}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +47,7 @@ class TransactionOdds:
     unsequenced: float  # batches
     offsets: float  # a group commits an offset, in place of a batch
     operator_s: float  # between two aborts of an operator
+    drivers: int  # of one query at the same time; without any no sink is written in runs
 
     @classmethod
     def calm(cls) -> Self:
@@ -60,12 +72,19 @@ class TransactionOdds:
             unsequenced=0.0,
             offsets=0.0,
             operator_s=0.0,
+            drivers=0,
         )
 
     @property
     def topics(self) -> tuple[tuple[str, int], ...]:
         """Those of the run, each with its number of partitions."""
         return (TOPIC, self.coordinators), (OFFSETS, 1), (LEDGER, self.ledger_partitions), (JOURNAL, 1)
+
+    @property
+    def query_ids(self) -> list[str]:
+        """All that queries may open."""
+        each = product((FIRST, SECOND), range(TASKS), range(ATTEMPTS)) if self.drivers else ()
+        return [query_id(*one) for one in each]
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
@@ -90,4 +109,5 @@ class TransactionOdds:
             unsequenced=rng.choice((0.0, 0.0, 0.3)),
             offsets=rng.choice((0.0, 0.2, 0.5)),
             operator_s=rng.choice((2.0, 5.0, 30.0)),
+            drivers=rng.choice((0, 0, 1, 2)),
         )

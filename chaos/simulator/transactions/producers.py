@@ -77,11 +77,14 @@ class TransactionalProducer(TransactionClient):
                 self._ended = None
             await asyncio.sleep(self.rng.expovariate(1.0) * REOPEN_S)
 
-    async def open(self, *, timeout_ms: int, after: Handle | None = None) -> None:
+    async def open(self, *, timeout_ms: int, after: Handle | None = None, run_epoch: int = 0) -> Handle:
         """The next incarnation begins. Raises ``RaftlogError``."""
-        reply = await self.request(Open(transactional_id=self._id, timeout_ms=timeout_ms, after=after))
+        reply = await self.request(
+            Open(transactional_id=self._id, timeout_ms=timeout_ms, after=after, run_epoch=run_epoch)
+        )
         assert isinstance(reply, Opened)
         self._handle, self._ended = Handle(self._id, reply.producer_id, reply.epoch), None
+        return self._handle
 
     async def one_transaction(self, handle: Handle) -> bool:
         """Whether it was committed, as far as this producer knows."""
@@ -117,6 +120,13 @@ class TransactionalProducer(TransactionClient):
         sequence = sequences.get(target, 0) if is_sequenced else -1
         if is_sequenced:
             sequences[target] = sequence + count
+        return await self.write_values(handle, target, values, sequence)
+
+    async def write_values(
+        self, handle: Handle, target: Participant, values: tuple[str, ...], sequence: int
+    ) -> Progress:
+        """The same with these values; a ``sequence`` of -1 is none."""
+        rng, is_sequenced = self.rng, sequence >= 0
         padding = bytes(rng.randint(0, self.cluster.odds.padding_bytes)) or None
         records = [Record(value=value.encode(), key=padding) for value in values]
         plain = build_batch(records, codec=Codec.NONE, timestamp_ms=1_700_000_000_000)
@@ -274,11 +284,10 @@ class WideProducer(TransactionalProducer):
 
     async def _write_everywhere(self, timeout_ms: int) -> Handle | None:
         try:
-            await self.open(timeout_ms=timeout_ms)
+            handle = await self.open(timeout_ms=timeout_ms)
         except RaftlogError:
             return None
-        assert self._handle is not None
-        handle, sequences = self._handle, dict[Participant, int]()
+        sequences: dict[Participant, int] = {}
         for target in self.story.targets:
             if await self.write(handle, target, sequences) is not Progress.STORED:
                 return None

@@ -1,8 +1,14 @@
-"""A driver whose tasks are killed, and that waits to be killed itself: a program for ``test_faults``.
+"""A driver with one of the faults of the fault matrix: a program for ``faulty_drivers``.
 
-``python faulty_driver.py SERVERS DIRECTORY NAME WHEN BATCH`` copies the topic ``raw`` to ``copy`` until
-nothing is left. WHEN is ``before`` or ``after`` the commit of the batch BATCH, where it makes the file NAME
-and waits for the file NAME.go.
+``python faulty_driver.py SERVERS DIRECTORY NAME WHEN BATCH FROM TO`` copies the topic FROM to TO until
+nothing is left. WHEN says what happens in the batch BATCH:
+
+- ``before`` or ``after`` its commit it makes the file NAME and waits for the file NAME.go
+- ``fails``: all attempts of its first task raise, with their rows sent
+- ``inside``: the driver is killed while the request for the commit is on its way
+- ``unanswered``: the commit raises although it was done
+- ``stops``: the query is stopped while the first task is at work, and the driver ends
+- ``never``: nothing
 """
 
 from __future__ import annotations
@@ -10,6 +16,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -28,7 +35,8 @@ from spark_io.sink import StreamWriter
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SERVERS, DIRECTORY, NAME, WHEN, BATCH = sys.argv[1:]
+SERVERS, DIRECTORY, NAME, WHEN, BATCH, FROM, TO = sys.argv[1:]
+INSIDE_S = 0.002  # after the commit has begun: a request takes about as long
 
 
 def once(what: str) -> bool:
@@ -47,8 +55,14 @@ def wait() -> None:
         time.sleep(0.05)
 
 
+def kill_driver() -> None:
+    """The driver and its JVM; this code runs in a worker of them."""
+    os.killpg(int(os.environ["FAULTY_DRIVER"]), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 class FaultyWriter(StreamWriter):
-    """Kills a task half-way through its rows, another one after them, and stops at its commit."""
+    """Kills a task half-way through its rows, another one after them, and has the fault of its driver."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Batch 1: dead with half of its rows sent. BATCH: dead before its message is out."""
@@ -60,15 +74,28 @@ class FaultyWriter(StreamWriter):
         message = super().write(iterator)
         if batch == BATCH and first and once("F2"):
             os.kill(os.getpid(), signal.SIGKILL)
+        if batch == BATCH and first and WHEN == "stops":
+            wait()
+        if batch == BATCH and first and WHEN == "fails":
+            raise RuntimeError("this task fails")
         return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Wait before or after it."""
-        if str(batchId) == BATCH and WHEN == "before":
+        """With the fault, in its batch."""
+        if str(batchId) != BATCH:
+            super().commit(messages, batchId)
+            return
+        if WHEN == "before":
             wait()
+        if WHEN == "inside":
+            threading.Thread(target=super().commit, args=(messages, batchId)).start()
+            time.sleep(INSIDE_S)
+            kill_driver()
         super().commit(messages, batchId)
-        if str(batchId) == BATCH and WHEN == "after":
+        if WHEN == "after":
             wait()
+        if WHEN == "unanswered":
+            raise TimeoutError("nobody has answered")
 
     def _ending(self, iterator: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in islice(iterator, 1):
@@ -92,15 +119,22 @@ class FaultySource(RaftlogDataSource):
 
 def main() -> None:
     """Until nothing is left to copy."""
+    os.environ["FAULTY_DRIVER"] = str(os.getpid())
     session = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
     spark = session.config("spark.sql.shuffle.partitions", "3").getOrCreate()
     spark.dataSource.register(FaultySource)
     source = spark.readStream.format("raftlog").option("bootstrap.servers", SERVERS)
-    frame = source.options(subscribe="raw", startingOffsets="earliest", maxOffsetsPerTrigger="100").load()
+    frame = source.options(subscribe=FROM, startingOffsets="earliest", maxOffsetsPerTrigger="100").load()
     copied = frame.select("key", "value").repartition(3)
-    sink = copied.writeStream.format("faulty").option("bootstrap.servers", SERVERS).option("topic", "copy")
+    sink = copied.writeStream.format("faulty").option("bootstrap.servers", SERVERS).option("topic", TO)
     sink = sink.option("checkpointLocation", f"{DIRECTORY}/checkpoint")
-    sink.trigger(availableNow=True).start().awaitTermination()
+    query = sink.trigger(availableNow=True).start()
+    if WHEN == "stops":
+        while not (Path(DIRECTORY) / NAME).exists():
+            query.awaitTermination(0.05)
+        query.stop()
+    else:
+        query.awaitTermination()
 
 
 if __name__ == "__main__":

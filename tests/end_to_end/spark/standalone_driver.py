@@ -1,7 +1,8 @@
 """A driver of a standalone cluster: a program for ``test_standalone``.
 
-``python standalone_driver.py MASTER SERVERS DIRECTORY`` copies the topic ``raw`` to ``copy`` and archives it
-below DIRECTORY until nothing is left. Its workers have no ``spark_io``: it travels with each task. Rows are
+``python standalone_driver.py MASTER SERVERS DIRECTORY`` writes numbers to the topic ``speculated``, one half
+of them by two attempts at the same time, copies the topic ``raw`` to ``copy`` and archives it below DIRECTORY
+until nothing is left. Its workers have no ``spark_io``: it travels with each task. Rows are
 slow, so that executors can be killed in the middle of a task.
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.types import BooleanType
@@ -17,6 +20,7 @@ from pyspark.sql.types import BooleanType
 import spark_io
 
 MASTER, SERVERS, DIRECTORY = sys.argv[1:]
+NUMBERS = 1_000
 CONFIG = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
@@ -28,6 +32,9 @@ CONFIG = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
     "spark.sql.shuffle.partitions": "3",
+    "spark.speculation": "true",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.interval": "200ms",
     "spark.network.timeout": "60s",
     "spark.executor.heartbeatInterval": "5s",
 }
@@ -46,6 +53,27 @@ def slowly(_: bytes) -> bool:
     return True
 
 
+@udf(BooleanType())
+def twice(_: int) -> bool:
+    """True; the first attempt of the first task waits until another one is at work, and a while longer."""
+    context = TaskContext.get()
+    assert context is not None
+    if context.partitionId() == 0:
+        place = Path(DIRECTORY) / f"attempt-{context.attemptNumber()}"
+        if not place.exists():
+            place.touch()
+            while context.attemptNumber() == 0 and not place.with_name("attempt-1").exists():
+                time.sleep(0.05)
+    return True
+
+
+def speculate(spark: SparkSession) -> None:
+    """A batch, whose first task has two attempts that send their rows at about the same time."""
+    numbers = spark.range(0, NUMBERS, 1, 2).where(twice("id")).selectExpr("cast(id as string) as value")
+    sink = numbers.write.format("raftlog").mode("append").option("topic", "speculated")
+    sink.option("bootstrap.servers", SERVERS).save()
+
+
 def source(spark: SparkSession) -> DataFrame:
     """The records of ``raw``, in small batches."""
     reader = spark.readStream.format("raftlog").option("bootstrap.servers", SERVERS)
@@ -54,10 +82,11 @@ def source(spark: SparkSession) -> DataFrame:
 
 
 def main() -> None:
-    """Copy, then archive."""
+    """Speculate, copy, archive."""
     session = SparkSession.builder.master(MASTER).config(map=CONFIG).getOrCreate()
     spark_io.register(session, by_value=True)
     assert session.range(1).select(is_missing()).first() == (True,), "a worker can import spark_io"
+    speculate(session)
     copied = source(session).where(slowly("value")).select("key", "value").repartition(3)
     sink = copied.writeStream.format("raftlog").options(topic="copy", **{"bootstrap.servers": SERVERS})
     sink = sink.option("checkpointLocation", f"{DIRECTORY}/copying")

@@ -190,8 +190,6 @@ def test_the_documented_pipelines_run(
     finally:
         query.stop()
     assert sorted(one.value for one in visible(client, "each")) == [b"V0", b"V1"]
-    for number in range(2, 4):
-        run(history)
-        archived = spark.read.format("raftlog-archive").load(f"{tmp_path}/archive").collect()
-        assert sorted(bytes(one.value) for one in archived) == [b"v%d" % one for one in range(number)]
-        client.send("orders", f"v{number}", key="k")
+    run(history)
+    archived = spark.read.format("raftlog-archive").load(f"{tmp_path}/archive").collect()
+    assert sorted(bytes(one.value) for one in archived) == [b"v0", b"v1"]

@@ -59,7 +59,7 @@ def test_every_row_is_there_once_while_executors_and_workers_are_killed(
     environment: dict[str, str],
     tmp_path: Path,
 ) -> None:
-    for topic in ("raw", "copy"):
+    for topic in ("raw", "copy", "speculated"):
         create_topic(brokers.urls[0], topic, 2)
     with client.producer("raw") as producer:
         for number in range(RECORDS):
@@ -89,6 +89,8 @@ def test_every_row_is_there_once_while_executors_and_workers_are_killed(
             driver.wait()
     assert status == 0, (tmp_path / "driver.log").read_text(errors="replace")[-3_000:]
     assert sorted(int(one.value or b"") for one in visible(client, "copy")) == [*range(RECORDS)]
+    assert (tmp_path / "attempt-1").exists(), "two attempts were at work at the same time"
+    assert sorted(int(one.value or b"") for one in visible(client, "speculated")) == [*range(1_000)]
     assert open_ids(client) == []
     found, told = run(brokers, "archive", "verify", str(tmp_path / "archive"))
     assert found == b"", told

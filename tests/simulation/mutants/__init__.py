@@ -21,6 +21,7 @@ from tests.simulation.mutants.decommission import DECOMMISSION
 from tests.simulation.mutants.decommissioned_partitions import DECOMMISSIONED_PARTITIONS
 from tests.simulation.mutants.delayed import DELAYED
 from tests.simulation.mutants.delayed_seeds import DELAYED_SEEDS
+from tests.simulation.mutants.delta import DELTA
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.followers import FOLLOWERS
 from tests.simulation.mutants.given_away import GIVEN_AWAY
@@ -44,6 +45,7 @@ from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.room import ROOM
 from tests.simulation.mutants.schedules import SCHEDULED
+from tests.simulation.mutants.sink_seeds import SINK_SEEDS
 from tests.simulation.mutants.sinks import SINKS
 from tests.simulation.mutants.spark import SPARK
 from tests.simulation.mutants.spark_input import SPARK_INPUT
@@ -111,10 +113,12 @@ MUTANTS = (
     *TRANSACTION_COMPACTION,
     *ONE_SHOT,
     *TRANSACTION_SEEDS,
+    *SINK_SEEDS,
     *SPARK,
     *SPARK_INPUT,
     *ARCHIVE,
     *ARCHIVED,
     *SPEED,
     *FOLLOWERS,
+    *DELTA,
 )

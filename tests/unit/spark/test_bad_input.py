@@ -12,9 +12,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from raftlog import Client
 from raftlog.errors import RaftlogError
-from spark_io.columns import schema_of
 from spark_io.errors import DataLoss, InvalidOption
 from spark_io.options import read_options, write_options
+from spark_io.schemas import schema_of
 from spark_io.source import BatchReader, StreamReader
 from spark_io.staging import Staged, stage
 from tests.helpers.async_tests import in_real_time

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from raftlog.client.messages import Message
-from spark_io.columns import arrow_schema, record_batch, schema_of
+from spark_io.columns import record_batch
 from spark_io.errors import InvalidOption
+from spark_io.schemas import arrow_schema, schema_of
 
 
 class OffsetOnly:

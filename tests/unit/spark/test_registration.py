@@ -27,7 +27,7 @@ def test_a_format_that_cannot_be_used_hides_no_other(package: str, missing: str,
 
 
 # requirement: A8
-@pytest.mark.parametrize("module", ["spark_io.data_source", "spark_io.archive.data_source"])
+@pytest.mark.parametrize("module", ["spark_io.by_value", "spark_io.archive.data_source"])
 def test_a_format_can_be_used_by_value_where_the_package_is_missing(module: str) -> None:
     script = f"""
 import sys

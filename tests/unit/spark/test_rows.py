@@ -17,9 +17,9 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
-from spark_io.columns import HEADERS
 from spark_io.errors import InvalidRows
 from spark_io.rows import check_columns, rows_of
+from spark_io.schemas import HEADERS
 
 _PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
