@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from raftlog.client import Client
-    from raftlog.client.closest import ReaderPlace
+    from raftlog.client.reader_place import ReaderPlace
 
 _PLACE: Final = "spark_io_clients_of_this_process"
 _Clients = dict[tuple[int, tuple[str, ...], tuple[str, int] | None], "Client"]

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from raftlog.client.closest import ReaderPlace, reader_place
 from raftlog.client.options import Duration, broker_urls, positive_seconds, producer_options
+from raftlog.client.reader_place import ReaderPlace, reader_place
 from spark_io.errors import InvalidOption
 from spark_io.positions import Positions, Subscription, ending, starting, subscription
 

@@ -13,10 +13,10 @@ group alone.
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
 cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
 log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
-Of thirteen runs of whole brokers one has a consumer group, one a queue, one a compacted topic, one delayed
+Of fourteen runs of whole brokers one has a consumer group, one a queue, one a compacted topic, one delayed
 messages, one readers of followers and two have transactions, in one records are deleted on request, in one
 partitions are decommissioned, in one brokers die for good, in one they are balanced, too, and in one others
-join; a fourteenth, in place of a bare core, has the HTTP server and the clients, too.
+join; a fifteenth, in place of a bare core, has the HTTP server and the clients, too.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ BROKERS_BALANCING, BROKERS_FEWER = "brokers-balancing", "brokers-fewer"
 BROKERS_QUEUE = "brokers-queue"
 THIRTY = (BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8)
 MIX = (
+    *THIRTY,
     *(BROKERS_FEWER, *THIRTY[1:]),
     *(BROKERS_FOLLOWERS, *THIRTY[1:]),
     *(BROKERS_GROUP, *THIRTY[1:]),
@@ -60,7 +61,7 @@ MIX = (
     *(BROKERS_BALANCING, *THIRTY[1:]),
     *(BROKERS, HTTP, *THIRTY[2:]),
 )
-"""The levels of 390 consecutive seeds."""
+"""The levels of 420 consecutive seeds."""
 
 AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {

@@ -209,17 +209,7 @@ class Simulation(SimulatedCluster):
         if not making.done():  # each new leader gets a fault at once
             self.heal()
         await making
-        clients = [loop.create_task(client.run()) for client in self._clients()]
-        clients += [] if self._http_clients is None else self._http_clients.begin()
-        clients += [] if self.group is None else [loop.create_task(self.group.run())]
-        for level in self._levels:
-            clients += [loop.create_task(client.run()) for client in level.clients()]
-        if odds.followers is not None:
-            story = None if self.transactions is None else self.transactions.story
-            readers = follower_readers(self, odds.followers, story)
-            clients += [loop.create_task(reader.run()) for reader in readers]
-        if self._fewer is not None:
-            clients += [loop.create_task(client.run()) for client in self._fewer.clients()]
+        clients = self._begin_clients()
         breaking = loop.create_task(self.faults.run())
         await asyncio.sleep(odds.faults_s)
         self.heal()
@@ -244,6 +234,25 @@ class Simulation(SimulatedCluster):
             await self._http_clients.probe()
         await convergence.settled()
         await convergence.read_everything()
+        await self._check()
+
+    def _begin_clients(self) -> list[asyncio.Task[None]]:
+        loop, odds = asyncio.get_running_loop(), self.odds
+        clients = [loop.create_task(client.run()) for client in self._clients()]
+        clients += [] if self._http_clients is None else self._http_clients.begin()
+        clients += [] if self.group is None else [loop.create_task(self.group.run())]
+        for level in self._levels:
+            clients += [loop.create_task(client.run()) for client in level.clients()]
+        if odds.followers is not None:
+            story = None if self.transactions is None else self.transactions.story
+            readers = follower_readers(self, odds.followers, story)
+            clients += [loop.create_task(reader.run()) for reader in readers]
+        if self._fewer is not None:
+            clients += [loop.create_task(client.run()) for client in self._fewer.clients()]
+        return clients
+
+    async def _check(self) -> None:
+        """What must hold in the end, beside what convergence has read."""
         if self._latest is not None:
             await self._latest.read_everything()
         if self._fewer is not None:

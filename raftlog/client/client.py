@@ -12,7 +12,6 @@ from typing import Self, TypeVar, Unpack
 from raftlog.assignors.values import Assignor
 from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
-from raftlog.client.closest import reader_place
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import AsyncConsumer
 from raftlog.client.consumer.options import ConsumerOptions, TopicNames, consumer_options
@@ -34,6 +33,7 @@ from raftlog.client.partition import AsyncPartition
 from raftlog.client.portal import Portal
 from raftlog.client.producer import AsyncProducer
 from raftlog.client.queue import AsyncQueue
+from raftlog.client.reader_place import reader_place
 from raftlog.client.receipts import Receipt
 from raftlog.client.replicas import AsyncReplicas
 from raftlog.client.schedules import AsyncSchedules

@@ -15,11 +15,12 @@ from datetime import datetime
 from typing import Literal
 from urllib.parse import quote
 
-from raftlog.client.closest import ClosestReplica, ReaderPlace
+from raftlog.client.closest import ClosestReplica
 from raftlog.client.leader_watch import ask_leader
 from raftlog.client.messages import DECODED_BYTES_MAX, Chunk, Decoders, Message, read_messages
 from raftlog.client.metadata import Metadata
 from raftlog.client.options import BATCH_BYTES_MAX, Duration, milliseconds, positive
+from raftlog.client.reader_place import ReaderPlace
 from raftlog.client.retries import pause_s
 from raftlog.client.session import Reply, Session
 from raftlog.client.values import checked_tags, timestamp_ms

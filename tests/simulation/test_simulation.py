@@ -18,9 +18,12 @@ from chaos.simulator.levels import (
     BROKERS_COMPACTED,
     BROKERS_DELAYED,
     BROKERS_DELETING,
+    BROKERS_FEWER,
+    BROKERS_FOLLOWERS,
     BROKERS_GROUP,
     BROKERS_HEALING,
     BROKERS_JOINING,
+    BROKERS_QUEUE,
     BROKERS_TRANSACTIONS,
     CORE,
     GROUPS,
@@ -99,25 +102,28 @@ def test_equal_seeds_give_equal_traces_whatever_the_order_of_sets(seed: str) -> 
 def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_twice() -> None:
     some = [str(seed) for seed in seeds(0, 32)]
     assert some[:7] == ["brokers:0", "core:0", "log:0", "groups:0", "core:1", "log:1", "core:2"]
-    assert some[28:] == ["core:17", "log:9", "brokers:1", "core:18"]
+    assert some[28:] == ["core:17", "log:9", "brokers-fewer:0", "core:18"]
     assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 26))] == some
-    assert [str(seed) for seed in seeds(329, 4)] == ["log:109", "brokers:2", "http:0", "log:110"]
-    assert str(next(seeds(691, 1))) == "http:1"
-    many = list(seeds(0, 3600))
-    assert len(set(many)) == 3600
+    assert [str(seed) for seed in seeds(389, 4)] == ["log:129", "brokers:1", "http:0", "log:130"]
+    assert str(next(seeds(811, 1))) == "http:1"
+    many = list(seeds(0, 4200))
+    assert len(set(many)) == 4200
     assert Counter(seed.level for seed in many) == {
-        CORE: 2150,
-        GROUPS: 120,
-        BROKERS: 30,
+        CORE: 2510,
+        GROUPS: 140,
+        BROKERS: 20,
         BROKERS_JOINING: 10,
         BROKERS_DELAYED: 10,
         BROKERS_DELETING: 10,
         BROKERS_HEALING: 10,
         BROKERS_BALANCING: 10,
+        BROKERS_FEWER: 10,
+        BROKERS_FOLLOWERS: 10,
+        BROKERS_QUEUE: 10,
         BROKERS_GROUP: 10,
         BROKERS_COMPACTED: 10,
         BROKERS_TRANSACTIONS: 20,
-        LOG: 1200,
+        LOG: 1400,
         HTTP: 10,
     }
     assert Seed.named("7") == Seed(BROKERS, 7)

@@ -1,0 +1,44 @@
+"""Where readers are, and how old what they read may be: the options ``rack`` and ``max_staleness``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypedDict
+
+from raftlog.client.options import Duration, milliseconds
+from raftlog.wire.limits import RACK_CHARACTERS_MAX, STALENESS_MS_DEFAULT, STALENESS_MS_MAX, STALENESS_MS_MIN
+
+
+class PlaceOptions(TypedDict, total=False):
+    """Options of a client."""
+
+    rack: str
+    max_staleness: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderPlace:
+    """Where readers are, and what they permit."""
+
+    rack: str
+    max_staleness_ms: int
+
+    @property
+    def options(self) -> PlaceOptions:
+        """The options of a client with readers here."""
+        return {"rack": self.rack, "max_staleness": timedelta(milliseconds=self.max_staleness_ms)}
+
+
+def reader_place(rack: str | None, max_staleness: Duration | None) -> ReaderPlace | None:
+    """Checked; None reads from leaders. Raises ``ValueError`` that names the option."""
+    if rack is None:
+        if max_staleness is not None:
+            raise ValueError("max_staleness is for readers with a rack; give rack, too")
+        return None
+    if type(rack) is not str or not 0 < len(rack) <= RACK_CHARACTERS_MAX:
+        raise ValueError(f"rack is {rack!r}; give the label of the brokers nearby, 1 to 255 characters")
+    found_ms = STALENESS_MS_DEFAULT if max_staleness is None else milliseconds("max_staleness", max_staleness)
+    if not STALENESS_MS_MIN <= found_ms <= STALENESS_MS_MAX:
+        raise ValueError(f"max_staleness is {max_staleness!r}; give a time from 500ms to 24h")
+    return ReaderPlace(rack, found_ms)
