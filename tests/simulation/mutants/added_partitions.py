@@ -33,15 +33,15 @@ ADDED_PARTITIONS = (
     Mutant(
         "partitions are added at another version than the one that was meant",
         "partitions.metadata.machine:_add_partitions",
-        "_other_version(found, command.expected_version) or ",
-        "",
+        "objection or _other_version(found, command.expected_version)",
+        "objection",
         script=MACHINE,
     ),
     Mutant(
         "added partitions are placed as if nothing existed",
         "partitions.metadata.planner:_plan_partitions",
-        "_usable_brokers(image), _rows(image)",
-        "_usable_brokers(image), []",
+        "place(brokers, _rows(image), count, factor)",
+        "place(brokers, [], count, factor)",
         script=PLANS,
     ),
     Mutant(

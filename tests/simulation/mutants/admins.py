@@ -255,7 +255,7 @@ GIVEN_UP = (
     ),
     Mutant(
         "a log is discarded by unconfirmed metadata",
-        "partitions.hosting.opener:ReplicaOpener._keep_pace",
+        "partitions.hosting.opener:ReplicaOpener._put_away",
         "if not may_give_up:",
         "if False:",
         script=OPENINGS,

@@ -305,8 +305,8 @@ SENDING = (
     Mutant(
         "callbacks of a failed batch are not called",
         "raftlog.client.receipts:Batch.finish",
-        "on_ack(None, outcome)",
-        "pass",
+        "on_ack(None if error else self.receipt(index), error)",
+        "if error is None:\n                    on_ack(self.receipt(index), None)",
         script="tests/unit/client/test_blocking.py",
     ),
     Mutant(

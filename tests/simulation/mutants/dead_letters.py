@@ -39,14 +39,14 @@ DEAD_LETTERS = (
     Mutant(
         "a dead letter is settled before its record is in the retry topic",
         "api.resources.dead_letters:_settled",
-        "            if retries is not None:\n"
-        "                await _redrive(call, retries, letters)\n"
+        "            if redriver is not None:\n"
+        "                await redriver.redrive(letters)\n"
         "            tombstones = [tombstone(letter.record.id, how) for letter in letters]\n"
         "            await _append(call, pages.source, scan.cursor.partition, tombstones)\n",
         "            tombstones = [tombstone(letter.record.id, how) for letter in letters]\n"
         "            await _append(call, pages.source, scan.cursor.partition, tombstones)\n"
-        "            if retries is not None:\n"
-        "                await _redrive(call, retries, letters)\n",
+        "            if redriver is not None:\n"
+        "                await redriver.redrive(letters)\n",
         script=HTTP,
     ),
     Mutant(

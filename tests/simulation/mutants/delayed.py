@@ -94,7 +94,7 @@ DELAYED = (
     ),
     Mutant(
         "a coordinator that begins slowly begins again as soon as others",
-        "raftlog.hosting.coordinator:Coordinator._failed",
+        "raftlog.hosting.coordinator:Coordinator._begin_later",
         "min(AGAIN_S_MAX, max(AGAIN_S, AGAIN_TIMES * self._begin_s))",
         "AGAIN_S",
         script=MOVES,

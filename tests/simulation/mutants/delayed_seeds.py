@@ -90,7 +90,7 @@ DELAYED_SEEDS = (
     _mutant(
         "whole brokers: another time of a message is answered and not stored",
         f"{_DECISIONS}._reschedule",
-        "self._draft.write(Row(ChangeKey(request.id), Change(due_ms)))",
+        "self._draft.write(Row(ChangeKey(request.id), change))",
         "pass",
     ),
     _mutant(

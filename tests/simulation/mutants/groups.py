@@ -57,7 +57,7 @@ GROUPS = (
     ),
     Mutant(
         "a commit that is being appended is reported as not stored when the coordinator is deposed",
-        "raftlog.hosting.coordinator:Coordinator.leads",
+        "raftlog.hosting.coordinator:Coordinator._end_in_doubt",
         "for waiting in self._appending.then:",
         "for waiting in self._appending.then[:0]:",
         script="tests/unit/groups/test_commits_in_doubt.py",

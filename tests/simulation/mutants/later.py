@@ -34,7 +34,7 @@ LATER = (
     ),
     Mutant(
         "targets without pending messages stay in a snapshot",
-        "delayed.pending:Pending.remove",
+        "delayed.pending:Pending._count_out",
         "if not self._counts[digest]:",
         "if False:",
         script=PENDING,

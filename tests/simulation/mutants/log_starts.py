@@ -49,8 +49,8 @@ LOG_STARTS = (
     Mutant(
         "each log start of an idle partition makes room for the next",
         "partitions.hosting.hosted_partition:HostedPartition.retention",
-        "newest if oldest is None else min(newest, Index(oldest.first_offset))",
-        "None if oldest is None else Index(oldest.first_offset)",
+        "None if is_sealed else newest",
+        "None",
         script=_SCENARIO,
     ),
     Mutant(

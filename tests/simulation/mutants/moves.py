@@ -50,8 +50,8 @@ MOVES = (
     ),
     Mutant(
         "a log discarded by a recovery is used again",
-        "partitions.hosting.opener:ReplicaOpener._keep_pace",
-        'self.folders.put_away(directory, "recovered-elsewhere")',
+        "partitions.hosting.opener:ReplicaOpener._put_away",
+        "self.folders.put_away(directory, name)",
         "pass",
         script=MOVING,
     ),
@@ -229,7 +229,7 @@ STALE = (
     Mutant(
         "older metadata opens a recovered log",
         "partitions.hosting.opener:ReplicaOpener._keep_pace",
-        "if done > len(recoveries):",
+        "if done > partition.log_number:",
         "if False:",
         script=OPENINGS,
     ),

@@ -163,7 +163,7 @@ QUEUES = (
     Mutant(
         "open jobs of a queue have no limit",
         f"{QUEUE}._is_full",
-        "len(self._jobs) >= self._room.queue_max or self._room.open >= self._room.total_max",
+        "not self._room.has(len(self._jobs))",
         "False",
         script=UNIT,
     ),

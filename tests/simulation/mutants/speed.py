@@ -10,8 +10,8 @@ SPEED = (
     Mutant(
         "brokers of one machine have no common rack",
         "api.cli.local:_init_machines",
-        "if per_host > 1 else []",
-        "if per_host > len(given) else []",
+        "if per_host > 1 and not labels:",
+        "if per_host > len(given) and not labels:",
         script=_INIT,
     ),
     Mutant(

@@ -429,8 +429,8 @@ TRANSACTIONS = (
     _mutant(
         "retention deletes what an open transaction has written",
         "raftlog.storage.retention:first_index_to_keep",
-        "min(commit_index, limits.kept_from)",
-        "commit_index",
+        "end = min(end, limits.kept_from)",
+        "pass",
         _PARTITION,
     ),
 )
