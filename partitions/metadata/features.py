@@ -19,8 +19,10 @@ from raftlog.types import NodeId
 FIRST: Final = 1
 PLANS: Final = 2
 """Plans in the metadata (``plans``)."""
+DECOMMISSIONED_PARTITIONS: Final = 2
+"""Partitions that take no records and are removed (``shrink_planner``)."""
 
-NEWEST: Final = PLANS
+NEWEST: Final = 2
 """The level of this release."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from partitions.metadata.commands import DecommissionPartitions
+from partitions.metadata.features import DECOMMISSIONED_PARTITIONS, check_feature
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import find_topic
 from raftlog.errors import Conflict, InvalidRequest, UnknownPartition
@@ -36,6 +37,7 @@ class ShrinkTopic(msgspec.Struct, frozen=True, array_like=True, tag="shrink_topi
 
 def plan_shrink(request: ShrinkTopic, image: MetadataImage) -> DecommissionPartitions:
     """The command for a request. Raises ``InvalidRequest``, ``UnknownPartition``, ``Conflict``."""
+    check_feature(image, DECOMMISSIONED_PARTITIONS)
     topic = find_topic(image, request.name, request.topic_id)
     if topic.is_internal:
         raise InvalidRequest(

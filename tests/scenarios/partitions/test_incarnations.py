@@ -8,6 +8,7 @@ import pytest
 
 from partitions.hosting.directories import folder_name
 from partitions.metadata.commands import DeleteTopic, RegisterBroker
+from partitions.metadata.features import NEWEST
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewTopic
@@ -162,6 +163,7 @@ async def test_a_late_request_to_register_does_not_replace_a_later_process() -> 
             None,
             first.disk_id,
             "",
+            NEWEST,
         )
         with pytest.raises(PreconditionFailed):
             await ask(cluster, late)

@@ -14,8 +14,8 @@ def test_a_duration_counts_up_to_its_bound_and_all_above() -> None:
     answered, registry = Answered(), CollectorRegistry()
     registry.register(answered)
     for status, seconds in ((200, 0.0005), (200, 0.3), (404, 100.0)):
-        answered.add(("GET", "/v1/topics", status), seconds)
-    answered.add(("POST", "/v1/topics", 201), 0.2)
+        answered.add("GET", "/v1/topics", status, seconds)
+    answered.add("POST", "/v1/topics", 201, 0.2)
 
     def up_to(bound: str) -> float | None:
         return registry.get_sample_value(f"{SECONDS}_bucket", {**OF_READS, "le": bound})

@@ -68,6 +68,17 @@ BODIES: dict[str, Schema] = {
         "http": "http://broker-4:8000",
         "rack": "a",
     },
+    "StartPlan": {
+        "moves": [
+            {
+                "topic": "orders",
+                "topic_id": "0" * 32,
+                "partition": 0,
+                "replicas": [1],
+                "target": [2],
+            }
+        ]
+    },
     "ReceiveJobs": {},
     "AckJobs": {"receipts": ["a"]},
     "NackJobs": {"receipts": ["a"]},

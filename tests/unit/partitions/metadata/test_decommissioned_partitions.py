@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from partitions.metadata.commands import DecommissionPartitions, RemovePartition
+from partitions.metadata.commands import DecommissionPartitions, RemovePartition, SetFeatureLevel
+from partitions.metadata.features import DECOMMISSIONED_PARTITIONS
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.machine import apply_command, decode_image, encode_image
 from partitions.metadata.partition_commands import OFFSETS_RESERVED
@@ -16,12 +17,20 @@ from tests.helpers.metadata_images import add_partitions, applied, cluster, crea
 
 ROWS = ((1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2))
 LIMITS = PlannerLimits()
+LEVEL = SetFeatureLevel(DECOMMISSIONED_PARTITIONS)
 
 
 def orders() -> MetadataImage:
-    """Four partitions."""
-    image, _ = applied(create("orders", *ROWS), to=cluster())
+    """Four partitions, and all brokers understand what happens to them."""
+    image, _ = applied(create("orders", *ROWS), LEVEL, to=cluster())
     return image
+
+
+def test_partitions_are_decommissioned_once_all_brokers_understand_it() -> None:
+    """A broker of the release before would skip the command, and then know other partitions."""
+    image, _ = applied(create("orders", *ROWS), to=cluster())
+    with pytest.raises(Conflict, match="needs feature level 2"):
+        shrunk(image, 3)
 
 
 def wish(image: MetadataImage, *partitions: int, is_ended: bool = False, count: int = 0) -> ShrinkTopic:
@@ -144,7 +153,7 @@ def test_what_cannot_be_decommissioned_is_refused_with_a_remedy(
 
 
 def test_partitions_of_internal_topics_stay() -> None:
-    image, _ = applied(create("__offsets", *ROWS), to=cluster())
+    image, _ = applied(create("__offsets", *ROWS), LEVEL, to=cluster())
     request = ShrinkTopic("__offsets", image.topics["__offsets"].topic_id, 4, 0, (3,))
     with pytest.raises(InvalidRequest, match="system's own"):
         plan(request, image, LIMITS)
@@ -208,7 +217,9 @@ def test_a_later_partition_of_the_number_begins_behind_the_removed_one() -> None
 
 
 def test_a_recovered_partition_stays_decommissioned() -> None:
-    image, _ = applied(create("orders", (1, 2, 3)), add_partitions("orders", 1, (1, 2, 3)), to=cluster())
+    image, _ = applied(
+        create("orders", (1, 2, 3)), add_partitions("orders", 1, (1, 2, 3)), LEVEL, to=cluster()
+    )
     image = removed(shrunk(image, 1), 1)
     image, _ = applied(add_partitions("orders", 1, (1, 2, 3)), to=image)
     image, _ = applied(recovered("orders", 1, 2, 3), to=image)
