@@ -80,8 +80,12 @@ class Convergence:
 
     async def settled(self) -> None:
         """All replicas become equal, and all brokers show the same metadata (L3)."""
-        cluster = self._cluster
         await asyncio.sleep(LATE_S)
+        await self._agreed()
+
+    async def _agreed(self) -> None:
+        """All replicas are equal now: until the next turn of the loop."""
+        cluster = self._cluster
         deadline = cluster.loop.now + SETTLING_S
         problems, held = self._problems(), self._held()
         while (problems or held) and cluster.loop.now < deadline:
@@ -96,6 +100,7 @@ class Convergence:
         """The final reads, and the content of the disks."""
         for partition in range(len(self._cluster.checked)):
             await self._read(partition)
+        await self._agreed()  # retention may have moved a log start during the reads
         records = self._cluster.checker.groups
         for machine in self._cluster.machines:
             for topic in () if machine.broker is None else machine.broker.controller.image.topics.values():
