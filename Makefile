@@ -19,7 +19,7 @@ demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
 test: check .cache/toxiproxy-server .cache/system.stamp
 	$(PY) -m pytest -m e2e -q -n auto --dist loadfile $(ONCE_MORE) --only-rerun "not within"
 	$(PY) -m tests.simulation.mutants --check
-	$(PY) -m chaos.simulator --seeds 5000 --minutes 5
+	$(PY) -m chaos.simulator --seeds 5000 --minutes 4
 
 check: .venv/dev.stamp
 	$(BIN)/ruff format --check --no-cache -q $(SOURCES)
