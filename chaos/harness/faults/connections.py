@@ -15,7 +15,7 @@ from chaos.harness.links import Link, Links
 UPSTREAM: Final = "upstream"  # bytes from the one who dialled
 DOWNSTREAM: Final = "downstream"
 SLOW_CLOSE: Final = "slow_close"
-CONNECTED_S: Final = 5.0
+CONNECTED_S: Final = 15.0
 TRAFFIC_S: Final = 15.0
 
 
