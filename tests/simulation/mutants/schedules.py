@@ -7,7 +7,6 @@ from tests.helpers.planted_bugs import Edit, Mutant
 SCHEDULING = "tests/unit/delayed/test_scheduling.py"
 CRON = "tests/unit/delayed/test_cron.py"
 BACKLOGS = "tests/unit/delayed/test_large_backlogs.py"
-MOVES = "tests/unit/delayed/test_coordinator_moves.py"
 HTTP = "tests/unit/api/test_schedules_over_http.py"
 SCHEDULES = "delayed.scheduling:Scheduling"
 
@@ -221,12 +220,5 @@ SCHEDULED = (
         "self._again if is_repeated else self._first",
         "self._first",
         script=BACKLOGS,
-    ),
-    Mutant(
-        "an unexpected error ends a lane",
-        "delayed.coordinator:DelayedCoordinator._try",
-        "except Exception:",
-        "except ZeroDivisionError:",
-        script=MOVES,
     ),
 )

@@ -240,6 +240,7 @@ def test_a_move_to_a_broker_that_is_without_room_goes_elsewhere_and_holds_up_no_
         ("A", 1): (1, 2, 5),
     }
     assert planned(begun, [3], without_room=[4, 5], moves_max=1) == [], "there is no other to go to"
+    assert planned(begun, [3], without_room=[1, 2], moves_max=1) == [], "replicas that are there already stay"
     assert planned(begun, [3], moves_max=1) == []
 
 
