@@ -4,7 +4,7 @@ TOXIPROXY := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
 BIN := .venv/bin
 PY := $(BIN)/python
 SOURCES := raftlog partitions groups transactions delayed api chaos spark_io pyspark_raftlog pyspark_raftlog_archive bench tests
-# Tests in which no real time passes: the load of their neighbours cannot fail them, so they share the cores.
+# Tests in which no real time passes: the load of their neighbours cannot fail them, and they are never repeated.
 UNTIMED := tests/conformance tests/corruption tests/paper tests/properties tests/simulation
 # The other tests have real deadlines, and a machine that others share can stop for a second: what fails is
 # run once more, and the summary names it.
@@ -27,7 +27,7 @@ check: .venv/dev.stamp
 	$(BIN)/mypy --cache-dir=/dev/null
 	$(BIN)/lint-imports --no-cache
 	$(PY) -m pytest -q -n auto $(UNTIMED)
-	$(PY) -m pytest -q $(UNTIMED:%=--ignore=%) $(ONCE_MORE)
+	$(PY) -m pytest -q -n auto $(UNTIMED:%=--ignore=%) $(ONCE_MORE)
 
 fix: .venv/dev.stamp
 	$(BIN)/ruff check --fix -q $(SOURCES)
