@@ -1,14 +1,10 @@
 """Compares what is committed about delayed messages with what is in their topics, and with the answers.
 
 Decides: D1 to D6. Leaves to others: the end of a run (``level``).
-
-A leader with a full disk commits entries by the others, and no log that the checker reads shows them yet:
-checks wait until all that is committed is known.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +14,7 @@ from chaos.simulator.clocks import RIGHT_MS
 from chaos.simulator.delays.odds import FLEETING, REMINDERS
 from chaos.simulator.machine import Machine
 from chaos.simulator.originals import Original
-from chaos.simulator.records import GroupRecord
+from chaos.simulator.patient_judge import PatientJudge, Place
 from chaos.simulator.result import Broken
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from delayed.records import (
@@ -41,9 +37,6 @@ LEFT: Final = "D4 a message leaves when it is in its topic"
 ASSIGNED: Final = "D5 a batch is stored as an assignment before it is sent"
 ANSWERED: Final = "D6 answers about a message agree with what is committed"
 
-Place = tuple[str, int]
-_FOLDER: Final = re.compile(rf"/({TOPIC}|{REMINDERS}|{FLEETING})-[0-9a-f]{{32}}/Partition-(\d+)$")
-
 
 @dataclass(slots=True)
 class Known:
@@ -58,20 +51,16 @@ class Known:
     was_assigned: bool = False
 
 
-class Judge:
+class Judge(PatientJudge):
     """Sees every committed batch in order, and every answer."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
+        super().__init__(cluster, TOPIC, REMINDERS, FLEETING)
         self.known: dict[bytes, Known] = {}
         self.lanes: dict[tuple[int, LaneKey], Lane] = {}
         self.arrived: dict[bytes, Place] = {}
-        self.records: dict[Place, GroupRecord] = {}
-        self.waiting: list[Callable[[], None]] = []
         self.on_assigned: Callable[[Machine, Place], None] = lambda machine, target: None
         self.on_arrived: Callable[[int], None] = lambda partition: None
-        self._cluster = cluster
-        self._places: dict[GroupId, Place | None] = {}
-        self._taken: dict[Place, int] = {}  # how many committed entries
         self._owner: dict[bytes, int] = {}  # which partition of ``__delayed`` has a message
 
     # What is committed.
@@ -79,29 +68,15 @@ class Judge:
     def committed(self, machine: Machine, group_id: GroupId) -> None:
         """The commit index of a group has changed."""
         record = self._cluster.checker.groups[group_id]
-        place = self._place_of(record)
+        place = self.place_of(record)
         if place is None:
             return
-        self.records[place] = record
-        assert record.originals is not None
-        first, self._taken[place] = self._taken.get(place, 0), len(record.committed)
-        for entry in record.committed[first:]:
-            batch = record.originals.of(entry)
+        for batch in self.newly_committed(place, record):
             if place[0] == TOPIC:
-                self._checked(partial(self._take, machine, place[1], batch))
+                self.checked(partial(self._take, machine, place[1], batch))
             else:
-                self._checked(partial(self._arrive, place, batch))
-        if self.waiting and not self.is_behind():
-            waiting, self.waiting = self.waiting, []
-            for check in waiting:
-                self._checked(check)
-
-    def _place_of(self, record: GroupRecord) -> Place | None:
-        if record.group_id not in self._places and record.replicas:
-            replica = next(iter(record.replicas.values()))
-            found = _FOLDER.search(replica.directory)
-            self._places[record.group_id] = None if found is None else (found[1], int(found[2]))
-        return self._places.get(record.group_id)
+                self.checked(partial(self._arrive, place, batch))
+        self.check_waiting()
 
     def _take(self, machine: Machine, partition: int, batch: Original) -> None:
         """Records of ``__delayed``; each of them is taken although one before it has broken a rule."""
@@ -253,36 +228,3 @@ class Judge:
                 raise Broken(ANSWERED, f"{id_.hex()}: {what}, as was answered; committed is {known}")
 
         self.when_known(check)
-
-    # Whether everything is known.
-
-    def look(self) -> None:
-        """Take in what every broker knows to be committed."""
-        for machine in self._cluster.machines:
-            self._cluster.checker.stepped(machine)
-
-    def when_known(self, check: Callable[[], None]) -> None:
-        """Check once all that is committed by now is known."""
-        if self.is_behind():
-            self.waiting.append(check)
-        else:
-            self._checked(check)
-
-    def is_behind(self) -> bool:
-        """Whether some broker knows more to be committed than any log shows."""
-        groups = [one.broker.host.groups for one in self._cluster.machines if one.broker is not None]
-        for place, record in self.records.items():
-            end = record.committed[-1].last if record.committed else -1
-            if self._taken[place] < len(record.committed):
-                return True
-            for by_id in groups:
-                group = by_id.get(record.group_id)
-                if group is not None and group.commit_index > end and not record.is_retired:
-                    return True
-        return False
-
-    def _checked(self, check: Callable[[], None]) -> None:
-        try:
-            check()
-        except Broken as broken:
-            self._cluster.violated(broken.invariant, broken.detail)

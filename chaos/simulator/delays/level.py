@@ -9,10 +9,11 @@ from typing import Final
 
 from api.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, Client
-from chaos.simulator.delays.judge import Judge, Place
+from chaos.simulator.delays.judge import Judge
 from chaos.simulator.delays.odds import FLEETING, REMINDERS, DelayOdds
 from chaos.simulator.faults import Faults
 from chaos.simulator.machine import Machine
+from chaos.simulator.patient_judge import Place
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from delayed.records import ID_BYTES, TOPIC
 from delayed.requests import Add, Added, NewMessage, When

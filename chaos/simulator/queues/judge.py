@@ -1,14 +1,10 @@
 """Compares what is committed about the jobs of a queue with its topic, its dead letters, and the answers.
 
 Decides: J1 to J6. Leaves to others: the end of a run (``level``).
-
-A leader with a full disk commits entries by the others, and no log that the checker reads shows them yet:
-checks wait until all that is committed is known.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,8 +12,8 @@ from typing import Final
 
 from chaos.simulator.machine import Machine
 from chaos.simulator.originals import Original
+from chaos.simulator.patient_judge import PatientJudge
 from chaos.simulator.queues.odds import CREW, LETTERS, MAIL
-from chaos.simulator.records import GroupRecord
 from chaos.simulator.result import Broken
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from groups.queue_requests import Delivered, Token
@@ -33,7 +29,6 @@ ANSWERED: Final = "J5 answers about jobs agree with what is committed"
 ORDERED: Final = "J6 one job of a key is delivered at a time, and in order"
 
 Place = tuple[int, int]  # partition and offset
-_FOLDER: Final = re.compile(rf"/({TOPIC}|{MAIL}|{re.escape(LETTERS)})-[0-9a-f]{{32}}/Partition-(\d+)$")
 
 
 @dataclass(slots=True)
@@ -47,26 +42,22 @@ class Known:
     is_done: bool = False
 
 
-class Judge:
+class Judge(PatientJudge):
     """Sees every committed batch in order, and every answer."""
 
     def __init__(self, cluster: SimulatedCluster, partition: int, *, is_ordered: bool) -> None:
         """``partition`` of ``__offsets`` has the queue."""
+        super().__init__(cluster, TOPIC, MAIL, LETTERS)
         self.jobs: dict[Place, Known] = {}
         self.slots: dict[int, Place] = {}
         self.queues: dict[int, Queue] = {}
         self.keys: dict[Place, bytes | None] = {}  # of all records of the topic
         self.letters: set[Place] = set()
-        self.records: dict[tuple[str, int], GroupRecord] = {}
-        self.waiting: list[Callable[[], None]] = []
         self.on_leased: Callable[[Machine], None] = lambda machine: None
         self.on_buried: Callable[[], None] = lambda: None
-        self._cluster = cluster
         self._partition = partition
         self._is_ordered = is_ordered
         self._said: set[tuple[Place, bytes]] = set()  # acknowledged, whether or not that was answered
-        self._places: dict[GroupId, tuple[str, int] | None] = {}
-        self._taken: dict[tuple[str, int], int] = {}  # how many committed entries
         self._clocks_are_right = "wall clock" not in cluster.odds.timed
 
     # What is committed.
@@ -74,30 +65,17 @@ class Judge:
     def committed(self, machine: Machine, group_id: GroupId) -> None:
         """The commit index of a group has changed."""
         record = self._cluster.checker.groups[group_id]
-        place = self._place_of(record)
+        place = self.place_of(record)
         if place is None or (place[0] == TOPIC and place[1] != self._partition):
             return
-        self.records[place] = record
-        assert record.originals is not None
-        first, self._taken[place] = self._taken.get(place, 0), len(record.committed)
-        for entry in record.committed[first:]:
-            batch = record.originals.of(entry)
+        for batch in self.newly_committed(place, record):
             if place[0] == TOPIC:
                 self._take(machine, batch)
             elif place[0] == MAIL:
                 self.keys.update(((place[1], one.offset), one.key) for one in batch.records)
             else:
                 self._store(batch)
-        if self.waiting and not self.is_behind():
-            waiting, self.waiting = self.waiting, []
-            for check in waiting:
-                self._checked(check)
-
-    def _place_of(self, record: GroupRecord) -> tuple[str, int] | None:
-        if record.group_id not in self._places and record.replicas:
-            found = _FOLDER.search(next(iter(record.replicas.values())).directory)
-            self._places[record.group_id] = None if found is None else (found[1], int(found[2]))
-        return self._places.get(record.group_id)
+        self.check_waiting()
 
     def _take(self, machine: Machine, batch: Original) -> None:
         """Rows of the queue; each of them is taken although one before it has broken a rule."""
@@ -107,11 +85,11 @@ class Judge:
             self._cluster.trace.note(None, f"{row[0]} {row[1]}")
             match row:
                 case JobKey(group, _, slot), Job() as job if group == CREW:
-                    self._checked(
+                    self.checked(
                         partial(self._put, machine, slot, job, (batch.entry.term, record.timestamp_ms))
                     )
                 case JobKey(group, _, slot), _ if group == CREW:
-                    self._checked(partial(self._close, slot))
+                    self.checked(partial(self._close, slot))
                 case QueueKey(group, _, partition), Queue() as queue if group == CREW:
                     self.queues[partition] = queue
                     self.when_known(partial(self._check_opened, partition, queue.next_offset))
@@ -235,36 +213,3 @@ class Judge:
                 raise Broken(ANSWERED, f"{place} is acknowledged, as was answered; committed is {known}")
 
         self.when_known(check)
-
-    # Whether everything is known.
-
-    def look(self) -> None:
-        """Take in what every broker knows to be committed."""
-        for machine in self._cluster.machines:
-            self._cluster.checker.stepped(machine)
-
-    def when_known(self, check: Callable[[], None]) -> None:
-        """Check once all that is committed by now is known."""
-        if self.is_behind():
-            self.waiting.append(check)
-        else:
-            self._checked(check)
-
-    def is_behind(self) -> bool:
-        """Whether some broker knows more to be committed than any log shows."""
-        groups = [one.broker.host.groups for one in self._cluster.machines if one.broker is not None]
-        for place, record in self.records.items():
-            end = record.committed[-1].last if record.committed else -1
-            if self._taken[place] < len(record.committed):
-                return True
-            for by_id in groups:
-                group = by_id.get(record.group_id)
-                if group is not None and group.commit_index > end and not record.is_retired:
-                    return True
-        return False
-
-    def _checked(self, check: Callable[[], None]) -> None:
-        try:
-            check()
-        except Broken as broken:
-            self._cluster.violated(broken.invariant, broken.detail)

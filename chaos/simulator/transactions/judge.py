@@ -2,14 +2,10 @@
 
 Decides: T2 and T4 to T6, and who has asked for what (T1). Leaves to others: how records follow one another
 (``decided``, ``partition_log``), and the end of a run (``ending``).
-
-A leader with a full disk commits entries by the others, and no log that the checker reads shows them yet:
-checks wait until all that is committed is known.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +14,7 @@ from typing import Final
 from api.broker import Broker
 from chaos.simulator.machine import Machine
 from chaos.simulator.originals import Original
-from chaos.simulator.records import GroupRecord
+from chaos.simulator.patient_judge import PatientJudge
 from chaos.simulator.result import Broken
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from chaos.simulator.transactions.decided import ONE_OUTCOME, Decided
@@ -42,8 +38,6 @@ ANSWERED: Final = "T6 answers about a transaction agree with its outcome"
 LATE_S: Final = 10.0  # a request that nobody waits for may still have an effect
 EARLY: Final = 0.8  # of its time limit, by the fastest clock
 
-_FOLDER: Final = re.compile(rf"/({TOPIC}|{OFFSETS}|{LEDGER}|{JOURNAL})-[0-9a-f]{{32}}/Partition-(\d+)$")
-
 
 @dataclass(slots=True)
 class Asked:
@@ -56,22 +50,18 @@ class Asked:
     refused: dict[Handle, RaftlogError] = field(default_factory=dict)  # a commit, definitely
 
 
-class Judge:
+class Judge(PatientJudge):
     """Sees every committed batch in order, and every answer."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
+        super().__init__(cluster, TOPIC, OFFSETS, LEDGER, JOURNAL)
         self.asked = Asked()
         self.decided = Decided(self._is_decided, self._is_complete, self._is_batch)
         self.offsets = AddedOffsets(self.decided.outcomes.get)
         self.logs: dict[Participant, PartitionLog] = {}
-        self.records: dict[Participant, GroupRecord] = {}
         self.on_decided: Callable[[Handle, Machine], None] = lambda handle, machine: None
         self.on_batch: Callable[[Batch, tuple[Handle, ...]], None] = lambda batch, handles: None
         self.on_marked: Callable[[Handle, Participant], None] = lambda handle, target: None
-        self.waiting: list[Callable[[], None]] = []
-        self._cluster = cluster
-        self._targets: dict[GroupId, Participant | None] = {}
-        self._known: dict[Participant, int] = {}  # how many committed entries were taken
         self._newly_decided: list[Handle] = []
 
     # What is committed.
@@ -79,30 +69,18 @@ class Judge:
     def committed(self, machine: Machine, group_id: GroupId) -> None:
         """The commit index of a group has changed."""
         record = self._cluster.checker.groups[group_id]
-        target = self._target_of(record)
+        target = self.place_of(record)
         if target is None:
             return
-        self.records[target] = record
         assert record.originals is not None
         record.originals.on_new = partial(self._appended, target)
-        first, self._known[target] = self._known.get(target, 0), len(record.committed)
-        for entry in record.committed[first:]:
-            self._checked(partial(self._take, target, record.originals.of(entry)))
+        for batch in self.newly_committed(target, record):
+            self.checked(partial(self._take, target, batch))
         self.check_replica(machine, target)
         newly, self._newly_decided = self._newly_decided, []
         for handle in newly:
             self.on_decided(handle, machine)
-        if self.waiting and not self.is_behind():
-            waiting, self.waiting = self.waiting, []
-            for check in waiting:
-                self._checked(check)
-
-    def _target_of(self, record: GroupRecord) -> Participant | None:
-        if record.group_id not in self._targets and record.replicas:
-            replica = next(iter(record.replicas.values()))
-            found = _FOLDER.search(replica.directory)
-            self._targets[record.group_id] = None if found is None else (found[1], int(found[2]))
-        return self._targets.get(record.group_id)
+        self.check_waiting()
 
     def _take(self, target: Participant, batch: Original) -> None:
         if target[0] == TOPIC:
@@ -160,7 +138,7 @@ class Judge:
         if self.is_behind():
             self.waiting.append(check)
         else:
-            self._checked(check)
+            self.checked(check)
 
     def _is_decided(self, handle: Handle, is_commit: bool) -> None:
         """A request has asked for it, or its time is up (T1)."""
@@ -284,37 +262,6 @@ class Judge:
         if result.next_offset != following or is_beyond or result.end != end:
             detail = f"{result.next_offset} comes next, {following} is shown, {result.end} is the end: {end}"
             self._cluster.violated(VISIBLE, f"{where}: {detail} of {log.end}")
-
-    # Whether everything is known.
-
-    def look(self) -> None:
-        """Take in what every broker knows to be committed."""
-        for machine in self._cluster.machines:
-            self._cluster.checker.stepped(machine)
-
-    def when_known(self, check: Callable[[], None]) -> None:
-        """Check once all that is committed by now is known."""
-        if self.is_behind():
-            self.waiting.append(check)
-        else:
-            self._checked(check)
-
-    def is_behind(self) -> bool:
-        """Whether some broker knows more to be committed than any log shows."""
-        groups = [one.broker.host.groups for one in self._cluster.machines if one.broker is not None]
-        for record in self.records.values():
-            end = record.committed[-1].last if record.committed else -1
-            for by_id in groups:
-                group = by_id.get(record.group_id)
-                if group is not None and group.commit_index > end:
-                    return True
-        return False
-
-    def _checked(self, check: Callable[[], None]) -> None:
-        try:
-            check()
-        except Broken as broken:
-            self._cluster.violated(broken.invariant, broken.detail)
 
 
 def _shown(
