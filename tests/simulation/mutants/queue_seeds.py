@@ -27,7 +27,7 @@ QUEUE_SEEDS = (
         "None",
     ),
     _mutant(
-        "the deliveries of a job are counted anew",
+        "the number of deliveries of a job begins again at one",
         "groups.job_steps:leased",
         "deliveries=job.deliveries + 1,",
         "deliveries=1,",

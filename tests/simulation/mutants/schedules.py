@@ -221,4 +221,11 @@ SCHEDULED = (
         "self._first",
         script=BACKLOGS,
     ),
+    Mutant(
+        "an unexpected error in a lane begins all of them again",
+        "delayed.coordinator:DelayedCoordinator._try",
+        "except Exception:",
+        "except ZeroDivisionError:",
+        script="tests/unit/delayed/test_coordinator_moves.py",
+    ),
 )

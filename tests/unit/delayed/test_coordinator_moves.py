@@ -97,9 +97,11 @@ async def test_a_lane_goes_on_after_an_unexpected_error(caplog: pytest.LogCaptur
     delivery = Unreadable()
     coordinator = coordinator_of(delivery, VirtualClock())
     coordinator.leads(InstantLog(coordinator))
+    decisions = coordinator.decisions
     await coordinator.ask(add(new(1, delay_ms=0)), 1_000)
     await asyncio.sleep(5)
     assert (delivery.reads, delivery.arrived) == (4, [LANE])
+    assert coordinator.decisions is decisions, "the other lanes are left alone"
     assert not coordinator.state.waiting
     assert caplog.text.count("ValueError: not msgpack") == 3
     coordinator.leads(None)
