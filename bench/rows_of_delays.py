@@ -7,17 +7,12 @@ this machine.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import tempfile
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Final
 
 import aiohttp
 import msgspec
 
-from bench.raftlog_system import RaftlogSystem
 from bench.report import Floor, Section, table
 from bench.suite import Bench
 from raftlog.wire import paths
@@ -43,7 +38,7 @@ async def delayed(bench: Bench) -> Section:
         f"each of {seconds} seconds. All are accepted before the first one is due. Lateness is the append "
         "time in the topic minus the time at which a message was due.",
     )
-    async with _brokers(bench) as system, aiohttp.ClientSession() as session:
+    async with bench.brokers_alone() as system, aiohttp.ClientSession() as session:
         await system.create(TOPIC, PARTITIONS)
         first_ms, accepted_s = await _accepted(session, system.cluster.urls, count)
         await asyncio.sleep(max(0.0, first_ms / 1_000 + seconds - time.time()))
@@ -118,15 +113,3 @@ async def _lateness(session: aiohttp.ClientSession, url: str, count: int) -> lis
             offsets[partition] = page["next_offset"]
         await asyncio.sleep(0.1)
     return late
-
-
-@contextlib.asynccontextmanager
-async def _brokers(bench: Bench) -> AsyncIterator[RaftlogSystem]:
-    """Three brokers for this row alone."""
-    with tempfile.TemporaryDirectory(dir=bench.directory) as directory:
-        system = RaftlogSystem(Path(directory))
-        try:
-            await system.start(1)
-            yield system
-        finally:
-            await system.stop()

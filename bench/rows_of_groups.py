@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import statistics
-import tempfile
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 
 from api.cli import raw_http
 from api.cli.closed_loop import Measured, measured
@@ -41,7 +37,7 @@ async def join(bench: Bench) -> Section:
         f"times. The topic has {MEMBERS} partitions that get a record every 50 ms. The time is that from the "
         "start of the last consumer until each consumer has its first record.",
     )
-    async with _brokers(bench) as system, Client(system.cluster.bootstrap) as client:
+    async with bench.brokers_alone(retained_bytes=-1) as system, Client(system.cluster.bootstrap) as client:
         await system.create("joined", MEMBERS)
         sending = asyncio.create_task(_send_all_the_time(client))
         try:
@@ -129,7 +125,7 @@ async def commits(bench: Bench) -> Section:
     rows = []
     for offsets, connections in ((1, COMMITTERS[0]), (1, COMMITTERS[1]), (100, COMMITTERS[0])):
         load = Load(records=offsets, record_bytes=0, streams=1, in_flight=connections, seconds=bench.seconds)
-        async with _brokers(bench) as system:
+        async with bench.brokers_alone(retained_bytes=-1) as system:
             await system.create("committed", 100)
             found = (await bench.in_turn([_Committer(system, offsets)], load))[system.name]
         rate = found.records_per_s / offsets
@@ -179,7 +175,7 @@ async def _consumed(
 ) -> dict[str, list[float]]:
     """Records a second of each client in each round."""
     topic, found = f"read-{partitions}", defaultdict[str, list[float]](list)
-    async with _brokers(bench) as system, Client(system.cluster.bootstrap) as client:
+    async with bench.brokers_alone(retained_bytes=-1) as system, Client(system.cluster.bootstrap) as client:
         await system.create(topic, partitions)
         await _fill(client, topic, records)
         readers = {"raftlog": partial(_read, client, topic)}
@@ -192,17 +188,6 @@ async def _consumed(
                 reached = await reader(f"{topic}-{name.split()[0]}-{number}", records)
                 found[name].append(reached.records_per_s)
     return found
-
-
-@contextlib.asynccontextmanager
-async def _brokers(bench: Bench) -> AsyncIterator[RaftlogSystem]:
-    with tempfile.TemporaryDirectory(dir=bench.directory, prefix="groups-") as directory:
-        system = RaftlogSystem(Path(directory), retained_bytes=-1)
-        try:
-            await system.start(1)
-            yield system
-        finally:
-            await system.stop()
 
 
 async def _fill(client: Client, topic: str, records: int) -> None:

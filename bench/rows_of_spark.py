@@ -10,14 +10,12 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from shutil import which
 
 import msgspec
 
 from bench.maven import fetch
-from bench.raftlog_system import RaftlogSystem
 from bench.report import Floor, Section, table
 from bench.spark_program import PARTITIONS, RECORD_BYTES, TICK_ROWS, Figures, Task
 from bench.suite import Bench
@@ -90,16 +88,11 @@ def rows_of(name: str, figures: Figures) -> list[list[str]]:
 
 
 async def _raftlog(bench: Bench) -> Figures:
-    with tempfile.TemporaryDirectory(dir=bench.directory, prefix="spark-") as directory:
-        system = RaftlogSystem(Path(directory))
-        try:
-            await system.start(1)
-            for topic, partitions in TOPICS.items():
-                await system.create(topic, partitions)
-            task = _task(bench, "raftlog", "bootstrap.servers", system.cluster.bootstrap)
-            return await _measured(msgspec.structs.replace(task, deliveries=(EXACTLY, AT_LEAST)))
-        finally:
-            await system.stop()
+    async with bench.brokers_alone() as system:
+        for topic, partitions in TOPICS.items():
+            await system.create(topic, partitions)
+        task = _task(bench, "raftlog", "bootstrap.servers", system.cluster.bootstrap)
+        return await _measured(msgspec.structs.replace(task, deliveries=(EXACTLY, AT_LEAST)))
 
 
 async def _kafka(bench: Bench, jars: Path | None) -> Figures | None:

@@ -5,19 +5,14 @@ Both readers fetch binary batches from the leader and decode what they get, in t
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
-import tempfile
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 import aiohttp
 
-from bench.raftlog_system import RaftlogSystem
 from bench.report import Floor, Section, table
 from bench.suite import Bench
 from raftlog.aio import Client
@@ -55,7 +50,7 @@ async def tags(bench: Bench) -> Section:
         "Both decode what they get. Medians of rounds in turns.",
     )
     rows = []
-    async with _brokers(bench) as system, Client(system.cluster.bootstrap) as client:
+    async with bench.brokers_alone() as system, Client(system.cluster.bootstrap) as client:
         for compression in ("none", "zstd"):
             topic = f"tags-{compression}"
             await system.create(topic, 1)
@@ -118,15 +113,3 @@ async def _read(session: aiohttp.ClientSession, url: str, topic: str, *, on_brok
         if following == offset:
             return _Read(time.perf_counter() - began, body_bytes, matches)
         offset = following
-
-
-@contextlib.asynccontextmanager
-async def _brokers(bench: Bench) -> AsyncIterator[RaftlogSystem]:
-    """Three brokers for these rows alone."""
-    with tempfile.TemporaryDirectory(dir=bench.directory) as directory:
-        system = RaftlogSystem(Path(directory))
-        try:
-            await system.start(1)
-            yield system
-        finally:
-            await system.stop()

@@ -7,14 +7,11 @@ confluent-kafka, once raftlog has stopped.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from api.cli import closed_loop, raw_http
 from api.cli.closed_loop import Measured, measured
@@ -125,7 +122,7 @@ async def throughput(bench: Bench) -> Section:
         "and waits for their acknowledgements.",
     )
     rows = []
-    async with _brokers(bench) as system:
+    async with bench.brokers_alone(PARTITIONS) as system:
         urls = [await system.leader_url(number) for number in range(PARTITIONS)]
         for count in PRODUCERS:
             plain: list[Measured] = []
@@ -194,7 +191,7 @@ async def commit(bench: Bench) -> Section:
     batch = build_batch([Record(b"x" * RECORD_BYTES)], codec=Codec.NONE, timestamp_ms=0)
     plain: list[Measured] = []
     found: list[Measured] = []
-    async with _brokers(bench) as system:
+    async with bench.brokers_alone(PARTITIONS) as system:
         urls = [await system.leader_url(0)]
         for number in range(bench.rounds):
             plain.append(await _loaded([_Producer(urls, [batch])], bench.seconds))
@@ -234,14 +231,3 @@ async def _loaded(producers: Sequence[_Producer], seconds: float) -> Measured:
     finally:
         for producer in producers:
             await producer.close()
-
-
-@contextlib.asynccontextmanager
-async def _brokers(bench: Bench) -> AsyncIterator[RaftlogSystem]:
-    with tempfile.TemporaryDirectory(dir=bench.directory, prefix="transactions-") as directory:
-        system = RaftlogSystem(Path(directory))
-        try:
-            await system.start(PARTITIONS)
-            yield system
-        finally:
-            await system.stop()

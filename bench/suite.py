@@ -13,7 +13,7 @@ from pathlib import Path
 from api.cli.closed_loop import Measured
 from bench.ceiling import Ceiling
 from bench.kafka import Kafka, KafkaCluster, fetch_jars
-from bench.load import Load, System, median, run
+from bench.load import RETAINED_BYTES, Load, System, median, run
 from bench.nats import BINARY, Nats
 from bench.pysyncobj_log import PySyncObjLog
 from bench.raftlog_system import RaftlogSystem
@@ -58,6 +58,19 @@ class Bench:
                 await run(self.peers["kafka"], load)
         self.baseline = PySyncObjLog(self.directory / "pysyncobj")
         await self.baseline.start(1)
+
+    @contextlib.asynccontextmanager
+    async def brokers_alone(
+        self, partitions: int = 1, retained_bytes: int = RETAINED_BYTES
+    ) -> AsyncIterator[RaftlogSystem]:
+        """Three brokers of raftlog for the rows of one section."""
+        with tempfile.TemporaryDirectory(dir=self.directory, prefix="raftlog-") as directory:
+            system = RaftlogSystem(Path(directory), retained_bytes=retained_bytes)
+            try:
+                await system.start(partitions)
+                yield system
+            finally:
+                await system.stop()
 
     @contextlib.asynccontextmanager
     async def kafka_alone(self, what: str) -> AsyncIterator[KafkaCluster | None]:
