@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from api.http.join_tokens import JoinTokens
 from api.http.services import HealthProbes, Limits, Services
+from partitions.metadata.features import NEWEST
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.metadata.topic_config import complete
@@ -352,7 +353,8 @@ def fake_cluster(
         )
         for number in range(1, broker_count + 1)
     }
-    controller = FakeController(MetadataImage(cluster_id="test", brokers=brokers, version=1), NodeId(1))
+    image = MetadataImage(cluster_id="test", brokers=brokers, version=1, feature_level=NEWEST)
+    controller = FakeController(image, NodeId(1))
     clock = clock or SystemClock()
     gateway = FakeGateway(controller, clock)
     groups, group_offsets = instant_groups(controller, gateway, clock)
