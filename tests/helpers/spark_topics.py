@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from spark_io.staging import Staged, stage
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.whole_broker import whole_broker
 
+PATIENCE_S = 60.0
+POLL_S = 0.05
 SCHEMA = schema_of(includes_headers=True)
 
 
@@ -52,6 +55,20 @@ class Topics:
         with self.client.producer("orders") as producer:
             for number in range(partitions * count):
                 producer.send(str(number), partition=number % partitions)
+
+    def remove_last(self, partition: int = 1) -> None:
+        """Decommission the last partition, delete its records, and wait until it is removed."""
+        self.client.topics.decommission_partitions("orders", [partition])
+        self.empty(partition)
+        deadline = time.monotonic() + PATIENCE_S
+        while self.client.topics.describe("orders").partitions > partition:
+            assert time.monotonic() < deadline, "the partition is removed"
+            time.sleep(POLL_S)
+
+    def empty(self, partition: int) -> None:
+        """Delete all records of a partition."""
+        end = self.client.topics.partitions("orders")[partition].high_watermark
+        self.client.topics.delete_before("orders", partition=partition, offset=end)
 
     def _given(self, options: dict[str, str]) -> dict[str, str]:
         return {"bootstrap.servers": self.url, "subscribe": "orders", "includeHeaders": "true", **options}

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from spark_io.archive.reporting import first_record, is_gone
 from spark_io.errors import DataLoss, InvalidOption
+from spark_io.planning import Range
 from spark_io.source import StreamReader
 from tests.helpers.spark_topics import Topics, offsets, rows, with_partitions, with_topics
 
 ALL = ReadAllAvailable()
 Offset = dict[str, object]
-
-
-def remove_last(topics: Topics, partition: int = 1) -> None:
-    """Decommission the last partition, delete its records, and wait until it is gone."""
-    topics.client.topics.decommission_partitions("orders", [partition])
-    empty(topics, partition)
-    deadline = time.monotonic() + 20
-    while topics.client.topics.describe("orders").partitions > partition:
-        assert time.monotonic() < deadline, "the partition is removed"
-        time.sleep(0.05)
-
-
-def empty(topics: Topics, partition: int) -> None:
-    """Delete all its records."""
-    end = topics.client.topics.partitions("orders")[partition].high_watermark
-    topics.client.topics.delete_before("orders", partition=partition, offset=end)
 
 
 def at(first: int, second: int | None = None) -> Offset:
@@ -49,7 +33,7 @@ def test_a_partition_that_was_read_to_its_end_goes_without_an_error(topics: Topi
     running = topics.stream()
     end = running.latestOffset(running.latestOffset(running.initialOffset(), ALL), ALL)
     assert end == at(5, 5)
-    remove_last(topics)
+    topics.remove_last()
     for stream in (running, topics.stream(), topics.stream(subscribe="", assign='{"orders":[0,1]}')):
         stream.prepareForTriggerAvailableNow()
         assert stream.latestOffset(end, ALL) == at(5), "the checkpoint no longer names it"
@@ -75,6 +59,9 @@ def test_a_partition_that_was_read_to_its_end_goes_without_an_error(topics: Topi
             start = following
         assert seen == [(0, b"0"), (1, b"1")], "each record of the later partition once"
     assert read(topics.stream(), at(5, 5), at(5, first)) == []
+    topics.empty(1)
+    with pytest.raises(DataLoss, match=f"offsets {first} to .* of orders/1 are deleted"):
+        topics.stream().latestOffset(at(6, first), ALL)
 
 
 # requirement: F5 A8
@@ -84,7 +71,7 @@ def test_a_partition_that_goes_before_it_was_read_to_its_end_is_lost_data(topics
     begin = stream.latestOffset(stream.initialOffset(), ReadMaxRows(8))
     middle = stream.latestOffset(begin, ReadMaxRows(8))
     assert middle == at(4, 4)
-    remove_last(topics)
+    topics.remove_last()
     for again in (stream, topics.stream()):
         with pytest.raises(DataLoss, match="orders/1 was read up to offset 4, and was removed with records"):
             again.latestOffset(middle, ALL)
@@ -106,7 +93,7 @@ def test_offsets_without_records_are_no_lost_data_while_the_partition_waits(topi
     stream = topics.stream()
     end = stream.latestOffset(stream.latestOffset(stream.initialOffset(), ALL), ALL)
     topics.client.topics.decommission_partitions("orders", [1, 2])
-    empty(topics, 1)  # it stays until the one behind it is removed
+    topics.empty(1)  # it stays until the one behind it is removed
     found = topics.client.topics.partitions("orders")[1]
     assert found.log_start_offset > 5, "its seal is deleted too"
     assert found.records_end == 5
@@ -135,3 +122,15 @@ def test_a_topic_that_is_deleted_is_lost_data_or_is_left_out(topics: Topics) -> 
     fresh = topics.stream(**both)
     with pytest.raises(InvalidOption, match="topic 'orders' does not exist"):
         fresh.latestOffset(fresh.initialOffset(), ALL)
+
+
+# requirement: F5 A8
+@with_topics
+def test_an_archive_takes_a_removed_partition_for_one_without_records(topics: Topics) -> None:
+    topics.remove_last()
+    gap = Range("orders", 1, 5, 9)
+    assert is_gone(topics.client, gap), "a Delta table goes on behind it"
+    assert first_record(topics.client, gap) == 5, "an archive with manifests does not know"
+    topics.client.topics.delete("orders")
+    assert is_gone(topics.client, gap)
+    assert first_record(topics.client, gap) == 5
