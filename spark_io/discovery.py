@@ -9,18 +9,19 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
-from typing import Final, Literal, Protocol, assert_never
+from typing import Final, Literal, Protocol, TypeVar, assert_never
 
 from raftlog.client import Client
 from raftlog.errors import NoLeader, NotSent, RaftlogError, UnknownTopic
 from raftlog.types import TopicPartition
 from spark_io.errors import DataLoss, InvalidOption
 from spark_io.options import ReadOptions
-from spark_io.partition_ends import Bounds, is_lossless, removed_partitions
+from spark_io.partition_ends import Bounds, Removed, is_lossless, removed_partitions
 from spark_io.planning import Range
 from spark_io.positions import AtTime, Position, Positions
 
 POLL_S: Final = 0.2
+Answer = TypeVar("Answer")
 _log = logging.getLogger("spark_io")
 OffsetOf = Callable[[TopicPartition, AtTime | Literal["earliest"]], int]
 
@@ -46,10 +47,29 @@ def discover(
     most ``fetchTimeout``. Raises ``InvalidOption`` for any other topic or partition that does not exist,
     ``NotSent`` where no broker is reachable.
     """
+    return patiently(options, lambda: _described(client, options, known))
+
+
+def removed_since(
+    client: Client,
+    options: ReadOptions,
+    begin: Mapping[TopicPartition, int],
+    now: Mapping[TopicPartition, Bounds],
+) -> dict[TopicPartition, Removed]:
+    """Those removed partitions whose offsets a stream has in ``begin``; ``now`` are the present ones."""
+    absent = [one for one in begin if one not in now]
+    behind = [one for one, at in begin.items() if one in now and at < now[one].start]
+    if not absent and not behind:
+        return {}
+    return patiently(options, lambda: removed_partitions(client, behind, absent))
+
+
+def patiently(options: ReadOptions, ask: Callable[[], Answer]) -> Answer:
+    """The answer of brokers, which may first have to elect leaders; for ``fetchTimeout``."""
     deadline = time.monotonic() + options.fetch_timeout_s
     while True:
         try:
-            return _described(client, options, known)
+            return ask()
         except RaftlogError as error:
             if isinstance(error, NotSent) or not error.retryable or time.monotonic() > deadline:
                 raise
@@ -143,7 +163,7 @@ def _check_known(
     """Raise ``InvalidOption`` for partitions that a stream cannot have read before."""
     new = [one for one in missing if one not in known]
     if new and known:
-        removed = removed_partitions(client, new)
+        removed = removed_partitions(client, (), new)
         new = [one for one in new if one not in removed]
     if new:
         raise InvalidOption(f"assign names {', '.join(map(str, new))}, which does not exist")

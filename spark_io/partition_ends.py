@@ -10,11 +10,11 @@ partition of the same number continues the offsets of the removed one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raftlog.errors import UnknownTopic
+from raftlog.errors import NoLeader, UnknownTopic
 from raftlog.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -57,14 +57,23 @@ def is_lossless(at: int, found: Bounds | None, removed: Removed | None = None) -
     return is_over(at, found, removed)
 
 
-def removed_partitions(client: Client, targets: Iterable[TopicPartition]) -> dict[TopicPartition, Removed]:
-    """Those of these partitions that were removed, the last one of each number. One request for a topic."""
-    wanted, found = set(targets), {}
+def removed_partitions(
+    client: Client, targets: Iterable[TopicPartition], absent: Collection[TopicPartition]
+) -> dict[TopicPartition, Removed]:
+    """Those of these partitions that were removed, the last one of each number. One request for a topic.
+
+    ``absent`` are those that brokers no longer list. Raises ``NoLeader`` where the broker that is asked now
+    still does: it has older metadata.
+    """
+    wanted, found = {*targets, *absent}, {}
     for topic in sorted({one.topic for one in wanted}):
         try:
             described = client.topics.describe(topic)
         except UnknownTopic:
             continue
+        for target in absent:
+            if target.topic == topic and target.partition < described.partitions:
+                raise NoLeader(f"{target} is being removed or added", topic=topic, partition=target.partition)
         for one in described.removed:
             target = TopicPartition(topic, one.partition)
             if target in wanted:
@@ -73,7 +82,7 @@ def removed_partitions(client: Client, targets: Iterable[TopicPartition]) -> dic
 
 
 def is_lossless_now(client: Client, target: TopicPartition, at: int) -> bool:
-    """``is_lossless`` for a partition as brokers describe it now."""
+    """``is_lossless`` for a partition as brokers describe it now. Raises ``NoLeader``."""
     try:
         partitions = client.topics.partitions(target.topic)
     except UnknownTopic:
@@ -82,4 +91,5 @@ def is_lossless_now(client: Client, target: TopicPartition, at: int) -> bool:
     for one in partitions:
         if one.partition == target.partition:
             found = Bounds(one.log_start_offset, one.high_watermark, 0.0, one.records_end)
-    return is_lossless(at, found, removed_partitions(client, [target]).get(target))
+    absent = [target] if found is None else []
+    return is_lossless(at, found, removed_partitions(client, [target], absent).get(target))

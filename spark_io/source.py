@@ -30,9 +30,9 @@ from spark_io.archive.source import ArchiveTask, archive_tasks, spark_batches
 from spark_io.archive.storage import open_storage
 from spark_io.archive.view import divided, extended, offset_in_both
 from spark_io.connections import client_of
-from spark_io.discovery import POLL_S, OffsetOf, batch_ranges, discover, offset_asked, resolved
+from spark_io.discovery import POLL_S, OffsetOf, batch_ranges, discover, offset_asked, removed_since, resolved
 from spark_io.options import ReadOptions
-from spark_io.partition_ends import Bounds, removed_partitions
+from spark_io.partition_ends import Bounds
 from spark_io.planning import Range, tasks
 from spark_io.reading import read_ranges
 from spark_io.schemas import arrow_schema
@@ -41,7 +41,6 @@ from spark_io.stream_progress import (
     behind,
     check_ends,
     check_starts,
-    doubtful,
     next_end,
     stream_ranges,
     waits_for_more,
@@ -134,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return stream_offsets.written(first)
         begin = stream_offsets.parsed(start)
         bounds = self._discovered_since(begin)
-        removed = removed_partitions(client, doubtful(begin, bounds))
+        removed = removed_since(client, self._options, begin, bounds)
         begin, bounds = without_removed(begin, bounds, removed)
         check_starts(begin, bounds, self._options.fail_on_data_loss)
         limits = None if isinstance(limit, ReadAllAvailable) else self._options.limits

@@ -75,11 +75,6 @@ def check_starts(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails:
             surviving(one, at, bounds[one].start, fails)
 
 
-def doubtful(start: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> list[TopicPartition]:
-    """Partitions that do not exist or begin behind what was read of them; they may have been removed."""
-    return [one for one, at in sorted(start.items()) if one not in bounds or at < bounds[one].start]
-
-
 def without_removed(
     start: Offsets, bounds: Mapping[TopicPartition, Bounds], removed: Mapping[TopicPartition, Removed]
 ) -> tuple[Offsets, dict[TopicPartition, Bounds]]:
