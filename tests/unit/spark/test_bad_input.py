@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from raftlog import Client
 from raftlog.errors import RaftlogError
 from spark_io.errors import DataLoss, InvalidOption
+from spark_io.source import StreamReader
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.spark_topics import Topics, offsets, rows, with_topics
 from tests.helpers.whole_broker import whole_broker
@@ -117,3 +118,31 @@ def test_a_sink_that_has_no_topic_for_a_row_writes_nothing() -> None:
             await asyncio.to_thread(use)
 
     in_real_time(run)()
+
+
+# requirement: A8
+@with_topics
+def test_an_offset_that_is_aged_out_is_an_error_or_is_left_out(topics: Topics) -> None:
+    stream = topics.stream()
+    begin = stream.latestOffset(stream.initialOffset(), ALL)
+    end = stream.latestOffset(begin, ALL)
+    topics.client.topics.delete_before("orders", partition=0, offset=3)
+    lost = "offsets 0 to 2 of orders/0 are deleted, the log begins at 3.*set failOnDataLoss=false"
+    with pytest.raises(DataLoss, match=lost):
+        topics.rows(startingOffsets=offsets(0, 0))
+    with pytest.raises(DataLoss, match=lost):
+        topics.stream().latestOffset(begin, ALL)
+    with pytest.raises(DataLoss, match=lost):
+        values(topics.stream(), begin, end)
+    lenient = {"failOnDataLoss": "false"}
+    kept = [b"1", b"3", b"5", b"6", b"7", b"8", b"9"]
+    assert sorted(row["value"] for row in topics.rows(startingOffsets=offsets(0, 0), **lenient)) == kept
+    after = topics.stream(**lenient).latestOffset(begin, ALL)
+    assert values(topics.stream(**lenient), begin, end) == kept
+    assert b"6" in values(topics.stream(**lenient), begin, after)
+    assert len(topics.rows()) == 7, "earliest is the first record that is left"
+
+
+def values(reader: StreamReader, start: dict[str, object], end: dict[str, object]) -> list[object]:
+    """The values of a planned batch."""
+    return sorted(row["value"] for part in reader.partitions(start, end) for row in rows(reader, part))
