@@ -15,7 +15,7 @@ from tests.helpers.real_cluster import create_topic
 
 DRIVER = Path(__file__).with_name("archiving_driver.py")
 RECORDS = 350
-PATIENCE_S = 240.0
+PATIENCE_S = 900.0
 
 
 def drive(servers: str, folder: Path, when: str, layout: str) -> int:

@@ -17,7 +17,7 @@ from tests.helpers.real_cluster import create_topic, eventually
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(3_600)]
 
 
 @pytest.fixture(scope="module")
