@@ -103,6 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._target: Offsets | None = None  # of Trigger.AvailableNow
         self._last_s: float | None = None  # when this run has last seen a batch with records
+        self._newest: Mapping[TopicPartition, Bounds] | None = None  # of the plan that Spark reports next
 
     def initialOffset(self) -> dict[str, object]:
         """Before the first batch: where the stream begins is the end of that batch."""
@@ -121,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on nothing is read that is not there now."""
-        self._target = {one: found.end for one, found in self._discovered(known=None).items()}
+        self._target = {one: bounds.end for one, bounds in self._discovered(known=None).items()}
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         """The end of the batch that begins at ``start``."""
@@ -148,8 +149,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stream_offsets.written(end)
 
     def reportLatestOffset(self) -> dict[str, object] | None:
-        """The newest offsets that there are, for ``query.lastProgress``."""
-        return stream_offsets.written({one: found.end for one, found in self._discovered(known=None).items()})
+        """The newest offsets that there are, for ``query.lastProgress``.
+
+        Spark asks right after ``latestOffset``, which has just looked.
+        """
+        newest, self._newest = self._newest, None
+        found = self._discovered(known=None) if newest is None else newest
+        return stream_offsets.written({one: bounds.end for one, bounds in found.items()})
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """The tasks of a batch, the same offsets whenever it is repeated."""
@@ -181,7 +187,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _discovered(self, known: Collection[TopicPartition] | None = ()) -> dict[TopicPartition, Bounds]:
-        return discover(client_of(self._options.servers), self._options, known)
+        self._newest = found = discover(client_of(self._options.servers), self._options, known)
+        return found
 
 
 def _tasks(options: ReadOptions, ranges: list[Range]) -> list[InputPartition]:
