@@ -72,13 +72,6 @@ SPARK_REMOVED = (
         script=_MANY,
     ),
     Mutant(
-        "a partition that leaves takes many records more",
-        "raftlog.client.buffer:Buffer.append_all",
-        "if queue.is_leaving:",
-        "if False:",
-        script=_MANY,
-    ),
-    Mutant(
         "many keys go elsewhere than each of them",
         "raftlog.records.keys:_murmur2_of_many",
         "if length & 3:",
