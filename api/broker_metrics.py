@@ -75,6 +75,16 @@ class BrokerMetrics(Collector):
             "Bytes of deleted folders that can be restored.",
             broker.manager.trash.size_bytes,
         )
+        yield GaugeMetricFamily(
+            "raftlog_disk_age",
+            "A number that rises while the broker runs; it falls when an older copy of its disk is started.",
+            broker.disks.age.disk.age,
+        )
+        yield GaugeMetricFamily(
+            "raftlog_refused_brokers",
+            "Brokers on an older copy of their disk, which this broker refuses.",
+            len(broker.disks.refused),
+        )
         yield from _replica_metrics(broker)
         yield from _partition_metrics(broker)
         yield from _clock_metrics(broker)

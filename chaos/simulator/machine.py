@@ -142,6 +142,7 @@ class Machine:
             ),  # a seed means the same for ever
             run_syncs=in_a_task(self.syncs.run),
             on_fatal=self._fatal,
+            on_older_copy=self._begin_again,
         )
         try:
             with run.loop.on_a_thread():  # it serves nothing before it is assembled
@@ -261,6 +262,16 @@ class Machine:
         if self.process is not None and self.process.is_alive:
             self.process.is_alive = False  # code that still runs on this stack may send nothing
             self._run.loop.later(0.0, self.kill if self.is_killed_in_a_change else self.lose_power)
+
+    def _begin_again(self) -> None:
+        """The broker must start again, since its disk is an older copy."""
+
+        def restart() -> None:
+            self.kill()
+            self._observer.start_again()
+
+        if self.process is not None and self.process.is_alive:
+            self._run.loop.later(0.0, restart)
 
     def _fatal(self, error: BaseException) -> None:
         if self.process is not None and self.process.is_alive:
