@@ -105,9 +105,12 @@ class PeerDisks:
             self._name(peer)
 
     def _refuse(self, peer: NodeId, named: Disk) -> None:
-        if peer not in self.refused:
-            newer = self.age.known_of(peer)
-            _log.error("broker %d is refused: its disk is an older copy, %s after %s", peer, named, newer)
+        newer = self.age.known_of(peer)
+        if peer not in self.refused and newer is not None:
+            _log.error(
+                "broker %d is refused: its disk is an older copy: disk %s of age %d, after %s of age %d",
+                *(peer, named.disk_id, named.age, newer.disk_id, newer.age),
+            )
         self.refused.add(peer)
         self._name(peer)
 
