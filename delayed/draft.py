@@ -47,7 +47,9 @@ class Draft:
 
     def leaving(self, id_: bytes, outcome: Outcome) -> list[Row]:
         """The records with which a message leaves."""
-        rows = [Row(MessageKey(id_), None, outcome, self.state.waiting[id_].due_ms)]
+        due_ms = self.state.waiting.due_of(id_)
+        assert due_ms is not None, "a message leaves once"
+        rows = [Row(MessageKey(id_), None, outcome, due_ms)]
         if self.state.waiting.is_changed(id_):
             rows.append(Row(ChangeKey(id_), None))
         return rows
