@@ -1,7 +1,7 @@
 """Records of a log that were read beside others, and are kept until a move needs them.
 
-A batch of ``__delayed`` has messages for many targets, and each move takes some of them. Without this, each move
-reads and decodes the whole batch.
+A batch of ``__delayed`` has messages for many targets, and each move takes some of them. Without this, each
+move reads and decodes the whole batch.
 
 Decides: what is kept, within a limit, the newest batches first. Leaves to others: reading and decoding.
 """

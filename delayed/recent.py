@@ -1,7 +1,7 @@
 """How messages and schedules left, for as long as a request about them may be repeated.
 
-The oldest ones leave first. They are counted in a queue beside the dict: a dict looks for its first key behind
-all those that were deleted, which takes longer than everything else that a replica does for a message.
+The oldest ones are forgotten first. Their order is in a queue beside the dict: a dict looks for its first key
+behind all those that were deleted, which takes longer than all else that a replica does for a message.
 """
 
 from __future__ import annotations

@@ -163,10 +163,12 @@ class DelayedState:
     ) -> None:
         """What one record says, and where and when it was written."""
         match key:
-            case MessageKey(id_) if isinstance(value, Message):
-                place = (value.topic, value.partition)
-                self.waiting.put(id_, Waiting(value.due_ms, offset, size_of(value), *place))
-            case MessageKey(id_):
+            case MessageKey():  # nearly always
+                id_ = key.id
+                if isinstance(value, Message):
+                    place = (value.topic, value.partition)
+                    self.waiting.put(id_, Waiting(value.due_ms, offset, size_of(value), *place))
+                    return
                 self._leave(id_)
                 self._remember(id_, outcome, due_ms, at_ms)
             case ChangeKey(id_) if isinstance(value, Change) and id_ in self.waiting:
