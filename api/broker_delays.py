@@ -128,10 +128,12 @@ class BrokerDelivery:
                 if offset in found or self._take_kept(partition, offset, found):
                     continue
                 async with self._reads:
+                    epoch = self._ahead.epoch_of(partition)
                     request = FetchRequest(position=Offset(offset), bytes_max=READ_BYTES)
                     result = await self._gateway.fetch(target, request)
                     for batch in split_batches(result.data):
-                        self._decode(partition, batch, wanted, offset, found)
+                        others = self._decode(batch, wanted, offset, found)
+                        self._ahead.keep(partition, epoch, others)
                 if offset not in found:
                     raise UnknownDelayed(f"the message at offset {offset} of {target} has left")
         return [found[offset] for offset in offsets]
@@ -145,24 +147,25 @@ class BrokerDelivery:
         return record is not None and _add_message(record, found)
 
     def _decode(
-        self, partition: int, batch: Batch, wanted: Set[int], first: int, found: dict[int, Message]
-    ) -> None:
-        """Find the messages at these offsets, from ``first`` on, and keep what else the batch has."""
+        self, batch: Batch, wanted: Set[int], first: int, found: dict[int, Message]
+    ) -> list[StoredRecord]:
+        """Find the messages at these offsets, from ``first`` on; gives what else is worth keeping."""
         header = batch.header
         if header.is_control or wanted.isdisjoint(range(batch.base_offset, batch.last_offset + 1)):
-            return
+            return []
         if not self._ahead.takes(header.record_count, len(batch.data)):
             for record in iter_records(batch, first):
                 if record.offset in wanted:
                     _add_message(record, found)
-            return
+            return []
         others: list[StoredRecord] = []
         for record in read_records(batch):
             if record.offset not in wanted:
-                others.append(record)
+                if record.value is not None:
+                    others.append(record)
             elif record.offset >= first:
                 _add_message(record, found)
-        self._ahead.keep(partition, (record for record in others if record.value is not None))
+        return others
 
     async def append(
         self,

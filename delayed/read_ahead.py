@@ -24,6 +24,8 @@ class ReadAhead:
     def __init__(self, bytes_max: int = READ_AHEAD_BYTES) -> None:
         self._bytes_max = bytes_max
         self._records: dict[int, dict[int, StoredRecord]] = {}  # by partition and offset
+        self._epochs = 0  # that have begun
+        self._epoch_of: dict[int, int] = {}  # of the partitions that this broker leads
         self._batches: deque[tuple[int, list[int], int]] = deque()  # partition, offsets, bytes
         self._bytes = 0
 
@@ -31,11 +33,20 @@ class ReadAhead:
         """Whether a batch of this size is kept."""
         return SHARE * (size_bytes + RECORD_MEMORY_BYTES * record_count) <= self._bytes_max
 
-    def keep(self, partition: int, records: Iterable[StoredRecord]) -> None:
-        """Keep records of one batch. The oldest batches leave when there are too many."""
-        if partition not in self._records:
+    def epoch_of(self, partition: int) -> int | None:
+        """The epoch in which a read begins; None if this broker does not lead the partition."""
+        return self._epoch_of.get(partition)
+
+    def keep(self, partition: int, epoch: int | None, records: Iterable[StoredRecord]) -> None:
+        """Keep records of one batch, unless another epoch has begun since its read.
+
+        The oldest batches leave when there are too many.
+        """
+        if epoch is None or self._epoch_of.get(partition) != epoch:
             return
         added = {record.offset: record for record in records}
+        if not added:
+            return
         size_bytes = sum(record.size_bytes + RECORD_MEMORY_BYTES for record in added.values())
         self._records[partition].update(added)
         self._batches.append((partition, [*added], size_bytes))
@@ -57,5 +68,8 @@ class ReadAhead:
         Records of partitions that this broker does not lead are not kept.
         """
         self._records.pop(partition, None)
+        self._epoch_of.pop(partition, None)
         if is_led:
+            self._epochs += 1
+            self._epoch_of[partition] = self._epochs
             self._records[partition] = {}

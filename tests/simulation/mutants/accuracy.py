@@ -35,9 +35,16 @@ ACCURACY = (
     Mutant(
         "each move of delayed messages reads its batch again",
         "delayed.read_ahead:ReadAhead.keep",
-        "if partition not in self._records:",
+        "if epoch is None or self._epoch_of.get(partition) != epoch:",
         "if True:",
         script=READS,
+    ),
+    Mutant(
+        "a read of delayed messages that began in an earlier epoch is kept",
+        "delayed.read_ahead:ReadAhead.keep",
+        "self._epoch_of.get(partition) != epoch",
+        "partition not in self._epoch_of",
+        script=AHEAD,
     ),
     Mutant(
         "a leader of delayed messages delivers what it has read in an earlier epoch",
