@@ -50,7 +50,7 @@ ACCURACY = (
         "a leader of delayed messages delivers what it has read in an earlier epoch",
         "delayed.read_ahead:ReadAhead.begin",
         "self._records.pop(partition, None)",
-        "if self._records.get(partition):\n            return",
+        "if self._records.get(partition):\n        return",
         script=READS,
     ),
     Mutant(

@@ -109,10 +109,8 @@ DELAYED = (
     Mutant(
         "a replica of a compacted log does not know how delayed messages left",
         "delayed.state:DelayedState._take",
-        "                self._leave(id_)\n",
-        "                if id_ not in self.waiting:\n"
-        "                    return\n"
-        "                self._leave(id_)\n",
+        "            self._leave(id_)\n",
+        "            if id_ not in self.waiting:\n                return\n            self._leave(id_)\n",
         script=DECIDED,
     ),
     Mutant(
