@@ -133,7 +133,7 @@ def leaders(rows: list[dict[str, Any]], at_s: float) -> dict[tuple[str, int], in
 
 def test_a_run_is_replayed(directory: Path) -> None:
     first = chaos(
-        *("run", "--minutes", "0.2", "--seed", "5", "--faults", "kill,pause"),
+        *("run", "--minutes", "0.1", "--seed", "5", "--faults", "kill,pause"),
         *("--report", directory / "first"),
         within_s=120,
     )
