@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.simulation.mutants.accuracy import ACCURACY
 from tests.simulation.mutants.adapter import ADAPTER
 from tests.simulation.mutants.added_partitions import ADDED_PARTITIONS
 from tests.simulation.mutants.admins import CONTROLLER, GIVEN_UP
@@ -123,4 +124,5 @@ MUTANTS = (
     *SPEED,
     *FOLLOWERS,
     *DELTA,
+    *ACCURACY,
 )
