@@ -103,6 +103,7 @@ class Machine:
         self.is_restart_needed = False  # a sync has failed in this incarnation, and a replica is stopped
         self.is_kept_off = False  # permanently, for administrators
         self.is_gone = False  # dead for good, until its replicas are restored on other machines
+        self.is_removed = False  # from the cluster for good, as the metadata say
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.listener: HttpListener | None = None

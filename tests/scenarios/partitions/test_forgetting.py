@@ -125,6 +125,19 @@ async def test_a_dead_voter_is_removed_and_cannot_lead_when_it_returns() -> None
 
 
 @in_virtual_time
+async def test_a_broker_that_is_down_for_a_moment_is_not_removed() -> None:
+    async with ControlledCluster() as cluster:
+        await cluster.join(4)
+        await cluster.registered()
+        await cluster.stop(FOUR)
+        await eventually(lambda: not cluster.any.controller.image.brokers[FOUR].alive)
+        with pytest.raises(Conflict, match="neither decommissioned nor dead"):
+            await forget(cluster, FOUR)
+        await cluster.start(FOUR)
+        await cluster.registered()
+
+
+@in_virtual_time
 async def test_a_removed_broker_that_was_only_cut_off_hears_of_it() -> None:
     async with ControlledCluster() as cluster:
         joined = await cluster.join(4)

@@ -84,6 +84,8 @@ def test_one_broker_at_a_time_is_drained_in_every_cluster() -> None:
 def test_as_many_brokers_are_drained_as_leave_enough_for_each_topic() -> None:
     image, _ = applied(create("orders", (1, 2, 3)), create("single", (1,), number=2), to=cluster(brokers=5))
     two = drained(drained(image, 1), 2)
+    down, _ = applied(FenceBroker(NodeId(4), "first"), to=two)
+    assert drained(down, 2) is down, "a repeated request"
     with pytest.raises(
         Conflict, match=r"topic 'orders' has replication factor 3; recommission or start"
     ) as it:
