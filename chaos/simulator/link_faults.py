@@ -103,7 +103,7 @@ class LinkFaults:
         """What leaders send to one machine takes most of the time that a proof may take, for a while."""
         machine = rng.choice(self._cluster.machines)
         for other in self._others(machine):
-            self._cluster.network.slow((other.node, machine.node), rng.uniform(0.5, 0.95))
+            self._cluster.network.slow((other.node, machine.node), rng.uniform(0.7, 0.97))
         self._later(rng, 2.0, 5.0, self._cluster.network.heal)
 
     def _slow(self, rng: random.Random, directions: list[tuple[NodeId, NodeId]]) -> None:
