@@ -35,6 +35,7 @@ from chaos.simulator.odds import (
     BEFORE_A_MARKER,
     BEFORE_A_MOVE,
     BETWEEN_MARKERS,
+    FORGET,
 )
 from chaos.simulator.removals import Removals
 from chaos.simulator.schedule import Fault
@@ -126,6 +127,8 @@ class Faults:
         while not self._cluster.is_healed and self._cluster.schedule is None:
             await asyncio.sleep(self._rng.expovariate(1 / self._odds.pause_s))
             await self._cluster.rest()
+            if FORGET in self._odds.timed:
+                self.lost_files.copy(self._rng)
             self._strike(self._next(self._rng.choice(self._odds.timed)))
 
     def _next(self, kind: str, machine: Machine | None = None) -> Fault:

@@ -37,6 +37,7 @@ from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
 from tests.simulation.mutants.moves import MOVES, STALE
 from tests.simulation.mutants.network import NETWORK
+from tests.simulation.mutants.older_copies import OLDER_COPIES
 from tests.simulation.mutants.one_shot import ONE_SHOT
 from tests.simulation.mutants.partitions import METADATA, PARTITIONS
 from tests.simulation.mutants.queue_seeds import QUEUE_SEEDS
@@ -113,6 +114,7 @@ MUTANTS = (
     *TRANSACTION_OFFSETS,
     *TRANSACTION_CLIENT,
     *TRANSACTION_COMPACTION,
+    *OLDER_COPIES,
     *ONE_SHOT,
     *TRANSACTION_SEEDS,
     *SINK_SEEDS,
