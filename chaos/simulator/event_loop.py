@@ -32,14 +32,13 @@ TURNS_WITHOUT_TIME_MAX = 50_000  # more callbacks in one moment count as an endl
 class Process:
     """One incarnation of one program. ``rate`` is the speed of its clocks."""
 
-    __slots__ = ("context", "deferred", "is_alive", "is_paused", "name", "rate", "resumed_at", "tasks")
+    __slots__ = ("context", "deferred", "is_alive", "is_paused", "name", "rate", "tasks")
 
     def __init__(self, name: str, rate: float = 1.0) -> None:
         self.name = name
         self.rate = rate
         self.is_alive = True
         self.is_paused = False
-        self.resumed_at = float("-inf")  # when the last pause ended
         self.deferred: list[_Callback] = []
         self.tasks: list[
             asyncio.Task[object]
@@ -261,7 +260,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def resume(self, process: Process) -> None:
         """Callbacks that were due meanwhile run now, in order."""
         process.is_paused = False
-        process.resumed_at = self.now
         self._ready.extend(process.deferred)
         process.deferred.clear()
 

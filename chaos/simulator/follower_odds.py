@@ -9,9 +9,6 @@ from typing import Final, Self
 from partitions.values import FetchRequest
 from raftlog.types import Offset
 
-LAG: Final = "lag"
-"""A replica knows late what is committed, and its proofs take long."""
-
 LOCAL_ODDS: Final = 0.6  # only the replica of the broker that is asked, as clients with a rack ask
 
 

@@ -30,7 +30,6 @@ KNOWN: Final = "I18 reads are committed"
 OWN_WRITES: Final = "I39 min_offset is known"
 TOKEN_ODDS: Final = 0.3
 CLOCK_MARGIN: Final = 1.25  # clocks of brokers run up to a tenth too slow or too fast
-ANSWER_S: Final = 0.03  # from the last look at a log to the answer, in a process that is not paused
 
 
 class Acknowledged:
@@ -107,7 +106,7 @@ class FollowerReader(Client):
         target = self.cluster.checked[self._partition]
         result: FetchResult = await broker.gateway.fetch(target, request)
         where = f"broker {broker.node_id} for {self.name}, by broker {result.served_by}"
-        due_s = self._known_since(broker, result, began, request.max_staleness_ms / 1000)
+        due_s = began - CLOCK_MARGIN * request.max_staleness_ms / 1000
         due = self._acknowledged.by(due_s)
         if result.high_watermark <= due and not self.cluster.odds.recovers:
             self.cluster.violated(
@@ -121,18 +120,6 @@ class FollowerReader(Client):
             if result.high_watermark > known:
                 self.cluster.violated(KNOWN, f"{where}: {result.high_watermark}, and it knows {known}")
         return result
-
-    def _known_since(self, broker: Broker, result: FetchResult, began: float, staleness_s: float) -> float:
-        """What was acknowledged by then must be known: so long before the log was read, by the clock of its
-        broker.
-
-        A long poll reads it when it ends. From there to here nothing takes long but a pause of the process,
-        or the way from another broker: then the log was read after the request had come.
-        """
-        process = self.cluster.machines[broker.node_id - 1].process
-        if process is None or process.resumed_at > began or result.served_by != broker.node_id:
-            return began - CLOCK_MARGIN * staleness_s
-        return max(began, self.cluster.loop.now - ANSWER_S) - staleness_s / process.rate
 
 
 class FollowerTransactionReader(TransactionReader):

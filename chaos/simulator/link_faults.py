@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from chaos.simulator.follower_odds import LAG
 from chaos.simulator.machine import Machine
 from chaos.simulator.odds import STALE_METADATA
 from chaos.simulator.simulated_cluster import SimulatedCluster
@@ -32,7 +31,6 @@ class LinkFaults:
             "silent links": self._silent_links,
             "slow links": lambda rng: self._slow(rng, self._drawn_pairs(rng)),
             STALE_METADATA: self._stale_metadata,
-            LAG: self._lag,
         }
 
     def isolate(self, rng: random.Random, machine: Machine) -> None:
@@ -98,13 +96,6 @@ class LinkFaults:
         for machine in rng.sample(machines, rng.randint(1, len(machines) // 2)):
             self._cluster.network.withhold_metadata(machine.node)
         self._later(rng, 0.5, 4.0, self._cluster.network.heal)
-
-    def _lag(self, rng: random.Random) -> None:
-        """What leaders send to one machine takes most of the time that a proof may take, for a while."""
-        machine = rng.choice(self._cluster.machines)
-        for other in self._others(machine):
-            self._cluster.network.slow((other.node, machine.node), rng.uniform(0.7, 0.97))
-        self._later(rng, 2.0, 5.0, self._cluster.network.heal)
 
     def _slow(self, rng: random.Random, directions: list[tuple[NodeId, NodeId]]) -> None:
         odds, network = self._cluster.odds, self._cluster.network

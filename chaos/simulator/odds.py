@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from chaos.simulator.delays.odds import DelayOdds
-from chaos.simulator.follower_odds import LAG, FollowerOdds
+from chaos.simulator.follower_odds import FollowerOdds
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, PLAN, UNHEARD, HealingOdds
 from chaos.simulator.http.odds import HttpOdds
@@ -387,11 +387,7 @@ class Odds:
         """Like any other run, in half of the runs with transactions, with readers of followers."""
         drawn = cls.drawn_with_transactions(rng) if rng.random() < 0.5 else cls.drawn(rng)
         return replace(
-            drawn,
-            replicas=3,
-            timed=(*drawn.timed, *(LAG,) * rng.choice((0, 1, 2))),
-            faults_s=max(drawn.faults_s, 8.0),
-            followers=FollowerOdds.drawn(rng),
+            drawn, replicas=3, faults_s=max(drawn.faults_s, 8.0), followers=FollowerOdds.drawn(rng)
         )
 
     @classmethod

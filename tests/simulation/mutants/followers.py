@@ -57,7 +57,7 @@ FOLLOWERS = (
             Edit(
                 f"{_READS}.fetch",
                 "fresh_until = loop.time() + age_max_s - self.freshness.age_s",
-                "fresh_until = loop.time() + 3600",
+                "fresh_until = math.inf",
             ),
         ),
         script=f"{READS}::test_a_poll_that_waits_at_a_follower_ends_when_its_knowledge_is_too_old",
