@@ -149,7 +149,7 @@ REJOIN = (
     Mutant(
         "a disk that lost its registry keeps its id",
         "raftlog.storage.replica_registry:ReplicaRegistry.open",
-        "disk_id is None or kept is None or kept.disk_id != disk_id",
+        "disk_id is None or known.disk_id != disk_id",
         "disk_id is None",
         script="tests/unit/storage/test_replica_registry.py",
     ),
