@@ -158,6 +158,8 @@ class LostFiles:
     @property
     def forgetful(self) -> Machine | None:
         """The machine whose replicas have not all rejoined."""
+        if self._forgetful is not None and self._forgetful.is_removed:
+            self._forgetful = None
         machine = self._forgetful
         if machine is None or machine.broker is None or not machine.broker.controller.is_registered:
             return machine  # before its registration a new replica counts as one that it has lost
@@ -184,7 +186,12 @@ class LostFiles:
 
         No machine may if topics have a single replica: one that is being created may be on this machine.
         """
-        if not machine.is_up or self.forgetful is not None or self._cluster.odds.replicas < REPLICAS_MIN:
+        if (
+            not machine.is_up
+            or machine.is_removed
+            or self.forgetful is not None
+            or self._cluster.odds.replicas < REPLICAS_MIN
+        ):
             return False
         for record in self._records():
             able = {

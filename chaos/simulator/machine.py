@@ -105,6 +105,7 @@ class Machine:
         self.is_restart_needed = False  # a sync has failed in this incarnation, and a replica is stopped
         self.is_kept_off = False  # permanently, for administrators
         self.is_gone = False  # dead for good, until its replicas are restored on other machines
+        self.is_removed = False  # from the cluster for good, as the metadata say
         self.copied_disk = ""  # the id of the disk of which this one became an older copy
         self.older_copies: set[str] = set()  # folders of replicas that have not been opened since
         self.process: Process | None = None

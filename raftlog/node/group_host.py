@@ -134,6 +134,7 @@ class GroupHost:
         self._room = RoomWatch()
         self._heartbeats = Heartbeats(transport)
         self._fatal = False
+        self.is_refused = False  # a peer says that this broker was removed from the cluster
         self._is_stopping = False  # it takes no leadership
         self._has_stopped = False  # it takes nothing
 
@@ -318,6 +319,11 @@ class GroupHost:
         """Keep these informed that this broker is alive, and watch them."""
         self._watch.watch_peers(peers - {self.node_id})
 
+    def refuse_peer(self, peer: NodeId) -> None:
+        """Have no more to do with a peer that was removed from the cluster; it is told so when it dials."""
+        self._transport.refuse_peer(peer)
+        self._watch.forget(peer)
+
     def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
         """Run this beside the rest; the caller keeps the task. What it raises ends the process.
 
@@ -396,6 +402,16 @@ class GroupHost:
         self._watch.lost(peer)
         self.calls.peer_lost(peer)
         self._leaderless.peer_lost(peer, self._awake)
+
+    def peer_refused(self, peer: NodeId) -> None:
+        """A peer says that this broker was removed from the cluster. It takes no part any more."""
+        if not self.is_refused:
+            _log.error(
+                "broker %d refuses this one, broker %d: it was removed from the cluster for good; stop it",
+                peer,
+                self.node_id,
+            )
+        self.is_refused = True
 
     # Turns of the loop.
 

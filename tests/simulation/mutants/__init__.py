@@ -25,6 +25,7 @@ from tests.simulation.mutants.delayed_seeds import DELAYED_SEEDS
 from tests.simulation.mutants.delta import DELTA
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.followers import FOLLOWERS
+from tests.simulation.mutants.forgetting import FORGETTING
 from tests.simulation.mutants.given_away import GIVEN_AWAY
 from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.healing import HEALING
@@ -95,6 +96,7 @@ MUTANTS = (
     *STUCK_MOVES,
     *BALANCING,
     *JOINING,
+    *FORGETTING,
     *CLIENTS,
     *HTTP,
     *GROUPS,
