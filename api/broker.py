@@ -49,10 +49,12 @@ from raftlog.node.cluster_time import ClockBounds
 from raftlog.node.flusher import RunSyncs, SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.network.transport import Transport
+from raftlog.node.peer_disks import PeerDisks
 from raftlog.repair.repairer import Repairer
 from raftlog.repair.scrubber import Scrubbed, Scrubber
 from raftlog.repair.service import RepairService
 from raftlog.storage.broken_groups import BrokenGroups
+from raftlog.storage.disk_age import DiskAge
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog
@@ -75,6 +77,7 @@ class BrokerEnvironment:
     rng: random.Random
     run_syncs: RunSyncs
     on_fatal: Callable[[BaseException], None]  # a broken invariant: the process must end
+    on_older_copy: Callable[[], None]  # the disk is an older copy: the broker must stop and start again
 
 
 def sync_thread() -> RunSyncs:
@@ -99,6 +102,7 @@ class Broker:
         filesystem, clock = environment.filesystem, environment.clock
         self.disk = DiskReserve(filesystem, data_directory, settings.limits.disk_reserve_bytes, clock)
         self._registry = ReplicaRegistry.open(filesystem, data_directory, environment.rng)
+        self.disks = self._peer_disks()
         limits = settings.limits
         self.host = GroupHost(
             self.node_id,
@@ -111,6 +115,7 @@ class Broker:
             has_room=self.disk.has_room,
             is_drained=self._is_drained,
             is_in_use=lambda peer: self.controller.image.is_in_use(peer),
+            disks=self.disks,
             settings=_host_settings(settings),
         )
         self.repairs = RepairService(self.host, filesystem, asyncio.to_thread, self._closed_files)
@@ -140,6 +145,15 @@ class Broker:
         self.loads = LoadMeter(self.host, self.manager.replicas)
         self.controller.loads_here = self.loads.loads
         self.leaders = self._preferred_leaders()
+
+    def _peer_disks(self) -> PeerDisks:
+        """The age of the disk. An older copy of it becomes another disk before anything on it is opened."""
+        environment, registry = self._environment, self._registry
+        age = DiskAge.open(environment.filesystem, self._data_directory, registry.disk_id)
+        if age.is_older_copy:
+            registry.begin_again(environment.rng)
+            age.begin_again(registry.disk_id)
+        return PeerDisks(environment.transport, age, environment.on_older_copy, asyncio.to_thread)
 
     def _preferred_leaders(self) -> PreferredLeaders:
         after_ms = self.settings.timing.balance_after_ms
@@ -306,7 +320,10 @@ class Broker:
         self.repairs.offer()
         self._first_start.offer()
         await self.host.start()
-        self._background = [self.host.begin(self._addresses.run())]
+        self._background = [
+            self.host.begin(self._addresses.run()),
+            self.host.begin(self.disks.run(self.settings.timing.disk_age_ms)),
+        ]
         self.supervisor.host(self._hosted_metadata())
         await self.supervisor.start()
         await self.supervisor.serving(METADATA_GROUP)

@@ -7,6 +7,7 @@ Decides: when a target counts as gone. Leaves to others: delayed messages (``del
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Collection, Sequence, Set
 from typing import Final
 
@@ -14,6 +15,7 @@ from api.http.services import ControllerPort, GatewayPort
 from api.internal_topics import CreatedTopic
 from api.settings import DelaySettings
 from delayed.coordinator import DelayedCoordinator
+from delayed.read_ahead import ReadAhead
 from delayed.records import KINDS, TOPIC, LaneKey, Message
 from delayed.room import MoveRoom
 from delayed.service import DelayedService
@@ -34,10 +36,10 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.node.rpc import Calls
-from raftlog.records.batch import HEADER_BYTES, Buffer, Codec, split_batches
+from raftlog.records.batch import HEADER_BYTES, Batch, Codec, split_batches
 from raftlog.records.builder import build_batch
 from raftlog.records.keys import partition_for_key
-from raftlog.records.reader import iter_records
+from raftlog.records.reader import StoredRecord, iter_records, read_records
 from raftlog.types import NodeId, Offset, TopicPartition
 
 CONFIRM_MS: Final = 2_000
@@ -103,6 +105,8 @@ class BrokerDelivery:
         self._clock = clock
         self._producer_ids = producer_ids
         self._reads = asyncio.Semaphore(READS_MAX)
+        self._turns = defaultdict[int, asyncio.Lock](asyncio.Lock)  # by partition of ``__delayed``
+        self._ahead = ReadAhead()
 
     def batch_bytes_max(self, topic: str) -> int:
         """Of a topic that may be gone by now."""
@@ -113,19 +117,55 @@ class BrokerDelivery:
         return number(config, "max.message.bytes") - HEADER_BYTES
 
     async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
-        """See the port. Raises ``UnknownDelayed`` for a message that compaction has removed."""
+        """See the port. Raises ``UnknownDelayed`` for a message that compaction has removed.
+
+        A batch has messages for several moves: the first one reads it, and the others wait for what it keeps.
+        """
         wanted, found = set(offsets), dict[int, Message]()
         target = TopicPartition(TOPIC, partition)
-        for offset in sorted(wanted):
-            if offset in found:
-                continue
-            async with self._reads:
-                request = FetchRequest(position=Offset(offset), bytes_max=READ_BYTES)
-                result = await self._gateway.fetch(target, request)
-                found |= _messages_of(result.data, wanted, offset)
-            if offset not in found:
-                raise UnknownDelayed(f"the message at offset {offset} of {target} has left")
+        async with self._turns[partition]:
+            for offset in sorted(wanted):
+                if offset in found or self._take_kept(partition, offset, found):
+                    continue
+                async with self._reads:
+                    epoch = self._ahead.epoch_of(partition)
+                    request = FetchRequest(position=Offset(offset), bytes_max=READ_BYTES)
+                    result = await self._gateway.fetch(target, request)
+                    for batch in split_batches(result.data):
+                        others = self._decode(batch, wanted, offset, found)
+                        self._ahead.keep(partition, epoch, others)
+                if offset not in found:
+                    raise UnknownDelayed(f"the message at offset {offset} of {target} has left")
         return [found[offset] for offset in offsets]
+
+    def begin(self, partition: int, *, is_led: bool) -> None:
+        """See the port."""
+        self._ahead.begin(partition, is_led=is_led)
+
+    def _take_kept(self, partition: int, offset: int, found: dict[int, Message]) -> bool:
+        record = self._ahead.take(partition, offset)
+        return record is not None and _add_message(record, found)
+
+    def _decode(
+        self, batch: Batch, wanted: Set[int], first: int, found: dict[int, Message]
+    ) -> list[StoredRecord]:
+        """Find the messages at these offsets, from ``first`` on; gives what else is worth keeping."""
+        header = batch.header
+        if header.is_control or wanted.isdisjoint(range(batch.base_offset, batch.last_offset + 1)):
+            return []
+        if not self._ahead.takes(header.record_count, len(batch.data)):
+            for record in iter_records(batch, first):
+                if record.offset in wanted:
+                    _add_message(record, found)
+            return []
+        others: list[StoredRecord] = []
+        for record in read_records(batch):
+            if record.offset not in wanted:
+                if record.value is not None:
+                    others.append(record)
+            elif record.offset >= first:
+                _add_message(record, found)
+        return others
 
     async def append(
         self,
@@ -197,18 +237,13 @@ class BrokerDelivery:
             raise PartitionDecommissioned(f"{lane.topic}/{lane.partition} was removed", topic=lane.topic)
 
 
-def _messages_of(data: Buffer, wanted: Set[int], first: int) -> dict[int, Message]:
-    """The messages at these offsets, from ``first`` on."""
-    found: dict[int, Message] = {}
-    for batch in split_batches(data):
-        offsets = range(batch.base_offset, batch.last_offset + 1)
-        if batch.header.is_control or wanted.isdisjoint(offsets):
-            continue
-        for record in iter_records(batch, first):
-            known = KINDS.decoded(record.key, record.value) if record.offset in wanted else None
-            if known is not None and isinstance(known[1], Message):
-                found[record.offset] = known[1]
-    return found
+def _add_message(record: StoredRecord, found: dict[int, Message]) -> bool:
+    """False for a record that is no message."""
+    known = KINDS.decoded(record.key, record.value)
+    if known is None or not isinstance(known[1], Message):
+        return False
+    found[record.offset] = known[1]
+    return True
 
 
 def _is_for(message: Message, topic: TopicInfo) -> bool:

@@ -64,23 +64,38 @@ class BrokerMetrics(Collector):
         yield CounterMetricFamily(
             "raftlog_syncs", "Syncs of single logs; a round has several.", flusher.syncs
         )
-        yield GaugeMetricFamily("raftlog_disk_free_bytes", "Free space for logs.", broker.disk.free_bytes)
         yield GaugeMetricFamily(
             "raftlog_producers",
             "Producer entries of the replicas here.",
             broker.manager.admission.remembered,
         )
-        yield GaugeMetricFamily(
-            "raftlog_trash_bytes",
-            "Bytes of deleted folders that can be restored.",
-            broker.manager.trash.size_bytes,
-        )
+        yield from _disk_metrics(broker)
         yield from _replica_metrics(broker)
         yield from _partition_metrics(broker)
         yield from _clock_metrics(broker)
         yield from _repair_metrics(broker)
         yield from _healing_metrics(broker)
         yield from _metadata_metrics(broker)
+
+
+def _disk_metrics(broker: Broker) -> Iterator[Metric]:
+    """The disk of this broker, and those of the others."""
+    yield GaugeMetricFamily("raftlog_disk_free_bytes", "Free space for logs.", broker.disk.free_bytes)
+    yield GaugeMetricFamily(
+        "raftlog_trash_bytes",
+        "Bytes of deleted folders that can be restored.",
+        broker.manager.trash.size_bytes,
+    )
+    yield GaugeMetricFamily(
+        "raftlog_disk_age",
+        "A number that rises while the broker runs; it falls when an older copy of its disk is started.",
+        broker.disks.age.disk.age,
+    )
+    yield GaugeMetricFamily(
+        "raftlog_refused_brokers",
+        "Brokers on an older copy of their disk, which this broker refuses.",
+        len(broker.disks.refused),
+    )
 
 
 def _metadata_metrics(broker: Broker) -> Iterator[Metric]:

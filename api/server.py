@@ -1,7 +1,8 @@
 """One broker as a process: data directory, sockets, signals, exit status.
 
 Decides: the order of starting and stopping, and the exit status: 0 after SIGTERM or SIGINT, 1 when it could
-not start, 70 when an invariant was broken.
+not start, 70 when an invariant was broken. On an older copy of its disk a broker starts again in the same
+process.
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def run_in(settings: BrokerSettings, equip: Equip) -> int:
         _log.error("cannot start: %s", error)
         return 1
     try:
-        return _run_loop(_serve(settings, secret, descriptors, equip))
+        while _run_loop(_serve(settings, secret, descriptors, equip)):
+            _log.warning("starting again")
+        return 0
     except (OSError, LogCorrupt, RaftlogError) as error:
         _log.error("cannot start: %s", error)
         return 1
@@ -84,22 +87,34 @@ def _give_back_large_blocks() -> None:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 
 
-def _run_loop(main: Coroutine[None, None, int]) -> int:
+def _run_loop(main: Coroutine[None, None, bool]) -> bool:
     try:
         import uvloop
     except ModuleNotFoundError:
         return asyncio.run(main)
-    return int(uvloop.run(main))
+    return bool(uvloop.run(main))
 
 
-async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descriptors, equip: Equip) -> int:
-    stop = asyncio.Event()
+async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descriptors, equip: Equip) -> bool:
+    """Serve until a signal comes; whether to start again at once."""
+    stop, is_older_copy = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        is_older_copy.clear()
+        stop.set()
+
+    def begin_again() -> None:
+        if not stop.is_set():
+            is_older_copy.set()
+            stop.set()
+
     for (
         number
     ) in STOP_SIGNALS:  # handlers of the loop would be removed at its end: for a moment a signal kills
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
-    environment = equip(_environment(settings, secret, descriptors))
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(end))
+
+    environment = equip(_environment(settings, secret, descriptors, begin_again))
     broker = Broker(settings, environment, str(settings.data_directory), settings.http_url)
     services = services_of(broker, random.Random(secrets.randbits(64)))
     ProcessCollector(registry=services.registry)
@@ -115,14 +130,15 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
             _log.info("serving %s", settings.http_url)
             await stop.wait()
             _log.info("stopping")
-            await broker.drain()
+            if not is_older_copy.is_set():
+                await broker.drain()
     finally:
         delay.stop()
         await listener.stop()
         await broker.stop()
         for number in STOP_SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-    return 0
+            signal.signal(number, signal.SIG_DFL if is_older_copy.is_set() else signal.SIG_IGN)
+    return is_older_copy.is_set()
 
 
 async def _started(broker: Broker, stop: asyncio.Event) -> bool:
@@ -139,7 +155,9 @@ async def _started(broker: Broker, stop: asyncio.Event) -> bool:
     return False
 
 
-def _environment(settings: BrokerSettings, secret: bytes, descriptors: Descriptors) -> BrokerEnvironment:
+def _environment(
+    settings: BrokerSettings, secret: bytes, descriptors: Descriptors, begin_again: Callable[[], None]
+) -> BrokerEnvironment:
     clock = SystemClock()
     rng = random.Random(secrets.randbits(128))
     transport = TcpTransport(
@@ -160,6 +178,7 @@ def _environment(settings: BrokerSettings, secret: bytes, descriptors: Descripto
         rng=rng,
         run_syncs=sync_thread(),
         on_fatal=_end_process,
+        on_older_copy=begin_again,
     )
 
 

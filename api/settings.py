@@ -28,6 +28,7 @@ from partitions.metadata.features import FIRST, NEWEST
 from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIET_TICKS
 from raftlog.errors import InvalidRequest
 from raftlog.node.group_host import TICK_MS
+from raftlog.node.peer_disks import AGES_MS
 from raftlog.wire.limits import BROKER_ID_MAX, RACK_CHARACTERS_MAX
 
 BROKER_DEAD_MS_MAX = 30 * 86_400_000
@@ -154,6 +155,8 @@ class Timing(BaseModel):
     # after this time a jump of a majority is accepted
     clock_pause_ms: Annotated[int, Field(ge=1000)] = 3_600_000
     trash_delay_ms: Annotated[int, Field(ge=0)] = 3_600_000
+    # brokers tell each other so often how old their disks are
+    disk_age_ms: Annotated[int, Field(ge=100)] = AGES_MS
 
     @model_validator(mode="after")
     def _times_fit_together(self) -> Timing:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from array import array
 from collections.abc import Collection, Sequence, Set
 from typing import Final, Protocol
 
@@ -31,7 +32,7 @@ from raftlog.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from raftlog.hosting.coordinator import Coordinator
+from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
 from raftlog.hosting.decisions import Effect
 from raftlog.records.batch import Batch
 
@@ -50,6 +51,9 @@ class Delivery(Protocol):
 
         Raises ``RaftlogError``.
         """
+
+    def begin(self, partition: int, *, is_led: bool) -> None:
+        """A partition of ``__delayed`` has a new epoch: messages that were read before may be others."""
 
     async def append(
         self,
@@ -111,9 +115,18 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         """See ``DelayedState.snapshot``."""
         return self.state.snapshot()
 
+    def snapshot_pieces(self) -> list[bytes | bytearray | array[int]]:
+        """See ``DelayedState.snapshot_pieces``."""
+        return self.state.snapshot_pieces()
+
     def restore(self, snapshot: bytes) -> None:
         """See ``DelayedState.restore``."""
         self.state.restore(snapshot)
+
+    def leads(self, log: CoordinatorLog | None) -> None:
+        """See ``Coordinator.leads``."""
+        self._delivery.begin(self._partition, is_led=log is not None)
+        super().leads(log)
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:
         """See ``Coordinator.ask``. Messages are described with the offsets at which they are committed.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from delayed.records import Change, ChangeKey, LaneKey, MessageKey, Outcome, Row
+from delayed.records import Change, ChangeKey, MessageKey, Outcome, Row
 from delayed.requests import Reply
 from delayed.state import DelayedState
 from delayed.values import Move, Sweep
@@ -47,7 +47,9 @@ class Draft:
 
     def leaving(self, id_: bytes, outcome: Outcome) -> list[Row]:
         """The records with which a message leaves."""
-        rows = [Row(MessageKey(id_), None, outcome, self.state.waiting[id_].due_ms)]
+        due_ms = self.state.waiting.due_of(id_)
+        assert due_ms is not None, "a message leaves once"
+        rows = [Row(MessageKey(id_), None, outcome, due_ms)]
         if self.state.waiting.is_changed(id_):
             rows.append(Row(ChangeKey(id_), None))
         return rows
@@ -56,11 +58,6 @@ class Draft:
         """What the newest record about a message that waits says of its time and its target."""
         one = self.state.waiting[id_]
         return Change(one.due_ms, failed, one.partition)
-
-    def lane_of(self, id_: bytes) -> LaneKey:
-        """The way of a message that waits."""
-        one = self.state.waiting[id_]
-        return LaneKey(one.topic, one.partition)
 
 
 def wait_ms(left_ms: int | None) -> int:

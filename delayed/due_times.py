@@ -51,7 +51,6 @@ class DueTimes:
         taken: list[bytes] = []
         while self._heap and self._heap[0][0] <= wall_ms and len(taken) < SLICE:
             due_ms, id_ = heapq.heappop(self._heap)
-            one = self._state.waiting.find(id_)
-            if one is not None and one.due_ms == due_ms:
+            if self._state.waiting.due_of(id_) == due_ms:
                 taken.append(id_)
         return taken

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from delayed.draft import IDLE_MS, Draft, wait_ms
 from delayed.due_times import DueTimes
+from delayed.pending import Waiting
 from delayed.records import ChangeKey, Lane, LaneKey, Outcome, Row
 from delayed.tally import Tally
 from delayed.values import BytesMax, Move, Sweep
@@ -78,10 +79,12 @@ class Lanes:
         if not self._due.is_complete:
             return
         touched: dict[LaneKey, None] = {}
-        for id_ in filter(self._is_due, self._due.take(self._draft.wall_ms)):
-            lane = self._draft.lane_of(id_)
-            self._ready.setdefault(lane, deque()).append(id_)
-            touched[lane] = None
+        for id_ in self._due.take(self._draft.wall_ms):
+            one = self._state.waiting.find(id_)
+            if one is not None and self._is_due(id_, one):
+                lane = LaneKey(one.topic, one.partition)
+                self._ready.setdefault(lane, deque()).append(id_)
+                touched[lane] = None
         for lane in touched:
             self._start(lane)
 
@@ -91,8 +94,9 @@ class Lanes:
         """The target has the batch: the messages leave, and the next batch of the lane may go."""
         rows: list[Row] = []
         for id_ in move.batch.ids:
-            rows += self._draft.leaving(id_, Outcome.DELIVERED)
-            self._tally.note_delivered(self._draft.wall_ms - self._state.waiting[id_].due_ms)
+            leaving = self._draft.leaving(id_, Outcome.DELIVERED)
+            self._tally.note_delivered(self._draft.wall_ms - leaving[0].due_ms)
+            rows += leaving
         following = (move.batch.sequence + len(move.batch.ids)) & SEQUENCE_MAX
         self._moving.difference_update(move.batch.ids)
         idle = Lane(move.batch.epoch, following, producer_id=move.batch.producer_id)
@@ -155,10 +159,9 @@ class Lanes:
 
     # What goes next.
 
-    def _is_due(self, id_: bytes) -> bool:
-        one = self._state.waiting.find(id_)
+    def _is_due(self, id_: bytes, one: Waiting) -> bool:
         is_open = id_ not in self._moving and id_ not in self._state.failed
-        return one is not None and is_open and one.due_ms <= self._draft.wall_ms
+        return is_open and one.due_ms <= self._draft.wall_ms
 
     def _start(self, key: LaneKey) -> None:
         """Send the next batch of an idle lane. What was cancelled or has another time by now is left out."""
@@ -171,8 +174,8 @@ class Lanes:
             one = self._state.waiting.find(ready[0])
             if one is not None and one.due_ms > self._draft.wall_ms:  # the clock went back, or another time
                 self._due.add(one.due_ms, ready[0])
-            elif self._is_due(ready[0]):
-                size_bytes += self._state.waiting[ready[0]].size_bytes
+            elif one is not None and self._is_due(ready[0], one):
+                size_bytes += one.size_bytes
                 if ids and size_bytes > bytes_max:
                     break
                 ids[ready[0]] = None

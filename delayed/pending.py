@@ -133,6 +133,11 @@ class Pending(Mapping[bytes, Waiting]):
         """One message, if it has not left."""
         return self[id_] if id_ in self._shards[id_[0]].number else None
 
+    def due_of(self, id_: bytes) -> int | None:
+        """The time of one message, if it has not left."""
+        shard = self._shards[id_[0]]
+        return shard.due[shard.row_of(id_)] if id_ in shard.number else None
+
     def is_changed(self, id_: bytes) -> bool:
         """Whether the message has a record of a change."""
         shard = self._shards[id_[0]]

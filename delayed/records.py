@@ -172,5 +172,5 @@ def record_of(row: Row) -> Record:
     record = KINDS.record_of(row.key, row.value)
     if row.outcome is None:
         return record
-    headers = ((OUTCOME_HEADER, row.outcome.encode()), (DUE_HEADER, str(row.due_ms).encode()))
-    return record._replace(headers=headers)
+    headers = ((OUTCOME_HEADER, row.outcome.encode()), (DUE_HEADER, b"%d" % row.due_ms))
+    return Record(record.value, record.key, headers)

@@ -8,11 +8,13 @@ Pure and deterministic. Every replica applies the committed records; only the le
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple
+from array import array
+from typing import Final
 
 import msgspec
 
 from delayed.pending import Pending, Target, Waiting
+from delayed.recent import Left, Recent
 from delayed.records import (
     DUE_HEADER,
     KINDS,
@@ -35,21 +37,9 @@ from delayed.records import (
 from raftlog.records.batch import Batch
 from raftlog.records.reader import read_records
 
-RECENT_MS: Final = 600_000
-"""For so long it is remembered how a message left: longer than any request may be repeated."""
-
-RECENT_MAX: Final = 100_000
 SNAPSHOT_VERSION: Final = 2
 NOWHERE: Final = -1  # the offset of a record that is not committed yet
 RECORD_BYTES: Final = 64  # of a record, beside what it contains
-
-
-class Left(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How a message left, and when."""
-
-    outcome: Outcome
-    due_ms: int
-    at_ms: int
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
@@ -78,19 +68,9 @@ class _FirstSnapshot(msgspec.Struct, frozen=True, array_like=True):
     schedules: list[tuple[str, Schedule]] = []
 
 
-class _Said(NamedTuple):
-    """What one record says, and where and when it was written."""
-
-    key: Key
-    value: Value | None
-    outcome: Outcome | None
-    due_ms: int
-    offset: int
-    at_ms: int
-
-
 _SNAPSHOT: Final = msgspec.msgpack.Decoder(_Snapshot)
 _FIRST_SNAPSHOT: Final = msgspec.msgpack.Decoder(_FirstSnapshot)
+_OUTCOMES: Final = {outcome.encode(): outcome for outcome in Outcome}
 _HEAD: Final = struct.Struct(">BI")  # the version, and the bytes before the columns
 
 
@@ -107,7 +87,7 @@ class DelayedState:
         self.failed: dict[bytes, str] = {}  # those of them that cannot be delivered
         self.lanes: dict[LaneKey, Lane] = {}
         self.schedules: dict[str, Schedule] = {}
-        self.recent: dict[bytes, Left] = {}  # messages and schedules, in the order in which they left
+        self.recent = Recent()
 
     def copy(self) -> DelayedState:
         """The same values, to be changed apart."""
@@ -117,7 +97,7 @@ class DelayedState:
         copied.failed = dict(self.failed)
         copied.lanes = dict(self.lanes)
         copied.schedules = dict(self.schedules)
-        copied.recent = dict(self.recent)
+        copied.recent = self.recent.copy()
         return copied
 
     def apply(self, entry: Batch) -> None:
@@ -127,15 +107,19 @@ class DelayedState:
         for record in read_records(entry):
             known = KINDS.decoded(record.key, record.value)
             if known is not None:
-                how = _how_it_left(record.headers)
-                self._take(_Said(*known, *how, record.offset, record.timestamp_ms))
+                outcome, due_ms = _how_it_left(record.headers) if record.value is None else (None, -1)
+                self._take(*known, outcome, due_ms, record.offset, record.timestamp_ms)
 
     def put(self, row: Row, at_ms: int) -> None:
         """What one record will say once it is written."""
-        self._take(_Said(row.key, row.value, row.outcome, row.due_ms, NOWHERE, at_ms))
+        self._take(row.key, row.value, row.outcome, row.due_ms, NOWHERE, at_ms)
 
     def snapshot(self) -> bytes:
         """The whole state, in the same bytes on every replica."""
+        return b"".join(self.snapshot_pieces())
+
+    def snapshot_pieces(self) -> list[bytes | bytearray | array[int]]:
+        """The same in pieces, of which the columns of the pending messages are no copies."""
         head = msgspec.msgpack.encode(
             _Snapshot(
                 SNAPSHOT_VERSION,
@@ -148,7 +132,7 @@ class DelayedState:
                 sorted(self.schedules.items()),
             )
         )
-        return b"".join((_HEAD.pack(SNAPSHOT_VERSION, len(head)), head, *self.waiting.columns()))
+        return [_HEAD.pack(SNAPSHOT_VERSION, len(head)), head, *self.waiting.columns()]
 
     def restore(self, snapshot: bytes) -> None:
         """Become this state; an empty snapshot is the initial state. Raises ``ValueError``."""
@@ -171,47 +155,48 @@ class DelayedState:
         self.producer_id = found.producer_id
         self.failed = dict(found.failed)
         self.lanes = dict(found.lanes)
-        self.recent = dict(found.recent)
+        self.recent = Recent(found.recent)
         self.schedules = dict(found.schedules)
 
-    def _take(self, said: _Said) -> None:
-        match said.key, said.value:
-            case MessageKey(id_), Message() as message:
-                place = (message.topic, message.partition)
-                self.waiting.put(id_, Waiting(message.due_ms, said.offset, size_of(message), *place))
-            case MessageKey(id_), _:
+    def _take(
+        self, key: Key, value: Value | None, outcome: Outcome | None, due_ms: int, offset: int, at_ms: int
+    ) -> None:
+        """What one record says, and where and when it was written."""
+        match key:
+            case MessageKey():  # nearly always
+                id_ = key.id
+                if isinstance(value, Message):
+                    place = (value.topic, value.partition)
+                    self.waiting.put(id_, Waiting(value.due_ms, offset, size_of(value), *place))
+                    return
                 self._leave(id_)
-                self._remember(id_, said)
-            case ChangeKey(id_), Change(due_ms, failed, partition) if id_ in self.waiting:
-                self.waiting.change(id_, due_ms, partition)
+                self._remember(id_, outcome, due_ms, at_ms)
+            case ChangeKey(id_) if isinstance(value, Change) and id_ in self.waiting:
+                self.waiting.change(id_, value.due_ms, value.partition)
                 self.failed.pop(id_, None)
-                if failed:
-                    self.failed[id_] = failed
-            case LaneKey() as lane, Lane() as value:
-                self.lanes[lane] = value
-            case LaneKey() as lane, _:
-                self.lanes.pop(lane, None)
-            case ScheduleKey(name), Schedule() as schedule:
-                self.schedules[name] = schedule
-            case ScheduleKey(name), _:
+                if value.failed:
+                    self.failed[id_] = value.failed
+            case LaneKey() if isinstance(value, Lane):
+                self.lanes[key] = value
+            case LaneKey():
+                self.lanes.pop(key, None)
+            case ScheduleKey(name) if isinstance(value, Schedule):
+                self.schedules[name] = value
+            case ScheduleKey(name):
                 self.schedules.pop(name, None)
-                self._remember(left_as(name), said)
-            case ProducerKey(), Producer(producer_id):
-                self.producer_id = producer_id
+                self._remember(left_as(name), outcome, due_ms, at_ms)
+            case ProducerKey() if isinstance(value, Producer):
+                self.producer_id = value.producer_id
 
     def _leave(self, id_: bytes) -> None:
         self.waiting.remove(id_)
         self.failed.pop(id_, None)
 
-    def _remember(self, id_: bytes, said: _Said) -> None:
+    def _remember(self, id_: bytes, outcome: Outcome | None, due_ms: int, at_ms: int) -> None:
         """All of it is in the tombstone: compaction may have left out what was deleted."""
-        if said.outcome is not None:
-            self.recent[id_] = Left(said.outcome, said.due_ms, said.at_ms)
-        while self.recent:
-            oldest = next(iter(self.recent))
-            if len(self.recent) <= RECENT_MAX and self.recent[oldest].at_ms + RECENT_MS > said.at_ms:
-                return
-            del self.recent[oldest]
+        if outcome is not None:
+            self.recent.remember(id_, Left(outcome, due_ms, at_ms))
+        self.recent.forget_before(at_ms)
 
 
 def was_delivered(state: DelayedState, id_: bytes) -> bool:
@@ -236,7 +221,5 @@ def size_of(message: Message) -> int:
 def _how_it_left(headers: tuple[tuple[str, bytes | None], ...]) -> tuple[Outcome | None, int]:
     """Outcome and time that a tombstone has."""
     found = dict(headers)
-    outcome, due_ms = found.get(OUTCOME_HEADER) or b"", found.get(DUE_HEADER) or b"-1"
-    if outcome not in (b"delivered", b"cancelled"):
-        return None, -1
-    return Outcome(outcome.decode()), int(due_ms)
+    outcome = _OUTCOMES.get(found.get(OUTCOME_HEADER) or b"")
+    return outcome, -1 if outcome is None else int(found.get(DUE_HEADER) or b"-1")

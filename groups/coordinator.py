@@ -79,6 +79,10 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         """See ``GroupsState.snapshot``."""
         return self.state.snapshot()
 
+    def snapshot_pieces(self) -> tuple[bytes]:
+        """See ``GroupsState.snapshot``."""
+        return (self.state.snapshot(),)
+
     def restore(self, snapshot: bytes) -> None:
         """See ``GroupsState.restore``."""
         self.state.restore(snapshot)

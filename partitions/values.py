@@ -166,6 +166,22 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
     awaiting_archive_bytes: int = 0  # what retention keeps here only until it is archived
     records_end: Offset = NO_RECORD  # one past the newest record that there ever was, as far as is known
 
+    @classmethod
+    def unknown(cls, partition: int, replicas: tuple[NodeId, ...] = ()) -> PartitionStatus:
+        """Of a partition of which no replica has answered yet; older than any answer."""
+        return cls(
+            partition=partition,
+            leader=None,
+            term=Term(-1),
+            replicas=replicas,
+            in_sync=(),
+            commit_index=-1,
+            log_start_offset=Offset(0),
+            high_watermark=Offset(0),
+            end_offset=Offset(0),
+            size_bytes=0,
+        )
+
 
 TopicConfig = Mapping[str, int | str]
 """Kafka's names to values, complete with defaults; ``topic_config`` checks them."""

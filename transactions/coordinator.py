@@ -86,6 +86,10 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         """See ``KeyedState.snapshot``."""
         return self.state.snapshot()
 
+    def snapshot_pieces(self) -> tuple[bytes]:
+        """See ``KeyedState.snapshot``."""
+        return (self.state.snapshot(),)
+
     def restore(self, snapshot: bytes) -> None:
         """See ``KeyedState.restore``."""
         self.state.restore(snapshot)

@@ -1,4 +1,4 @@
-"""Commands about one broker: ``broker drain``, ``decommission`` and ``recommission``."""
+"""Commands about one broker: ``broker drain``, ``decommission``, ``recommission``, and ``cluster forget``."""
 
 from __future__ import annotations
 
@@ -80,6 +80,25 @@ def recommission(
     """
     with errors_reported(changing=True), connected(server) as client:
         _show(client.cluster.recommission(broker), output)
+
+
+def forget(
+    broker: BrokerArgument, server: ServerOption = DEFAULT_SERVER, output: OutputOption = Format.TABLE
+) -> None:
+    """Remove a stopped broker from the cluster for good; its id is not given again.
+
+    It holds no replica and has no vote on metadata: decommission it first, or wait until its replicas are
+    restored on others. If its process starts again, it is refused. Repeating the command changes nothing.
+
+    \b
+    Example:
+      raftlog cluster forget 3
+    """
+    with errors_reported(), connected(server) as client:
+        forgotten = client.cluster.forget(broker)
+    row = {"broker_id": forgotten.broker_id, "metadata_version": forgotten.metadata_version}
+    show([row], output, single=True)
+    note(f"broker {broker} was removed for good; its data directory can be deleted")
 
 
 def _show(broker: BrokerBody, output: Format) -> None:

@@ -69,6 +69,11 @@ _COMMANDS: Final[Mapping[str, tuple[str, str, str]]] = {  # module, function and
         "restart",
         "Restart one broker after another, as for an upgrade.",
     ),
+    "cluster forget": (
+        "api.cli.brokers",
+        "forget",
+        "Remove a stopped broker from the cluster for good; its id is not given again.",
+    ),
     "broker drain": (
         "api.cli.brokers",
         "drain",

@@ -85,12 +85,14 @@ def _kept_twice(directory: Path) -> list[str]:
     from partitions.hosting.directories import RECOVERY_FILE
     from raftlog.storage import twin_file
     from raftlog.storage.data_directory import IDENTITY_NAME
+    from raftlog.storage.disk_age import AGE_FILE
     from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
 
     patterns = (
         IDENTITY_NAME,
         DISK_FILE,
         REPLICAS_FILE,
+        AGE_FILE,
         APPLIED_FILE,
         f"*/Partition-*/{RECOVERY_FILE}",
     )

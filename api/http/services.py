@@ -18,7 +18,14 @@ from delayed.service import DelayedService
 from groups.offsets import GroupOffsets
 from groups.service import GroupService
 from partitions.metadata.balancing import PlanProposal
-from partitions.metadata.commands import AdmitBroker, DecommissionBroker, DrainBroker, EndPlan, StartPlan
+from partitions.metadata.commands import (
+    AdmitBroker,
+    DecommissionBroker,
+    DrainBroker,
+    EndPlan,
+    ForgetBroker,
+    StartPlan,
+)
 from partitions.metadata.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.producer_ids import ProducerIdCipher
@@ -103,7 +110,7 @@ class ControllerPort(Protocol):
         """The broker that may join. Raises ``Conflict``, ``NoLeader`` or ``CommitUnknown``."""
 
     async def change_broker(
-        self, request: DrainBroker | DecommissionBroker, timeout_ms: int
+        self, request: DrainBroker | DecommissionBroker | ForgetBroker, timeout_ms: int
     ) -> MetadataImage:
         """The metadata from then on. Raises ``Conflict``, ``NoLeader`` or ``CommitUnknown``."""
 

@@ -20,7 +20,7 @@ from api.http.routes import (
     json_response,
 )
 from api.http.services import ControllerPort
-from partitions.metadata.commands import DecommissionBroker, DrainBroker
+from partitions.metadata.commands import DecommissionBroker, DrainBroker, ForgetBroker
 from partitions.metadata.image import BrokerInfo, MetadataImage
 from raftlog import errors
 from raftlog.errors import NoLeader
@@ -67,16 +67,35 @@ async def _changed(
     image = await call.services.controller.change_broker(
         command(broker.broker_id), call.services.limits.control_timeout_ms
     )
-    return json_response(_body(call, image.brokers[broker.broker_id], image))
+    return json_response(_body(call, _broker(call, image), image))
+
+
+async def forget_broker(call: Call) -> web.StreamResponse:
+    """Removes a broker for good."""
+    image = await call.metadata()
+    broker_id = _broker_id(call)
+    if broker_id is None or broker_id not in image.forgotten:
+        broker_id = _broker(call, image).broker_id
+    image = await call.services.controller.change_broker(
+        ForgetBroker(broker_id), call.services.limits.control_timeout_ms
+    )
+    return json_response(bodies.BrokerForgotten(broker_id, image.version))
+
+
+def _broker_id(call: Call) -> NodeId | None:
+    text = call.match_info["broker"]
+    return NodeId(int(text)) if text.isascii() and text.isdigit() and len(text) < 12 else None
 
 
 def _broker(call: Call, image: MetadataImage) -> BrokerInfo:
-    text = call.match_info["broker"]
-    is_number = text.isascii() and text.isdigit() and len(text) < 12
-    found = image.brokers.get(NodeId(int(text))) if is_number else None
-    if found is None:
-        raise errors.UnknownBroker(f"there is no broker {text[:32]!r}; GET {paths.BROKERS} lists them")
-    return found
+    broker_id = _broker_id(call)
+    found = None if broker_id is None else image.brokers.get(broker_id)
+    if found is not None:
+        return found
+    if broker_id in image.forgotten:
+        raise errors.UnknownBroker(f"broker {broker_id} was removed for good, and its id is not given again")
+    text = call.match_info["broker"][:32]
+    raise errors.UnknownBroker(f"there is no broker {text!r}; GET {paths.BROKERS} lists them")
 
 
 async def get_cluster(call: Call) -> web.StreamResponse:
@@ -175,7 +194,8 @@ ROUTES = (
         drain_broker,
         "Drain a broker",
         "It gets no new replicas and hands its leaderships over; the replicas that it has stay. "
-        "`:recommission` ends it.",
+        "`:recommission` ends it. Refused where another broker is drained or down, and the brokers that are "
+        "left could not hold every topic.",
         (_BROKER,),
         {},
         {200: json_answer("the broker", bodies.BrokerBody)},
@@ -204,6 +224,19 @@ ROUTES = (
         {},
         {200: json_answer("the broker", bodies.BrokerBody)},
         _CHANGE_ERRORS,
+    ),
+    Route(
+        "POST",
+        paths.FORGET_BROKER,
+        forget_broker,
+        "Remove a broker for good",
+        "For a broker that is stopped, holds no replica and has no vote on metadata: decommissioned, dead "
+        "for `timing.broker_dead_ms`, or never started. It leaves all lists, its id is not given again, and "
+        "its process is refused if it starts again. Safe to repeat.",
+        (_BROKER,),
+        {},
+        {200: json_answer("it is removed", bodies.BrokerForgotten)},
+        (*_CHANGE_ERRORS, errors.PreconditionFailed),
     ),
     Route(
         "GET",

@@ -12,6 +12,7 @@ from typing import Final
 from chaos.corruption.cluster import Image
 from partitions.hosting.applied_metadata import APPLIED_FILE
 from raftlog.storage import twin_file
+from raftlog.storage.disk_age import AGE_FILE
 from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
 from raftlog.testing.fake_filesystem import FakeFilesystem
 
@@ -37,10 +38,11 @@ CATEGORIES: Final = (
     "metadata checkpoint",
     "applied metadata",
     "disk id",
+    "disk age",
     "replicas",
 )
 PAGE_BYTES: Final = 256  # of files of this size or less
-KEPT_TWICE: Final = (APPLIED_FILE, DISK_FILE, REPLICAS_FILE)
+KEPT_TWICE: Final = (APPLIED_FILE, DISK_FILE, REPLICAS_FILE, AGE_FILE)
 
 _NAMES: Final = {
     "epochs": "epochs",

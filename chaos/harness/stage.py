@@ -31,6 +31,7 @@ from raftlog import Client
 
 REPLICATION: Final = 3
 DISK_MB: Final = 4_000  # at most; files are sparse
+DISKS_AGE: Final = {"RAFTLOG_TIMING__DISK_AGE_MS": "250"}  # copies are made and restored within seconds
 
 
 class CannotInject(Exception):
@@ -112,7 +113,7 @@ def _started(directory: Path, brokers: int, needs: Collection[str], stack: ExitS
         machines = [Machine(network.address(broker), port, rpc_port) for broker in network.brokers]
         create_machines(directory, machines)
         commands = {broker: network.command(broker) for broker in network.brokers}
-    cluster = Cluster(directory, brokers=brokers, commands=commands)
+    cluster = Cluster(directory, brokers=brokers, commands=commands, environment=DISKS_AGE)
     arena = Arena(cluster, network=network)
     if links.missing() is None:
         host = network.hub_address if network else "127.0.0.1"

@@ -41,6 +41,10 @@ class CuttableTransport:
         """Learn or change a peer's address."""
         self._links.set_peer(peer, host, port)
 
+    def refuse_peer(self, peer: NodeId) -> None:
+        """Have no more to do with a removed peer."""
+        self._links.refuse_peer(peer)
+
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame; on a cut link it is lost, and the sender does not know."""
         return True if peer in self._cut_at else self._links.send(peer, buffers)
@@ -80,3 +84,7 @@ class _Behind:
 
     def peer_lost(self, peer: NodeId) -> None:
         self._receiver.peer_lost(peer)
+
+    def peer_refused(self, peer: NodeId) -> None:
+        if not self._transport.is_cut(peer):
+            self._receiver.peer_refused(peer)

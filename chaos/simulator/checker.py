@@ -177,6 +177,10 @@ class Checker:
 
     def _changed(self, machine: Machine, group_id: GroupId, group: RaftGroup[object], numbers: Seen) -> None:
         record, directory = self.groups.get(group_id), cast("SegmentedLog", group.log).directory
+        if directory in machine.older_copies:
+            if machine.is_on_older_copy:
+                return  # whatever it says, no other broker may listen
+            machine.older_copies.discard(directory)
         if record is None or (group.membership.voters and not record.initial_membership.voters):
             record = record_of(group, directory, record, self._clocks, self._violated)
             self.groups[group_id] = record

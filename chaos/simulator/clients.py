@@ -92,7 +92,7 @@ class Client:
 
     def machine(self) -> Machine:
         """Any broker."""
-        return self.rng.choice(self.cluster.machines)
+        return self.rng.choice(self.cluster.members)
 
     async def append(
         self, machine: Machine, target: TopicPartition, data: bytes, acks: Acks = QUORUM

@@ -43,9 +43,9 @@ class Convergence:
         """Every partition accepts a record at every one of these brokers, or at all of them (L2)."""
         cluster = self._cluster
         deadline = cluster.loop.now + RECOVERY_S
-        for machine in machines or cluster.machines:
+        for machine in machines or cluster.members:
             for partition in range(len(cluster.checked)):
-                while not await self._append(machine, partition):
+                while not machine.is_removed and not await self._append(machine, partition):
                     if cluster.loop.now > deadline:
                         detail = f"{machine.name} takes nothing for partition {partition} in {RECOVERY_S} s"
                         cluster.violated("L2 a healed cluster works", f"{detail}: {self._refused!r}")
@@ -102,7 +102,7 @@ class Convergence:
             await self._read(partition)
         await self._agreed()  # retention may have moved a log start during the reads
         records = self._cluster.checker.groups
-        for machine in self._cluster.machines:
+        for machine in self._cluster.members:
             for topic in () if machine.broker is None else machine.broker.controller.image.topics.values():
                 gone = [part.group_id for part in topic.partitions if records[part.group_id].is_retired]
                 if gone:
@@ -142,7 +142,7 @@ class Convergence:
     def _held(self) -> list[str]:
         return [
             what
-            for machine in self._cluster.machines
+            for machine in self._cluster.members
             for what in leaks(machine, self._cluster.held_by_http(machine))
         ]
 
@@ -152,7 +152,7 @@ class Convergence:
         found = []
         cluster = self._cluster
         images = {}
-        for machine in cluster.machines:
+        for machine in cluster.members:
             if machine.broker is None:
                 found.append(f"{machine.name} does not run")
                 continue
@@ -171,6 +171,8 @@ class Convergence:
     def _differences(self, record: GroupRecord) -> list[str]:
         found = {}
         for node, replica in record.replicas.items():
+            if replica.machine.is_removed:
+                continue
             broker = replica.machine.broker
             group = None if broker is None else broker.host.groups.get(record.group_id)
             if group is None:
@@ -187,7 +189,7 @@ class Convergence:
     def _check_disks(self, record: GroupRecord) -> None:
         """Every replica's bytes are those that were committed, no more and no less (I6)."""
         for replica in record.replicas.values():
-            for durable in (False, True):
+            for durable in () if replica.machine.is_removed else (False, True):
                 held = replica.look(record, durable=durable)
                 view = replica.durable if durable else replica.seen
                 if held < len(record.committed):

@@ -126,7 +126,7 @@ class BrokerDeaths:
                 elif len({image.brokers[node].rack or node for node in replicas}) != len(replicas):
                     yield f"{where} is on {list(replicas)}, of which two share a rack"
         yield from self._decommissions.problems(image)
-        for machine in self._cluster.machines:
+        for machine in self._cluster.members:
             yield from misplaced(machine)
 
     def _image(self) -> MetadataImage | None:

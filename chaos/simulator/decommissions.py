@@ -43,6 +43,11 @@ class Decommissions:
             machine.node for machine in machines if not machine.is_gone and machine.node not in self._chosen
         ]
 
+    @property
+    def chosen(self) -> frozenset[NodeId]:
+        """The brokers that are out of use, or are about to be."""
+        return frozenset(self._chosen)
+
     def decommission(self, rng: random.Random) -> None:
         """One of the candidates; in half of the cases it is used again after a while."""
         broker = rng.choice(self.candidates)

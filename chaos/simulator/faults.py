@@ -20,7 +20,7 @@ from chaos.simulator.compacted_topic import LATEST
 from chaos.simulator.deaths import BrokerDeaths
 from chaos.simulator.decommissions import Decommissions
 from chaos.simulator.healing_odds import DECOMMISSION, DIE, PLAN
-from chaos.simulator.join_odds import JOIN
+from chaos.simulator.join_odds import JOIN, REMOVE
 from chaos.simulator.joins import Joins
 from chaos.simulator.link_faults import LinkFaults
 from chaos.simulator.lost_files import LostFiles
@@ -35,7 +35,9 @@ from chaos.simulator.odds import (
     BEFORE_A_MARKER,
     BEFORE_A_MOVE,
     BETWEEN_MARKERS,
+    FORGET,
 )
+from chaos.simulator.removals import Removals
 from chaos.simulator.schedule import Fault
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from groups.records import TOPIC as OFFSETS
@@ -65,6 +67,7 @@ class Faults:
         self.deaths = BrokerDeaths(cluster, self.counts, self.decommissions)
         self.balance = Balance(cluster)
         self.joins = Joins(cluster)
+        self.removals = Removals(cluster, self.counts, self.decommissions)
         wishes = cluster.rng("wishes")
         self._favourites = [self._wish(wishes), self._wish(wishes)]
         self._links = LinkFaults(cluster, self._later)
@@ -94,6 +97,7 @@ class Faults:
             DIE: self.deaths.die,
             DECOMMISSION: self.decommissions.decommission,
             JOIN: self.joins.join,
+            REMOVE: self.removals.remove,
             PLAN: self.balance.plan,
         }
         self._aimed: dict[str, Aimed] = {
@@ -123,6 +127,8 @@ class Faults:
         while not self._cluster.is_healed and self._cluster.schedule is None:
             await asyncio.sleep(self._rng.expovariate(1 / self._odds.pause_s))
             await self._cluster.rest()
+            if FORGET in self._odds.timed:
+                self.lost_files.copy(self._rng)
             self._strike(self._next(self._rng.choice(self._odds.timed)))
 
     def _next(self, kind: str, machine: Machine | None = None) -> Fault:
@@ -139,6 +145,8 @@ class Faults:
         if fault.kind == DECOMMISSION and not self.decommissions.candidates:
             return
         if fault.kind == JOIN and not self.joins.may_join:
+            return
+        if fault.kind == REMOVE and not self.removals.candidates:
             return
         self.happened.append(fault)
         self.counts[fault.kind] += 1

@@ -9,6 +9,9 @@ from typing import Final, Self
 JOIN: Final = "join"
 """A broker that the cluster was not created with is let in."""
 
+REMOVE: Final = "remove"
+"""A decommissioned broker is removed for good."""
+
 BESIDE_JOINS: Final = (
     "kill",
     "lose power",

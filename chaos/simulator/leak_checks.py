@@ -21,7 +21,7 @@ def leaks(machine: Machine, of_http: Iterable[tuple[str, int]]) -> list[str]:
 
 
 def _of_requests(broker: Broker) -> Iterator[tuple[str, int]]:
-    yield "bytes of bodies in flight", broker.gateway.bytes_in_flight
+    yield "bytes of bodies in flight", broker.gateway.local.bytes_in_flight
     yield "calls without an answer", len(broker.host.calls._open)
     yield "calls being answered", len(broker.host.calls._running)
     yield "waits for metadata", len(broker.controller._versions)

@@ -1,5 +1,7 @@
 """Machines that come back without some of their files: a folder, the metadata log, the whole disk.
 
+Or with an older copy of all of them, as after a restored backup.
+
 Decides: which machine loses which files, so that a majority of every group keeps its votes and
 acknowledgements. Leaves to others: when (``faults``), and the checks (``checker``).
 """
@@ -9,12 +11,16 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from chaos.simulator.machine import Machine
 from chaos.simulator.records import GroupRecord, may_vote
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from partitions.metadata.image import PartitionInfo
+from raftlog.storage import twin_file
+from raftlog.storage.disk_age import AGE_FILE, Disk, DiskRecord
+from raftlog.storage.recovery import has_lived
 from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
 from raftlog.storage.twin_file import ENDINGS
 from raftlog.testing.fake_filesystem import FakeFilesystem
@@ -22,7 +28,19 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 DATA: Final = "/data"
 METADATA: Final = f"{DATA}/__cluster_metadata"
 REGISTRY: Final = tuple(f"{DATA}/{name}{ending}" for name in (DISK_FILE, REPLICAS_FILE) for ending in ENDINGS)
-KINDS: Final = ("replica", "replica", "metadata", "metadata", "registry", "all but the registry", "disk")
+OLDER_COPY: Final = "older copy"
+KINDS: Final = (
+    "replica",
+    "replica",
+    "metadata",
+    "metadata",
+    "registry",
+    "all but the registry",
+    "disk",
+    OLDER_COPY,
+    OLDER_COPY,
+)
+COPIES_MAX: Final = 3  # of each machine
 
 REPLICAS_MIN: Final = 3  # one of them may be lost
 
@@ -32,12 +50,21 @@ Later = Callable[[random.Random, float, float, Callable[[], None]], None]
 _REPLICA: Final = re.compile(rf"({DATA}/[^/]+-[0-9a-f]{{32}}/Partition-\d+)/")
 
 
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """All files of a disk, and the age that it had."""
+
+    disk: Disk
+    files: dict[str, bytes]
+
+
 class LostFiles:
     """At most one machine at a time has lost votes or acknowledgements of its replicas."""
 
     def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
         self._forgetful: Machine | None = None
+        self._copies: dict[Machine, list[_Copy]] = {}
 
     def strike_without_the_newest(self, rng: random.Random, later: Later) -> None:
         """A minority is off for a while. Then another machine loses files; the others come back without the
@@ -75,14 +102,44 @@ class LostFiles:
         machine, aim = rng.choice(aims) if aims else (rng.choice(able), None)
         rng.choice((machine.kill, machine.lose_power))()
         machine.disk.crash_after_changes = machine.disk.dies_writing = machine.disk.dies_after = None
-        for path in [aim] if aim else self._drawn(rng, machine):
+        copy = None if aim else self._drawn_copy(rng, machine)
+        for path in [aim] if aim else [DATA] if copy else self._drawn(rng, machine):
             self._cluster.trace.note(machine.node, f"loses {path}")
             self._cluster.checker.files_lost(machine, path)
             FakeFilesystem.remove_tree(machine.disk, path)
             machine.disk.remove(path)
             machine.disk.sync_directory(path.rpartition("/")[0])
+        if copy is not None:
+            self._cluster.trace.note(machine.node, f"has an older copy, of age {copy.disk.age}")
+            machine.disk.load(copy.files)
+            machine.copied_disk = copy.disk.disk_id
+            folders = (path.rpartition("/")[0] for path in copy.files)
+            machine.older_copies = {path for path in folders if has_lived(machine.disk, path)}
         self._forgetful = machine
         return machine
+
+    def copy(self, rng: random.Random) -> None:
+        """Somebody makes a copy of a disk whose broker runs."""
+        able = [machine for machine in self._cluster.machines if machine.broker is not None]
+        if able:
+            machine = rng.choice(able)
+            assert machine.broker is not None
+            copies = self._copies.setdefault(machine, [])
+            copies.append(_Copy(machine.broker.disks.age.disk, machine.disk.image()))
+            del copies[:-COPIES_MAX]
+
+    def _drawn_copy(self, rng: random.Random, machine: Machine) -> _Copy | None:
+        """One that each other machine can tell from the disk itself, or None."""
+        if rng.choice(KINDS) != OLDER_COPY:
+            return None
+        others = [other for other in self._cluster.machines if other is not machine]
+        known = [_known_of(machine, other) for other in others]
+        copies = [
+            copy
+            for copy in self._copies.get(machine, [])
+            if all(disk.disk_id == copy.disk.disk_id and disk.age > copy.disk.age + 1 for disk in known)
+        ]
+        return rng.choice(copies) if copies else None
 
     def _newest_logs(self, behind: Collection[Machine]) -> list[tuple[Machine, str]]:
         """Logs with all committed entries, where one more and those ``behind`` are a majority."""
@@ -101,6 +158,8 @@ class LostFiles:
     @property
     def forgetful(self) -> Machine | None:
         """The machine whose replicas have not all rejoined."""
+        if self._forgetful is not None and self._forgetful.is_removed:
+            self._forgetful = None
         machine = self._forgetful
         if machine is None or machine.broker is None or not machine.broker.controller.is_registered:
             return machine  # before its registration a new replica counts as one that it has lost
@@ -127,7 +186,12 @@ class LostFiles:
 
         No machine may if topics have a single replica: one that is being created may be on this machine.
         """
-        if not machine.is_up or self.forgetful is not None or self._cluster.odds.replicas < REPLICAS_MIN:
+        if (
+            not machine.is_up
+            or machine.is_removed
+            or self.forgetful is not None
+            or self._cluster.odds.replicas < REPLICAS_MIN
+        ):
             return False
         for record in self._records():
             able = {
@@ -162,6 +226,13 @@ class LostFiles:
 
     def _records(self) -> list[GroupRecord]:
         return list(self._cluster.checker.groups.values())
+
+
+def _known_of(machine: Machine, other: Machine) -> Disk:
+    """The newest disk of a machine that the disk of another one remembers."""
+    record = twin_file.load(other.disk, DATA, AGE_FILE, DiskRecord)
+    disks = () if record is None else record.peers.get(machine.node, ())
+    return disks[0] if disks else Disk("", 0)
 
 
 def _keep_off(machines: Iterable[Machine]) -> None:

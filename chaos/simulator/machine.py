@@ -21,6 +21,7 @@ from chaos.simulator.disk import SimulatedDisk, SyncQueue
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from chaos.simulator.healing_odds import HealingOdds
 from chaos.simulator.network import SimulatedTransport
+from chaos.simulator.odds import FORGET
 from chaos.simulator.run import Run
 from raftlog.errors import ConnectionLost
 from raftlog.testing.fake_filesystem import PowerLost
@@ -30,6 +31,7 @@ from raftlog.types import NodeId
 Result = TypeVar("Result")
 
 DATA_DIRECTORY = "/data"
+DISK_AGE_MS = 250  # where files are lost
 SECRET = b"of the simulated cluster"
 CLUSTER_ID = "c" * 32
 WALL_MS_AT_START = 1_700_000_000_000
@@ -103,6 +105,9 @@ class Machine:
         self.is_restart_needed = False  # a sync has failed in this incarnation, and a replica is stopped
         self.is_kept_off = False  # permanently, for administrators
         self.is_gone = False  # dead for good, until its replicas are restored on other machines
+        self.is_removed = False  # from the cluster for good, as the metadata say
+        self.copied_disk = ""  # the id of the disk of which this one became an older copy
+        self.older_copies: set[str] = set()  # folders of replicas that have not been opened since
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.listener: HttpListener | None = None
@@ -115,6 +120,11 @@ class Machine:
     def is_up(self) -> bool:
         """True if a process runs, paused or not."""
         return self.process is not None
+
+    @property
+    def is_on_older_copy(self) -> bool:
+        """True while the broker does not know that its disk is an older copy."""
+        return self.broker is not None and self.broker.disks.age.disk.disk_id == self.copied_disk
 
     def start(self) -> None:
         """Start the next incarnation."""
@@ -142,6 +152,7 @@ class Machine:
             ),  # a seed means the same for ever
             run_syncs=in_a_task(self.syncs.run),
             on_fatal=self._fatal,
+            on_older_copy=self._begin_again,
         )
         try:
             with run.loop.on_a_thread():  # it serves nothing before it is assembled
@@ -262,6 +273,16 @@ class Machine:
             self.process.is_alive = False  # code that still runs on this stack may send nothing
             self._run.loop.later(0.0, self.kill if self.is_killed_in_a_change else self.lose_power)
 
+    def _begin_again(self) -> None:
+        """The broker must start again, since its disk is an older copy."""
+
+        def restart() -> None:
+            self.kill()
+            self._observer.start_again()
+
+        if self.process is not None and self.process.is_alive:
+            self._run.loop.later(0.0, restart)
+
     def _fatal(self, error: BaseException) -> None:
         if self.process is not None and self.process.is_alive:
             self._run.violated("I9 no failed assertion", f"{self.name}: {error!r}")
@@ -290,6 +311,7 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
         coordinators,
         delays,
         odds.healing,
+        FORGET in odds.timed,
     )
     healing = odds.healing or _NOBODY_DIES
     if key not in _settings_made:
@@ -319,6 +341,7 @@ def _settings(node: NodeId, run: Run) -> BrokerSettings:
                 balance_after_ms=healing.balance_after_ms,
                 retention_check_ms=odds.retention_check_ms,
                 trash_delay_ms=odds.trash_delay_ms,
+                disk_age_ms=DISK_AGE_MS if FORGET in odds.timed else 60_000,
             ),
         )
     return _settings_made[key]

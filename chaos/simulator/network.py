@@ -204,6 +204,8 @@ class SimulatedNetwork:
         target = self.live.get(peer)
         if self.live.get(me) is not transport or (me, peer) in self._connections:
             return
+        if peer not in transport.peers:
+            return  # it was removed since
         blocked = (me, peer) in self._blocked or (peer, me) in self._blocked
         if target is None or blocked or target.process.is_paused:
             self.redial(transport, peer, min(2 * pause_s, REDIAL_S_MAX))
@@ -220,8 +222,11 @@ class SimulatedNetwork:
     def _accept(self, connection: _Connection) -> None:
         if not connection.is_open or connection.is_silent:
             return
-        connection.is_accepted = True
         sender, receiver = connection.sender, connection.receiver
+        if sender.node in receiver.removed:
+            self._refuse(connection)
+            return
+        connection.is_accepted = True
         older = receiver.incoming.get(sender.node)
         receiver.incoming[sender.node] = connection
         if older is not None:
@@ -229,6 +234,13 @@ class SimulatedNetwork:
         self.loop.later_in(sender.process, self.latency(), self._proven, connection)
         if sender.node in receiver.peers and (receiver.node, sender.node) not in self._connections:
             self._dial(receiver, sender.node, REDIAL_S_MIN)
+
+    def _refuse(self, connection: _Connection) -> None:
+        """The listener tells the dialler that it was removed, and closes the connection."""
+        sender, receiver = connection.sender, connection.receiver
+        if (receiver.node, sender.node) not in self._blocked:
+            self.loop.later_in(sender.process, self.latency(), sender.receiver.peer_refused, receiver.node)
+        self.end(connection, receiver, 0.0)
 
     def _proven(self, connection: _Connection) -> None:
         if connection.is_open and not connection.is_silent:
@@ -302,6 +314,7 @@ class SimulatedTransport:
         self.heard_at: dict[NodeId, float] = {}
         self._network = network
         self.peers: dict[NodeId, None] = {}
+        self.removed: set[NodeId] = set()
         self._is_started = False
 
     async def start(self, receiver: FrameReceiver) -> None:
@@ -314,10 +327,16 @@ class SimulatedTransport:
 
     def set_peer(self, peer: NodeId, host: str, port: int) -> None:
         """Addresses are not used; known peers are dialled."""
-        if peer not in self.peers:
+        if peer not in self.peers and peer not in self.removed:
             self.peers[peer] = None
             if self._is_started:
                 self._network.redial(self, peer, 0.001)
+
+    def refuse_peer(self, peer: NodeId) -> None:
+        """It is dialled no more, and refused."""
+        self.removed.add(peer)
+        self.peers.pop(peer, None)
+        self._network.disconnect(self, peer)
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame, if connected."""

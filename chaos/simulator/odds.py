@@ -15,7 +15,7 @@ from chaos.simulator.follower_odds import FollowerOdds
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.healing_odds import DECOMMISSION, DIE, HEARD, PLAN, UNHEARD, HealingOdds
 from chaos.simulator.http.odds import HttpOdds
-from chaos.simulator.join_odds import BESIDE_JOINS, JOIN, JoinOdds
+from chaos.simulator.join_odds import BESIDE_JOINS, JOIN, REMOVE, JoinOdds
 from chaos.simulator.network import NetworkOdds
 from chaos.simulator.queues.odds import QueueOdds
 from chaos.simulator.transactions.odds import TransactionOdds
@@ -294,14 +294,14 @@ class Odds:
 
     @classmethod
     def drawn_joining(cls, rng: random.Random) -> Odds:
-        """Brokers join while others crash, lose files and are decommissioned, with few clients.
+        """Brokers join while others crash, lose files, are decommissioned and removed, with few clients.
 
         No broker is silent for so long that it counts as dead.
         """
         drawn = cls.drawn(rng)._with_few_clients(rng)
         brokers = rng.choice((1, 3, 3, 3))
         forgets = (FORGET,) * rng.choice((0, 0, 2))
-        leaves = (DECOMMISSION,) * rng.choice((0, 2))
+        leaves = (DECOMMISSION, DECOMMISSION, REMOVE, REMOVE) if rng.random() < 0.6 else ()
         stale = (STALE_METADATA,) if rng.random() < 0.3 else ()
         return replace(
             drawn,

@@ -173,6 +173,8 @@ def _note_entries(group: GroupRecord, view: LogView, first: int, machine: Machin
 
 def may_vote(machine: Machine, directory: str) -> bool:
     """True if a replica's disk has lost no votes."""
+    if directory in machine.older_copies:
+        return False
     return has_lived(machine.disk, directory) and not durable_vote(machine.disk, directory).is_rejoining
 
 

@@ -43,6 +43,11 @@ class SimulatedCluster(Run):
             machine.disk.lies_about_syncs = self.odds.lies_about_syncs
             machine.rate = self.odds.rates[machine.node - 1]
 
+    @property
+    def members(self) -> list[Machine]:
+        """The machines of the brokers that were not removed for good."""
+        return [machine for machine in self.machines if not machine.is_removed]
+
     def add_machine(self, node: NodeId) -> Machine:
         """A machine of a broker that joins. It is off."""
         machine = Machine(self, node, self)

@@ -129,6 +129,7 @@ class Simulation(SimulatedCluster):
         """Its metadata are watched."""
         super().made(machine, broker)
         broker.controller.subscribe(self.faults.balance.shown)
+        broker.controller.subscribe(self.faults.removals.shown)
 
     def _replica_changed(self, record: GroupRecord, replica: ReplicaRecord, group: RaftGroup[object]) -> None:
         self.log_starts.changed(record, replica, group)
@@ -215,6 +216,7 @@ class Simulation(SimulatedCluster):
         self.heal()
         breaking.cancel()
         await self.faults.joins.settled()
+        await self.faults.removals.settled()
         await self.faults.deaths.restored()
         await self.faults.balance.settled()
         convergence = Convergence(self)
@@ -234,6 +236,7 @@ class Simulation(SimulatedCluster):
             await self._http_clients.probe()
         await convergence.settled()
         await convergence.read_everything()
+        await self.faults.removals.kept_out()
         await self._check()
 
     def _begin_clients(self) -> list[asyncio.Task[None]]:

@@ -57,9 +57,11 @@ class HostedMetadata:
     async def open_log(self) -> SegmentedLog:
         """Returns once the other brokers have said whether there is a cluster, where that is not known."""
         is_rejoining = await self._is_rejoining()
-        return await self._run_blocking(
-            lambda: self._opener.open(METADATA_GROUP, self.directory, METADATA_LOG, is_rejoining=is_rejoining)
-        )
+        return await self._run_blocking(lambda: self._open(is_rejoining))
+
+    def _open(self, is_rejoining: bool) -> SegmentedLog:
+        is_rejoining |= self._opener.is_older_copy(METADATA_GROUP, self.directory) and bool(self._configured)
+        return self._opener.open(METADATA_GROUP, self.directory, METADATA_LOG, is_rejoining=is_rejoining)
 
     def take_part(self, log: SegmentedLog) -> None:
         """See ``Controller.start``."""

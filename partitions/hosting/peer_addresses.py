@@ -7,6 +7,7 @@ Leaves to others: dialling, and proving who answers (the transport).
   is not heard is dialled at both addresses in turns. One that was let in later is not: at its address of
   former times may be a process whose id was given away.
 - A pinned address in the settings is the only one for its broker: a proxy, or an address that is translated.
+- A broker that was removed for good is not dialled, and is refused when it dials.
 - A broker whose metadata is old, or lost with its disk, cannot dial those that it does not know, and so
   cannot answer them. A broker tells all addresses to those that it does not hear although it reaches them.
 """
@@ -53,6 +54,9 @@ class Peers(Protocol):
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
         """Keep these informed that this broker is alive, and watch them."""
 
+    def refuse_peer(self, peer: NodeId) -> None:
+        """Have no more to do with a peer that was removed from the cluster."""
+
 
 class PeerAddresses:
     """One broker's. All on the event loop's thread."""
@@ -77,6 +81,7 @@ class PeerAddresses:
         self._newest = Addresses(-1, ())  # this broker's own is among them
         self._registered: dict[NodeId, Address] = {}  # those of the others
         self._dialled: dict[NodeId, Address] = {}
+        self._forgotten: set[NodeId] = set()  # removed for good
 
     def begin(self) -> None:
         """Dial the brokers of the settings, and listen to what others tell."""
@@ -91,6 +96,8 @@ class PeerAddresses:
         for broker in brokers:
             if broker.admission_id:
                 self._configured.pop(broker.broker_id, None)
+        for removed in image.forgotten:
+            self._forget(removed)
         named = tuple((each.broker_id, each.rpc_host, each.rpc_port) for each in brokers)
         self._register(Addresses(image.version, named))
 
@@ -136,12 +143,21 @@ class PeerAddresses:
             return
         self._newest = addresses
         for peer, host, port in addresses.brokers:
+            if peer in self._forgotten:
+                continue  # of metadata that are older than what this broker has applied
             if peer in self._pinned:
                 host, port = self._configured.get(peer, (host, port))
             if peer != self._node_id and self._registered.get(peer) != (host, port):
                 self._registered[peer] = (host, port)
                 self._dial(peer, (host, port))
                 self._peers.watch_peers(frozenset({peer}))
+
+    def _forget(self, peer: NodeId) -> None:
+        if peer not in self._forgotten and peer != self._node_id:
+            self._forgotten.add(peer)
+            for known in (self._configured, self._registered, self._dialled):
+                known.pop(peer, None)
+            self._peers.refuse_peer(peer)
 
     def _is_unheard(self, peer: NodeId) -> bool:
         return peer != self._node_id and not self._peers.is_reachable(peer)

@@ -15,8 +15,9 @@ from typing import Final, assert_never
 
 from partitions.metadata import liveness
 from partitions.metadata.balancer import Balancer, BalancingSettings, BrokerView
-from partitions.metadata.commands import Command, SetClusterId, StartPlan, command_batch
+from partitions.metadata.commands import Command, ForgetBroker, SetClusterId, StartPlan, command_batch
 from partitions.metadata.features import NEWEST
+from partitions.metadata.forgetting import check_out_of_use
 from partitions.metadata.healing import (
     HealingCounts,
     dead_brokers,
@@ -188,13 +189,25 @@ class ActiveController:
     async def _plan(
         self, request: NewTopic | NewPartitions | ShrinkTopic | MoveReplicas | Command
     ) -> Command:
-        limits = self._settings.limits
         try:
-            return plan(request, self._machine.image, limits)
+            return self._planned(request)
         except RaftlogError:
             # A controller that was deposed without noticing must not refuse by old metadata.
             await self._group.confirm_read()
-            return plan(request, self._machine.image, limits)
+            return self._planned(request)
+
+    def _planned(self, request: NewTopic | NewPartitions | ShrinkTopic | MoveReplicas | Command) -> Command:
+        image = self._machine.image
+        command = plan(request, image, self._settings.limits)
+        if isinstance(command, ForgetBroker):
+            check_out_of_use(
+                command,
+                image,
+                voters=self._group.membership.all_voters,
+                dead=self._dead_now(),
+                is_heard=self._host.is_reachable(command.broker_id),
+            )
+        return command
 
     async def run(self) -> None:
         """Do the periodic duties, until cancelled."""

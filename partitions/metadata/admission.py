@@ -25,6 +25,8 @@ def check_admission(request: AdmitBroker, image: MetadataImage) -> AdmitBroker:
     known = admitted(image, request.admission_id)
     if known is not None:
         return structs.replace(request, broker_id=known.broker_id)
+    if request.admission_id and request.admission_id in image.forgotten.values():
+        raise _admitted_a_forgotten_one(image, request)
     if request.broker_id == ANY_ID:
         request = structs.replace(request, broker_id=_lowest_free(image))
     refused = refusal(image, request)
@@ -47,6 +49,14 @@ def refusal(image: MetadataImage, command: AdmitBroker) -> RaftlogError | None:
         return InvalidRequest(f"broker_id is {broker_id}; choose 1 to {BROKER_ID_MAX}", field="broker_id")
     if not command.admission_id:
         return InvalidRequest("admission_id is empty; draw one for each broker", field="admission_id")
+    if command.admission_id in image.forgotten.values():
+        return _admitted_a_forgotten_one(image, command)
+    if broker_id in image.forgotten:
+        return Conflict(
+            f"the id {broker_id} is that of a broker that was removed for good, and is not given again; "
+            "choose another id, or leave it out",
+            broker_id=broker_id,
+        )
     before = image.brokers.get(broker_id)
     if before is not None and before.alive:
         return Conflict(
@@ -70,8 +80,19 @@ def refusal(image: MetadataImage, command: AdmitBroker) -> RaftlogError | None:
     return None
 
 
+def _admitted_a_forgotten_one(image: MetadataImage, command: AdmitBroker) -> Conflict:
+    broker_id = next(node for node, request in image.forgotten.items() if request == command.admission_id)
+    return Conflict(
+        f"this request admitted broker {broker_id}, which was removed for good since; make a new token with "
+        "`raftlog cluster token`, and join with it",
+        broker_id=broker_id,
+    )
+
+
 def _lowest_free(image: MetadataImage) -> NodeId:
-    return next(NodeId(number) for number in count(1) if number not in image.brokers)
+    return next(
+        NodeId(number) for number in count(1) if number not in image.brokers and number not in image.forgotten
+    )
 
 
 def _share_an_address(other: BrokerInfo, command: AdmitBroker) -> bool:

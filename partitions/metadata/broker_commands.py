@@ -1,8 +1,8 @@
-"""Effects of commands about brokers on the metadata: joining, registration, fencing, decommissioning.
+"""Effects of commands about brokers on the metadata: joining, registration, fencing, leaving.
 
 Decides: which process of a broker is the newest, and what a new process keeps of the former one. Leaves to
-others: which brokers are fenced (``liveness``), which may join (``admission``), and which may be
-decommissioned (``decommissioning``). Pure and total, as ``machine`` is.
+others: which brokers are fenced (``liveness``), which may join (``admission``), be decommissioned
+(``decommissioning``) and be removed (``forgetting``). Pure and total, as ``machine`` is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from partitions.metadata import replica_commands
 from partitions.metadata.admission import admitted, refusal
-from partitions.metadata.commands import AdmitBroker, RegisterBroker
+from partitions.metadata.commands import AdmitBroker, ForgetBroker, RegisterBroker
+from partitions.metadata.forgetting import refusal_to_forget, removed_for_good
 from partitions.metadata.image import BrokerInfo, MetadataImage
 from raftlog.errors import InvalidRequest, PreconditionFailed, RaftlogError
 from raftlog.types import NodeId
@@ -49,6 +50,8 @@ def admit(image: MetadataImage, command: AdmitBroker, version: int) -> Applied:
 def register(image: MetadataImage, command: RegisterBroker, version: int) -> Applied:
     """A new process of a broker; what operators have decided about the broker stays."""
     before = image.brokers.get(command.broker_id)
+    if command.broker_id in image.forgotten:
+        return image, removed_for_good(command.broker_id)
     if before is not None and before.incarnation not in (command.incarnation, command.replaces):
         return image, _started_again(command.broker_id)
     broker = BrokerInfo(
@@ -97,6 +100,21 @@ def decommission(image: MetadataImage, version: int, broker_id: NodeId, *, decom
         broker_id,
         lambda broker: replace(broker, draining=decommissioned, decommissioned=decommissioned),
     )
+
+
+def forget(
+    image: MetadataImage, command: ForgetBroker, version: int
+) -> tuple[MetadataImage, int | RaftlogError]:
+    """A broker is no more. A repeated command changes nothing."""
+    if command.broker_id in image.forgotten:
+        return image, image.version
+    objection = refusal_to_forget(image, command)
+    if objection is not None:
+        return image, objection
+    brokers = dict(image.brokers)
+    former = brokers.pop(command.broker_id)
+    forgotten = {**image.forgotten, command.broker_id: former.admission_id}
+    return replace(image, brokers=brokers, forgotten=forgotten, version=version), version
 
 
 def _change(

@@ -78,6 +78,13 @@ class AdmitBroker(msgspec.Struct, frozen=True, array_like=True, tag="admit_broke
     replaces: bool = False  # whether it may take the id of a broker that is not alive
 
 
+class ForgetBroker(msgspec.Struct, frozen=True, array_like=True, tag="forget_broker"):
+    """A broker is no more, unless it has been started again since. No other broker gets its id."""
+
+    broker_id: NodeId
+    incarnation: str = ""  # of its last process; the controller fills it in
+
+
 class CreateTopic(msgspec.Struct, frozen=True, array_like=True, tag="create_topic"):
     """A topic and where its replicas are: one row of brokers for each partition, preferred leader first."""
 
@@ -219,6 +226,7 @@ Command = (
     | DrainBroker
     | DecommissionBroker
     | AdmitBroker
+    | ForgetBroker
     | CreateTopic
     | DeleteTopic
     | AlterTopicConfig

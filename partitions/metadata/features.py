@@ -22,7 +22,10 @@ PLANS: Final = 2
 DECOMMISSIONED_PARTITIONS: Final = 2
 """Partitions that take no records and are removed (``shrink_planner``)."""
 
-NEWEST: Final = 2
+FORGETTING: Final = 3
+"""Brokers that are removed from the metadata (``forgetting``)."""
+
+NEWEST: Final = 3
 """The level of this release."""
 
 

@@ -167,11 +167,15 @@ class MetadataImage:
     deleted: tuple[str, ...] = ()  # creation ids of the topics that were deleted last
     feature_level: int = 1  # what all brokers understand (``features``)
     plan: Plan | None = None  # that is being carried out (``plans``)
+    forgotten: Mapping[NodeId, str] = field(default_factory=dict)
+    """Brokers that were removed for good, with the request that admitted each. No id is given again."""
 
     def is_in_use(self, node: NodeId) -> bool:
         """Whether a broker has registered and is not decommissioned, or is not known yet."""
         broker = self.brokers.get(node)
-        return broker is None or (bool(broker.incarnation) and not broker.decommissioned)
+        if broker is None:
+            return node not in self.forgotten
+        return bool(broker.incarnation) and not broker.decommissioned
 
     def replicas_on(self, node: NodeId) -> int:
         """The number of replicas that a broker has, or shall have."""

@@ -32,6 +32,7 @@ from partitions.metadata.commands import (
     DrainBroker,
     EndPlan,
     FenceBroker,
+    ForgetBroker,
     RecoveredUnsafely,
     RegisterBroker,
     RemovePartition,
@@ -124,6 +125,8 @@ def apply_command(
             return broker_commands.decommission(image, version, broker_id, decommissioned=decommissioned)
         case AdmitBroker():
             return broker_commands.admit(image, command, version)
+        case ForgetBroker():
+            return broker_commands.forget(image, command, version)
         case CreateTopic():
             return _create_topic(image, command, version)
         case DeleteTopic():
@@ -355,6 +358,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     topics: tuple[TopicInfo, ...]
     deleted: tuple[str, ...] = ()
     plan: Plan | None = None
+    forgotten: tuple[tuple[NodeId, str], ...] = ()
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder(order="deterministic")
@@ -375,6 +379,7 @@ def encode_image(image: MetadataImage) -> bytes:
             tuple(image.topics[name] for name in sorted(image.topics)),
             image.deleted,
             image.plan,
+            tuple(sorted(image.forgotten.items())),
         )
     )
 
@@ -401,4 +406,5 @@ def decode_image(data: bytes) -> MetadataImage:
         deleted=found.deleted,
         feature_level=found.format,
         plan=found.plan,
+        forgotten=dict(found.forgotten),
     )

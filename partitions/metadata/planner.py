@@ -22,12 +22,15 @@ from partitions.metadata.commands import (
     CreateTopic,
     DecommissionBroker,
     DeleteTopic,
+    DrainBroker,
+    ForgetBroker,
     RecoveredUnsafely,
     RegisterBroker,
     StartPlan,
 )
-from partitions.metadata.decommissioning import check_decommission
+from partitions.metadata.decommissioning import check_decommission, check_drain
 from partitions.metadata.features import check_broker
+from partitions.metadata.forgetting import check_forget, check_not_removed
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas, check_recovery, find_topic, plan_move
 from partitions.metadata.names import check_name
@@ -89,9 +92,14 @@ def plan(
             return check_recovery(request, image)
         case DecommissionBroker():
             return check_decommission(request, image)
+        case DrainBroker():
+            return check_drain(request, image)
+        case ForgetBroker():
+            return check_forget(request, image)
         case AdmitBroker():
             return check_admission(request, image)
         case RegisterBroker(broker_id, feature_level=level):
+            check_not_removed(image, broker_id)
             check_broker(image, broker_id, level)
             return request
         case StartPlan():

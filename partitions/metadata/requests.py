@@ -15,6 +15,7 @@ from partitions.metadata.commands import (
     DeleteTopic,
     DrainBroker,
     EndPlan,
+    ForgetBroker,
     RecoveredUnsafely,
     RegisterBroker,
     RemovePartition,
@@ -52,6 +53,7 @@ Request = (
     | DrainBroker
     | DecommissionBroker
     | AdmitBroker
+    | ForgetBroker
     | MoveReplicas
     | ReplicasChanged
     | RecoveredUnsafely

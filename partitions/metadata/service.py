@@ -33,12 +33,14 @@ from partitions.metadata.commands import (
     DeleteTopic,
     DrainBroker,
     EndPlan,
+    ForgetBroker,
     RecoveredUnsafely,
     RegisterBroker,
     RemovePartition,
     ReplicasChanged,
     StartPlan,
 )
+from partitions.metadata.forgetting import removed_for_good
 from partitions.metadata.healing import HealingCounts
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.level_watch import FEATURES
@@ -87,6 +89,7 @@ _REPEATABLE: Final = (
     RemovePartition,
     AllocateProducerIds,
     AdmitBroker,
+    ForgetBroker,
     RegisterBroker,
     ReplicasChanged,
     MoveStuck,
@@ -143,6 +146,8 @@ class Controller:
     @property
     def leader_known(self) -> str:
         """The leader of the metadata group, as a sentence, and the members that are not heard."""
+        if self.why_removed:
+            return self.why_removed
         if self._group is not None and not self._group.membership.members:
             mine = self._registration
             return (
@@ -173,6 +178,13 @@ class Controller:
         return (
             self._was_registered and shown is not None and shown.incarnation != self._registration.incarnation
         )
+
+    @property
+    def why_removed(self) -> str:
+        """What this broker is told once it was removed from the cluster; empty before."""
+        me = self._host.node_id
+        is_removed = me in self.image.forgotten or self._host.is_refused
+        return str(removed_for_good(me)) if is_removed else ""
 
     @property
     def healing(self) -> HealingCounts:
@@ -316,11 +328,12 @@ class Controller:
         return range(*(await self._ask(AllocateProducerIds(count), timeout_ms)).ids)
 
     async def change_broker(
-        self, request: DrainBroker | DecommissionBroker, timeout_ms: int
+        self, request: DrainBroker | DecommissionBroker | ForgetBroker, timeout_ms: int
     ) -> MetadataImage:
-        """Place no new replicas on a broker, or move those it has to others, too; the metadata from then on.
+        """Place no new replicas on a broker, or move those it has to others, too, or remove it; the metadata
+        from then on.
 
-        Raises ``InvalidRequest``, ``Conflict``, ``NoLeader``, ``CommitUnknown``.
+        Raises ``UnknownBroker``, ``InvalidRequest``, ``Conflict``, ``NoLeader``, ``CommitUnknown``.
         """
         await self._ask(request, timeout_ms)
         return self.image
@@ -508,6 +521,9 @@ class Controller:
             self._something_new.clear()
             if self.is_superseded:
                 _log.error("another process took the id of broker %s: give each its own", self._host.node_id)
+                return
+            if self._host.node_id in self.image.forgotten:
+                _log.error("%s", self.why_removed)
                 return
             if not self.is_registered:
                 try:

@@ -6,9 +6,9 @@ step on the way (``partitions.reassignment.metadata_members``). All other broker
 - 5 voters where 5 brokers or more are in use, 3 where 3 are, else 1. A broker is in use if it has registered
   and is neither decommissioned nor dead.
 - A healthy voter never loses its vote: a cluster that began with 4 voters keeps them until some leave.
-- A decommissioned voter leaves. It is replaced, if there is another broker. A dead one leaves only in
-  exchange for another: without it the group would not tolerate more failures, and it may come back. If so
-  many leave that the live voters would be no majority, dead ones leave as well.
+- A decommissioned voter leaves, and one that was removed. It is replaced, if there is another broker. A
+  dead one leaves only in exchange for another: without it the group would not tolerate more failures, and it
+  may come back. If so many leave that the live voters would be no majority, dead ones leave as well.
 - Voters that the metadata does not know have not registered yet, and stay.
 
 Nothing is remembered: with the same metadata and the same silence every controller comes to the same voters.
@@ -35,7 +35,7 @@ def wanted_voters(
 ) -> frozenset[NodeId]:
     """The voters that shall be, given those that are. Never empty if ``voters`` is not."""
     in_use = [each for node, each in image.brokers.items() if image.is_in_use(node) and node not in dead]
-    staying = [node for node in voters if not _is_decommissioned(image, node)]
+    staying = [node for node in voters if not _is_out_of_use(image, node)]
     healthy = [node for node in staying if node not in dead]
     size = max(_size_for(len(in_use)), len(staying))
     able = [
@@ -65,9 +65,10 @@ def _is_able(broker: BrokerInfo, without_room: Collection[NodeId]) -> bool:
     return broker.alive and not broker.draining and broker.broker_id not in without_room
 
 
-def _is_decommissioned(image: MetadataImage, node: NodeId) -> bool:
+def _is_out_of_use(image: MetadataImage, node: NodeId) -> bool:
+    """Whether it is decommissioned or forgotten."""
     broker = image.brokers.get(node)
-    return broker is not None and broker.decommissioned
+    return node in image.forgotten if broker is None else broker.decommissioned
 
 
 def _rack(image: MetadataImage, node: NodeId) -> str:

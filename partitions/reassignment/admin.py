@@ -78,7 +78,7 @@ class PartitionAdmin:
         return await self._gateway.read_at_leader(target, ask, deadline)
 
     async def _transfer(self, place: Place, to: NodeId | None, timeout_ms: int) -> tuple[NodeId, Term]:
-        replica = self._gateway.here(place)
+        replica = self._gateway.local.here(place)
         group = replica.group
         if to != self._host.node_id or not group.is_leader:
             chosen = to
@@ -188,7 +188,7 @@ class PartitionAdmin:
             return None
 
     def _end_here(self, place: Place) -> LogEnd:
-        group = self._gateway.here(place).group
+        group = self._gateway.local.here(place).group
         if group.stopped is not None:
             raise NoLeader(f"the replica of {place[0]} has stopped here: {group.stopped}")
         status = group.status()

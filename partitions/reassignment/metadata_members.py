@@ -96,7 +96,7 @@ class MetadataMembers:
                 pass  # a learner has to catch up, or all is as it shall be
 
     def _next(self, status: RaftStatus, target: frozenset[NodeId], looks: _Looks) -> Step:
-        members = status.membership
+        members, image = status.membership, self._metadata.image
         view = View(
             target=target,
             membership=members,
@@ -105,7 +105,7 @@ class MetadataMembers:
             prepared=frozenset(looks.prepared),
             learner_match=status.learner_match_index,
             goal=looks.goal,
-            observers=(members.members | self._metadata.image.brokers.keys()) - target,
+            observers=(members.members | image.brokers.keys()) - target - image.forgotten.keys(),
         )
         return next_step(view)
 

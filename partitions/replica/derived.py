@@ -7,10 +7,11 @@ given the log to write to. Nothing is decided here.
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from raftlog.records.batch import Batch
+from raftlog.records.batch import Batch, Buffer
 from raftlog.types import TopicPartition
 
 
@@ -40,6 +41,9 @@ class DerivedState(Protocol):
 
     def snapshot(self) -> bytes:
         """The whole state, versioned, in the same bytes on every replica."""
+
+    def snapshot_pieces(self) -> Sequence[array[int] | Buffer]:
+        """The same bytes in pieces, without a copy. They hold until the next change of the state."""
 
     def restore(self, snapshot: bytes) -> None:
         """Become this state; an empty snapshot is the initial state."""

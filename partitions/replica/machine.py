@@ -9,6 +9,8 @@ of its parts (``producer_table``, ``transaction_table``, ``log_start``, ``archiv
 from __future__ import annotations
 
 import struct
+from array import array
+from collections.abc import Sequence
 from typing import Final
 
 from partitions.replica.archived import ArchivedUpTo
@@ -18,7 +20,7 @@ from partitions.replica.producer_table import ProducerTable
 from partitions.replica.sealed import Sealed
 from partitions.replica.transaction_table import TransactionTable
 from raftlog.errors import InvariantViolated
-from raftlog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Batch
+from raftlog.records.batch import CONTROL_BIT, TRANSACTIONAL_BIT, Batch, Buffer
 
 SNAPSHOT_VERSION: Final = 6
 _WITHOUT_SEAL: Final = 5  # the first byte of earlier states;
@@ -67,10 +69,12 @@ class PartitionMachine:
             self.archived.snapshot(),
             self.sealed.snapshot(),
         ]
+        pieces = [piece for part in parts for piece in (_LENGTH.pack(len(part)), part)]
+        derived: Sequence[array[int] | Buffer] = ()
         if self._derived is not None:
-            parts.append(self._derived.snapshot())
-        framed = (piece for part in parts for piece in (_LENGTH.pack(len(part)), part))
-        return b"".join((bytes([SNAPSHOT_VERSION]), *framed))
+            derived = self._derived.snapshot_pieces()
+            pieces.append(_LENGTH.pack(sum(memoryview(piece).nbytes for piece in derived)))
+        return b"".join((bytes([SNAPSHOT_VERSION]), *pieces, *derived))  # the only copy: it may be large
 
     def restore(self, snapshot: bytes) -> None:
         """Become the state that ``snapshot`` describes; an empty one means the initial state."""

@@ -1,5 +1,7 @@
 """Any partition from any broker.
 
 ``gateway`` asks the local replica when it leads, else the broker that does, one hop away, which
-``raftlog.node.leader_search`` finds. ``rpc`` has the bodies of the requests between brokers.
+``raftlog.node.leader_search`` finds. ``local`` offers the replicas of this broker to the gateway and to
+the other brokers, ``statuses`` gathers the state of a topic's partitions, ``closest`` orders the replicas
+for reads of followers. ``rpc`` has the bodies of the requests between brokers.
 """

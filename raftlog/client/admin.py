@@ -203,6 +203,15 @@ class AsyncCluster:
         """End draining and decommissioning. Replicas that have moved stay where they are."""
         return await self._change(paths.RECOMMISSION_BROKER, broker)
 
+    async def forget(self, broker: int) -> bodies.BrokerForgotten:
+        """Remove a broker for good that is decommissioned or dead, and stopped. Its id is not given again.
+
+        Safe to repeat. Raises ``Conflict`` while it is alive, has replicas or votes on metadata, and
+        ``UnknownBroker``.
+        """
+        path = paths.of_broker(paths.FORGET_BROKER, broker)
+        return (await self._session.ask_any("POST", path)).read(bodies.BrokerForgotten)
+
     async def _change(self, template: str, broker: int) -> bodies.BrokerBody:
         path = paths.of_broker(template, broker)
         return (await self._session.ask_any("POST", path, may_repeat=False)).read(bodies.BrokerBody)

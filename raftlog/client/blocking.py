@@ -61,6 +61,7 @@ class Cluster(SyncProxy[AsyncCluster]):
     broker = blocking(AsyncCluster.broker)
     drain = blocking(AsyncCluster.drain)
     decommission = blocking(AsyncCluster.decommission)
+    forget = blocking(AsyncCluster.forget)
     recommission = blocking(AsyncCluster.recommission)
     propose_plan = blocking(AsyncCluster.propose_plan)
     start_plan = blocking(AsyncCluster.start_plan)

@@ -55,6 +55,7 @@ class FrameKind(enum.IntEnum):
     CALL = 4
     ANSWER = 5
     FAILURE = 6
+    DISK = 7
 
 
 _KINDS: Final = {kind.value: kind for kind in FrameKind}

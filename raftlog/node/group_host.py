@@ -45,6 +45,7 @@ from raftlog.node.group.snapshot_transfer import SnapshotService
 from raftlog.node.heartbeats import Heartbeats
 from raftlog.node.leaderless_groups import LeaderlessGroups
 from raftlog.node.network.transport import Transport
+from raftlog.node.peer_disks import PeerDisks
 from raftlog.node.peer_watch import PeerWatch
 from raftlog.node.room_watch import RoomWatch
 from raftlog.node.rpc import Calls
@@ -82,7 +83,7 @@ class GroupHost:
     ``on_fatal`` is called with a broken invariant and must end the process; where it is known in which group
     it broke, ``note_broken`` is called before. ``has_room`` says whether the disk has more than its reserve
     left, ``is_drained`` whether an operator wants this broker to lead nothing, ``is_in_use`` which peers
-    count for the majority that agrees on the time.
+    count for the majority that agrees on the time. Without ``disks`` it says and asks nothing about disks.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class GroupHost:
         has_room: Callable[[], bool] = lambda: True,
         is_drained: Callable[[], bool] = lambda: False,
         is_in_use: Callable[[NodeId], bool] = lambda peer: True,
+        disks: PeerDisks | None = None,
         settings: HostSettings | None = None,
     ) -> None:
         self.node_id = node_id
@@ -110,6 +112,8 @@ class GroupHost:
         self.has_room = has_room
         self._is_drained = is_drained
         self._is_in_use = is_in_use
+        self._disks = disks
+        self._refused = frozenset[NodeId]() if disks is None else disks.refused
         self.damaged_logs = 0  # replicas that have ended because a read or a scrub found damage
         self.on_replica_failed: Callable[[GroupId, BaseException], None] = lambda group, error: None
         self._transport = transport
@@ -130,6 +134,7 @@ class GroupHost:
         self._room = RoomWatch()
         self._heartbeats = Heartbeats(transport)
         self._fatal = False
+        self.is_refused = False  # a peer says that this broker was removed from the cluster
         self._is_stopping = False  # it takes no leadership
         self._has_stopped = False  # it takes nothing
 
@@ -314,6 +319,11 @@ class GroupHost:
         """Keep these informed that this broker is alive, and watch them."""
         self._watch.watch_peers(peers - {self.node_id})
 
+    def refuse_peer(self, peer: NodeId) -> None:
+        """Have no more to do with a peer that was removed from the cluster; it is told so when it dials."""
+        self._transport.refuse_peer(peer)
+        self._watch.forget(peer)
+
     def begin(self, work: Coroutine[None, None, None], group: GroupId | None = None) -> asyncio.Task[None]:
         """Run this beside the rest; the caller keeps the task. What it raises ends the process.
 
@@ -357,9 +367,13 @@ class GroupHost:
         """Take one frame. Raises ``MalformedFrame``, which costs the sender its connection."""
         if self._fatal or self._has_stopped:
             return
+        kind, head, payload = split_frame(frame)
+        if kind is FrameKind.DISK and self._disks is not None:
+            self._disks.received(sender, head)
+        if sender in self._refused:
+            return
         if self._watch.heard(sender):
             self._leaderless.peer_reachable(sender, self._awake)
-        kind, head, payload = split_frame(frame)
         if kind is FrameKind.RAFT:
             group_id, message, batches = decode_message(head, payload)
             group = self._groups.get(group_id)
@@ -372,18 +386,32 @@ class GroupHost:
             self._receive_all(sender, decode_heartbeats(payload))
         elif kind is FrameKind.HEARTBEAT_REPLIES:
             self._receive_all(sender, decode_heartbeat_replies(payload))
-        else:
+        elif kind is not FrameKind.DISK:
             self.calls.frame_received(sender, kind, head, payload)
 
     def peer_connected(self, peer: NodeId) -> None:
         """Our link to a peer stands: from now on it is to be heard."""
+        if self._disks is not None:
+            self._disks.connected(peer)
         self._watch.connected(peer)
 
     def peer_lost(self, peer: NodeId) -> None:
         """A link broke: whatever was on its way may be lost."""
+        if self._disks is not None:
+            self._disks.lost(peer)
         self._watch.lost(peer)
         self.calls.peer_lost(peer)
         self._leaderless.peer_lost(peer, self._awake)
+
+    def peer_refused(self, peer: NodeId) -> None:
+        """A peer says that this broker was removed from the cluster. It takes no part any more."""
+        if not self.is_refused:
+            _log.error(
+                "broker %d refuses this one, broker %d: it was removed from the cluster for good; stop it",
+                peer,
+                self.node_id,
+            )
+        self.is_refused = True
 
     # Turns of the loop.
 

@@ -53,6 +53,10 @@ class PeerWatch:
         """These take part in a group with this broker, or did."""
         self._met.update(peers)
 
+    def forget(self, peer: NodeId) -> None:
+        """It takes part in nothing any more. The end of its links is reported by the transport."""
+        self._met.discard(peer)
+
     def heard(self, peer: NodeId) -> bool:
         """A frame has come from it; whether it was unreachable before."""
         was_unreachable = peer not in self._heard

@@ -4,7 +4,8 @@ A batch whose producer sets ``TAGS_KNOWN_BIT`` lists its tags a second time: its
 of neighbours with equal tags, each run is a zstd frame of its own, and a skippable frame in front of them,
 the directory, has the length, the number of records and the tags of each run. Readers of zstd skip the
 directory and join the runs, so for them it is an ordinary batch. With the bit and without a directory no
-record has a tag. Where tags change too often, neighbours share a run, which has the tags of all of them.
+record has a tag. Where tags change too often, neighbours share a run, which has the tags of all of them;
+compressed records with a rare set of tags do not.
 
 Decides: the layout of the directory, and which part of a batch matches wanted tags. Leaves to others: what is
 read and for how long (``partitions.replica.reads``). ``docs/record-format.md`` has the bytes.
@@ -13,7 +14,8 @@ read and for how long (``partitions.replica.reads``). ``docs/record-format.md`` 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Sequence, Set
 from itertools import accumulate, chain, pairwise
 from typing import Final, NamedTuple
 
@@ -32,6 +34,7 @@ from raftlog.records.tags import BETWEEN_SETS, BETWEEN_TAGS, TAG_RECORD_HEADER, 
 RUNS_MAX: Final = 16_384  # of one batch; above, neighbours with different tags share a run
 COMPRESSED_RUN_BYTES: Final = 2_048  # on average, before compression: shorter runs would compress badly
 COMPRESSED_RUNS_MIN: Final = 16  # may be shorter
+RARE_SHARE: Final = 4  # so many times fewer runs than that may have rare sets of tags, in addition
 DIRECTORY_BYTES_MAX: Final = 512 << 10
 
 _FRAME = struct.Struct("<II")  # of zstd: magic and length
@@ -160,17 +163,33 @@ def _bounded(runs: Sequence[Run], *, is_compressed: bool) -> Sequence[Run]:
 
 
 def _worth_compressing(runs: Sequence[Run]) -> list[list[Run]]:
-    """Each record pays for later ends of runs with its bytes, so that rare tags keep runs of their own."""
+    """Rare sets of tags keep runs of their own. Others pay for each end of a run with their bytes."""
+    rare = _rare_sets(runs)
     paid_bytes = COMPRESSED_RUNS_MIN * COMPRESSED_RUN_BYTES
     groups = [[runs[0]]]
     for before, run in pairwise(runs):
         paid_bytes += len(before.encoded)
-        if paid_bytes < COMPRESSED_RUN_BYTES:
+        if run.tags in rare or before.tags in rare:
+            groups.append([run])
+        elif paid_bytes < COMPRESSED_RUN_BYTES:
             groups[-1].append(run)
         else:
             paid_bytes -= COMPRESSED_RUN_BYTES
             groups.append([run])
     return groups
+
+
+def _rare_sets(runs: Sequence[Run]) -> Set[bytes]:
+    """The sets of tags with the fewest runs, as many sets as have no more runs than rare ones may have."""
+    size_bytes = sum(len(run.encoded) for run in runs)
+    left = (COMPRESSED_RUNS_MIN + size_bytes // COMPRESSED_RUN_BYTES) // RARE_SHARE
+    rare = set[bytes]()
+    for tags, count in sorted(Counter(run.tags for run in runs).items(), key=lambda one: (one[1], one[0])):
+        left -= count
+        if left < 0:
+            break
+        rare.add(tags)
+    return rare
 
 
 def _joined(runs: Sequence[Run]) -> Run:

@@ -37,15 +37,23 @@ Value = TypeVar("Value")
 class _Kept(msgspec.Struct, frozen=True):
     disk_id: str
     groups: list[GroupId]
+    is_older_copy: bool = False
 
 
 class ReplicaRegistry:
     """One data directory's. Methods that write wait for the disk; one at a time."""
 
     def __init__(
-        self, filesystem: Filesystem, data_directory: str, disk_id: str, groups: Iterable[GroupId]
+        self,
+        filesystem: Filesystem,
+        data_directory: str,
+        disk_id: str,
+        groups: Iterable[GroupId],
+        *,
+        is_older_copy: bool = False,
     ) -> None:
         self.disk_id = disk_id
+        self._is_older_copy = is_older_copy
         self._filesystem = filesystem
         self._data_directory = data_directory
         self._groups = frozenset(groups)
@@ -56,17 +64,34 @@ class ReplicaRegistry:
         filesystem.make_directories(data_directory)
         disk_id = _load(filesystem, data_directory, DISK_FILE, str)
         kept = _load(filesystem, data_directory, REPLICAS_FILE, _Kept)
-        groups = [] if kept is None else kept.groups
-        if disk_id is None or kept is None or kept.disk_id != disk_id:
-            registry = cls(filesystem, data_directory, f"{rng.getrandbits(128):032x}", groups)
-            registry._save()
-            twin_file.keep(filesystem, data_directory, DISK_FILE, registry.disk_id)
-            return registry
-        return cls(filesystem, data_directory, disk_id, groups)
+        known = kept or _Kept("", [])
+        registry = cls(
+            filesystem, data_directory, known.disk_id, known.groups, is_older_copy=known.is_older_copy
+        )
+        if disk_id is None or known.disk_id != disk_id:
+            registry._become_another_disk(rng)
+        return registry
+
+    def begin_again(self, rng: random.Random) -> None:
+        """This disk is an older copy: it becomes another one, and its replicas have yet to be opened on it.
+
+        Raises ``OSError``.
+        """
+        self._groups, self._is_older_copy = frozenset(), True
+        self._become_another_disk(rng)
+
+    def _become_another_disk(self, rng: random.Random) -> None:
+        self.disk_id = f"{rng.getrandbits(128):032x}"
+        self._save()
+        twin_file.keep(self._filesystem, self._data_directory, DISK_FILE, self.disk_id)
 
     def has_held(self, group: GroupId) -> bool:
         """Whether a replica of this group was opened here."""
         return group in self._groups
+
+    def is_older_copy(self, group: GroupId) -> bool:
+        """Whether files of this group, if there are any, are those of an older copy of a disk."""
+        return self._is_older_copy and group not in self._groups
 
     def add(self, groups: Iterable[GroupId]) -> None:
         """Note that these are open here. Durable on return. Raises ``OSError`` with nothing noted."""
@@ -87,7 +112,7 @@ class ReplicaRegistry:
             raise
 
     def _save(self) -> None:
-        kept = _Kept(self.disk_id, sorted(self._groups))
+        kept = _Kept(self.disk_id, sorted(self._groups), self._is_older_copy)
         twin_file.keep(self._filesystem, self._data_directory, REPLICAS_FILE, kept)
 
 

@@ -12,10 +12,12 @@ _CHECKSUM = struct.Struct(">I")
 OVERHEAD_BYTES = 8
 
 
-def seal(magic: bytes, payload: Buffer) -> bytes:
+def seal(magic: bytes, *payload: Buffer) -> bytes:
     """The bytes to store. The magic names kind and version, so no file passes for another."""
-    body = b"".join((magic, payload))
-    return body + _CHECKSUM.pack(crc32c(body))
+    checksum = crc32c(magic)
+    for piece in payload:
+        checksum = crc32c(piece, checksum)
+    return b"".join((magic, *payload, _CHECKSUM.pack(checksum)))  # one copy: a payload may be large
 
 
 def unseal(magic: bytes, data: bytes | bytearray) -> memoryview | None:

@@ -191,7 +191,7 @@ def is_state_known(filesystem: Filesystem, directory: str, log_start: Index) -> 
 
 
 def _encode(at: EntryId, state: bytes) -> bytes:
-    return seal(_MAGIC, _AT.pack(at.index, at.term) + state)
+    return seal(_MAGIC, _AT.pack(at.index, at.term), state)
 
 
 def _peek(filesystem: Filesystem, path: str) -> EntryId:

@@ -457,6 +457,13 @@ class BrokerBody(Answer):
     incarnation: str = ""  # of its process; only where one broker is asked for
 
 
+class BrokerForgotten(Answer):
+    """A broker was removed for good. The metadata have neither it nor its id from ``metadata_version`` on."""
+
+    broker_id: int
+    metadata_version: int
+
+
 class BrokerList(Answer):
     """All brokers, by id."""
 

@@ -221,6 +221,52 @@ class TransportSuite:
 
         self.run(story)
 
+    # requirement: F3
+    def test_a_removed_peer_is_refused_and_told_so(self) -> None:
+        async def story(world: World) -> None:
+            one, two = await self.pair(world)
+            one.transport.refuse_peer(TWO)
+            await world.until(
+                two, lambda: two.receiver.count("refused", ONE) >= 2
+            )  # it dials again and again
+            await world.until(one, lambda: one.receiver.count("lost", TWO) == 2)
+            assert not one.transport.send(TWO, (b"gone",))
+            assert not two.transport.send(ONE, (b"gone",))
+            await world.introduce(one, two)
+            refused = two.receiver.count("refused", ONE)
+            await world.until(two, lambda: two.receiver.count("refused", ONE) >= refused + 5)
+            assert not one.transport.send(TWO, (b"gone",))
+            assert (one.receiver.count("connected", TWO), two.receiver.count("connected", ONE)) == (1, 1)
+            assert not one.receiver.frames
+
+        self.run(story)
+
+    # requirement: F3
+    def test_a_removed_peer_that_was_not_dialled_is_refused(self) -> None:
+        async def story(world: World) -> None:
+            one, two = await world.node(ONE), await world.node(TWO)
+            await world.introduce(two, one)
+            await world.until(two, lambda: two.receiver.count("connected", ONE) == 1)
+            assert two.transport.send(ONE, (b"arrives",))
+            await world.until(one, lambda: len(one.receiver.frames) == 1)
+            one.transport.refuse_peer(TWO)
+            await world.until(two, lambda: two.receiver.count("refused", ONE) >= 1)
+            assert not two.transport.send(ONE, (b"gone",))
+
+        self.run(story)
+
+    # requirement: F3
+    def test_a_peer_that_was_removed_before_it_came_is_refused(self) -> None:
+        async def story(world: World) -> None:
+            one, two = await world.node(ONE), await world.node(TWO)
+            one.transport.refuse_peer(TWO)
+            await world.introduce(two, one)
+            await world.until(two, lambda: two.receiver.count("refused", ONE) >= 1)
+            assert not two.receiver.count("connected", ONE)
+            assert not one.receiver.events
+
+        self.run(story)
+
     def test_after_stopping_nothing_is_sent_and_stopping_again_is_harmless(self) -> None:
         async def story(world: World) -> None:
             one, _ = await self.pair(world)

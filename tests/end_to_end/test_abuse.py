@@ -20,11 +20,11 @@ REFUSED = {
 
 # requirement: N2
 def test_attacks_break_no_promise() -> None:
-    found = run_suite(scale=0.25)
+    found = run_suite(scale=0.15)
     assert found.failures == []
-    assert found.acknowledged > 100
+    assert found.acknowledged > 60
     told = {result.name: result.responses for result in found.results}
-    assert told["requests with one mistake"].total() >= 300
+    assert told["requests with one mistake"].total() >= 150
     for name, refusals in REFUSED.items():
         answers = {answer for answer in told[name] if not answer.startswith(NOT_ANSWERED)}
         assert answers <= refusals, name

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chaos.harness.faults import FAULTS
+from chaos.harness.faults.steps import Fault
 from chaos.harness.stage import Stage
 from raftlog.__main__ import COMMAND
 
@@ -37,37 +39,57 @@ def told(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     return found.groupdict()
 
 
-def all_kinds(seconds: float) -> str:
-    """A scenario with every kind of fault that this machine can inject, one after another.
+ONE_OF_EACH_FAMILY = {
+    *("kill", "isolate", "slow-close", "latency", "drop-all", "full-disk", "clock-jump", "little-cpu"),
+    *("power-loss", "transfer-leaders", "move-replicas", "restore-copy"),
+}
+
+
+def possible(kinds: Collection[str]) -> list[Fault]:
+    """Those of these kinds that this machine can inject.
 
     Those that leave no broker come before the damages, which wait until the cluster is healthy again.
     """
-    faults = Stage().choose_faults([], 3)
+    faults = [fault for fault in Stage().choose_faults([], 3) if fault.name in kinds]
     faults.sort(key=lambda fault: (fault.is_damage, fault.name in ("kill-all", "power-loss-of-all")))
-    kinds = [fault.name for fault in faults]
-    lines = [f"seconds = {len(kinds) * seconds + 60}\nbrokers = 3\n"]  # damages wait until all is healthy
-    for number, name in enumerate(kinds):
+    return faults
+
+
+def one_after_another(faults: Sequence[Fault], seconds: float) -> str:
+    """A scenario with each of these faults."""
+    waits = 20 + 8 * sum(fault.is_damage for fault in faults)
+    lines = [f"seconds = {len(faults) * seconds + waits}\nbrokers = 3\n"]
+    for number, name in enumerate(fault.name for fault in faults):
         lines.append(f'[[faults]]\nfault = "{name}"\nat_s = {number * seconds}\nseconds = {seconds - 1}\n')
     return "\n".join(lines)
 
 
 # requirement: N4 F6
 @pytest.mark.timeout(600)
-def test_every_kind_of_fault_has_an_effect_and_breaks_no_promise(directory: Path) -> None:
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(ONE_OF_EACH_FAMILY, id="one of each family"),
+        pytest.param(set(FAULTS), id="all", marks=pytest.mark.slow),
+    ],
+)
+def test_every_kind_of_fault_has_an_effect_and_breaks_no_promise(directory: Path, kinds: set[str]) -> None:
+    faults = possible(kinds)
     scenario = directory / "all.toml"
-    scenario.write_text(all_kinds(3.0))
+    scenario.write_text(one_after_another(faults, 5.0))
     done = chaos("run", "--scenario", scenario, "--report", directory / "report", within_s=500)
     last = told(done)
     print(done.stderr[-3000:], done.stdout)
     record = json.loads((directory / "report" / "report.json").read_text())
     effects = {fault["fault"]: fault["effects"] for fault in record["injected"]}
-    assert set(effects) == {fault.name for fault in Stage().choose_faults([], 3)}
-    assert min(effects.values()) > 0, effects
+    late = f"an effect was not within its five seconds: {effects}, {last}"
+    assert set(effects) == {fault.name for fault in faults}, late
+    assert min(effects.values()) > 0, late
     assert (last["verdict"], last["lost"], last["duplicated"], done.returncode) == ("valid", "0", "0", 0)
     assert int(last["acknowledged"]) > 1000
     assert record["counts"]["ok_rate_quiet"] >= 0.95
-    assert min(record["counts"]["commits"], record["counts"]["committed_reads"]) > 100
-    assert min(record["counts"][f"transactions_{end}"] for end in ("committed", "aborted")) > 50
+    assert min(record["counts"]["commits"], record["counts"]["committed_reads"]) > 50
+    assert min(record["counts"][f"transactions_{end}"] for end in ("committed", "aborted")) > 25
     assert Path(last["report"]).exists()
 
 
@@ -111,7 +133,7 @@ def leaders(rows: list[dict[str, Any]], at_s: float) -> dict[tuple[str, int], in
 
 def test_a_run_is_replayed(directory: Path) -> None:
     first = chaos(
-        *("run", "--minutes", "0.2", "--seed", "5", "--faults", "kill,pause"),
+        *("run", "--minutes", "0.1", "--seed", "5", "--faults", "kill,pause"),
         *("--report", directory / "first"),
         within_s=120,
     )

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from partitions.metadata import partition_commands
 from partitions.metadata.balancing import PlanProposal, propose
-from partitions.metadata.commands import AdmitBroker, DecommissionBroker, DrainBroker, EndPlan, StartPlan
+from partitions.metadata.commands import (
+    AdmitBroker,
+    DecommissionBroker,
+    DrainBroker,
+    EndPlan,
+    ForgetBroker,
+    StartPlan,
+)
 from partitions.metadata.image import BrokerInfo, MetadataImage, PartitionInfo, TopicInfo
 from partitions.metadata.machine import apply_command
 from partitions.metadata.planner import PlannerLimits, plan
@@ -83,7 +90,7 @@ class FakeController:
         return topic
 
     async def change_broker(
-        self, request: DrainBroker | DecommissionBroker, timeout_ms: int
+        self, request: DrainBroker | DecommissionBroker | ForgetBroker, timeout_ms: int
     ) -> MetadataImage:
         checked = plan(request, self.image, PlannerLimits())
         self.image, _ = apply_command(self.image, checked, self.image.version + 1)

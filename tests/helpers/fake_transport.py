@@ -118,10 +118,18 @@ class FakeNetwork:
 
     def dial(self, dialler: FakeTransport, link: _Link) -> None:
         """Connect if that is possible now, or retry later, as long as the dialler is running."""
-        if self._nodes.get(link.sender) is not dialler or link.is_connected:
+        if (
+            self._nodes.get(link.sender) is not dialler
+            or link.is_connected
+            or link.receiver in dialler.removed
+        ):
             return
         listener = self._nodes.get(link.receiver)
         if link.is_cut or link.is_stalled or listener is None:
+            self.schedule(REDIAL_SECONDS, lambda: self.dial(dialler, link))
+            return
+        if link.sender in listener.removed:
+            dialler.receiver.peer_refused(link.receiver)
             self.schedule(REDIAL_SECONDS, lambda: self.dial(dialler, link))
             return
         link.is_connected, link.is_silent = True, False
@@ -179,6 +187,7 @@ class FakeTransport:
         self.node_id = node_id
         self.heard_at: dict[NodeId, float] = {}
         self._network = network
+        self.removed: set[NodeId] = set()
         self._peers: dict[NodeId, tuple[str, int]] = {}
         self._is_running = False
 
@@ -200,6 +209,12 @@ class FakeTransport:
             self._dial(peer)
         elif former not in (None, (host, port)):
             self._network.break_link(self._network.link(self.node_id, peer))
+
+    def refuse_peer(self, peer: NodeId) -> None:
+        """It is dialled no more, and refused."""
+        self.removed.add(peer)
+        self._peers.pop(peer, None)
+        self.disconnect(peer)
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame."""

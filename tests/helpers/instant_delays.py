@@ -47,6 +47,9 @@ class Deliveries:
         except KeyError:
             raise UnknownDelayed("it has left") from None
 
+    def begin(self, partition: int, *, is_led: bool) -> None:
+        """Nothing that was read is kept."""
+
     async def append(
         self,
         lane: LaneKey,

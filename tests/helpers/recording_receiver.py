@@ -31,8 +31,12 @@ class RecordingReceiver:
         self.events.append(("lost", peer))
         self._changed.set()
 
+    def peer_refused(self, peer: NodeId) -> None:
+        self.events.append(("refused", peer))
+        self._changed.set()
+
     def count(self, event: str, peer: int) -> int:
-        """How often ``connected`` or ``lost`` was reported for a peer."""
+        """How often ``connected``, ``lost`` or ``refused`` was reported for a peer."""
         return self.events.count((event, NodeId(peer)))
 
     def payloads(self) -> list[bytes]:

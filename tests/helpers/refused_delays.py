@@ -24,6 +24,9 @@ class Refusing:
         """Always the same message."""
         return [Message(topic="orders", topic_id="orders", partition=0, due_ms=0, accepted_ms=0)]
 
+    def begin(self, partition: int, *, is_led: bool) -> None:
+        """Nothing that was read is kept."""
+
     async def append(
         self,
         lane: LaneKey,

@@ -183,6 +183,7 @@ def _broker(url: str) -> Broker:
         rng=random.Random(1),
         run_syncs=in_a_task(_run_syncs),
         on_fatal=_fail,
+        on_older_copy=_begin_again,
     )
     return Broker(settings, environment, "/data", url)
 
@@ -195,3 +196,7 @@ async def _run_syncs(syncs: Sequence[DiskWork]) -> list[OSError | None]:
 
 def _fail(error: BaseException) -> None:
     raise error
+
+
+def _begin_again() -> None:
+    raise AssertionError("no peer has another disk")

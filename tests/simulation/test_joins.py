@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.simulator.join_odds import JOIN
+from chaos.simulator.join_odds import JOIN, REMOVE
 from chaos.simulator.joins import share_majorities
 from chaos.simulator.levels import BROKERS_JOINING, Seed
 from raftlog.core.membership import Membership
@@ -20,6 +20,13 @@ def test_brokers_join_while_others_fail() -> None:
     results = [Seed(BROKERS_JOINING, number).run() for number in range(4)]
     assert [result.violations for result in results] == [()] * 4
     assert sum(result.faults[JOIN] for result in results) >= 4
+
+
+# requirement: F3
+def test_brokers_are_removed_for_good_while_others_fail() -> None:
+    results = [Seed(BROKERS_JOINING, number).run() for number in (19, 20)]
+    assert [result.violations for result in results] == [()] * 2
+    assert all(result.faults[REMOVE] and result.faults["removed"] for result in results)
 
 
 @pytest.mark.parametrize(

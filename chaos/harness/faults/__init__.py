@@ -39,9 +39,10 @@ def _machine(name: str, inject: Inject, effect: str, need: str = SHIM, weight: f
     return Fault(name, inject, effect, needs=(PROCESSES, need), weight=weight)
 
 
-def _damage(name: str, inject: Inject, effect: str) -> Fault:
+def _damage(name: str, inject: Inject, effect: str, seconds: tuple[float, float] = (1.0, 8.0)) -> Fault:
     # Seldom: each waits until the cluster is healthy, and no other fault begins meanwhile.
-    return Fault(name, inject, effect, needs=(PROCESSES,), is_damage=True, brokers_min=3, weight=0.25)
+    needs = (PROCESSES,)
+    return Fault(name, inject, effect, needs, is_damage=True, brokers_min=3, seconds=seconds, weight=0.25)
 
 
 _ALL: Final = (
@@ -88,6 +89,7 @@ _ALL: Final = (
     _damage("forget-partition", files.forget_partition, "folders removed"),
     _damage("forget-metadata", files.forget_metadata, "folders removed"),
     _damage("forget-everything", files.forget_everything, "directories emptied"),
+    _damage("restore-copy", files.restore_copy, "copies restored", seconds=(5.0, 8.0)),
 )
 
 FAULTS: Final = {fault.name: fault for fault in _ALL}

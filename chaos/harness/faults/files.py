@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -15,6 +17,9 @@ from chaos.harness.faults.steps import Steps
 
 DISK_ID: Final = "disk_id"
 METADATA: Final = "__cluster_metadata"
+DISK_AGE: Final = "raftlog_disk_age"
+AGING_S: Final = 20.0
+AGES_MIN: Final = 6  # the last ones may not have reached every other broker
 
 
 def flip_bits(arena: Arena, draw: Draw) -> Steps:
@@ -79,14 +84,51 @@ def forget_everything(arena: Arena, draw: Draw) -> Steps:
 
     def forget(directory: Path) -> str:
         for path in directory.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            _remove(path)
         return "the whole data directory"
 
     broker = draw.broker()
     return (yield from _while_down(arena, broker, forget))
+
+
+def restore_copy(arena: Arena, draw: Draw) -> Steps:
+    """A broker is killed and starts again with the copy of its data that was made at the beginning."""
+    broker = draw.broker()
+    with arena.hold(broker), tempfile.TemporaryDirectory(dir=arena.processes.directory) as folder:
+        directory, copy = arena.processes.data_directory(broker), Path(folder) / "copy"
+        copied_age = _disk_age(arena, broker)
+        if not copied_age:
+            raise NoTarget(f"broker {broker} does not answer")
+        arena.processes.kill(broker)
+        shutil.copytree(directory, copy)
+        arena.processes.launch(broker)
+        yield f"broker {broker}"
+        deadline = time.monotonic() + AGING_S
+        while _disk_age(arena, broker) < copied_age + AGES_MIN:
+            if time.monotonic() > deadline:
+                return 0  # no other broker could tell the copy from the disk
+            time.sleep(0.2)
+        arena.processes.kill(broker)
+        for path in directory.iterdir():
+            _remove(path)
+        shutil.copytree(copy, directory, dirs_exist_ok=True)
+        arena.processes.launch(broker)
+    return 1
+
+
+def _disk_age(arena: Arena, broker: int) -> float:
+    """0 if the broker does not answer."""
+    try:
+        return arena.processes.metric(DISK_AGE, broker=broker)
+    except OSError:
+        return 0.0
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _while_down(arena: Arena, broker: int, change: Callable[[Path], str]) -> Steps:

@@ -12,6 +12,9 @@ nothing that is made with the secret::
             16 bytes of SHA-256 of the cluster id, 32 random bytes
     proof = HMAC-SHA256(secret, role of the prover ‖ dialler's hello ‖ listener's hello ‖ cluster id)
 
+A listener that refuses the dialler as a removed node answers with a proof of the role "removed", so the
+dialler knows that a node of its cluster says so.
+
 A proof covers both random numbers, both ids, the version and the role, so it fits one connection in
 one direction and cannot be replayed or reflected. How long a handshake may take, and what is logged
 of a refusal, is decided by the owner of the connection.
@@ -22,6 +25,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -41,6 +45,10 @@ _MAGIC = b"RLOG"
 _PROOF_BYTES = hashlib.sha256().digest_size
 _DIALLER = b"raftlog dialler\0"
 _LISTENER = b"raftlog listener\0"
+_REMOVED = b"raftlog removed\0"
+
+REMOVED_NODE = "removed_node"
+"""The reason of a refusal, at both ends: the dialler was removed from the cluster."""
 
 
 class HandshakeRefused(Exception):
@@ -148,6 +156,9 @@ class DiallerHandshake:
             return self._credentials.proof(_DIALLER, self._hello, message)
         expected = self._credentials.proof(_LISTENER, self._hello, self._peer_hello)
         if not hmac.compare_digest(message, expected):
+            removed = self._credentials.proof(_REMOVED, self._hello, self._peer_hello)
+            if hmac.compare_digest(message, removed):
+                raise HandshakeRefused(REMOVED_NODE, claimed=self.peer)
             raise HandshakeRefused("wrong_secret", claimed=self.peer)
         self.bytes_expected = 0
         return b""
@@ -156,9 +167,15 @@ class DiallerHandshake:
 class ListenerHandshake:
     """The side that was dialled, and learns from the hello by whom."""
 
-    def __init__(self, credentials: Credentials, nonce: bytes) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        nonce: bytes,
+        is_removed: Callable[[NodeId], bool] = lambda peer: False,
+    ) -> None:
         self._credentials = credentials
         self._nonce = nonce
+        self._is_removed = is_removed
         self.peer = NodeId(0)
         self._hello = b""
         self._peer_hello = b""
@@ -175,6 +192,9 @@ class ListenerHandshake:
         expected = self._credentials.proof(_DIALLER, self._peer_hello, self._hello)
         if not hmac.compare_digest(message, expected):
             raise HandshakeRefused("wrong_secret", claimed=self.peer)
+        if self._is_removed(self.peer):
+            answer = self._credentials.proof(_REMOVED, self._peer_hello, self._hello)
+            raise HandshakeRefused(REMOVED_NODE, answer, claimed=self.peer)
         self.bytes_expected = 0
         return self._credentials.proof(_LISTENER, self._peer_hello, self._hello)
 

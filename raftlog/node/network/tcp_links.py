@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -19,6 +19,7 @@ from raftlog.clock import Clock
 from raftlog.node.network.framing import HEADER_BYTES
 from raftlog.node.network.handshake import (
     NONCE_BYTES,
+    REMOVED_NODE,
     Credentials,
     DiallerHandshake,
     ListenerHandshake,
@@ -72,6 +73,7 @@ class LinkContext:
     rng: Random
     refusals: Refusals
     receiver: FrameReceiver
+    removed: Set[NodeId]  # nodes whose connections are refused
 
 
 class OutboundLink:
@@ -106,6 +108,11 @@ class OutboundLink:
         if self.connection.is_open:
             self.connection.abort()
 
+    def retire(self) -> None:
+        """Dial no more, and break the connection, which is reported. ``stop`` may follow."""
+        self._task.cancel()
+        self.connection.abort()
+
     async def stop(self) -> None:
         """Dial no more and close the connection."""
         self._is_stopped = True
@@ -129,6 +136,8 @@ class OutboundLink:
             remote_address=connection.remote_address,
             claimed_node=connection.claimed_node,
         )
+        if reason == REMOVED_NODE:
+            self._context.receiver.peer_refused(self._peer)
 
     def connection_closed(self, connection: Connection) -> None:
         """The dialling task sees it too; the layer above hears of it first."""
@@ -187,7 +196,8 @@ class InboundConnections:
 
     def accept(self) -> InboundConnection:
         """The protocol for a connection that was just accepted."""
-        handshake = ListenerHandshake(self._context.credentials, secrets.token_bytes(NONCE_BYTES))
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        handshake = ListenerHandshake(self._context.credentials, nonce, self._context.removed.__contains__)
         limits = self._context.limits
         connection = InboundConnection(handshake, self, limits.handshake_ms_max, limits.unacknowledged_ms_max)
         if len(self._unproven) >= limits.unproven_connections_max:

@@ -56,6 +56,8 @@ class TcpTransport:
         self._refusals = Refusals(log, self._clock, self._limits.log_interval_ms)
         self._addresses: dict[NodeId, tuple[str, int]] = {}
         self._links: dict[NodeId, OutboundLink] = {}
+        self._retired: list[OutboundLink] = []
+        self._removed: set[NodeId] = set()
         self._context: LinkContext | None = None
         self._inbound: InboundConnections | None = None
         self._server: asyncio.Server | None = None
@@ -80,7 +82,7 @@ class TcpTransport:
         if self._context is not None:
             raise RuntimeError("the transport was started before: make a new one")
         self._context = LinkContext(
-            self._credentials, self._limits, self._clock, self._rng, self._refusals, receiver
+            self._credentials, self._limits, self._clock, self._rng, self._refusals, receiver, self._removed
         )
         self._inbound = InboundConnections(self._context, self._peer_proven, self._peer_ended)
         loop = asyncio.get_running_loop()
@@ -92,11 +94,24 @@ class TcpTransport:
         """Learn or change a peer's address. A connection to its former address is closed."""
         if peer == self._credentials.node_id:
             raise ValueError(f"peer {peer} is this node itself: set only the other nodes")
+        if peer in self._removed:
+            return
         self._addresses[peer] = (host, port)
         if peer in self._links:
             self._links[peer].move(host, port)
         elif self._server is not None and self._context is not None:
             self._links[peer] = OutboundLink(self._context, peer, host, port)
+
+    def refuse_peer(self, peer: NodeId) -> None:
+        """Close the connections to and from a removed peer, dial it no more, and tell it so when it dials."""
+        self._removed.add(peer)
+        self._addresses.pop(peer, None)
+        link = self._links.pop(peer, None)
+        if link is not None:
+            link.retire()
+            self._retired.append(link)
+        if self._inbound is not None:
+            self._inbound.disconnect(peer)
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame made of these buffers (views of single bytes); see the port.
@@ -131,7 +146,7 @@ class TcpTransport:
         if server is None or self._inbound is None:
             return
         server.close()
-        links = list(self._links.values())
+        links = [*self._links.values(), *self._retired]
         self._links.clear()
         await asyncio.gather(self._inbound.stop(), *(link.stop() for link in links))
         await server.wait_closed()

@@ -29,6 +29,9 @@ class FrameReceiver(Protocol):
     def peer_lost(self, peer: NodeId) -> None:
         """The connection to or from this peer broke; frames may have been lost."""
 
+    def peer_refused(self, peer: NodeId) -> None:
+        """This peer, which has proven itself, refuses this node: it was removed. Dialling continues."""
+
 
 class Transport(Protocol):
     """One node's links to all its peers.
@@ -43,6 +46,9 @@ class Transport(Protocol):
 
     def set_peer(self, peer: NodeId, host: str, port: int) -> None:
         """Learn or change a peer's address."""
+
+    def refuse_peer(self, peer: NodeId) -> None:
+        """Close the connections to and from this peer, dial it no more, and tell it so when it dials."""
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame made of these buffers; all frames of one loop turn leave in one write.

@@ -168,6 +168,9 @@ class Wire:
     def set_peer(self, peer: NodeId, host: str, port: int) -> None:
         """Nobody is dialled."""
 
+    def refuse_peer(self, peer: NodeId) -> None:
+        """Nobody is listened to."""
+
     def queued_bytes(self, peer: NodeId) -> int:
         """None."""
         return 0

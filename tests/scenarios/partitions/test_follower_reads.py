@@ -405,7 +405,7 @@ def _count_proofs(leader: ControlledBroker, *, answers_after_s: float = 0.0) -> 
 
     async def serve(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
         asked.append(sender)
-        answer = await leader.gateway._serve_read_index(sender, head, payload)
+        answer = await leader.gateway.local._serve_read_index(sender, head, payload)
         await asyncio.sleep(answers_after_s)
         return answer
 

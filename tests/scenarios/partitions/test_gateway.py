@@ -70,7 +70,7 @@ async def test_the_leaders_refusals_come_through_the_hop_as_they_are() -> None:
             await append(far, batch_of(b"x" * (1 << 21)))
         with pytest.raises(InvalidRequest, match="3 replicas"):
             await append(far, batch_of(b"x"), acks="5")
-        assert far.gateway.bytes_in_flight == 0
+        assert far.gateway.local.bytes_in_flight == 0
 
 
 @in_virtual_time
@@ -227,7 +227,7 @@ async def test_too_many_bytes_on_their_way_are_refused() -> None:
         sending = [
             asyncio.create_task(gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=5_000)) for _ in range(2)
         ]
-        await eventually(lambda: gateway.bytes_in_flight == 2 * len(body))
+        await eventually(lambda: gateway.local.bytes_in_flight == 2 * len(body))
         with pytest.raises(Overloaded) as refused:
             await gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=5_000)
         assert refused.value.details["retry_after_ms"]
@@ -235,7 +235,7 @@ async def test_too_many_bytes_on_their_way_are_refused() -> None:
         for broker in cluster.brokers.values():
             broker.disk.set()
         await asyncio.gather(*sending, return_exceptions=True)
-        assert gateway.bytes_in_flight == 0
+        assert gateway.local.bytes_in_flight == 0
 
 
 @in_virtual_time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.simulation.mutants.accuracy import ACCURACY
 from tests.simulation.mutants.adapter import ADAPTER
 from tests.simulation.mutants.added_partitions import ADDED_PARTITIONS
 from tests.simulation.mutants.admins import CONTROLLER, GIVEN_UP
@@ -24,6 +25,7 @@ from tests.simulation.mutants.delayed_seeds import DELAYED_SEEDS
 from tests.simulation.mutants.delta import DELTA
 from tests.simulation.mutants.driver import DRIVER
 from tests.simulation.mutants.followers import FOLLOWERS
+from tests.simulation.mutants.forgetting import FORGETTING
 from tests.simulation.mutants.given_away import GIVEN_AWAY
 from tests.simulation.mutants.groups import GROUPS
 from tests.simulation.mutants.healing import HEALING
@@ -36,6 +38,7 @@ from tests.simulation.mutants.logs import LOGS
 from tests.simulation.mutants.members import MEMBERS
 from tests.simulation.mutants.moves import MOVES, STALE
 from tests.simulation.mutants.network import NETWORK
+from tests.simulation.mutants.older_copies import OLDER_COPIES
 from tests.simulation.mutants.one_shot import ONE_SHOT
 from tests.simulation.mutants.partitions import METADATA, PARTITIONS
 from tests.simulation.mutants.queue_seeds import QUEUE_SEEDS
@@ -94,6 +97,7 @@ MUTANTS = (
     *STUCK_MOVES,
     *BALANCING,
     *JOINING,
+    *FORGETTING,
     *CLIENTS,
     *HTTP,
     *GROUPS,
@@ -112,6 +116,7 @@ MUTANTS = (
     *TRANSACTION_OFFSETS,
     *TRANSACTION_CLIENT,
     *TRANSACTION_COMPACTION,
+    *OLDER_COPIES,
     *ONE_SHOT,
     *TRANSACTION_SEEDS,
     *SINK_SEEDS,
@@ -123,4 +128,5 @@ MUTANTS = (
     *SPEED,
     *FOLLOWERS,
     *DELTA,
+    *ACCURACY,
 )

@@ -48,20 +48,20 @@ DECOMMISSION = (
     Mutant(
         "the last brokers that can hold a partition are decommissioned",
         "partitions.metadata.decommissioning:check_decommission",
-        "len(wanted) > len(others)",
+        "len(partition.target_replicas) > others",
         "False",
         script=CHECKS,
     ),
     Mutant(
         "a broker that is down is to take the replicas of a decommissioned one",
-        "partitions.metadata.decommissioning:check_decommission",
+        "partitions.metadata.decommissioning:_that_take_replicas",
         "other.alive and ",
         "",
         script=CHECKS,
     ),
     Mutant(
         "a draining broker is to take the replicas of a decommissioned one",
-        "partitions.metadata.decommissioning:check_decommission",
+        "partitions.metadata.decommissioning:_that_take_replicas",
         "not other.draining and ",
         "",
         script=CHECKS,

@@ -151,7 +151,7 @@ DELAYED = (
     Mutant(
         "a message that has failed is forgotten by the next coordinator",
         "delayed.state:DelayedState._take",
-        "if failed:",
+        "if value.failed:",
         "if False:",
         script=DECIDED,
     ),

@@ -20,7 +20,7 @@ JOINING = (
     Mutant(
         "a decommissioned broker keeps its vote on metadata",
         WANTED,
-        "if not _is_decommissioned(image, node)",
+        "if not _is_out_of_use(image, node)",
         "if True",
         script=VOTERS,
     ),

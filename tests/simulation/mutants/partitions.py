@@ -210,8 +210,8 @@ PARTITIONS = (
     Mutant(
         "bytes of a body that was refused stay counted",
         "partitions.routing.gateway:Gateway.append",
-        "finally:\n        self.bytes_in_flight -= size",
-        "finally:\n        self.bytes_in_flight -= 0",
+        "finally:\n        self.local.bytes_in_flight -= size",
+        "finally:\n        self.local.bytes_in_flight -= 0",
     ),
 )
 

@@ -149,8 +149,8 @@ REJOIN = (
     Mutant(
         "a disk that lost its registry keeps its id",
         "raftlog.storage.replica_registry:ReplicaRegistry.open",
-        "disk_id is None or kept is None or kept.disk_id != disk_id",
-        "disk_id is None",
+        'known = kept or _Kept("", [])',
+        'known = kept or _Kept(disk_id or "", [])',
         script="tests/unit/storage/test_replica_registry.py",
     ),
     Mutant(

@@ -112,7 +112,7 @@ TRANSACTION_COMPACTION = (
     ),
     Mutant(
         "another broker answers the high watermark for the end",
-        "partitions.routing.gateway:Gateway._serve_offset_at",
+        "partitions.routing.local:LocalReplicas._serve_offset_at",
         "committed_only=ask.committed_only",
         "committed_only=False",
         script=_PARTITION,

@@ -84,6 +84,7 @@ async def test_the_topic_and_its_partitions_show_it_and_it_can_be_ended() -> Non
         ({"count": 1, "partitions": [2]}, 422, "partitions"),
         ({"count": 0}, 422, "/count"),
         ({"count": 3}, 422, "count"),
+        ({"count": 9}, 422, "count"),
         ({"partitions": [-1]}, 422, "/partitions/0"),
         ({"partitions": [0]}, 422, "partitions"),
         ({"partition": [2]}, 422, "/partition"),

@@ -107,6 +107,23 @@ async def test_a_lane_goes_on_after_an_unexpected_error(caplog: pytest.LogCaptur
     coordinator.leads(None)
 
 
+# requirement: A3
+@in_virtual_time
+async def test_each_epoch_of_the_leader_tells_what_reads_the_messages() -> None:
+    """What was read in an earlier one may not be in the log any more."""
+    begun: list[tuple[int, bool]] = []
+
+    class Told(Refusing):
+        def begin(self, partition: int, *, is_led: bool) -> None:
+            """Noted."""
+            begun.append((partition, is_led))
+
+    coordinator = coordinator_of(Told(is_too_large=False), VirtualClock())
+    coordinator.leads(InstantLog(coordinator))
+    coordinator.leads(None)
+    assert begun == [(0, True), (0, False)]
+
+
 class Faulty(Decisions):
     """Has a defect, once: at the place that is named in ``defects``."""
 

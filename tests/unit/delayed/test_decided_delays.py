@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from delayed.lanes import MOVE_COUNT_MAX
+from delayed.recent import RECENT_MS
 from delayed.records import Lane, LaneKey
 from delayed.requests import (
     Add,
@@ -21,7 +22,7 @@ from delayed.requests import (
     Reschedule,
     When,
 )
-from delayed.state import RECENT_MS, DelayedState
+from delayed.state import DelayedState
 from raftlog.errors import (
     DelayedAlreadyDelivered,
     InvalidRequest,

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from delayed.recent import RECENT_MS
 from delayed.records import Missed, Schedule
 from delayed.requests import (
     CreateSchedule,
@@ -20,7 +21,7 @@ from delayed.requests import (
     ReadSchedules,
 )
 from delayed.scheduling import MISSED_MAX, SCHEDULES_MAX
-from delayed.state import RECENT_MS, DelayedState
+from delayed.state import DelayedState
 from delayed.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, UnknownSchedule
 from tests.helpers.decided_delays import MINUTE_MS, Coordinator, LaneKey, add, create, new, schedule

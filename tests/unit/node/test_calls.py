@@ -46,6 +46,9 @@ class End:
         """As the host does."""
         self.calls.peer_lost(peer)
 
+    def peer_refused(self, peer: NodeId) -> None:
+        """No peer does."""
+
 
 async def ends(*nodes: NodeId) -> list[End]:
     """Connected with one another."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from raftlog.node.network.handshake import (
+    REMOVED_NODE,
     Credentials,
     DiallerHandshake,
     Handshake,
@@ -149,3 +150,38 @@ def test_the_secret_stands_in_no_text() -> None:
 def test_unusable_credentials_are_named(node_id: int, cluster_id: str, secret: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Credentials(NodeId(node_id), cluster_id, secret)
+
+
+# requirement: F3
+def test_a_removed_node_is_told_so_by_a_node_that_proves_itself() -> None:
+    dialler = DiallerHandshake(ONE, NodeId(2), NONCE_ONE)
+    listener = ListenerHandshake(TWO, NONCE_TWO, lambda peer: peer == 1)
+    hello = listener.receive(dialler.greeting())
+    proof = dialler.receive(hello)
+    with pytest.raises(HandshakeRefused) as refused:
+        listener.receive(proof)
+    assert (refused.value.reason, refused.value.claimed) == (REMOVED_NODE, 1)
+    assert listener.bytes_expected > 0, "the dialler is not let in"
+    with pytest.raises(HandshakeRefused) as told:
+        dialler.receive(refused.value.answer)
+    assert told.value.reason == REMOVED_NODE
+
+
+def test_only_a_holder_of_the_secret_says_that_a_node_was_removed() -> None:
+    stranger = replace(TWO, secret=b"something else entirely")
+    dialler = DiallerHandshake(ONE, NodeId(2), NONCE_ONE)
+    listener = ListenerHandshake(stranger, NONCE_TWO, lambda peer: True)
+    proof = dialler.receive(listener.receive(dialler.greeting()))
+    with pytest.raises(HandshakeRefused, match="wrong secret"):
+        listener.receive(proof)
+    lie = stranger.proof(b"raftlog removed\0", dialler.greeting(), b"x" * 72)
+    with pytest.raises(HandshakeRefused) as told:
+        dialler.receive(lie)
+    assert told.value.reason == "wrong_secret"
+
+
+def test_other_nodes_are_let_in_beside_a_removed_one() -> None:
+    dialler = DiallerHandshake(ONE, NodeId(2), NONCE_ONE)
+    listener = ListenerHandshake(TWO, NONCE_TWO, lambda peer: peer == 3)
+    talk(dialler, listener)
+    assert (dialler.bytes_expected, listener.bytes_expected) == (0, 0)

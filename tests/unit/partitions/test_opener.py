@@ -215,3 +215,48 @@ def test_a_replica_whose_first_creation_was_cut_short_is_still_a_new_one() -> No
         is_rejoining(filesystem, placed())
     filesystem.capacity_bytes = None
     assert not is_rejoining(filesystem, placed())
+
+
+def an_older_copy(partition: PartitionInfo) -> FakeFilesystem:
+    """A disk with a replica that has voted, found to be an older copy and not opened since."""
+    filesystem = FakeFilesystem()
+    made = openings(filesystem)
+    log = made.open(topic(partition), partition, may_begin=True)
+    log.save_hard_state(HardState(Term(4), OTHER))
+    log.close()
+    made.logs.registry.add([GROUP])
+    made.logs.registry.begin_again(random.Random(2))
+    return filesystem
+
+
+# requirement: F6
+def test_an_older_copy_of_a_replica_rejoins_with_what_it_has() -> None:
+    filesystem = an_older_copy(placed())
+    with pytest.raises(MetadataBehind, match="older copy"):
+        openings(filesystem).open(topic(placed()), placed(), may_begin=False)
+    for _ in range(2):
+        log = openings(filesystem).open(topic(placed()), placed(), may_begin=True)
+        assert log.restored(NOBODY).hard_state == HardState(Term(4), OTHER, is_rejoining=True)
+        log.close()
+    openings(filesystem).logs.registry.add([GROUP])
+    log = openings(filesystem).open(topic(placed()), placed(), may_begin=True)
+    log.save_hard_state(HardState(Term(5), None))  # it has rejoined
+    log.close()
+    assert not is_rejoining(filesystem, placed())
+
+
+# requirement: F6
+def test_an_older_copy_of_the_only_replica_serves_since_no_other_has_more() -> None:
+    alone = replace(placed(), replicas=(ME,))
+    assert not is_rejoining(an_older_copy(alone), alone)
+    moving = replace(alone, target=(OTHER,))
+    assert is_rejoining(an_older_copy(moving), moving)
+
+
+# requirement: F6
+def test_an_older_copy_from_before_an_unsafe_recovery_is_no_survivor() -> None:
+    filesystem, recovered = an_older_copy(placed()), placed(recovered_from=ME, added=(ME,))
+    log = openings(filesystem).open(topic(recovered), recovered, may_begin=True)
+    assert log.restored(NOBODY).hard_state == HardState(Term(0), None, is_rejoining=True)
+    log.close()
+    assert [name for name in filesystem.list_directory("/data/trash") if "older-copy" in name]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import cast
 
 from partitions.hosting.peer_addresses import Addresses, PeerAddresses
-from partitions.metadata.commands import AdmitBroker, FenceBroker
+from partitions.metadata.commands import AdmitBroker, FenceBroker, ForgetBroker
 from partitions.metadata.image import MetadataImage
 from raftlog.errors import ConnectionLost
 from raftlog.node.rpc import Calls, Handler, decode_body, encode_body
@@ -46,12 +46,16 @@ class Known:
         self.calls = cast("Calls", self.links)
         self.heard: set[NodeId] = set()
         self.watched: set[NodeId] = set()
+        self.refused: list[NodeId] = []
 
     def is_reachable(self, peer: NodeId) -> bool:
         return peer in self.heard
 
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
         self.watched |= peers
+
+    def refuse_peer(self, peer: NodeId) -> None:
+        self.refused.append(peer)
 
 
 class Dialler:
@@ -172,3 +176,33 @@ def test_no_broker_dials_itself() -> None:
     one = Dialler()
     one.addresses.image_changed(cluster(brokers=3))
     assert {peer for peer, _, _ in one.dialled} == {2, 3}
+
+
+# requirement: F3
+@in_virtual_time
+async def test_a_removed_broker_is_refused_once_and_dialled_no_more() -> None:
+    one = Dialler(port=9999)  # the settings have another address of broker 2
+    image = cluster(brokers=2)
+    one.addresses.image_changed(image)
+    image, _ = applied(FenceBroker(TWO, "first"), ForgetBroker(TWO, "first"), to=image)
+    one.addresses.image_changed(image)
+    one.addresses.image_changed(replace(image, version=image.version + 1))
+    assert one.known.refused == [TWO]
+    dialled = list(one.dialled)
+    one.addresses.try_others()
+    one.known.links.linked = {TWO}
+    await one.addresses.tell()
+    assert one.dialled == dialled
+    assert not one.known.links.told
+
+
+# requirement: F3
+@in_virtual_time
+async def test_a_broker_with_old_metadata_does_not_bring_a_removed_one_back() -> None:
+    one = Dialler()
+    image, _ = applied(FenceBroker(TWO, "first"), ForgetBroker(TWO, "first"), to=cluster(brokers=2))
+    one.addresses.image_changed(image)
+    told = encode_body(Addresses(image.version, ((TWO, "127.0.0.1", 9002),)))
+    dialled = list(one.dialled)
+    await one.known.links.handlers["peers.addresses"](FOUR, told, memoryview(b""))
+    assert one.dialled == dialled

@@ -128,6 +128,10 @@ class Counted:
         """The number."""
         return b"%d" % self.count
 
+    def snapshot_pieces(self) -> tuple[bytes]:
+        """The number."""
+        return (self.snapshot(),)
+
     def restore(self, snapshot: bytes) -> None:
         """Become it."""
         self.count = int(snapshot or b"0")

@@ -23,7 +23,14 @@ from raftlog.records.builder import Record, build_batch
 from raftlog.records.compaction import emptied, retain
 from raftlog.records.control import leader_change_batch
 from raftlog.records.reader import StoredRecord, check_records, read_records
-from raftlog.records.tag_directory import RUNS_MAX, Run, select, tagged_body
+from raftlog.records.tag_directory import (
+    COMPRESSED_RUN_BYTES,
+    COMPRESSED_RUNS_MIN,
+    RUNS_MAX,
+    Run,
+    select,
+    tagged_body,
+)
 from raftlog.records.tags import TAG_RECORD_HEADER, TagFilter, listed_bytes, tag_set
 from raftlog.types import NodeId
 from tests.unit.records.samples import DefaultRecordBatch, one_batch
@@ -39,6 +46,11 @@ def tagged(value: bytes, *tags: str) -> Record:
 
 def batch_of(records: list[Record], codec: Codec = Codec.NONE, *, lists_tags: bool = True) -> Batch:
     return one_batch(build_batch(records, codec=codec, timestamp_ms=1, lists_tags=lists_tags))
+
+
+def runs_in(batch: Batch) -> int:
+    """As its directory says."""
+    return int.from_bytes(batch.data[HEADER_BYTES + 10 : HEADER_BYTES + 12], "big")
 
 
 def matching(batch: Batch, wanted: TagFilter) -> list[StoredRecord]:
@@ -187,6 +199,29 @@ def test_compressed_runs_are_not_too_short() -> None:
     assert {record.offset for record in found} >= set(range(5, 2_000, 97))
     rare = [tagged(b"%060d" % n, "rare" if n % 100 == 7 else "often") for n in range(2_000)]
     assert len(selected(batch_of(rare, Codec.ZSTD), TagFilter(frozenset({b"rare"})))) < 200
+
+
+@pytest.mark.parametrize("size_bytes", [60, 250, 2_000])
+def test_compressed_records_with_a_rare_tag_share_their_run_with_no_others(size_bytes: int) -> None:
+    """One record in a hundred, among twenty other tags at random; a run would have eight of 250 bytes."""
+    rng = random.Random(1)
+    records = [
+        tagged(rng.randbytes(size_bytes // 2).hex().encode(), f"t{rng.randrange(20)}") for _ in range(1_500)
+    ]
+    for number in range(57, 1_500, 100):
+        records[number] = tagged(records[number].value or b"", "paid", "vip")
+    batch = batch_of(records, Codec.ZSTD)
+    assert [record.offset for record in selected(batch)] == list(range(57, 1_500, 100))
+    others = batch_of([one for n, one in enumerate(records) if n % 100 != 57], Codec.ZSTD)
+    assert runs_in(batch) <= runs_in(others) + 3 * 15, "two ends of each, and what their bytes pay"
+
+
+def test_rare_tags_do_not_take_the_runs_of_a_compressed_batch() -> None:
+    """Where all tags are equally rare, most of them share runs: else nothing would be left to compress."""
+    rng = random.Random(2)
+    records = [tagged(b"%0200d" % n, f"t{rng.randrange(100)}") for n in range(2_000)]
+    shared = COMPRESSED_RUNS_MIN + len(batch_of(records, lists_tags=False).data) // COMPRESSED_RUN_BYTES
+    assert runs_in(batch_of(records, Codec.ZSTD)) <= 1.5 * shared
 
 
 def test_the_size_of_a_directory_is_bounded_beforehand() -> None:

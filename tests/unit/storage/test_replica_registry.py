@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -49,7 +50,7 @@ def test_without_one_of_its_files_the_disk_passes_for_another(lost: str) -> None
     for ending in ("", ".twin"):
         filesystem.remove(f"/data/{lost}{ending}")
     after = opened(filesystem, seed=2)
-    assert after.disk_id != before.disk_id
+    assert after.disk_id not in ("", before.disk_id)
     assert after.has_held(FIVE) == (lost == "disk_id")
     assert opened(filesystem, seed=3).disk_id == after.disk_id
 
@@ -72,4 +73,38 @@ def test_a_death_at_any_moment_leaves_no_opened_replica_unknown_to_the_same_disk
         filesystem.lose_power(random.Random(changes))
         again = opened(filesystem, seed=2)
         assert again.has_held(FIVE) or again.disk_id != added
+    raise AssertionError("it never ended")
+
+
+# requirement: F6
+def test_an_older_copy_becomes_another_disk_on_which_nothing_has_been_opened() -> None:
+    filesystem = FakeFilesystem()
+    before = opened(filesystem)
+    before.add([FIVE])
+    assert not before.is_older_copy(SIX)
+    before.begin_again(random.Random(2))
+    after = opened(filesystem, seed=3)
+    assert after.disk_id not in ("", opened(FakeFilesystem()).disk_id)
+    after.add([SIX])
+    again = opened(filesystem, seed=4)
+    assert again.disk_id == after.disk_id
+    for group, is_opened in ((FIVE, False), (SIX, True)):
+        assert again.has_held(group) == is_opened
+        assert again.is_older_copy(group) != is_opened
+
+
+# requirement: F6
+def test_a_death_while_an_older_copy_begins_again_leaves_the_old_disk_or_an_older_copy() -> None:
+    for changes in range(80):
+        filesystem = FakeFilesystem()
+        registry = opened(filesystem)
+        registry.add([FIVE])
+        before = registry.disk_id
+        filesystem.crash_after_changes = changes
+        with contextlib.suppress(PowerLost):
+            registry.begin_again(random.Random(2))
+            return
+        filesystem.lose_power(random.Random(changes))
+        again = opened(filesystem, seed=3)
+        assert again.disk_id == before or again.is_older_copy(FIVE)
     raise AssertionError("it never ended")

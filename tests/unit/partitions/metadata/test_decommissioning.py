@@ -28,7 +28,7 @@ def test_a_broker_whose_replicas_others_can_hold_is_decommissioned() -> None:
 
 def test_the_last_brokers_that_can_hold_a_partition_are_refused_by_name() -> None:
     image, _ = applied(create("orders", (1, 2, 3)), to=cluster(brokers=3))
-    with pytest.raises(Conflict, match=r"orders/0 has 3 replicas, and without broker 3 only 2 brokers"):
+    with pytest.raises(Conflict, match="'orders' has replication factor 3, and without broker 3 only 2"):
         planned(image, 3)
 
 
@@ -62,3 +62,68 @@ def test_a_broker_without_replicas_is_always_allowed_and_an_unknown_one_never() 
     planned(image, 4)
     with pytest.raises(InvalidRequest, match="no broker 9 is registered; there are 1, 2, 3, 4"):
         planned(image, 9)
+
+
+def drained(image: MetadataImage, broker: int) -> MetadataImage:
+    request = DrainBroker(NodeId(broker))
+    assert plan(request, image, PlannerLimits()) == request
+    return applied(request, to=image)[0]
+
+
+# requirement: F3
+def test_one_broker_at_a_time_is_drained_in_every_cluster() -> None:
+    image, _ = applied(create("orders", (1, 2, 3)), to=cluster(brokers=3))
+    one = drained(image, 1)
+    assert drained(one, 1) is one, "a repeated request"
+    with pytest.raises(Conflict, match=r"brokers \[1\] are drained or down.* only 1 broker .* factor 3"):
+        drained(one, 2)
+    alone, _ = applied(create("orders", (1,)), to=cluster(brokers=1))
+    drained(alone, 1)
+
+
+def test_as_many_brokers_are_drained_as_leave_enough_for_each_topic() -> None:
+    image, _ = applied(create("orders", (1, 2, 3)), create("single", (1,), number=2), to=cluster(brokers=5))
+    two = drained(drained(image, 1), 2)
+    down, _ = applied(FenceBroker(NodeId(4), "first"), to=two)
+    assert drained(down, 2) is down, "a repeated request"
+    with pytest.raises(
+        Conflict, match=r"topic 'orders' has replication factor 3; recommission or start"
+    ) as it:
+        drained(two, 3)
+    assert it.value.details["topics"] == ["orders"]
+
+
+def test_a_broker_that_is_down_counts_as_drained_and_a_decommissioned_one_does_not() -> None:
+    image, _ = applied(create("orders", (1, 2, 3)), to=cluster(brokers=4))
+    down, _ = applied(FenceBroker(NodeId(4), "first"), DecommissionBroker(NodeId(4)), to=image)
+    drained(down, 1)
+    down, _ = applied(FenceBroker(NodeId(4), "first"), to=image)
+    drained(drained(image, 4), 4)
+    with pytest.raises(Conflict, match=r"brokers \[4\]"):
+        drained(down, 1)
+
+
+def test_an_unknown_broker_is_not_drained() -> None:
+    with pytest.raises(InvalidRequest, match="no broker 9 is registered; there are 1, 2, 3"):
+        drained(cluster(brokers=3), 9)
+
+
+def test_many_topics_are_named_by_their_factors() -> None:
+    commands = [create(f"t{number}", (1, 2, 3), number=number) for number in range(7)]
+    image, _ = applied(*commands, create("wide", (1, 2, 3, 4, 5), number=9), to=cluster(brokers=5))
+    image, _ = applied(DrainBroker(NodeId(4)), DrainBroker(NodeId(5)), to=image)
+    with pytest.raises(
+        Conflict,
+        match="topic 'wide' has replication factor 5 and topics 't0', 't1', 't2', 't3', 't4' and 2 more "
+        "have replication factor 3, and without broker 1 only 2 brokers can hold one",
+    ):
+        planned(image, 1)
+
+
+# requirement: F3
+def test_a_broker_that_is_dead_is_decommissioned() -> None:
+    image, _ = applied(create("orders", (1, 2, 4)), FenceBroker(NodeId(4), "first"), to=cluster(brokers=4))
+    planned(image, 4)
+    image, _ = applied(FenceBroker(NodeId(3), "first"), to=image)
+    with pytest.raises(Conflict, match="without broker 4 only 2 brokers can hold one"):
+        planned(image, 4)

@@ -1,0 +1,75 @@
+"""Records of a log that were read beside others, and are kept until a move needs them.
+
+A batch of ``__delayed`` has messages for many targets, and each move takes some of them. Without this, each
+move reads and decodes the whole batch.
+
+Decides: what is kept, within a limit, the newest batches first. Leaves to others: reading and decoding.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from raftlog.records.reader import RECORD_MEMORY_BYTES, StoredRecord
+
+READ_AHEAD_BYTES: Final = 8 << 20  # of one broker
+SHARE: Final = 4  # a batch that would take more than one part in so many is not kept
+
+
+class ReadAhead:
+    """Shared by all coordinators of a broker. Each record is taken once."""
+
+    def __init__(self, bytes_max: int = READ_AHEAD_BYTES) -> None:
+        self._bytes_max = bytes_max
+        self._records: dict[int, dict[int, StoredRecord]] = {}  # by partition and offset
+        self._epochs = 0  # that have begun
+        self._epoch_of: dict[int, int] = {}  # of the partitions that this broker leads
+        self._batches: deque[tuple[int, list[int], int]] = deque()  # partition, offsets, bytes
+        self._bytes = 0
+
+    def takes(self, record_count: int, size_bytes: int) -> bool:
+        """Whether a batch of this size is kept."""
+        return SHARE * (size_bytes + RECORD_MEMORY_BYTES * record_count) <= self._bytes_max
+
+    def epoch_of(self, partition: int) -> int | None:
+        """The epoch in which a read begins; None if this broker does not lead the partition."""
+        return self._epoch_of.get(partition)
+
+    def keep(self, partition: int, epoch: int | None, records: Iterable[StoredRecord]) -> None:
+        """Keep records of one batch, unless another epoch has begun since its read.
+
+        The oldest batches leave when there are too many.
+        """
+        if epoch is None or self._epoch_of.get(partition) != epoch:
+            return
+        added = {record.offset: record for record in records}
+        if not added:
+            return
+        size_bytes = sum(record.size_bytes + RECORD_MEMORY_BYTES for record in added.values())
+        self._records[partition].update(added)
+        self._batches.append((partition, [*added], size_bytes))
+        self._bytes += size_bytes
+        while self._bytes > self._bytes_max:
+            oldest, offsets, its_bytes = self._batches.popleft()
+            self._bytes -= its_bytes
+            of_oldest = self._records.get(oldest, {})
+            for offset in offsets:
+                of_oldest.pop(offset, None)
+
+    def take(self, partition: int, offset: int) -> StoredRecord | None:
+        """One record, if it is here; not any more then."""
+        return self._records.get(partition, {}).pop(offset, None)
+
+    def begin(self, partition: int, *, is_led: bool) -> None:
+        """Forget what is kept: another epoch of its leader begins, whose log may have other records.
+
+        Records of partitions that this broker does not lead are not kept.
+        """
+        self._records.pop(partition, None)
+        self._epoch_of.pop(partition, None)
+        if is_led:
+            self._epochs += 1
+            self._epoch_of[partition] = self._epochs
+            self._records[partition] = {}

@@ -1,0 +1,64 @@
+"""How messages and schedules left, for as long as a request about them may be repeated.
+
+The oldest ones are forgotten first. Their order is in a queue beside the dict: a dict looks for its first key
+behind all those that were deleted, which takes longer than all else that a replica does for a message.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from delayed.records import Outcome
+
+RECENT_MS: Final = 600_000
+"""For so long it is remembered how a message left: longer than any request may be repeated."""
+
+RECENT_MAX: Final = 100_000
+
+
+class Left(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How a message left, and when."""
+
+    outcome: Outcome
+    due_ms: int
+    at_ms: int
+
+
+class Recent(Mapping[bytes, Left]):
+    """By id, in the order in which they left."""
+
+    def __init__(self, rows: Iterable[tuple[bytes, Left]] = ()) -> None:
+        self._left = dict(rows)
+        self._order = deque(self._left)
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._order)
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self._left
+
+    def __getitem__(self, id_: bytes) -> Left:
+        return self._left[id_]
+
+    def copy(self) -> Recent:
+        """The same rows, to be changed apart."""
+        return Recent(self._left.items())
+
+    def remember(self, id_: bytes, left: Left) -> None:
+        """One more has left; again, if a request was repeated, keeps its place."""
+        if id_ not in self._left:
+            self._order.append(id_)
+        self._left[id_] = left
+
+    def forget_before(self, at_ms: int) -> None:
+        """Forget what left so long before this time, and what is too much."""
+        left, order = self._left, self._order
+        while order and (len(order) > RECENT_MAX or left[order[0]].at_ms + RECENT_MS <= at_ms):
+            del left[order.popleft()]

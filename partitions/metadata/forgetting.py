@@ -1,0 +1,122 @@
+"""Which brokers may be removed from the metadata for good: those that hold nothing and never come back.
+
+Decides: which requests are refused, and why. Leaves to others: what is left in the metadata
+(``broker_commands``), and keeping a process of a removed broker out (``partitions.hosting.peer_addresses``).
+
+A broker may be removed that does not run, holds no replica, has no vote on metadata, and is out of use:
+decommissioned, never started, or dead. Its id is not given again: what has its number belongs to it, such as
+votes and acknowledgements in messages that are still on their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from partitions.metadata.commands import ForgetBroker
+from partitions.metadata.features import FORGETTING, check_feature
+from partitions.metadata.image import BrokerInfo, MetadataImage
+from raftlog.errors import Conflict, PreconditionFailed, RaftlogError, UnknownBroker
+from raftlog.types import NodeId
+from raftlog.units import counted
+
+NAMED_MAX = 5  # partitions in a message
+
+
+def check_forget(request: ForgetBroker, image: MetadataImage) -> ForgetBroker:
+    """The command for a request; repeated, it changes nothing. Raises ``UnknownBroker``, ``Conflict``."""
+    check_feature(image, FORGETTING)
+    if request.broker_id in image.forgotten:
+        return request
+    broker = image.brokers.get(request.broker_id)
+    if broker is None:
+        raise _unknown(image, request.broker_id)
+    command = ForgetBroker(request.broker_id, request.incarnation or broker.incarnation)
+    objection = refusal_to_forget(image, command)
+    if objection is not None:
+        raise objection
+    return command
+
+
+def check_out_of_use(
+    command: ForgetBroker,
+    image: MetadataImage,
+    *,
+    voters: Collection[NodeId],
+    dead: Collection[NodeId],
+    is_heard: bool,
+) -> None:
+    """Raise ``Conflict`` for what the metadata do not show: the broker is heard, votes, or may come back."""
+    broker_id = command.broker_id
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        return
+    if is_heard:
+        raise _alive(broker)
+    if image.is_in_use(broker_id) and broker_id not in dead:
+        raise Conflict(
+            f"broker {broker_id} is down, and it is neither decommissioned nor dead for "
+            "timing.broker_dead_ms; if it never comes back, decommission it with "
+            f"`raftlog broker decommission {broker_id} --wait 10m`",
+            broker_id=broker_id,
+        )
+    if broker_id in voters:
+        raise Conflict(
+            f"broker {broker_id} still votes on metadata; its vote goes to another broker once it is "
+            "decommissioned and a majority of the voters is alive: retry then",
+            broker_id=broker_id,
+        )
+
+
+def refusal_to_forget(image: MetadataImage, command: ForgetBroker) -> RaftlogError | None:
+    """Why the metadata forbid it; None if they do not."""
+    broker_id = command.broker_id
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        return _unknown(image, broker_id)
+    if broker.incarnation != command.incarnation:
+        return PreconditionFailed(f"broker {broker_id} has been started again since", broker_id=broker_id)
+    if broker.alive:
+        return _alive(broker)
+    held = [
+        f"{topic.name}/{partition.partition}"
+        for topic in image.topics.values()
+        for partition in topic.partitions
+        if broker_id in partition.all_replicas
+    ]
+    if not held:
+        return None
+    more = f" and {len(held) - NAMED_MAX} more" if len(held) > NAMED_MAX else ""
+    return Conflict(
+        f"broker {broker_id} still has {counted(len(held), 'replica')}: {', '.join(held[:NAMED_MAX])}{more}; "
+        f"move them with `raftlog broker decommission {broker_id} --wait 10m`, and retry",
+        broker_id=broker_id,
+        replicas=len(held),
+    )
+
+
+def check_not_removed(image: MetadataImage, broker_id: NodeId) -> None:
+    """Raise ``Conflict`` for a process of a broker that was removed."""
+    if broker_id in image.forgotten:
+        raise removed_for_good(broker_id)
+
+
+def removed_for_good(broker_id: NodeId) -> Conflict:
+    """What a process of a removed broker is told."""
+    return Conflict(
+        f"broker {broker_id} was removed from the cluster for good: stop this process, and let the machine "
+        "join with `raftlog cluster join` and an empty data directory, under another id",
+        broker_id=broker_id,
+    )
+
+
+def _alive(broker: BrokerInfo) -> Conflict:
+    return Conflict(
+        f"broker {broker.broker_id} is alive at {broker.rpc_host}:{broker.rpc_port}; decommission it with "
+        f"`raftlog broker decommission {broker.broker_id} --wait 10m`, stop its process, and retry",
+        broker_id=broker.broker_id,
+    )
+
+
+def _unknown(image: MetadataImage, broker_id: NodeId) -> UnknownBroker:
+    known = ", ".join(map(str, sorted(image.brokers)))
+    return UnknownBroker(f"there is no broker {broker_id}; there are {known}", broker_id=broker_id)

@@ -1,0 +1,167 @@
+"""The replicas of this broker, as its gateway and the other brokers ask them.
+
+Decides: whether a replica of exactly the wanted group is here, and how many produced bytes this broker holds
+at once. Leaves serving to the replica (``replica``). A replica that does not lead raises ``NotLeader``;
+nobody is asked further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from partitions.replica.bounded_reads import PROOF_S, AskReadIndex
+from partitions.replica.replica import PartitionReplica
+from partitions.routing import rpc
+from partitions.routing.rpc import Place
+from partitions.values import Acks, PartitionStatus, key_of
+from raftlog.errors import NoLeader, NotLeader, Overloaded
+from raftlog.node.rpc import Calls, decode_body, encode_body
+from raftlog.records.batch import Buffer
+from raftlog.types import GroupId, Index, NodeId, TopicPartition
+
+RETRY_AFTER_MS: Final = 200
+REASON_CHARS_MAX: Final = 500  # of why one replica takes no part
+NO_BYTES: Final[tuple[Buffer, ...]] = ()
+
+
+class LocalReplicas:
+    """Those of this broker that take part, offered to the other brokers."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        replicas: Mapping[tuple[str, int], PartitionReplica],
+        calls: Calls,
+        *,
+        bytes_in_flight_max: int,
+        why_offline: Callable[[TopicPartition], str],
+        awaiting_archive: Callable[[GroupId], int],
+    ) -> None:
+        """See ``Gateway``."""
+        self._node_id = node_id
+        self.replicas = replicas
+        self._calls = calls
+        self._bytes_in_flight_max = bytes_in_flight_max
+        self._why_offline = why_offline
+        self._awaiting_archive = awaiting_archive
+        self.bytes_in_flight = 0
+        calls.serve(rpc.APPEND, self._serve_append)
+        calls.serve(rpc.MARK, self._serve_mark)
+        calls.serve(rpc.DELETE_BEFORE, self._serve_delete_before)
+        calls.serve(rpc.SET_ARCHIVED, self._serve_set_archived)
+        calls.serve(rpc.FETCH, self._serve_fetch)
+        calls.serve(rpc.READ_INDEX, self._serve_read_index)
+        calls.serve(rpc.OFFSET_AT, self._serve_offset_at)
+        calls.serve(rpc.DESCRIBE, self._serve_describe)
+
+    def here(self, place: Place) -> PartitionReplica:
+        """This broker's replica. Raises ``NotLeader`` when it has none of this very group."""
+        target, group_id = place
+        replica = self.replicas.get(key_of(target))
+        if replica is None or replica.group.group_id != group_id:
+            raise NotLeader(f"this broker holds no replica of {target}", leader=None)
+        return replica
+
+    def take_room(self, buffers: Sequence[Buffer]) -> int:
+        """Count the bytes of a body, which the caller takes off when it is no longer on its way."""
+        size = sum(map(len, buffers))
+        if self.bytes_in_flight and self.bytes_in_flight + size > self._bytes_in_flight_max:
+            raise Overloaded(
+                f"{self.bytes_in_flight} bytes are on their way through this broker; slow down and retry",
+                retry_after_ms=RETRY_AFTER_MS,
+            )
+        self.bytes_in_flight += size
+        return size
+
+    def read_index_of(self, place: Place) -> AskReadIndex:
+        """Asks the leader of a partition up to where it is committed."""
+
+        async def ask(leader: NodeId) -> Index:
+            if leader == self._node_id:
+                return await self.here(place).read_index()
+            head = encode_body(rpc.ReadIndex(place))
+            answer, _ = await self._calls.call(leader, rpc.READ_INDEX, head, timeout_ms=int(PROOF_S * 1000))
+            return decode_body(answer, Index)
+
+        return ask
+
+    def statuses(self, places: Sequence[Place]) -> list[PartitionStatus]:
+        """Of these replicas, which may take no part."""
+        return [self._status(place) for place in places]
+
+    def _status(self, place: Place) -> PartitionStatus:
+        target = place[0]
+        try:
+            replica = self.here(place)
+            status = replica.status()
+            if replica.group.stopped is None:
+                return replace(status, awaiting_archive_bytes=self._awaiting_archive(place[1]))
+        except (NotLeader, NoLeader):
+            status = PartitionStatus.unknown(target.partition)
+        return replace(status, offline=((self._node_id, self._why_offline(target)[:REASON_CHARS_MAX]),))
+
+    # Answering other brokers.
+
+    async def _serve_append(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = decode_body(head, rpc.Append)
+        acks = Acks.parse(ask.acks)
+        size = self.take_room((payload,))
+        try:
+            receipt = await self.here(ask.place).append(
+                payload, acks=acks, timeout_ms=ask.timeout_ms, transactional_id=ask.transactional_id
+            )
+        finally:
+            self.bytes_in_flight -= size
+        return encode_body(receipt), NO_BYTES
+
+    async def _serve_mark(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = decode_body(head, rpc.Mark)
+        await self.here(ask.place).mark(ask.marker, timeout_ms=ask.timeout_ms)
+        return b"", NO_BYTES
+
+    async def _serve_delete_before(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = decode_body(head, rpc.DeleteBefore)
+        start = await self.here(ask.place).delete_before(ask.offset, timeout_ms=ask.timeout_ms)
+        return encode_body(start), NO_BYTES
+
+    async def _serve_set_archived(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = decode_body(head, rpc.SetArchived)
+        offset = await self.here(ask.place).set_archived(ask.archived, timeout_ms=ask.timeout_ms)
+        return encode_body(offset), NO_BYTES
+
+    async def _serve_fetch(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = decode_body(head, rpc.Fetch)
+        result = await self.here(ask.place).fetch(ask.request, self.read_index_of(ask.place))
+        return encode_body(rpc.Fetched.of(result)), (result.data,)
+
+    async def _serve_read_index(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = decode_body(head, rpc.ReadIndex)
+        return encode_body(await self.here(ask.place).read_index()), NO_BYTES
+
+    async def _serve_offset_at(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        ask = decode_body(head, rpc.OffsetAt)
+        replica = self.here(ask.place)
+        found = await replica.offset_at(ask.position, committed_only=ask.committed_only)
+        return encode_body(found), NO_BYTES
+
+    async def _serve_describe(
+        self, sender: NodeId, head: bytes, payload: memoryview
+    ) -> tuple[bytes, Sequence[Buffer]]:
+        return encode_body(self.statuses(decode_body(head, rpc.Describe).places)), NO_BYTES

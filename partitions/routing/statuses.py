@@ -1,0 +1,100 @@
+"""The state of a topic's partitions, gathered from the brokers that hold them.
+
+Decides: whom to ask, whose word counts, and what is said of a partition without a leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from partitions.metadata.image import PartitionInfo, TopicInfo
+from partitions.routing import rpc
+from partitions.routing.local import LocalReplicas
+from partitions.values import PartitionStatus
+from raftlog.errors import RaftlogError
+from raftlog.node.leader_search import PATIENCE_S
+from raftlog.node.rpc import Calls, decode_body, encode_body
+from raftlog.types import NodeId, TopicPartition
+
+
+class Statuses:
+    """Asks this broker and the others."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        local: LocalReplicas,
+        calls: Calls,
+        leader_of: Callable[[TopicPartition], NodeId | None],
+    ) -> None:
+        """``leader_of`` names the leader of a partition as far as this broker knows."""
+        self._node_id = node_id
+        self._local = local
+        self._calls = calls
+        self._leader_of = leader_of
+
+    async def of(self, info: TopicInfo) -> list[PartitionStatus]:
+        """Every partition of a topic: as its leader sees it, else as the newest term that answers.
+
+        Without a leader it says which replicas rejoin, which take no part, and why.
+        """
+        topic = info.name
+        best = {p.partition: PartitionStatus.unknown(p.partition, p.replicas) for p in info.partitions}
+        asked: set[tuple[int, NodeId]] = set()
+        heard: dict[int, list[PartitionStatus]] = {number: [] for number in best}
+        for _ in range(1 + max(len(partition.replicas) for partition in info.partitions)):
+            wanted: dict[NodeId, list[PartitionInfo]] = {}
+            for partition in info.partitions:
+                status = best[partition.partition]
+                if status.leader is not None and (partition.partition, status.leader) in asked:
+                    continue
+                known = status.leader or self._leader_of(TopicPartition(topic, partition.partition))
+                for node in (known, *partition.replicas):
+                    if node is not None and (partition.partition, node) not in asked:
+                        wanted.setdefault(node, []).append(partition)
+                        asked.add((partition.partition, node))
+                        break
+            if not wanted:
+                break
+            answers = await asyncio.gather(*(self._ask(node, topic, w) for node, w in wanted.items()))
+            for status in (status for answer in answers for status in answer):
+                best[status.partition] = max(best[status.partition], status, key=_authority)
+                heard[status.partition].append(status)
+        return [_why_unled(best[number], heard[number]) for number in best]
+
+    async def _ask(
+        self, node: NodeId, topic: str, partitions: Sequence[PartitionInfo]
+    ) -> list[PartitionStatus]:
+        places = tuple((TopicPartition(topic, info.partition), info.group_id) for info in partitions)
+        if node == self._node_id:
+            return self._local.statuses(places)
+        try:
+            answer, _ = await self._calls.call(
+                node, rpc.DESCRIBE, encode_body(rpc.Describe(places)), timeout_ms=int(PATIENCE_S * 1000)
+            )
+        except RaftlogError:
+            silent = [PartitionStatus.unknown(partition.partition) for partition in partitions]
+            return [replace(status, offline=((node, "its broker does not answer"),)) for status in silent]
+        return decode_body(answer, list[PartitionStatus])
+
+
+def _authority(status: PartitionStatus) -> tuple[int, bool, int]:
+    """The newest term knows best, and within it the leader, which alone knows the replicas in sync."""
+    return status.term, bool(status.in_sync), status.commit_index
+
+
+def _why_unled(status: PartitionStatus, heard: Sequence[PartitionStatus]) -> PartitionStatus:
+    """A leader knows the replicas that rejoin or are awaited; without one, each reports its own state."""
+    if status.leader is not None:
+        return replace(status, offline=())
+    rejoining = {node for one in heard for node in one.rejoining}
+    offline = dict(reason for one in heard for reason in one.offline)
+    return replace(
+        status,
+        rejoining=tuple(sorted(rejoining)),
+        awaited=tuple(sorted(offline)),
+        offline=tuple(sorted(offline.items())),
+    )

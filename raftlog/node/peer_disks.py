@@ -1,0 +1,119 @@
+"""What brokers tell each other about their disks, so that none takes part with an older copy of its own.
+
+The first frame on each link names the sender's disk and its age (``raftlog.storage.disk_age``). So a broker
+never acts on a message from an older copy of a disk that it knows: the name arrives before the message. It
+answers with what it knows, and drops all other frames of that peer until the peer names another disk.
+
+Decides: whose frames are dropped, and when this broker has to begin again. Leaves to others: what an older
+copy is, and what becomes of it (``raftlog.hosting.opener``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from raftlog.node.blocking import RunBlocking
+from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame
+from raftlog.node.network.transport import Transport
+from raftlog.storage.disk_age import Disk, DiskAge
+from raftlog.types import NodeId
+
+_log = logging.getLogger("raftlog.node")
+
+AGES_MS: Final = 60_000
+
+
+class _Name(msgspec.Struct, frozen=True, array_like=True):
+    """The content of a ``DISK`` frame."""
+
+    mine: Disk
+    newer: Disk | None = None  # than what the receiver has named, which is therefore refused
+
+
+class PeerDisks:
+    """One broker's. ``on_older_copy`` is called once its own disk is found to be an older copy."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        age: DiskAge,
+        on_older_copy: Callable[[], None],
+        run_blocking: RunBlocking,
+    ) -> None:
+        self.age = age
+        self.refused: set[NodeId] = set()  # peers on an older copy
+        self._transport = transport
+        self._on_older_copy = on_older_copy
+        self._run_blocking = run_blocking
+        self._linked: set[NodeId] = set()
+        self._found = asyncio.Event()  # this disk is an older copy
+
+    def connected(self, peer: NodeId) -> None:
+        """The link to a peer stands, and nothing has left over it."""
+        self._linked.add(peer)
+        self._name(peer)
+
+    def lost(self, peer: NodeId) -> None:
+        """A link has ended."""
+        self._linked.discard(peer)
+
+    def received(self, peer: NodeId, head: memoryview) -> None:
+        """A peer names its disk. Raises ``MalformedFrame``."""
+        try:
+            name = msgspec.msgpack.decode(head, type=_Name)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise MalformedFrame(f"name of a disk: {error}") from error
+        if self.age.note(peer, name.mine):
+            self.refused.discard(peer)
+        else:
+            self._refuse(peer, name.mine)
+        if name.newer is not None and not self._found.is_set():
+            _log.error(
+                "broker %d knows a newer state of this disk: it is an older copy, such as a restored backup, "
+                "and has lost votes and records; this broker starts again, and its replicas rejoin",
+                peer,
+            )
+            self._found.set()
+
+    async def run(self, interval_ms: int) -> None:
+        """Let the disk age and tell the peers, until this disk is found to be an older copy."""
+        while not self._found.is_set():
+            try:
+                async with asyncio.timeout(interval_ms / 1000):
+                    await self._found.wait()
+            except TimeoutError:
+                await self._rise()
+        try:
+            await self._run_blocking(self.age.condemn)
+        except OSError as error:
+            _log.error("that this disk is an older copy could not be noted: %s", error)
+        self._on_older_copy()
+
+    async def _rise(self) -> None:
+        record = self.age.older()
+        try:
+            await self._run_blocking(lambda: self.age.keep(record))
+        except OSError as error:
+            _log.warning("the age of this disk could not be noted, it is tried again: %s", error)
+            return
+        for peer in sorted(self._linked):
+            self._name(peer)
+
+    def _refuse(self, peer: NodeId, named: Disk) -> None:
+        newer = self.age.known_of(peer)
+        if peer not in self.refused and newer is not None:
+            _log.error(
+                "broker %d is refused: its disk is an older copy: disk %s of age %d, after %s of age %d",
+                *(peer, named.disk_id, named.age, newer.disk_id, newer.age),
+            )
+        self.refused.add(peer)
+        self._name(peer)
+
+    def _name(self, peer: NodeId) -> None:
+        newer = self.age.known_of(peer) if peer in self.refused else None
+        self._transport.send(peer, encode_frame(FrameKind.DISK, _Name(self.age.disk, newer)))

@@ -1,0 +1,115 @@
+"""The age of this disk and of its peers' disks: what tells an older copy of a disk from the disk itself.
+
+An older copy of a data directory, a backup that was restored or a virtual machine that was set back, has lost
+votes and acknowledgements, and nothing in it shows that. So a disk has an age: a number that rises with each
+start of its broker and, while it runs, at intervals. Brokers tell each other the ages of their disks and
+remember them. A disk whose age has fallen, or which another one had replaced, is an older copy.
+
+``<data>/disk_age``, kept twice (``twin_file``), holds the id and the age of this disk, the newest disks of
+each peer, and whether a peer has found that this disk is an older copy.
+
+Decides: what is an older copy. Leaves to others: what brokers tell each other (``raftlog.node.peer_disks``),
+and what becomes of an older copy (``raftlog.hosting.opener``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from raftlog.errors import LogCorrupt
+from raftlog.storage import twin_file
+from raftlog.storage.filesystem import Filesystem, is_disk_full
+from raftlog.types import NodeId
+
+_log = logging.getLogger("raftlog.storage")
+
+AGE_FILE: Final = "disk_age"
+DISKS_MAX: Final = 8  # of one peer: the one it uses, and those that it used before
+
+
+class Disk(msgspec.Struct, frozen=True, array_like=True):
+    """One disk at some moment."""
+
+    disk_id: str
+    age: int
+
+
+class DiskRecord(msgspec.Struct, frozen=True):
+    """The content of the file."""
+
+    disk: Disk
+    peers: Mapping[NodeId, tuple[Disk, ...]] = {}  # the disks of each, the one in use first
+    is_older_copy: bool = False
+
+
+class DiskAge:
+    """One data directory's. ``open``, ``keep``, ``condemn`` and ``begin_again`` wait for the disk."""
+
+    def __init__(self, filesystem: Filesystem, data_directory: str, record: DiskRecord) -> None:
+        self._filesystem = filesystem
+        self._data_directory = data_directory
+        self._peers = dict(record.peers)
+        self.disk = record.disk  # as it is on the disk
+        self.is_older_copy = record.is_older_copy  # its broker must begin again before it takes part
+
+    @classmethod
+    def open(cls, filesystem: Filesystem, data_directory: str, disk_id: str) -> DiskAge:
+        """Read the file; the age has risen unless the disk is full. Raises ``OSError``."""
+        try:
+            record = twin_file.load(filesystem, data_directory, AGE_FILE, DiskRecord)
+        except LogCorrupt as error:
+            _log.error("peers may take this disk for an older copy: %s", error)
+            record = None
+        if record is None:
+            record = DiskRecord(Disk(disk_id, 0))
+        elif record.disk.disk_id != disk_id and not record.is_older_copy:
+            record = DiskRecord(Disk(disk_id, 0), record.peers)
+        opened = cls(filesystem, data_directory, record)
+        if not opened.is_older_copy:
+            try:
+                opened.keep(opened.older())
+            except OSError as error:
+                if not is_disk_full(error):
+                    raise
+        return opened
+
+    def older(self) -> DiskRecord:
+        """What ``keep`` makes durable when the age rises next, with the disks of the peers as of now."""
+        return DiskRecord(Disk(self.disk.disk_id, self.disk.age + 1), dict(self._peers))
+
+    def keep(self, record: DiskRecord) -> None:
+        """Durable on return, and only then the age of this disk. Raises ``OSError``."""
+        twin_file.keep(self._filesystem, self._data_directory, AGE_FILE, record)
+        self.disk = record.disk
+
+    def condemn(self) -> None:
+        """This disk is an older copy: note it for the next start. Raises ``OSError``."""
+        self.is_older_copy = True
+        record = DiskRecord(self.disk, dict(self._peers), is_older_copy=True)
+        twin_file.keep(self._filesystem, self._data_directory, AGE_FILE, record)
+
+    def begin_again(self, disk_id: str) -> None:
+        """This disk goes by another id from now on, and its replicas rejoin. Raises ``OSError``."""
+        self.keep(DiskRecord(Disk(disk_id, 1), dict(self._peers)))
+        self.is_older_copy = False
+
+    def known_of(self, peer: NodeId) -> Disk | None:
+        """The disk that a peer uses, as it said last."""
+        disks = self._peers.get(peer)
+        return disks[0] if disks else None
+
+    def note(self, peer: NodeId, disk: Disk) -> bool:
+        """A peer says which disk it uses. False, and nothing is noted, if it is an older copy."""
+        disks = self._peers.get(peer, ())
+        if disks and disk.disk_id == disks[0].disk_id:
+            if disk.age < disks[0].age:
+                return False
+            disks = disks[1:]
+        elif any(disk.disk_id == earlier.disk_id for earlier in disks):
+            return False
+        self._peers[peer] = (disk, *disks[: DISKS_MAX - 1])
+        return True

@@ -1,0 +1,65 @@
+"""A broker is removed for good: refused while it is in use, safe to repeat, and its process is kept out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chaos.cluster import Cluster
+from raftlog import Client
+from raftlog.errors import RaftlogError, UnknownBroker
+from tests.helpers.command_line import run
+from tests.helpers.real_cluster import call, eventually
+
+pytestmark = pytest.mark.e2e
+
+TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "1000"}
+
+
+def is_down(client: Client, broker: int) -> bool:
+    """Whether the metadata say so; False while the controller moves."""
+    try:
+        return not client.cluster.broker(broker).alive
+    except RaftlogError:
+        return False
+
+
+def ready_status(url: str) -> int:
+    """Of a broker; 0 while it does not listen."""
+    try:
+        return call(url, "GET", "/healthz/ready").status
+    except OSError:
+        return 0
+
+
+# requirement: F3
+def test_a_decommissioned_broker_is_removed_and_its_process_is_refused(directory: Path) -> None:
+    with Cluster(directory, brokers=4, environment=TIMING) as four, Client(four.urls[:3]) as client:
+        eventually(
+            lambda: client.cluster.info().feature_level == 3, within_s=30, what="the newest feature level"
+        )
+        _, notes = run(four, "cluster", "forget", "4", code=1)
+        assert "broker 4 is alive" in notes
+        assert "raftlog broker decommission 4" in notes
+        assert client.cluster.decommission(4, wait="20s").replicas == 0
+        four.stop(4)
+        eventually(lambda: is_down(client, 4), within_s=30, what="broker 4 is down")
+        output, notes = run(four, "cluster", "forget", "4", "-o", "json")
+        assert json.loads(output)["broker_id"] == 4
+        assert "broker 4 was removed for good" in notes
+        assert client.cluster.forget(4).broker_id == 4, "a repeated request is answered alike"
+        assert [one.broker_id for one in client.cluster.brokers()] == [1, 2, 3]
+        with pytest.raises(UnknownBroker, match="removed for good"):
+            client.cluster.recommission(4)
+
+        four.launch(4)
+        eventually(
+            lambda: "it was removed from the cluster for good" in four.log_text(4),
+            within_s=20,
+            what="the reason in the log of broker 4",
+        )
+        eventually(lambda: ready_status(four.urls[3]) == 503, within_s=20, what="broker 4 is not ready")
+        assert [one.broker_id for one in client.cluster.brokers()] == [1, 2, 3]
+        four.kill(4)

@@ -1,0 +1,125 @@
+"""What brokers tell each other about their disks, and whose frames are dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pytest
+
+from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, split_frame
+from raftlog.node.peer_disks import PeerDisks
+from raftlog.storage.disk_age import Disk, DiskAge
+from raftlog.storage.filesystem import Buffer
+from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.types import NodeId
+from tests.helpers.async_tests import in_real_time
+
+ONE, TWO = NodeId(1), NodeId(2)
+Result = TypeVar("Result")
+
+
+class Side:
+    """One broker: its disk, and the frames that it has sent."""
+
+    def __init__(self, filesystem: FakeFilesystem, disk_id: str) -> None:
+        filesystem.make_directories("/data")
+        self.filesystem = filesystem
+        self.sent: list[bytes] = []
+        self.began_again = asyncio.Event()
+        age = DiskAge.open(filesystem, "/data", disk_id)
+        self.disks = PeerDisks(self, age, self.began_again.set, run_now)  # type: ignore[arg-type]
+
+    def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
+        """The part of a transport that is used."""
+        self.sent.append(b"".join(buffers))
+        return True
+
+    def hand_over(self, other: Side, as_: NodeId) -> None:
+        """All frames arrive at the other one."""
+        sent, self.sent = self.sent, []
+        for frame in sent:
+            kind, head, _ = split_frame(memoryview(frame))
+            assert kind is FrameKind.DISK
+            other.disks.received(as_, head)
+
+
+async def run_now(work: Callable[[], Result]) -> Result:
+    return work()
+
+
+async def aged(side: Side, intervals: int) -> None:
+    """Let the disk of a side age."""
+    before, running = side.disks.age.disk.age, asyncio.create_task(side.disks.run(1))
+    async with asyncio.timeout(10):
+        while side.disks.age.disk.age < before + intervals:
+            await asyncio.sleep(0.001)
+    running.cancel()
+
+
+# requirement: F6
+@in_real_time
+async def test_the_older_copy_is_refused_and_begins_again_and_another_disk_is_welcome() -> None:
+    knower, aging = Side(FakeFilesystem(), "k"), Side(FakeFilesystem(), "d")
+    copy = aging.filesystem.image()
+    aging.disks.connected(ONE)
+    await aged(aging, 3)
+    assert len(aging.sent) >= 4  # at once, and with each interval
+    aging.hand_over(knower, TWO)
+    assert knower.disks.refused == set()
+
+    older = FakeFilesystem()
+    older.load(copy)
+    restored = Side(older, "d")
+    restored.disks.connected(ONE)
+    restored.hand_over(knower, TWO)
+    assert knower.disks.refused == {TWO}
+    running = asyncio.create_task(restored.disks.run(60_000))
+    knower.hand_over(restored, ONE)
+    async with asyncio.timeout(10):
+        await restored.began_again.wait()
+        await running
+    assert DiskAge.open(older, "/data", "d").is_older_copy
+
+    restored.disks.age.begin_again("e")
+    restored.disks.connected(ONE)
+    restored.hand_over(knower, TWO)
+    assert knower.disks.refused == set()
+    assert knower.disks.age.known_of(TWO) == Disk("e", 1)
+
+
+# requirement: F6
+@in_real_time
+async def test_what_is_told_is_durable_and_a_full_disk_tells_nothing() -> None:
+    side = Side(FakeFilesystem(), "d")
+    side.disks.connected(ONE)
+    side.filesystem.capacity_bytes = side.filesystem.used_bytes
+    running = asyncio.create_task(side.disks.run(1))
+    await asyncio.sleep(0.05)
+    assert (side.disks.age.disk, len(side.sent)) == (Disk("d", 1), 1)
+    side.filesystem.capacity_bytes = None
+    async with asyncio.timeout(10):
+        while len(side.sent) < 2:
+            await asyncio.sleep(0.001)
+    running.cancel()
+    assert side.disks.age.disk.age >= 2
+
+
+@in_real_time
+async def test_a_peer_without_a_link_is_told_nothing() -> None:
+    side = Side(FakeFilesystem(), "d")
+    side.disks.connected(ONE)
+    side.disks.lost(ONE)
+    await aged(side, 2)
+    assert len(side.sent) == 1
+
+
+@pytest.mark.parametrize("content", [None, [], [["d"]], [["d", "x"]], [[1, 2]], [["d", 1], "newer"]])
+@in_real_time
+async def test_a_name_that_makes_no_sense_costs_the_connection(content: object) -> None:
+    side = Side(FakeFilesystem(), "d")
+    (frame,) = encode_frame(FrameKind.DISK, content)
+    with pytest.raises(MalformedFrame):
+        side.disks.received(TWO, split_frame(memoryview(frame))[1])
+    assert side.disks.age.known_of(TWO) is None

@@ -1,0 +1,213 @@
+"""Which brokers may be removed for good, and what the metadata keep of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from partitions.metadata.admission import ANY_ID
+from partitions.metadata.commands import (
+    AdmitBroker,
+    Command,
+    DecommissionBroker,
+    FenceBroker,
+    ForgetBroker,
+    UnfenceBroker,
+)
+from partitions.metadata.features import FORGETTING, NEWEST
+from partitions.metadata.forgetting import check_out_of_use
+from partitions.metadata.image import BrokerInfo, MetadataImage, PlannedMove
+from partitions.metadata.machine import decode_image, encode_image
+from partitions.metadata.planner import PlannerLimits, plan
+from partitions.metadata.plans import MoveState, state_of
+from partitions.metadata.voters import wanted_voters
+from raftlog.errors import Conflict, PreconditionFailed, RaftlogError, UnknownBroker
+from raftlog.types import NodeId
+from tests.helpers.metadata_images import applied, cluster, create, register, set_replicas
+
+FOUR = NodeId(4)
+DOWN = FenceBroker(FOUR, "first")
+LEAVES = DecommissionBroker(FOUR)
+ADMISSION = "a" * 32
+
+
+def admission(broker: int = 0, *, request: str = ADMISSION, replaces: bool = False) -> AdmitBroker:
+    return AdmitBroker(request, NodeId(broker), "http://127.0.0.1:7999", "127.0.0.1", 9999, None, replaces)
+
+
+def four(*commands: Command) -> MetadataImage:
+    """Brokers 1 to 4 of the newest feature level, the fourth of which has joined; then these commands."""
+    admitted, _ = applied(admission(4), to=cluster(brokers=3))
+    image, _ = applied(register(4), *commands, to=admitted)
+    return replace(image, feature_level=NEWEST)
+
+
+def planned(image: MetadataImage, broker: int = 4) -> ForgetBroker:
+    command = plan(ForgetBroker(NodeId(broker)), image, PlannerLimits())
+    assert isinstance(command, ForgetBroker)
+    return command
+
+
+def forgotten(image: MetadataImage) -> MetadataImage:
+    after, reply = applied(planned(image), to=image)
+    assert reply == after.version
+    return after
+
+
+def refused(image: MetadataImage, *, voters: tuple[int, ...] = (), dead: tuple[int, ...] = ()) -> str:
+    with pytest.raises(Conflict) as error:
+        check_out_of_use(
+            planned(image),
+            image,
+            voters=[*map(NodeId, voters)],
+            dead=[*map(NodeId, dead)],
+            is_heard=False,
+        )
+    return str(error.value)
+
+
+# requirement: F3
+def test_a_stopped_broker_that_is_decommissioned_leaves_the_metadata() -> None:
+    image = four(create("orders", (1, 2, 3)), LEAVES, DOWN)
+    after = forgotten(image)
+    assert {*after.brokers} == {1, 2, 3}
+    assert after.forgotten == {FOUR: ADMISSION}
+    assert not after.is_in_use(FOUR)
+    assert after.version > image.version
+    assert decode_image(encode_image(after)) == after
+
+
+def test_a_repeated_request_changes_nothing() -> None:
+    after = forgotten(four(LEAVES, DOWN))
+    again, reply = applied(planned(after), to=after)
+    assert again is after
+    assert reply == after.version
+
+
+def test_a_broker_that_is_alive_is_refused() -> None:
+    with pytest.raises(Conflict, match=r"broker 4 is alive at .*; decommission it .*, stop its process"):
+        planned(four(LEAVES))
+
+
+def test_a_broker_with_replicas_is_refused_and_they_are_named() -> None:
+    with pytest.raises(Conflict, match=r"broker 4 still has 1 replica: orders/0; move them with `raftlog"):
+        planned(four(create("orders", (1, 2, 4)), LEAVES, DOWN))
+
+
+def test_replicas_on_their_way_to_the_broker_count() -> None:
+    coming = set_replicas("orders", (2, 3, 4), (1, 2, 3))
+    with pytest.raises(Conflict, match="orders/0"):
+        planned(four(create("orders", (1, 2, 3)), coming, DOWN))
+
+
+def test_not_all_of_many_partitions_are_named() -> None:
+    with pytest.raises(Conflict, match=r"still has 9 replicas: orders/0, .*, orders/4 and 4 more;"):
+        planned(four(create("orders", *[(1, 2, 4)] * 9), LEAVES, DOWN))
+
+
+def test_an_unknown_broker_is_refused() -> None:
+    with pytest.raises(UnknownBroker, match="there is no broker 9; there are 1, 2, 3, 4"):
+        planned(four(), 9)
+
+
+def test_below_its_feature_level_no_broker_is_removed() -> None:
+    with pytest.raises(Conflict, match=f"feature level {FORGETTING}"):
+        planned(replace(four(LEAVES, DOWN), feature_level=FORGETTING - 1))
+
+
+# requirement: F3
+def test_what_the_metadata_do_not_show_is_checked_too() -> None:
+    image = four(LEAVES, DOWN)
+    check_out_of_use(planned(image), image, voters=[NodeId(1)], dead=[], is_heard=False)
+    assert "broker 4 still votes on metadata" in refused(image, voters=(1, 4))
+    with pytest.raises(Conflict, match="broker 4 is alive"):
+        check_out_of_use(planned(image), image, voters=[], dead=[], is_heard=True)
+
+
+def test_a_broker_in_use_is_removed_once_it_is_dead() -> None:
+    image = four(DOWN)
+    assert "neither decommissioned nor dead for timing.broker_dead_ms" in refused(image)
+    check_out_of_use(planned(image), image, voters=[], dead=[FOUR], is_heard=False)
+
+
+def test_a_broker_that_never_started_is_removed_at_once() -> None:
+    image, _ = applied(admission(4), to=replace(cluster(brokers=3), feature_level=NEWEST))
+    check_out_of_use(planned(image), image, voters=[], dead=[], is_heard=False)
+    assert FOUR not in forgotten(image).brokers
+
+
+@pytest.mark.parametrize(
+    ("since", "error"),
+    [
+        (UnfenceBroker(FOUR, "first"), Conflict),
+        (register(4, incarnation="second"), PreconditionFailed),
+        (create("orders", (1, 2, 4)), Conflict),
+    ],
+)
+def test_a_committed_removal_is_checked_again(since: Command, error: type[RaftlogError]) -> None:
+    image = four(LEAVES, DOWN)
+    command = planned(image)
+    changed, _ = applied(since, to=image)
+    after, reply = applied(command, to=changed)
+    assert after is changed
+    assert isinstance(reply, error)
+
+
+# requirement: F3
+def test_the_id_is_not_given_again() -> None:
+    image = forgotten(four(LEAVES, DOWN))
+    command = plan(admission(ANY_ID, request="b" * 32), image, PlannerLimits())
+    assert isinstance(command, AdmitBroker)
+    assert command.broker_id == 5
+    for replaces in (False, True):
+        request = admission(4, request="b" * 32, replaces=replaces)
+        with pytest.raises(Conflict, match="the id 4 is that of a broker that was removed for good"):
+            plan(request, image, PlannerLimits())
+        after, reply = applied(request, to=image)
+        assert after is image
+        assert isinstance(reply, Conflict)
+
+
+@pytest.mark.parametrize("broker", [4, ANY_ID])
+def test_a_request_that_admitted_a_removed_broker_admits_no_other(broker: int) -> None:
+    image = forgotten(four(LEAVES, DOWN))
+    with pytest.raises(Conflict, match="this request admitted broker 4, which was removed"):
+        plan(admission(broker), image, PlannerLimits())
+    after, reply = applied(admission(5), to=image)
+    assert after is image
+    assert isinstance(reply, Conflict)
+
+
+def test_a_process_of_a_removed_broker_cannot_register() -> None:
+    image = forgotten(four(LEAVES, DOWN))
+    with pytest.raises(Conflict, match="broker 4 was removed from the cluster for good: stop this process"):
+        plan(register(4, incarnation="second", replaces=""), image, PlannerLimits())
+    after, reply = applied(register(4, incarnation="second"), to=image)
+    assert after is image
+    assert isinstance(reply, Conflict)
+
+
+def test_one_of_the_first_brokers_can_be_removed_too() -> None:
+    image = four(DecommissionBroker(NodeId(1)), FenceBroker(NodeId(1), "first"))
+    after, _ = applied(planned(image, 1), to=image)
+    assert after.forgotten == {NodeId(1): ""}
+    command = plan(admission(ANY_ID, request="b" * 32), after, PlannerLimits())
+    assert isinstance(command, AdmitBroker)
+    assert command.broker_id == 5
+    _, reply = applied(command, to=after)
+    assert isinstance(reply, BrokerInfo), "no request admitted broker 1"
+
+
+def test_a_removed_broker_loses_a_vote_that_it_was_given_meanwhile() -> None:
+    image = forgotten(four(LEAVES, DOWN))
+    voters = frozenset(map(NodeId, (1, 2, 4)))
+    assert wanted_voters(image, voters, (), (1, 2, 3), ()) == {1, 2, 3}
+
+
+def test_a_planned_move_to_a_removed_broker_is_dropped() -> None:
+    image = forgotten(four(create("orders", (1, 2, 3)), LEAVES, DOWN))
+    topic = image.topics["orders"]
+    target = (NodeId(1), NodeId(2), FOUR)
+    move = PlannedMove("orders", topic.topic_id, 0, topic.partitions[0].replicas, target)
+    assert state_of(image, move) is MoveState.DROPPED
