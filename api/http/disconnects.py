@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from api.http.requests import Request
 from raftlog.errors import Draining
@@ -23,7 +23,7 @@ class DisconnectWatcher:
     """The waiting requests of one server."""
 
     def __init__(self) -> None:
-        self._parked: dict[asyncio.Future[object], Request] = {}
+        self._parked: dict[asyncio.Future[Any], Request] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
