@@ -13,6 +13,7 @@ import enum
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from raftlog.hosting.keyed_records import KeyedRecords
 from raftlog.records.builder import Record
@@ -173,4 +174,4 @@ def record_of(row: Row) -> Record:
     if row.outcome is None:
         return record
     headers = ((OUTCOME_HEADER, row.outcome.encode()), (DUE_HEADER, str(row.due_ms).encode()))
-    return record._replace(headers=headers)
+    return replace(record, headers=headers)
