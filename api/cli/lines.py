@@ -75,7 +75,8 @@ class Json:
         if read.delay is not None or read.deliver_at is not None:
             raise InvalidRecord("it has a delay: send it with raftlog delayed send", errors=["/delay"])
         is_free = read.offset is not None and not self.keeps_partitions
-        return *record_of(read), None if is_free else read.partition
+        record, partition = record_of(read), None if is_free else read.partition
+        return record.value, record.key, record.headers, record.timestamp_ms, partition
 
 
 def blocks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:

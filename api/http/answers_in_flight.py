@@ -7,11 +7,13 @@ responses exceed the bound: the one whose response has been unread for the longe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, TypeVar
 
+from api.http.recent_events import RecentEvents
+from api.http.shared_reads import SharedReads
 from raftlog.node.computing import computed
 
 LARGE_PAGES_MAX: Final = 2  # a thread builds one; the other is handed to the thread or back
@@ -29,6 +31,7 @@ class AnswersInFlight:
         self.untaken_bytes = 0
         self.large_pages = 0
         self.recent = RecentEvents(RECENT_BYTES_MAX)
+        self.reads = SharedReads()  # of event streams
         self._untaken_bytes_max = untaken_bytes_max
         self._untaken: dict[object, tuple[int, Callable[[], None]]] = {}  # oldest first
         self._places = asyncio.Semaphore(LARGE_PAGES_MAX)
@@ -84,28 +87,6 @@ class AnswersInFlight:
             yield
         finally:
             self.taken(owner)
-
-
-class RecentEvents:
-    """The most recent events, cached for other readers of the same records."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._size_bytes = 0
-        self._kept: dict[Hashable, bytes] = {}  # oldest first
-
-    def get(self, key: Hashable) -> bytes | None:
-        """The cached events, if any."""
-        return self._kept.get(key)
-
-    def keep(self, key: Hashable, events: bytearray) -> None:
-        """Cache a copy in place of the oldest, unless it exceeds the cache."""
-        if len(events) > self._bytes_max or key in self._kept:
-            return
-        self._kept[key] = bytes(events)
-        self._size_bytes += len(events)
-        while self._size_bytes > self._bytes_max:
-            self._size_bytes -= len(self._kept.pop(next(iter(self._kept))))
 
 
 class Turn:

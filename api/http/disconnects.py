@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from api.http.requests import Request
 from raftlog.errors import Draining
@@ -23,14 +23,14 @@ class DisconnectWatcher:
     """The waiting requests of one server."""
 
     def __init__(self) -> None:
-        self._parked: dict[asyncio.Task[object], Request] = {}
+        self._parked: dict[asyncio.Future[Any], Request] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._parked)
 
-    async def park(self, request: Request, waiting: Coroutine[None, None, T]) -> T:
+    async def park(self, request: Request, waiting: Coroutine[None, None, T] | asyncio.Future[T]) -> T:
         """The result of ``waiting``, which is cancelled when the client of ``request`` disconnects.
 
         Raises ``ConnectionResetError`` then, and ``Draining`` when the server stops.

@@ -9,7 +9,7 @@ is written, and ``problem`` with an RFC 9457 body before the stream ends. A read
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Iterator
 from functools import partial
 
 import msgspec
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from api.http.answers_in_flight import Turn
 from api.http.disconnects import has_client
 from api.http.errors import problem
+from api.http.recent_events import ShownPage
 from api.http.routes import Call
 from api.resources.json_answers import Page, View, is_shown_fast
 from api.resources.reading import read_at_once, read_in_turn
@@ -67,7 +68,9 @@ async def _follow(
     """
 
     async def read(request: FetchRequest) -> FetchResult:
-        return await call.disconnect_watcher.park(call.request, read_at_once(call, view.target, request))
+        asked = (view.target, request)
+        reading = call.admission.answers.reads.join(asked, partial(read_at_once, call, *asked))
+        return await call.disconnect_watcher.park(call.request, reading)
 
     clock, heartbeat_ms = call.services.clock, call.services.limits.heartbeat_ms
     written_s = clock.monotonic()
@@ -95,43 +98,40 @@ async def _show(
     """Write the records of one read, page by page: the next page is built when the reader has taken this one.
     Returns the next offset, and whether there was anything to write.
 
-    A read that fits in one page is cached: readers of one partition are woken by the same records.
+    Readers of one partition are woken by the same records: each page is built by one of them, for all.
     """
-    recent, key = call.admission.answers.recent, _key(view, result)
-    if (kept := recent.get(key)) is not None:
-        turn.end()
-        await _write(call, response, kept)
-        return result.next_offset, True
-    pages, open_bytes, is_first, has_events = view.pages(result), 0, True, False
+    batches = tuple((batch.base_offset, batch.header.crc) for batch in split_batches(result.data))
+    pages: Iterator[Page] | None = None
+    at, open_bytes, has_events = int(result.offset), 0, False
     while True:
         if open_bytes:
             turn.wait(open_bytes, partial(_abort, call))
-        page = await view.next_page(pages, result, turn)
-        next_offset, open_bytes = page.next_offset, page.open_bytes
-        events = await turn.computed(partial(_events, page), is_short=is_shown_fast(result))
-        del page  # the reader may take long
+        # What the events depend on; a checksum identifies the rest of its batch.
+        with call.admission.answers.recent.page((view, at, batches)) as recent:
+            if (shown := await recent.found(turn, is_short=is_shown_fast(result))) is None:
+                pages = pages or view.pages(replace(result, offset=Offset(at)))
+                shown = await _shown(view, pages, result, turn)
+                recent.built(shown)
+            elif pages is not None:
+                pages = None  # another reader is ahead
         turn.end()
-        if next_offset < result.next_offset:
-            open_bytes += len(result.data)
-        elif is_first and events:
-            recent.keep(key, events)
-        is_first = False
-        if events:
+        at = shown.next_offset
+        open_bytes = 0 if at >= result.next_offset else shown.open_bytes + len(result.data)
+        if shown.events:
             has_events = True
-            await _write(call, response, events, open_bytes)
-        if next_offset >= result.next_offset:
-            return next_offset, has_events
+            await _write(call, response, shown.events, open_bytes)
+        if at >= result.next_offset:
+            return at, has_events
 
 
-def _key(view: View, result: FetchResult) -> Hashable:
-    """The parameters that the events of a read depend on; a checksum identifies the rest of its batch."""
-    batches = split_batches(result.data)
-    return view, result.offset, tuple((batch.base_offset, batch.header.crc) for batch in batches)
+async def _shown(view: View, pages: Iterator[Page], result: FetchResult, turn: Turn) -> ShownPage:
+    """The next of ``pages`` as events. The page itself is not held while the reader takes them."""
+    page = await view.next_page(pages, result, turn)
+    events = await turn.computed(partial(_events, page), is_short=is_shown_fast(result))
+    return ShownPage(events, page.next_offset, page.open_bytes)
 
 
-async def _write(
-    call: Call, response: web.StreamResponse, data: bytes | bytearray, held_bytes: int = 0
-) -> None:
+async def _write(call: Call, response: web.StreamResponse, data: bytes, held_bytes: int = 0) -> None:
     """Raises ``ConnectionError`` when the reader has disconnected: aiohttp reports that only at the next
     write.
 
@@ -170,7 +170,7 @@ def heartbeat(next_offset: int, high_watermark: int, *, has_id: bool = False) ->
     return (b"id: %d\n" % (next_offset - 1) if has_id else b"") + event("heartbeat", data)
 
 
-def _events(page: Page) -> bytearray:
+def _events(page: Page) -> bytes:
     events, encoder = bytearray(), msgspec.json.Encoder()
     for record in page.records:
         events += b"event: record\nid: %d\ndata: " % record.offset
@@ -178,4 +178,4 @@ def _events(page: Page) -> bytearray:
         events += b"\n\n"
     for skipped in page.skipped:
         events += event("skipped", encoder.encode(skipped))
-    return events
+    return bytes(events)

@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from api.http.json_bodies import decode_json, time_ms
 from raftlog import units
@@ -213,7 +214,7 @@ def raw_record(body: bytes, key: str | None, tags: Sequence[str], headers: Mappi
 
 def with_trace(record: Record, trace: str) -> Record:
     """The record with its trace."""
-    return record._replace(headers=(*record.headers, ("traceparent", trace.encode(errors="replace"))))
+    return replace(record, headers=(*record.headers, ("traceparent", trace.encode(errors="replace"))))
 
 
 def check_count(count: int, count_max: int) -> None:

@@ -9,6 +9,7 @@ import re
 
 from aiohttp import web
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from api.http import pagination
 from api.http.bodies import read_json
@@ -116,7 +117,7 @@ def _placed(call: Call, topic: TopicInfo, wanted: wire.CreateSchedule, name: str
     except InvalidRequest as wrong:
         field = f"record/{wrong.details.get('field', '')}"
         raise InvalidRequest(f"{field}: {wrong}", field=field) from None
-    whole = placed.record._replace(headers=(*placed.record.headers, *headers_of(name, DUE_MS_MAX)))
+    whole = replace(placed.record, headers=(*placed.record.headers, *headers_of(name, DUE_MS_MAX)))
     delays.check_records(call, topic, [placed._replace(record=whole)])
     size_bytes = json_records.size_of(placed.record)
     if size_bytes > SCHEDULE_BYTES_MAX:

@@ -19,7 +19,6 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
 from typing import Final
 
 from msgspec.structs import replace
@@ -30,6 +29,7 @@ from partitions.replica.reads import MIN_OFFSET_S, Reads
 from partitions.replica.serving import Serving
 from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import (
+    LogCorrupt,
     NoLeader,
     NotLeader,
     OffsetOutOfRange,
@@ -149,9 +149,10 @@ class _Leader:
     def knows_start(self) -> bool:
         return self._serving.knows_start
 
-    def check_serves(self) -> None:
-        self._serving.check_leads()
+    def check_serves(self) -> RaftGroup[None]:
+        group = self._serving.check_leads()
         self._check_age()
+        return group
 
     async def ready(self, deadline: float) -> None:
         await self._serving.ready(deadline)
@@ -159,8 +160,8 @@ class _Leader:
     async def confirm(self) -> Index:
         return await self._serving.confirm()
 
-    def healthy_log(self) -> AbstractContextManager[None]:
-        return self._serving.healthy_log()
+    def damaged(self, error: LogCorrupt | OSError) -> NotLeader:
+        return self._serving.damaged(error)
 
     def _check_age(self) -> None:
         if self._freshness.age_s > self._age_max_s:
@@ -178,9 +179,10 @@ class _Follower(_Leader):
     def knows_start(self) -> bool:
         return True  # the start is an entry of the log, and the log is known up to the age
 
-    def check_serves(self) -> None:
+    def check_serves(self) -> RaftGroup[None]:
         self._freshness.check_member()
         self._check_age()
+        return self._serving.group
 
     async def ready(self, deadline: float) -> None:
         self.check_serves()

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
 from typing import Final, Protocol, TypeVar
 
 from partitions.replica.fetch_waiters import FetchWaiters
@@ -24,7 +23,7 @@ from partitions.replica.positions import ONE_BATCH, find, needs_high_watermark, 
 from partitions.replica.selection import STEP_BYTES, Selection
 from partitions.replica.serving import CONFIRM_S, RETRY_AFTER_MS
 from partitions.values import AtTime, FetchRequest, FetchResult, Position
-from raftlog.errors import NoLeader, OffsetOutOfRange, RaftlogError
+from raftlog.errors import LogCorrupt, NoLeader, NotLeader, OffsetOutOfRange, RaftlogError
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part
 from raftlog.records.batch import HEADER_BYTES
@@ -55,8 +54,8 @@ class ReadRight(Protocol):
     def knows_start(self) -> bool:
         """Whether it knows the newest log start."""
 
-    def check_serves(self) -> None:
-        """Raise if the right has ended."""
+    def check_serves(self) -> RaftGroup[None]:
+        """The group; raises if the right has ended."""
 
     async def ready(self, deadline: float) -> None:
         """Return once it knows all that was committed before."""
@@ -64,8 +63,8 @@ class ReadRight(Protocol):
     async def confirm(self) -> Index:
         """Prove that it is the leader."""
 
-    def healthy_log(self) -> AbstractContextManager[None]:
-        """Around reads of the log."""
+    def damaged(self, error: LogCorrupt | OSError) -> NotLeader:
+        """End the replica, whose log could not be read; the error for its readers."""
 
 
 class Reads:
@@ -82,19 +81,12 @@ class Reads:
     @property
     def high_watermark(self) -> Offset:
         """One past the newest record that is known to be committed and can be read here."""
-        return Offset(self._visible_index + 1)
-
-    @property
-    def _visible_index(self) -> Index:
-        """A leader whose disk is full may commit, on its followers' disks, what it cannot write itself."""
-        group = self._serving.group
-        return min(group.commit_index, group.log.last_index)
+        return self._ends(committed_only=False)[0]
 
     @property
     def last_stable_offset(self) -> Offset:
         """Below it each transaction has ended, as far as this replica has applied its log."""
-        applied = Index(min(self._visible_index, self._serving.group.applied_index))
-        return Offset(self._transactions.last_stable_offset(applied + 1))
+        return self._ends(committed_only=True)[1]
 
     @property
     def log_start_offset(self) -> Offset:
@@ -105,8 +97,17 @@ class Reads:
         """
         return Offset(max(self._serving.group.log.first_index, self._replicated_start.offset))
 
+    def _ends(self, *, committed_only: bool) -> tuple[Offset, Offset, Index]:
+        """The high watermark, the last stable offset, and up to which index a reader may see."""
+        group = self._serving.group
+        # A leader whose disk is full may commit, on its followers' disks, what it cannot write itself.
+        newest = min(group.commit_index, group.log.last_index)
+        applied = min(newest, group.applied_index)
+        stable = Offset(self._transactions.last_stable_offset(applied + 1))
+        return Offset(newest + 1), stable, Index(stable - 1) if committed_only else newest
+
     def _visible(self, committed_only: bool) -> Index:
-        return Index(self.last_stable_offset - 1) if committed_only else self._visible_index
+        return self._ends(committed_only=committed_only)[2]
 
     async def fetch(self, request: FetchRequest) -> FetchResult:
         """Whole committed batches from a position on; with ``wait_ms`` it waits for ``bytes_min``.
@@ -120,9 +121,10 @@ class Reads:
         serving.check_serves()
         if needs_high_watermark(request.position):
             await serving.ready(deadline)
-        if request.min_offset > self.high_watermark:
+        if request.min_offset and request.min_offset > self.high_watermark:
             await self._reached(request.min_offset, deadline)
-        offset, _ = await self._find(request.position, request.committed_only)
+        position = request.position
+        offset = Offset(position) if isinstance(position, int) else await self._found(position, request)
         while True:
             try:
                 return await self._fetched(offset, request, deadline)
@@ -131,6 +133,10 @@ class Reads:
                 if isinstance(request.position, int) or start <= offset:
                     raise
                 offset = start  # retention deleted what another kind of position stood for
+
+    async def _found(self, position: Position, request: FetchRequest) -> Offset:
+        offset, _ = await self._find(position, request.committed_only)
+        return offset
 
     async def _fetched(self, offset: Offset, request: FetchRequest, deadline: float) -> FetchResult:
         if request.tags:
@@ -191,16 +197,17 @@ class Reads:
         stable: Offset,
         committed_only: bool,
     ) -> FetchResult:
+        group = self._serving.group
         return FetchResult(
             offset=offset,
             data=data,
             next_offset=next_offset,
             log_start_offset=self.log_start_offset,
             high_watermark=high_watermark,
-            leader_epoch=self._serving.group.term,
+            leader_epoch=group.term,
             last_stable_offset=stable,
             end=stable if committed_only else high_watermark,
-            served_by=self._serving.group.node_id,
+            served_by=group.node_id,
         )
 
     async def offset_at(
@@ -253,8 +260,8 @@ class Reads:
         """The committed batches from ``offset`` on, or None; high watermark and last stable offset then."""
 
         async def look() -> tuple[LogBytes | None, Offset, Offset]:
-            log, high_watermark = self._serving.group.log, self.high_watermark
-            stable, visible = self.last_stable_offset, self._visible(committed_only)
+            log = self._serving.group.log
+            high_watermark, stable, visible = self._ends(committed_only=committed_only)
             self._check_start(offset, committed_only)
             if offset > visible:
                 return None, high_watermark, stable
@@ -271,15 +278,19 @@ class Reads:
         """Search the log while this replica leads; search again where retention has moved the start."""
         serving = self._serving
         while True:
-            serving.check_serves()
+            group = serving.check_serves()
             if not serving.knows_start:
                 await serving.ready(asyncio.get_running_loop().time() + CONFIRM_S)
-            term = serving.group.term
-            with serving.healthy_log(), contextlib.suppress(LogChanged):
+            term = group.term
+            try:
                 found = await look()
-                serving.check_serves()  # a thread may have taken its time
-                if serving.group.term == term:  # what it knew of the log start, it still knows
-                    return found
+            except LogChanged:
+                continue
+            except (LogCorrupt, OSError) as error:
+                raise serving.damaged(error) from error
+            serving.check_serves()  # a thread may have taken its time
+            if serving.group.term == term:  # what it knew of the log start, it still knows
+                return found
 
     async def _reached(self, min_offset: Offset, deadline: float) -> None:
         """Return once all records below an offset are known to be committed; raise if that takes too long."""

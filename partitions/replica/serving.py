@@ -7,8 +7,6 @@ writes, ``reads`` reads).
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterator
 from typing import Final
 
 from raftlog.errors import LogCorrupt, NoLeader, NotLeader, UnknownPartition, UnknownTopic
@@ -74,10 +72,6 @@ class Serving:
         rest = self.group.unapplied
         return rest is not None and all(log_start_in(batch) is None for batch in rest)
 
-    def check_serves(self) -> None:
-        """The same as ``check_leads``: only the leader serves, unless a reader permits staleness."""
-        self.check_leads()
-
     def check_exists(self) -> None:
         """Raise unless the topic and the partition exist."""
         if self.is_removed:
@@ -91,13 +85,16 @@ class Serving:
 
     def check_leads(self) -> RaftGroup[None]:
         """The group; raises unless this replica leads it."""
-        self.check_exists()
+        if self.is_deleted:
+            self.check_exists()
         group = self._group or self.group
         if not group.is_leader:
             leader = group.leader
             hint = "an election is under way" if leader is None else f"ask broker {leader}"
             raise NotLeader(f"this broker does not lead {self.target}; {hint}", leader=leader)
         return group
+
+    check_serves = check_leads  # only the leader serves, unless a reader permits staleness
 
     async def ready(self, deadline: float) -> None:
         """Return once this leader knows all that earlier ones committed. Raises ``NoLeader`` if too late."""
@@ -120,17 +117,10 @@ class Serving:
         except TimeoutError:
             raise self._unconfirmed() from None
 
-    @contextlib.contextmanager
-    def healthy_log(self) -> Iterator[None]:
-        """Around reads of the log: a damaged one, and one that the disk does not give, serves no more.
-
-        Its readers go to the next leader.
-        """
-        try:
-            yield
-        except (LogCorrupt, OSError) as error:
-            self.group.stop(error)
-            raise NotLeader(f"the log of {self.target} is damaged here; retry", leader=None) from error
+    def damaged(self, error: LogCorrupt | OSError) -> NotLeader:
+        """End this replica, whose log could not be read. Its readers go to the next leader."""
+        self.group.stop(error)
+        return NotLeader(f"the log of {self.target} is damaged here; retry", leader=None)
 
     def _unconfirmed(self) -> NoLeader:
         return NoLeader(

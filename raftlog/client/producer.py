@@ -33,7 +33,6 @@ from raftlog.records.builder import Record
 from raftlog.units import counted
 
 ERRORS_KEPT_MAX = 100
-_record = tuple.__new__  # what ``Record`` does, without a call of Python code
 HURRIED_CLOSE: Duration = "5s"  # for records in flight when a block is left by Ctrl-C or cancellation
 
 
@@ -245,7 +244,7 @@ class AsyncProducer:
             pairs = ()
         if timestamp is not None:
             timestamp = values.timestamp_ms(timestamp)
-        record = _record(Record, (value, key, pairs, timestamp))
+        record = Record(value, key, pairs, timestamp)
         queue = router.route(key, value, partition, size_bytes)
         return self._buffer.append(queue, record, size_bytes, on_ack, partition is not None)
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from raftlog.errors import InvalidRecord, RecordTooLarge
 from raftlog.records.batch import (
@@ -48,8 +50,8 @@ _ENCODED_BYTES_MAX = (
 )  # that the encoder takes; above ``BATCH_BYTES_LIMIT``, by which batches are refused
 
 
-class Record(NamedTuple):
-    """A record of a user. A tuple, since one is made for every record."""
+class Record(Struct, frozen=True, gc=False):
+    """A record of a user. One is made for every record, so it must not bring the garbage collector nearer."""
 
     value: bytes | None
     key: bytes | None = None
@@ -119,7 +121,8 @@ class BatchBuilder:
         encode = self._encoder.append
         default_ms = self._default_ms if timestamp_ms is None else timestamp_ms
         base_ms, max_ms, count = self._base, self._max_ms, self._count
-        for value, key, headers, own_ms in records:
+        for record in records:
+            own_ms, headers = record.timestamp_ms, record.headers
             time_ms = default_ms if own_ms is None else own_ms
             if not NO_TIMESTAMP <= time_ms <= TIMESTAMP_MAX:
                 raise InvalidRecord(f"timestamp_ms: {time_ms} is outside -1 to 2^63-2", errors=["/timestamp"])
@@ -133,7 +136,7 @@ class BatchBuilder:
                 self._headers[count] = headers
             try:
                 # The encoder takes a first time of -1 for none: it gets the times since the first record's.
-                encode(count, time_ms - base_ms, key, value, pairs)
+                encode(count, time_ms - base_ms, record.key, record.value, pairs)
             except (TypeError, UnicodeEncodeError) as error:
                 raise InvalidRecord(
                     f"records: key, value and header values are bytes or None: {error}"

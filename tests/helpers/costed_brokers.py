@@ -110,6 +110,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         processes = {broker: MeteredProcess(Path(directory), broker) for broker in (1, 2, 3)}
         with costed_brokers(Path(directory), processes) as brokers:
+            brokers.acts["produce"]()  # a fetch returns it
             do_it = brokers.polls() if act == "poll" else brokers.acts[act]
             meters = {broker: one.begin_by_function for broker, one in processes.items()}
             costs = least_costs(meters, do_it)

@@ -86,10 +86,17 @@ class Workers:
             self.stop()  # where one ends, all end
 
     async def _append(self, topic: str, partition: int, record: Record, delay_ms: int) -> None:
-        value, key, headers, time_ms = record
+        time_ms = record.timestamp_ms
         known_ms = time_ms if time_ms is not None and time_ms >= 0 else None
         send = partial(self._send_later, delay=f"{delay_ms}ms") if delay_ms else self._send
-        await send(topic, value, key=key, partition=partition, headers=headers, timestamp=known_ms)
+        await send(
+            topic,
+            record.value,
+            key=record.key,
+            partition=partition,
+            headers=record.headers,
+            timestamp=known_ms,
+        )
 
 
 @contextmanager

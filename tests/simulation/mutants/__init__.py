@@ -48,6 +48,7 @@ from tests.simulation.mutants.rejoin import REJOIN
 from tests.simulation.mutants.repair import REPAIR
 from tests.simulation.mutants.room import ROOM
 from tests.simulation.mutants.schedules import SCHEDULED
+from tests.simulation.mutants.shared_events import SHARED_EVENTS
 from tests.simulation.mutants.sink_seeds import SINK_SEEDS
 from tests.simulation.mutants.sinks import SINKS
 from tests.simulation.mutants.spark import SPARK
@@ -126,6 +127,7 @@ MUTANTS = (
     *ARCHIVE,
     *ARCHIVED,
     *SPEED,
+    *SHARED_EVENTS,
     *FOLLOWERS,
     *DELTA,
     *ACCURACY,

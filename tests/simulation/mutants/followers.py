@@ -64,9 +64,9 @@ FOLLOWERS = (
     ),
     Mutant(
         "a follower shows all that is in its log",
-        "partitions.replica.reads:Reads._visible_index",
-        "return min(group.commit_index, group.log.last_index)",
-        "return min(group.commit_index if group.is_leader else group.last_index, group.log.last_index)",
+        "partitions.replica.reads:Reads._ends",
+        "newest = min(group.commit_index, group.log.last_index)",
+        "newest = min(group.commit_index if group.is_leader else group.last_index, group.log.last_index)",
         level=BROKERS_FOLLOWERS,
     ),
     Mutant(
@@ -94,7 +94,7 @@ FOLLOWERS = (
     Mutant(
         "a leader does not look at min_offset",
         "partitions.replica.reads:Reads.fetch",
-        "if request.min_offset > self.high_watermark:",
+        "if request.min_offset and request.min_offset > self.high_watermark:",
         "if False:",
         script=f"{READS}::test_min_offset_beyond_the_end_is_refused_in_time",
     ),
@@ -107,7 +107,7 @@ FOLLOWERS = (
     ),
     Mutant(
         "a follower shows the records of open and aborted transactions",
-        "partitions.replica.reads:Reads._visible",
+        "partitions.replica.reads:Reads._ends",
         "if committed_only",
         "if committed_only and self._serving.group.is_leader",
         level=BROKERS_FOLLOWERS,

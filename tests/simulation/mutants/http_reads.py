@@ -252,7 +252,7 @@ FETCHING = (
     Mutant(
         "an event stream skips records beyond one write",
         "api.resources.events:_show",
-        "if next_offset >= result.next_offset:\n            return next_offset",
+        "if at >= result.next_offset:\n            return at",
         "return result.next_offset",
         script="tests/unit/api/test_events.py",
     ),
@@ -300,14 +300,14 @@ FETCHING = (
     ),
     Mutant(
         "readers at another offset of a batch get cached events",
-        "api.resources.events:_key",
-        "return view, result.offset, tuple",
-        "return view, tuple",
+        "api.resources.events:_show",
+        "(view, at, batches)",
+        "(view, batches)",
         script="tests/unit/api/test_events.py",
     ),
     Mutant(
         "readers of a re-created topic get cached events",
-        "api.resources.events:_key",
+        "api.resources.events:_show",
         "(batch.base_offset, batch.header.crc)",
         "batch.base_offset",
         script="tests/unit/api/test_events.py",

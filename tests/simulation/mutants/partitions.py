@@ -71,7 +71,7 @@ PARTITIONS = (
     ),
     Mutant(
         "records are readable before they are committed",
-        "partitions.replica.reads:Reads._visible_index",
+        "partitions.replica.reads:Reads._ends",
         "min(group.commit_index, group.log.last_index)",
         "group.log.last_index",
     ),

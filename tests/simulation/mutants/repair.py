@@ -109,7 +109,7 @@ REPAIR = (
     ),
     Mutant(
         "a failed disk read does not stop the replica",
-        "partitions.replica.serving:Serving.healthy_log",
+        "partitions.replica.reads:Reads._from_log",
         "except (LogCorrupt, OSError) as error:",
         "except LogCorrupt as error:",
         script=_READS,

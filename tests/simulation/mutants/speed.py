@@ -31,8 +31,8 @@ SPEED = (
     Mutant(
         "a first record without a time shifts the times of the others",
         "raftlog.records.builder:BatchBuilder.extend",
-        "encode(count, time_ms - base_ms, key, value, pairs)",
-        "encode(count, time_ms, key, value, pairs)",
+        "encode(count, time_ms - base_ms, record.key, record.value, pairs)",
+        "encode(count, time_ms, record.key, record.value, pairs)",
         script="tests/properties/test_records_fuzz.py",
     ),
     Mutant(

@@ -288,9 +288,9 @@ TRANSACTIONS = (
     ),
     _mutant(
         "a reader of committed records sees open transactions",
-        _READS + "_visible",
-        "Index(self.last_stable_offset - 1) if committed_only else self._visible_index",
-        "self._visible_index",
+        _READS + "_ends",
+        "Index(stable - 1) if committed_only else newest",
+        "newest",
         _PARTITION,
     ),
     _mutant(

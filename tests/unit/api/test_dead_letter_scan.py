@@ -216,13 +216,13 @@ def foreign_records() -> list[Record]:
     dead = letter(1).as_dead_letter()
     numbers = {ATTEMPTS: b"9" * 40, FAILED_AT: b"-1", ORIGIN: b"orders/0/99999999999999999999", REASON: None}
     changed = [
-        dead._replace(headers=tuple((name, wrong if name == each else old) for name, old in dead.headers))
+        replace(dead, headers=tuple((name, wrong if name == each else old) for name, old in dead.headers))
         for each, wrong in numbers.items()
         if each != REASON
     ]
-    other_key = dead._replace(key=b"orders/0/2")
-    not_canonical = dead._replace(key=b"orders/0/01", headers=((ORIGIN, b"orders/0/01"), *dead.headers[1:]))
-    return [FOREIGN, *changed, other_key, not_canonical, dead._replace(headers=dead.headers[1:])]
+    other_key = replace(dead, key=b"orders/0/2")
+    not_canonical = replace(dead, key=b"orders/0/01", headers=((ORIGIN, b"orders/0/01"), *dead.headers[1:]))
+    return [FOREIGN, *changed, other_key, not_canonical, replace(dead, headers=dead.headers[1:])]
 
 
 @pytest.mark.parametrize("record", foreign_records())

@@ -10,7 +10,7 @@ from types import FrameType
 
 import pytest
 
-from api.http.answers_in_flight import RecentEvents
+from api.http.recent_events import RecentEvents, ShownPage
 from api.http.services import Limits
 from api.resources.events import RECORDS_PER_WRITE
 from raftlog.records.reader import open_batch
@@ -216,6 +216,7 @@ async def test_a_topic_that_is_made_again_shows_its_own_records() -> None:
 def test_events_are_kept_within_a_bound_and_the_oldest_go_first() -> None:
     recent = RecentEvents(10)
     for key in (1, 2, 3):
-        recent.keep(key, bytearray(b"abcd"))
-    recent.keep(4, bytearray(11))
-    assert [recent.get(key) for key in (1, 2, 3, 4)] == [None, b"abcd", b"abcd", None]
+        recent.keep(key, ShownPage(b"abcd", key + 1, 0))
+    recent.keep(4, ShownPage(bytes(11), 5, 0))
+    found = [recent.get(key) for key in (1, 2, 3, 4)]
+    assert [None if page is None else page.next_offset for page in found] == [None, 3, 4, None]

@@ -69,8 +69,8 @@ def ours(codec: Codec, records: list[Record] = RECORDS) -> bytes:
 def theirs(codec: Codec, records: list[Record] = RECORDS) -> bytes:
     """The same batch, built by kafka-python."""
     builder = DefaultRecordBatchBuilder(2, int(codec), False, *PRODUCER, 1 << 30)
-    for position, (value, key, headers, timestamp_ms) in enumerate(records):
-        builder.append(position, timestamp_ms, key, value, list(headers))
+    for position, record in enumerate(records):
+        builder.append(position, record.timestamp_ms, record.key, record.value, list(record.headers))
     return bytes(builder.build())
 
 

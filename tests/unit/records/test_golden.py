@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cramjam
 import pytest
+from msgspec.structs import replace
 
 from raftlog.records.batch import HEADER_BYTES, Codec, check_batch
 from raftlog.records.compression import compress, decompress
@@ -61,7 +62,7 @@ def test_we_read_what_they_built(codec: Codec) -> None:
 @codecs
 def test_what_is_larger_than_a_block_survives_both_ways(codec: Codec) -> None:
     # requirement: T9
-    records = [record._replace(value=(record.value or b"") * 900) for record in RECORDS]
+    records = [replace(record, value=(record.value or b"") * 900) for record in RECORDS]
     assert read_by_them(ours(codec, records)) == records
     assert read_by_us(theirs(codec, records)) == records
 

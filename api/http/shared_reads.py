@@ -1,0 +1,78 @@
+"""Reads of event streams that wait for the same records: one read for all its readers.
+
+Decides: which readers share a read, namely those that ask for the same while it is under way. Leaves to
+others: reading, and what is written (``api.resources.events``). All readers get the same result or error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from partitions.values import FetchRequest, FetchResult
+from raftlog.types import TopicPartition
+
+Asked = tuple[TopicPartition, FetchRequest]
+Read = Callable[[], Coroutine[None, None, FetchResult]]
+
+
+class SharedReads:
+    """The reads under way of one broker's streams."""
+
+    def __init__(self) -> None:
+        self._under_way: dict[Asked, _SharedRead] = {}
+
+    def __len__(self) -> int:
+        return len(self._under_way)
+
+    def join(self, asked: Asked, read: Read) -> asyncio.Future[FetchResult]:
+        """The result of the read under way for the same, else of ``read``, which begins now.
+
+        The future belongs to its caller. A read ends early when all its futures are cancelled.
+        """
+        shared = self._under_way.get(asked)
+        if shared is None:
+            shared = self._under_way[asked] = _SharedRead(read, lambda: self._under_way.pop(asked))
+        return shared.joined()
+
+
+class _SharedRead:
+    """One read, and the futures of its readers. ``on_end`` is called once, before they have a result."""
+
+    __slots__ = ("_on_end", "_readers", "_task")
+
+    def __init__(self, read: Read, on_end: Callable[[], object]) -> None:
+        self._on_end = on_end
+        self._readers: dict[asyncio.Future[FetchResult], None] = {}
+        self._task = asyncio.get_running_loop().create_task(read())
+        self._task.add_done_callback(self._ended)
+
+    def joined(self) -> asyncio.Future[FetchResult]:
+        reader: asyncio.Future[FetchResult] = asyncio.get_running_loop().create_future()
+        self._readers[reader] = None
+        reader.add_done_callback(self._left)
+        return reader
+
+    def _left(self, reader: asyncio.Future[FetchResult]) -> None:
+        if reader not in self._readers:
+            return  # the read has ended
+        del self._readers[reader]
+        if not self._readers:
+            self._on_end()
+            self._task.cancel()
+
+    def _ended(self, task: asyncio.Task[FetchResult]) -> None:
+        readers, self._readers = self._readers, {}
+        if not readers:
+            return  # all have left; a result or an error concerns nobody
+        self._on_end()
+        error = None if task.cancelled() else task.exception()
+        for reader in readers:
+            if reader.done():
+                continue
+            if task.cancelled():
+                reader.cancel()
+            elif error is not None:
+                reader.set_exception(error)
+            else:
+                reader.set_result(task.result())
