@@ -84,8 +84,8 @@ def _rows(batch: pa.RecordBatch, topic: str | None) -> list[Rows]:
     keys = _bytes(batch.column("key")) if "key" in names else [None] * count
     headers = _headers(batch) if "headers" in names else repeat((), count)
     times = _times(batch) if "timestamp" in names else repeat(None, count)
-    fields = zip(_bytes(batch.column("value")), keys, headers, times, strict=True)
-    records = [*map(tuple.__new__, repeat(Record), fields)]  # as ``Record(*fields)``
+    values = _bytes(batch.column("value"))
+    records = [*map(Record, values, keys, headers, times)]
     if topic is not None and "partition" not in names:
         return [Rows(topic, None, records)]
     topics = [topic] * count if topic is not None else batch.column("topic").to_pylist()

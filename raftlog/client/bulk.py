@@ -35,7 +35,7 @@ def append_all(
         if partition is not None:
             left = _append(buffer, router.route(None, None, partition, 0), some, is_named=True)
         elif router.hashes:
-            keys = [key for _, key, _, _ in some if key is not None]
+            keys = [record.key for record in some if record.key is not None]
             for queue, shared in _by_queue(router, keys, some):
                 left += _append(buffer, queue, shared)
             if len(keys) < len(some):
@@ -87,7 +87,7 @@ def _append_each(router: Router, buffer: Buffer, records: list[Record]) -> list[
 
 def size_of(record: Record) -> int:
     """Upper bound of the bytes of a record in a batch."""
-    value, key, headers, _ = record
+    value, key, headers = record.value, record.key, record.headers
     size_bytes = RECORD_OVERHEAD_BYTES
     if value is not None:
         size_bytes += len(value)
