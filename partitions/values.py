@@ -120,6 +120,7 @@ class FetchRequest(Struct, frozen=True, kw_only=True):
 
 UNSTABLE: Final = Offset(-1)  # the last stable offset from a broker of an earlier version
 NOTHING_ARCHIVED: Final = Offset(0)
+NO_RECORD: Final = Offset(-1)  # the end of the records where none is known
 
 
 class FetchResult(Struct, frozen=True, kw_only=True):
@@ -163,6 +164,7 @@ class PartitionStatus(Struct, frozen=True, kw_only=True):
     archived_up_to: Offset = NOTHING_ARCHIVED  # records below are in an archive
     is_sealed: bool = False  # decommissioned, and each later leader refuses records
     awaiting_archive_bytes: int = 0  # what retention keeps here only until it is archived
+    records_end: Offset = NO_RECORD  # one past the newest record that there ever was, as far as is known
 
     @classmethod
     def unknown(cls, partition: int, replicas: tuple[NodeId, ...] = ()) -> PartitionStatus:

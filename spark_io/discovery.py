@@ -7,31 +7,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
-from typing import Final, Literal, Protocol, assert_never
+from typing import Final, Literal, Protocol, TypeVar, assert_never
 
 from raftlog.client import Client
 from raftlog.errors import NoLeader, NotSent, RaftlogError, UnknownTopic
 from raftlog.types import TopicPartition
 from spark_io.errors import DataLoss, InvalidOption
 from spark_io.options import ReadOptions
+from spark_io.partition_ends import Bounds, Removed, is_lossless, removed_partitions
 from spark_io.planning import Range
 from spark_io.positions import AtTime, Position, Positions
 
 POLL_S: Final = 0.2
+Answer = TypeVar("Answer")
 _log = logging.getLogger("spark_io")
 OffsetOf = Callable[[TopicPartition, AtTime | Literal["earliest"]], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The offsets of a partition that readers can see, ``end`` excluded."""
-
-    start: int
-    end: int
-    record_bytes: float
 
 
 class Found(Protocol):
@@ -43,18 +35,41 @@ class Found(Protocol):
     high_watermark: int
     last_stable_offset: int
     size_bytes: int
+    records_end: int
 
 
-def discover(client: Client, options: ReadOptions) -> dict[TopicPartition, Bounds]:
+def discover(
+    client: Client, options: ReadOptions, known: Collection[TopicPartition] | None = ()
+) -> dict[TopicPartition, Bounds]:
     """The partitions that the options select, as their leaders describe them.
 
-    Waits for leaders, at most ``fetchTimeout``. Raises ``InvalidOption`` for a topic or partition that does
-    not exist, ``NotSent`` where no broker is reachable.
+    ``known`` is what a stream has read before; with None, it may have read anything. Waits for leaders, at
+    most ``fetchTimeout``. Raises ``InvalidOption`` for any other topic or partition that does not exist,
+    ``NotSent`` where no broker is reachable.
     """
+    return patiently(options, lambda: _described(client, options, known))
+
+
+def removed_since(
+    client: Client,
+    options: ReadOptions,
+    begin: Mapping[TopicPartition, int],
+    now: Mapping[TopicPartition, Bounds],
+) -> dict[TopicPartition, Removed]:
+    """Those removed partitions whose offsets a stream has in ``begin``; ``now`` are the present ones."""
+    absent = [one for one in begin if one not in now]
+    behind = [one for one, at in begin.items() if one in now and at < now[one].start]
+    if not absent and not behind:
+        return {}
+    return patiently(options, lambda: removed_partitions(client, behind, absent))
+
+
+def patiently(options: ReadOptions, ask: Callable[[], Answer]) -> Answer:
+    """The answer of brokers, which may first have to elect leaders; for ``fetchTimeout``."""
     deadline = time.monotonic() + options.fetch_timeout_s
     while True:
         try:
-            return _described(client, options)
+            return ask()
         except RaftlogError as error:
             if isinstance(error, NotSent) or not error.retryable or time.monotonic() > deadline:
                 raise
@@ -85,7 +100,9 @@ def batch_ranges(
                 f"{options.starting.option} is {start} for {target}, and {options.ending.option} is {end}; "
                 "a read begins before it ends"
             )
-        kept = surviving(target, start, bounds[target].start, options.fail_on_data_loss)
+        kept = max(start, bounds[target].start)
+        if not is_lossless(start, bounds[target]):
+            kept = surviving(target, start, bounds[target].start, options.fail_on_data_loss)
         if kept < end:
             ranges.append(Range(target.topic, target.partition, kept, end))
     return ranges
@@ -93,8 +110,6 @@ def batch_ranges(
 
 def surviving(target: TopicPartition, wanted: int, log_start: int, fails: bool) -> int:
     """Where a read begins that wants records below the log start. Raises ``DataLoss`` if it ``fails``."""
-    if wanted >= log_start:
-        return wanted
     lost = (
         f"offsets {wanted} to {log_start - 1} of {target} are deleted, the log begins at {log_start}: "
         "retention was faster than this query"
@@ -119,7 +134,9 @@ def offset_asked(client: Client) -> OffsetOf:
     return ask
 
 
-def _described(client: Client, options: ReadOptions) -> dict[TopicPartition, Bounds]:
+def _described(
+    client: Client, options: ReadOptions, known: Collection[TopicPartition] | None
+) -> dict[TopicPartition, Bounds]:
     topics = options.topics
     if topics.pattern is not None:
         names = [one.name for one in client.topics.list() if not one.internal and topics.matches(one.name)]
@@ -129,14 +146,27 @@ def _described(client: Client, options: ReadOptions) -> dict[TopicPartition, Bou
         names = sorted({one.topic for one in topics.partitions})
     found: dict[TopicPartition, Bounds] = {}
     for name in names:
-        for body in _partitions(client, name, is_optional=topics.pattern is not None):
+        is_known = known is None or any(one.topic == name for one in known)
+        for body in _partitions(client, name, is_optional=is_known or topics.pattern is not None):
             target = TopicPartition(name, body.partition)
             if not topics.partitions or target in topics.partitions:
                 found[target] = _bounds(target, body, options)
-    missing = [str(one) for one in topics.partitions if one not in found]
-    if missing:
-        raise InvalidOption(f"assign names {', '.join(missing)}, which does not exist")
+    missing = [one for one in topics.partitions if one not in found]
+    if known is not None:
+        _check_known(client, missing, known)
     return found
+
+
+def _check_known(
+    client: Client, missing: Collection[TopicPartition], known: Collection[TopicPartition]
+) -> None:
+    """Raise ``InvalidOption`` for partitions that a stream cannot have read before."""
+    new = [one for one in missing if one not in known]
+    if new and known:
+        removed = removed_partitions(client, (), new)
+        new = [one for one in new if one not in removed]
+    if new:
+        raise InvalidOption(f"assign names {', '.join(map(str, new))}, which does not exist")
 
 
 def _partitions(client: Client, name: str, *, is_optional: bool) -> list[Found]:
@@ -153,7 +183,8 @@ def _bounds(target: TopicPartition, body: Found, options: ReadOptions) -> Bounds
         raise NoLeader(f"{target} has no leader", topic=target.topic, partition=target.partition)
     end = body.last_stable_offset if options.isolation == "committed" else body.high_watermark
     count = body.high_watermark - body.log_start_offset
-    return Bounds(body.log_start_offset, max(end, body.log_start_offset), body.size_bytes / max(1, count))
+    start = body.log_start_offset
+    return Bounds(start, max(end, start), body.size_bytes / max(1, count), body.records_end)
 
 
 def _resolved(

@@ -19,6 +19,7 @@ from spark_io.columns import record_batch
 from spark_io.discovery import surviving
 from spark_io.errors import DataLoss
 from spark_io.options import ReadOptions
+from spark_io.partition_ends import is_lossless_now
 from spark_io.planning import Range
 
 FETCH_BYTES: Final = 4 << 20
@@ -45,10 +46,10 @@ def _read_range(client: Client, options: ReadOptions, one: Range) -> Iterator[li
         try:
             chunk = partition.read(at, max_bytes=FETCH_BYTES, wait=wait, isolation=options.isolation)
         except OffsetOutOfRange as error:
-            at = _behind_loss(target, at, one.end, error, fails)
+            at = _behind_loss(client, target, at, one.end, error, fails)
             continue
         except (UnknownTopic, UnknownPartition) as error:
-            if fails:
+            if fails and not is_lossless_now(client, target, at):
                 raise DataLoss(
                     f"{target} is deleted, with its offsets {at} to {one.end - 1}; "
                     "set failOnDataLoss=false to go on without it"
@@ -67,10 +68,14 @@ def _read_range(client: Client, options: ReadOptions, one: Range) -> Iterator[li
         at = chunk.next_offset
 
 
-def _behind_loss(target: TopicPartition, at: int, end: int, error: OffsetOutOfRange, fails: bool) -> int:
+def _behind_loss(
+    client: Client, target: TopicPartition, at: int, end: int, error: OffsetOutOfRange, fails: bool
+) -> int:
     """Where to read on, within the planned range. Raises ``DataLoss``."""
     log_start = error.details.get("start")
     if isinstance(log_start, int) and at < log_start:
+        if is_lossless_now(client, target, at):
+            return min(log_start, end)
         return min(surviving(target, at, log_start, fails), end)
     if fails:
         raise DataLoss(

@@ -7,7 +7,8 @@ Decides: which columns a DataFrame may have, and what a null in each means. Leav
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql.types import (
@@ -22,6 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from raftlog.records.builder import Record
 from spark_io.errors import InvalidRows
 from spark_io.schemas import HEADERS
 
@@ -40,15 +42,12 @@ _TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-class Row(NamedTuple):
-    """One record to send. ``partition`` None: the producer's choice, by key."""
+class Rows(NamedTuple):
+    """Records of one topic, in order. ``partition`` None: the producer's choice, by key."""
 
-    value: bytes | str | None
-    key: bytes | str | None
     topic: str
     partition: int | None
-    headers: Headers
-    timestamp_ms: int | None
+    records: list[Record]
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
@@ -70,27 +69,56 @@ def check_columns(schema: StructType, topic: str | None) -> None:
         raise InvalidRows("there is no topic; set the option topic, or add a column topic")
 
 
-def rows_of(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterator[list[Row]]:
-    """The rows of Arrow batches, some at a time. ``topic`` overrides the column."""
+def rows_of(batches: Iterable[pa.RecordBatch], topic: str | None) -> Iterator[list[Rows]]:
+    """The rows of Arrow batches, some at a time. ``topic`` overrides the column.
+
+    Compiled code makes the records: no Python code runs for a row without headers, topic and partition.
+    """
     for batch in batches:
         for first in range(0, batch.num_rows, ROWS_AT_ONCE):
             yield _rows(batch.slice(first, ROWS_AT_ONCE), topic)
 
 
-def _rows(batch: pa.RecordBatch, topic: str | None) -> list[Row]:
-    columns: dict[str, Sequence[object]] = {
-        name: batch.column(number).to_pylist()
-        for number, name in enumerate(batch.schema.names)
-        if name not in ("timestamp", "headers")
-    }
-    nothing = [None] * batch.num_rows
-    topics = [topic] * batch.num_rows if topic is not None else columns["topic"]
+def _rows(batch: pa.RecordBatch, topic: str | None) -> list[Rows]:
+    count, names = batch.num_rows, batch.schema.names
+    keys = _bytes(batch.column("key")) if "key" in names else [None] * count
+    headers = _headers(batch) if "headers" in names else repeat((), count)
+    times = _times(batch) if "timestamp" in names else repeat(None, count)
+    values = _bytes(batch.column("value"))
+    records = [*map(Record, values, keys, headers, times)]
+    if topic is not None and "partition" not in names:
+        return [Rows(topic, None, records)]
+    topics = [topic] * count if topic is not None else batch.column("topic").to_pylist()
+    partitions = batch.column("partition").to_pylist() if "partition" in names else [None] * count
     if None in topics:
         raise InvalidRows("column topic is null in a row; set the option topic, or give each row a topic")
-    headers = _headers(batch) if "headers" in batch.schema.names else repeat(())
-    times = _times(batch) if "timestamp" in batch.schema.names else nothing
-    fields = (columns["value"], columns.get("key", nothing), topics, columns.get("partition", nothing))
-    return [Row(*row) for row in zip(*fields, headers, times, strict=False)]
+    return _grouped([*zip(topics, partitions, strict=True)], records)
+
+
+def _grouped(targets: Sequence[tuple[str, int | None]], records: Sequence[Record]) -> list[Rows]:
+    """The records of each target. Where some are placed by their key, and others are not, they may be of
+    the same partition: then only neighbours are put together, so that they stay in order.
+    """
+    by_key = sum(partition is None for _, partition in targets)
+    if 0 < by_key < len(targets):
+        runs = groupby(zip(targets, records, strict=True), key=itemgetter(0))
+        return [Rows(topic, number, [record for _, record in run]) for (topic, number), run in runs]
+    found: dict[tuple[str, int | None], list[Record]] = {}
+    for target, record in zip(targets, records, strict=True):
+        found.setdefault(target, []).append(record)
+    return [Rows(topic, number, some) for (topic, number), some in found.items()]
+
+
+def _bytes(column: pa.Array) -> list[bytes | None]:
+    """The cells of a column of strings or bytes."""
+    import pyarrow as pa
+
+    if pa.types.is_string(column.type):
+        column = column.cast(pa.binary())
+    elif pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    found: list[bytes | None] = column.to_pylist()
+    return found
 
 
 def _headers(batch: pa.RecordBatch) -> list[Headers]:
@@ -110,6 +138,9 @@ def _times(batch: pa.RecordBatch) -> list[int | None]:
     column = batch.column("timestamp")
     in_ms = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
     found: list[int | None] = in_ms.cast(pa.int64()).to_pylist()
+    for time_ms in found:
+        if time_ms is not None and time_ms < 0:
+            raise InvalidRows(f"column timestamp has {time_ms} ms in a row, which is before 1970")
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -30,8 +30,9 @@ from spark_io.archive.source import ArchiveTask, archive_tasks, spark_batches
 from spark_io.archive.storage import open_storage
 from spark_io.archive.view import divided, extended, offset_in_both
 from spark_io.connections import client_of
-from spark_io.discovery import POLL_S, Bounds, OffsetOf, batch_ranges, discover, offset_asked, resolved
+from spark_io.discovery import POLL_S, OffsetOf, batch_ranges, discover, offset_asked, removed_since, resolved
 from spark_io.options import ReadOptions
+from spark_io.partition_ends import Bounds
 from spark_io.planning import Range, tasks
 from spark_io.reading import read_ranges
 from spark_io.schemas import arrow_schema
@@ -43,6 +44,7 @@ from spark_io.stream_progress import (
     next_end,
     stream_ranges,
     waits_for_more,
+    without_removed,
 )
 
 if TYPE_CHECKING:
@@ -101,6 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._target: Offsets | None = None  # of Trigger.AvailableNow
         self._last_s: float | None = None  # when this run has last seen a batch with records
+        self._newest: Mapping[TopicPartition, Bounds] | None = None  # of the plan that Spark reports next
 
     def initialOffset(self) -> dict[str, object]:
         """Before the first batch: where the stream begins is the end of that batch."""
@@ -119,17 +122,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on nothing is read that is not there now."""
-        self._target = {one: found.end for one, found in self._discovered().items()}
+        self._target = {one: bounds.end for one, bounds in self._discovered(known=None).items()}
 
     def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:
         """The end of the batch that begins at ``start``."""
-        begin = None if stream_offsets.is_before_first(start) else stream_offsets.parsed(start)
-        bounds = self._discovered() if begin is None else self._discovered_since(begin)
-        if begin is None:
-            client = client_of(self._options.servers)
+        client = client_of(self._options.servers)
+        if stream_offsets.is_before_first(start):
+            bounds = self._discovered()
             first = resolved(self._options.starting, bounds, offset_asked(client))
             check_starts(first, bounds, self._options.fail_on_data_loss)
             return stream_offsets.written(first)
+        begin = stream_offsets.parsed(start)
+        bounds = self._discovered_since(begin)
+        removed = removed_since(client, self._options, begin, bounds)
+        begin, bounds = without_removed(begin, bounds, removed)
         check_starts(begin, bounds, self._options.fail_on_data_loss)
         limits = None if isinstance(limit, ReadAllAvailable) else self._options.limits
         if limits is not None and self._target is None:
@@ -137,14 +143,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if waits_for_more(begin, bounds, limits, since_last_s):
                 return start
         fails = self._options.fail_on_data_loss
-        end = next_end(begin, bounds, limits=limits, target=self._target, fails=fails)
+        end = next_end(begin, bounds, limits=limits, target=self._target, fails=fails, removed=removed)
         if stream_ranges(begin, end):
             self._last_s = time.monotonic()
         return stream_offsets.written(end)
 
     def reportLatestOffset(self) -> dict[str, object] | None:
-        """The newest offsets that there are, for ``query.lastProgress``."""
-        return stream_offsets.written({one: found.end for one, found in self._discovered().items()})
+        """The newest offsets that there are, for ``query.lastProgress``.
+
+        Spark asks right after ``latestOffset``, which has just looked.
+        """
+        newest, self._newest = self._newest, None
+        found = self._discovered(known=None) if newest is None else newest
+        return stream_offsets.written({one: bounds.end for one, bounds in found.items()})
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
         """The tasks of a batch, the same offsets whenever it is repeated."""
@@ -170,13 +181,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _discovered_since(self, begin: Offsets) -> dict[TopicPartition, Bounds]:
         """The same once new leaders know what was read before. Raises ``DataLoss`` after ``fetchTimeout``."""
         deadline = time.monotonic() + self._options.fetch_timeout_s
-        while behind(begin, found := self._discovered()) and time.monotonic() < deadline:
+        while behind(begin, found := self._discovered(known=begin)) and time.monotonic() < deadline:
             time.sleep(POLL_S)
         check_ends(begin, found, self._options.fail_on_data_loss)
         return found
 
-    def _discovered(self) -> dict[TopicPartition, Bounds]:
-        return discover(client_of(self._options.servers), self._options)
+    def _discovered(self, known: Collection[TopicPartition] | None = ()) -> dict[TopicPartition, Bounds]:
+        self._newest = found = discover(client_of(self._options.servers), self._options, known)
+        return found
 
 
 def _tasks(options: ReadOptions, ranges: list[Range]) -> list[InputPartition]:

@@ -10,24 +10,23 @@ The attempt is part of it because two attempts of one task may run at the same t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_io.commits import Run, begun
 from spark_io.options import WriteOptions
-from spark_io.rows import Row, rows_of
+from spark_io.rows import Rows, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from raftlog.client import Client
-    from raftlog.client.blocking_producer import Producer
-
-Send = Callable[..., object]
+    from raftlog.client.blocking_producer import Producer, Transaction
+LINGER: Final = "100ms"  # nobody waits for single rows, and a task ends with a flush
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,9 @@ def stage(
     with ExitStack() as stack:
         producer = stack.enter_context(_producer(client, options, transactional_id=name, run=run))
         transaction = stack.push(begun(client, producer, name))
-        count = _send_all(transaction.send, first)
+        count = _send_all(transaction, first)
         for rows in some_rows:
-            count += _send_all(transaction.send, rows)
+            count += _send_all(transaction, rows)
         return Staged(key, transaction.prepare(timeout=options.staged_timeout), count, run)
 
 
@@ -70,7 +69,7 @@ def send_at_once(client: Client, options: WriteOptions, batches: Iterable[pa.Rec
     count = 0
     with _producer(client, options, transactional_id=None) as producer:
         for rows in rows_of(batches, options.topic):
-            count += _send_all(producer.send, rows)
+            count += _send_all(producer, rows)
     return Staged("", None, count)
 
 
@@ -84,21 +83,14 @@ def _producer(
         transactional_id=transactional_id,
         transaction_timeout=options.transaction_timeout,
         run_epoch=None if run is None else run.epoch,
-        linger=options.linger,
+        linger=options.linger or LINGER,
         batch_bytes=options.batch_bytes,
     )
 
 
-def _send_all(send: Send, rows: Iterable[Row]) -> int:
+def _send_all(target: Producer | Transaction, some: Iterable[Rows]) -> int:
     count = 0
-    for row in rows:
-        send(
-            row.value,
-            topic=row.topic,
-            key=row.key,
-            partition=row.partition,
-            headers=row.headers,
-            timestamp=row.timestamp_ms,
-        )
-        count += 1
+    for rows in some:
+        target.send_all(rows.records, topic=rows.topic, partition=rows.partition)
+        count += len(rows.records)
     return count

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Mapping
 
 from raftlog.types import TopicPartition
-from spark_io.discovery import Bounds, surviving
+from spark_io.discovery import surviving
 from spark_io.errors import DataLoss
 from spark_io.options import Limits
+from spark_io.partition_ends import Bounds, Removed, is_lossless, is_over
 from spark_io.planning import Range, limited, rows_of_bytes
 
 Offsets = dict[TopicPartition, int]
@@ -22,13 +23,14 @@ def next_end(
     limits: Limits | None,
     target: Offsets | None,
     fails: bool,
+    removed: Mapping[TopicPartition, Removed] | None = None,
 ) -> Offsets:
     """The end of the batch that begins at ``start``; equal to it if there is nothing to read.
 
     ``target`` bounds it under ``Trigger.AvailableNow``. Without ``limits`` it takes all. Raises ``DataLoss``
-    for partitions that are gone.
+    for partitions that are gone; ``removed`` are those of them that were decommissioned.
     """
-    _check_present(start, bounds, fails)
+    _check_present(start, bounds, removed or {}, fails)
     end = {}
     for one, at in start.items():
         available = bounds[one].end if one in bounds else at
@@ -69,8 +71,24 @@ def stream_ranges(start: Offsets, end: Offsets) -> list[Range]:
 def check_starts(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails: bool) -> None:
     """Raise ``DataLoss`` before a batch is planned whose first records are deleted."""
     for one, at in start.items():
-        if one in bounds:
+        if one in bounds and not is_lossless(at, bounds[one]):
             surviving(one, at, bounds[one].start, fails)
+
+
+def without_removed(
+    start: Offsets, bounds: Mapping[TopicPartition, Bounds], removed: Mapping[TopicPartition, Removed]
+) -> tuple[Offsets, dict[TopicPartition, Bounds]]:
+    """Both without partitions that were read to their end and are removed: a stream goes on without them.
+
+    A later partition of such a number enters with the batch after.
+    """
+    over = {one for one, at in start.items() if is_over(at, bounds.get(one), removed.get(one))}
+    if not over:
+        return start, {**bounds}
+    return (
+        {one: at for one, at in start.items() if one not in over},
+        {one: found for one, found in bounds.items() if one not in over},
+    )
 
 
 def behind(start: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> list[TopicPartition]:
@@ -93,15 +111,28 @@ def check_ends(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails: b
         _log.warning("%s; waiting for offset %d, since failOnDataLoss is false", lost, start[one])
 
 
-def _check_present(start: Offsets, bounds: Mapping[TopicPartition, Bounds], fails: bool) -> None:
-    gone = sorted(str(one) for one in start if one not in bounds)
-    if gone and fails:
-        raise DataLoss(
-            f"{', '.join(gone)} was read before and does not exist any more, or is not subscribed; "
-            "set failOnDataLoss=false to go on without"
+def _check_present(
+    start: Offsets,
+    bounds: Mapping[TopicPartition, Bounds],
+    removed: Mapping[TopicPartition, Removed],
+    fails: bool,
+) -> None:
+    gone = sorted(one for one in start if one not in bounds)
+    if not gone:
+        return
+    early = next((one for one in gone if one in removed), None)
+    if early is not None:
+        lost = (
+            f"{early} was read up to offset {start[early]}, and was removed with records up to offset "
+            f"{removed[early].records_end - 1}: retention was faster than this query"
         )
-    if gone:
-        _log.warning("%s was read before and does not exist any more", ", ".join(gone))
+    else:
+        lost = (
+            f"{', '.join(map(str, gone))} was read before and does not exist any more, or is not subscribed"
+        )
+    if fails:
+        raise DataLoss(f"{lost}; set failOnDataLoss=false to go on without")
+    _log.warning("%s; going on without, since failOnDataLoss is false", lost)
 
 
 def _within(limits: Limits, start: Offsets, end: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> Offsets:

@@ -49,6 +49,7 @@ def body(status: PartitionStatus, info: PartitionInfo) -> bodies.PartitionBody:
         archived_up_to=status.archived_up_to,
         awaiting_archive_bytes=status.awaiting_archive_bytes,
         state=_state(status, info),
+        records_end=status.records_end,
         unsafe_recoveries=[
             bodies.UnsafeRecoveryBody(
                 survivor=record.survivor,

@@ -259,6 +259,10 @@ def _body(call: Call, topic: TopicInfo) -> bodies.TopicBody:
         call.services.config_of(topic),
         topic.version,
         [*range(topic.writable_partitions, len(topic.partitions))],
+        [
+            bodies.RemovedPartitionBody(one.partition, one.records_end, one.next_offset)
+            for one in topic.removed
+        ],
     )
 
 

@@ -27,6 +27,7 @@ from partitions.replica.serving import RETRY_AFTER_MS, Serving
 from partitions.replica.topic_rules import Body, TopicRules
 from partitions.replica.transaction_table import OpenTransaction
 from partitions.values import (
+    NO_RECORD,
     Acks,
     AppendReceipt,
     FetchRequest,
@@ -375,7 +376,7 @@ class PartitionReplica:
 
     def status(self) -> PartitionStatus:
         """How this replica sees its partition; ``in_sync`` is known to the leader only."""
-        group = self.group
+        group, newest = self.group, self.machine.log_start.newest_record
         learners = group.membership.learners
         rejoining = group.status().rejoining
         return PartitionStatus(
@@ -395,6 +396,7 @@ class PartitionReplica:
             last_stable_offset=self.last_stable_offset,
             readers_held_ms=self._held_back.ms,
             archived_up_to=self.machine.archived.offset,
+            records_end=NO_RECORD if newest < 0 else Offset(newest + 1),
             rejoining=(group.node_id,) if group.is_rejoining else tuple(sorted(rejoining.keys() - learners)),
             awaited=tuple(sorted(frozenset[NodeId]().union(*rejoining.values()))),
         )

@@ -12,6 +12,7 @@ from raftlog.client.portal import SyncProxy, blocking
 from raftlog.client.producer import AsyncProducer
 from raftlog.client.receipts import BlockingPendingReceipt, OnAck, RecordFields
 from raftlog.client.transaction import AsyncTransaction, Outcome
+from raftlog.records.builder import Record
 
 
 class Producer(SyncProxy[AsyncProducer]):
@@ -58,6 +59,18 @@ class Producer(SyncProxy[AsyncProducer]):
                 return BlockingPendingReceipt(*placed)
             self._portal.call(lambda: core.make_ready(topic))
 
+    def send_all(
+        self, records: Sequence[Record], *, topic: str | None = None, partition: int | None = None
+    ) -> None:
+        """Send many records without a receipt for each; waits while the buffer is full.
+
+        Keys, values and header values of a ``Record`` are bytes or None. What fails is raised when the block
+        ends.
+        """
+        core, left = self._core, records
+        while left := core.append_all(left, topic, partition):
+            self._portal.call(lambda: core.make_ready(topic))
+
 
 class Transaction(SyncProxy[AsyncTransaction]):
     """Made by ``producer.transaction()``, used as a ``with`` block. ``send`` may be called from any thread.
@@ -102,3 +115,10 @@ class Transaction(SyncProxy[AsyncTransaction]):
         """
         self._core.check_open()
         return Producer(self._core.records, self._portal).send(value, topic=topic, **fields)
+
+    def send_all(
+        self, records: Sequence[Record], *, topic: str | None = None, partition: int | None = None
+    ) -> None:
+        """Add many records, as ``Producer.send_all`` does. Raises what an earlier record has failed with."""
+        self._core.check_open()
+        Producer(self._core.records, self._portal).send_all(records, topic=topic, partition=partition)

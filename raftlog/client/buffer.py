@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from raftlog.client.options import ProducerOptions
 from raftlog.client.receipts import Batch, OnAck
@@ -90,6 +90,42 @@ class Buffer:
             if is_named:
                 batch.named.add(index)
         return batch, index
+
+    def append_all(
+        self,
+        queue: PartitionQueue,
+        records: Sequence[Record],
+        sizes: Sequence[int],
+        *,
+        is_named: bool = False,
+        fills_one: bool = False,
+    ) -> int:
+        """Append records in order while there is room; how many. ``fills_one``: only to the open batch.
+
+        Nobody is called back about them.
+        """
+        taken = 0
+        with self._lock:
+            if queue.is_leaving:
+                return 0
+            batch, used_bytes = queue.open, self._used_bytes
+            for record, size_bytes in zip(records, sizes, strict=True):
+                if used_bytes + size_bytes > self._buffer_bytes:
+                    break
+                if batch is None or batch.size_bytes + size_bytes > self.batch_bytes:
+                    if taken and fills_one:
+                        break
+                    batch = self._open(queue)
+                used_bytes += size_bytes
+                batch.size_bytes += size_bytes
+                if is_named:
+                    batch.named.add(len(batch.records))
+                batch.records.append(record)
+                taken += 1
+            self._used_bytes = used_bytes
+            if not taken and sizes:
+                self._check_possible(sizes[0])
+        return taken
 
     def set_leaving(self, queue: PartitionQueue, *, is_leaving: bool) -> None:
         """Whether the partition takes no more records. Records that it has stay in it."""

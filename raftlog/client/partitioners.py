@@ -8,12 +8,13 @@ or to each in turn; a user's function overrides all but an explicit partition.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Literal
 
 from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.options import Partitioner
 from raftlog.errors import PartitionDecommissioned, UnknownPartition
-from raftlog.records.keys import partition_for_key
+from raftlog.records.keys import partition_for_key, partitions_for_keys
 
 _KEYS_REMEMBERED_MAX = 10_000  # hashing a key takes a microsecond or two, a lookup a twentieth of it
 
@@ -82,6 +83,15 @@ class Router:
             self._buffer.close_open(queue, batch)
         queue = self._sticky = self._rng.choice(self.queues)
         return queue
+
+    @property
+    def hashes(self) -> bool:
+        """Whether the key decides, and records without one go to a random partition for each batch."""
+        return self._custom is None and self._sticks
+
+    def route_keys(self, keys: Sequence[bytes]) -> list[PartitionQueue]:
+        """The queues of many records with a key."""
+        return [self.queues[number] for number in partitions_for_keys(keys, len(self.queues))]
 
     def _hashed(self, key: bytes) -> PartitionQueue:
         queues, by_key = self.queues, self._by_key

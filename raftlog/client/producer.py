@@ -17,6 +17,7 @@ from typing import Self
 
 from raftlog.client import values
 from raftlog.client.buffer import RECORD_OVERHEAD_BYTES, Buffer, PartitionQueue
+from raftlog.client.bulk import append_all
 from raftlog.client.incarnation import Incarnation, TransactionName
 from raftlog.client.metadata import Metadata
 from raftlog.client.narrowing import Narrowing
@@ -127,6 +128,18 @@ class AsyncProducer:
             raise Overloaded("the producer has no room or does not know the topic yet; use send, which waits")
         return PendingReceipt(*placed)
 
+    async def send_all(
+        self, records: Sequence[Record], *, topic: str | None = None, partition: int | None = None
+    ) -> None:
+        """Send many records without a receipt for each; waits while the buffer is full.
+
+        Keys, values and header values of a ``Record`` are bytes or None. What fails is raised when the block
+        ends.
+        """
+        while records := self.append_all(records, topic, partition):
+            await self.make_ready(topic)
+        await asyncio.sleep(0)  # batches are full: send them although the caller never waits
+
     def transaction(self) -> AsyncTransaction:
         """The next transaction, as an ``async with`` block. Raises ``RuntimeError`` while one is open."""
         return AsyncTransaction(self.incarnation, self._in_transaction)
@@ -234,6 +247,19 @@ class AsyncProducer:
         record = Record(value, key, pairs, timestamp)
         queue = router.route(key, value, partition, size_bytes)
         return self._buffer.append(queue, record, size_bytes, on_ack, partition is not None)
+
+    def append_all(
+        self, records: Sequence[Record], topic: str | None, partition: int | None
+    ) -> Sequence[Record]:
+        """Append records to the buffer, without receipts; those for which ``make_ready`` has to be awaited.
+
+        For any thread. Their parts are bytes, and are not checked. Raises ``UnknownPartition``.
+        """
+        router = self._routers.get(topic or self._topic or "")
+        if router is None or self._is_closed:
+            self._check_usable(topic)
+            return records
+        return append_all(router, self._buffer, records, partition)
 
     async def make_ready(self, topic: str | None) -> None:
         """Wait until the topic is known and there is room."""

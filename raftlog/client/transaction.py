@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, Self, Unpack
 
@@ -34,6 +34,7 @@ from raftlog.errors import (
 
 if TYPE_CHECKING:
     from raftlog.client.producer import AsyncProducer
+    from raftlog.records.builder import Record
 
 Outcome = Literal["committed", "aborted", "prepared", "unknown"]
 HURRIED_ABORT_S: Final = 5.0  # when a block is left by Ctrl-C or cancellation
@@ -119,6 +120,13 @@ class AsyncTransaction:
         """
         self.check_open()
         return await self.records.send(value, topic=topic, **fields)
+
+    async def send_all(
+        self, records: Sequence[Record], *, topic: str | None = None, partition: int | None = None
+    ) -> None:
+        """Add many records, as ``Producer.send_all`` does. Raises what an earlier record has failed with."""
+        self.check_open()
+        await self.records.send_all(records, topic=topic, partition=partition)
 
     async def add_offsets(
         self,

@@ -118,8 +118,22 @@ class ArchivedUpTo(Answer):
     archived_up_to: int
 
 
+class RemovedPartitionBody(Answer):
+    """A partition that was decommissioned and removed.
+
+    ``records_end`` is one past its newest record. A later partition of this number begins at ``next_offset``.
+    """
+
+    partition: int
+    records_end: int
+    next_offset: int
+
+
 class TopicBody(Answer, omit_defaults=True):
-    """One topic. ``config`` is complete, defaults included. ``decommissioned`` partitions take no records."""
+    """One topic. ``config`` is complete, defaults included. ``decommissioned`` partitions take no records.
+
+    ``removed`` has the last removed partition of each number, also where there is a later one.
+    """
 
     name: str
     topic_id: str
@@ -129,6 +143,7 @@ class TopicBody(Answer, omit_defaults=True):
     config: dict[str, int | str]
     metadata_version: int
     decommissioned: list[int] = []
+    removed: list[RemovedPartitionBody] = []
 
 
 class PartitionsAdded(TopicBody, omit_defaults=False):
@@ -236,7 +251,8 @@ class PartitionBody(Answer):
     ``last_stable_offset``, has held back readers of committed records. Records below
     ``archived_up_to`` are in an archive; ``awaiting_archive_bytes`` is what retention keeps only until it is
     archived, because the topic requires it. ``state`` is ``sealing`` until no leader can take records of
-    producers any more, and ``decommissioned`` from then on.
+    producers any more, and ``decommissioned`` from then on. ``records_end`` is one past the newest record
+    that the partition has had, -1 where none is known.
     """
 
     partition: int
@@ -260,6 +276,7 @@ class PartitionBody(Answer):
     archived_up_to: int = 0
     awaiting_archive_bytes: int = 0
     state: Literal["active", "sealing", "decommissioned"] = "active"
+    records_end: int = -1
 
 
 class PartitionList(Answer):

@@ -10,11 +10,12 @@ believe to be archived is in files that count.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from raftlog.client import Client
-from raftlog.errors import OffsetOutOfRange, UnknownTopic
+from raftlog.errors import OffsetOutOfRange, UnknownPartition, UnknownTopic
 from raftlog.types import TopicPartition
 from spark_io.planning import Range
 
@@ -71,7 +72,8 @@ def report(
             start = max(one.log_start_offset, one.archived_up_to)
             end = reached(archived, target, start, lambda gap: first_record(client, gap) >= gap.end)
             if end > one.archived_up_to and not changes_nothing:
-                client.topics.set_archived_up_to(topic, partition=one.partition, offset=end)
+                with suppress(UnknownPartition):  # it was removed a moment ago
+                    client.topics.set_archived_up_to(topic, partition=one.partition, offset=end)
             at = one.archived_up_to if changes_nothing else max(end, one.archived_up_to)
             found.append(Reach(target, one.log_start_offset, at, max(file.end for file in files)))
     return found
@@ -98,7 +100,7 @@ def first_record(client: Client, gap: Range) -> int:
     while at < gap.end:
         try:
             chunk = partition.read(at, limit=1)
-        except OffsetOutOfRange:
+        except (OffsetOutOfRange, UnknownPartition, UnknownTopic):
             return at  # it is deleted
         if chunk.messages:
             return chunk.messages[0].offset
@@ -110,6 +112,12 @@ def first_record(client: Client, gap: Range) -> int:
 
 def is_gone(client: Client, gap: Range) -> bool:
     """Whether the log has no records between these offsets: none any more, or none ever."""
-    log_start = client.topics.partitions(gap.topic)[gap.partition].log_start_offset
-    kept = gap._replace(start=min(max(gap.start, log_start), gap.end))
+    try:
+        partitions = client.topics.partitions(gap.topic)
+    except UnknownTopic:
+        return True
+    found = next((one for one in partitions if one.partition == gap.partition), None)
+    if found is None:
+        return True
+    kept = gap._replace(start=min(max(gap.start, found.log_start_offset), gap.end))
     return first_record(client, kept) >= kept.end

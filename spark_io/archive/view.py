@@ -14,7 +14,8 @@ from raftlog.types import TopicPartition
 from spark_io.archive.entries import Catalogue, Entry
 from spark_io.archive.files import first_offset_since
 from spark_io.archive.storage import Storage
-from spark_io.discovery import Bounds, OffsetOf
+from spark_io.discovery import OffsetOf
+from spark_io.partition_ends import Bounds
 from spark_io.planning import Range
 from spark_io.positions import AtTime
 

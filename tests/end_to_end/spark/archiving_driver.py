@@ -1,7 +1,8 @@
-"""A driver that archives a topic, and that is killed: a program for ``test_archive``.
+"""A driver that archives a topic, and that is killed: a program for ``archiving``.
 
-``python archiving_driver.py SERVERS DIRECTORY WHEN`` archives the topic ``history`` below DIRECTORY until
-nothing is left. WHEN is ``before`` or ``after`` the manifest of batch 2, where it kills itself, or ``never``.
+``python archiving_driver.py SERVERS DIRECTORY WHEN LAYOUT`` archives the topic ``history`` below DIRECTORY
+until nothing is left. WHEN is ``before`` or ``after`` the commit of batch 2, where it kills itself, or
+``never``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from spark_io.archive.data_source import ArchiveDataSource
 from spark_io.archive.options import archive_write_options
 from spark_io.archive.sink import ArchiveWriter
 
-SERVERS, DIRECTORY, WHEN = sys.argv[1:]
+SERVERS, DIRECTORY, WHEN, LAYOUT = sys.argv[1:]
 BATCH = 2  # batch 0 has no records
 
 
@@ -29,10 +30,10 @@ def kill_driver() -> None:
 
 
 class FaultyWriter(ArchiveWriter):
-    """Kills the driver beside its manifest."""
+    """Kills the driver beside its commit."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The manifest, and death before or after it."""
+        """The commit, and death before or after it."""
         if batchId == BATCH and WHEN == "before":
             kill_driver()
         super().commit(messages, batchId)
@@ -63,6 +64,7 @@ def main() -> None:
     source = source.option("subscribe", "history").option("startingOffsets", "earliest")
     frame = source.option("maxOffsetsPerTrigger", "100").option("includeHeaders", "true").load()
     sink = frame.writeStream.format("faulty-archive").option("bootstrap.servers", SERVERS)
+    sink = sink.option("layout", LAYOUT)
     sink = sink.option("checkpointLocation", f"{DIRECTORY}/checkpoint").option("path", f"{DIRECTORY}/archive")
     sink.trigger(availableNow=True).start().awaitTermination()
 

@@ -20,7 +20,6 @@ SERVERS, DIRECTORY, SENT, COPIED, *REMOTE = sys.argv[1:]
 NUMBERS = 20
 
 
-@udf(BooleanType())
 def is_missing() -> bool:
     """Whether this worker cannot import it."""
     return sys.modules["spark_io"] is None
@@ -49,7 +48,8 @@ def main() -> None:
         builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
         session = builder.getOrCreate()
     assert find_spec("spark_io") is not None
-    assert session.range(1).select(is_missing()).first() == (True,), "a worker can import spark_io"
+    missing = udf(is_missing, BooleanType())  # the session decides of which kind it is
+    assert session.range(1).select(missing()).first() == (True,), "a worker can import spark_io"
     spark_io.register(session, by_value=True)
     numbers = session.range(0, NUMBERS, 1, 2).selectExpr("cast(id as string) as value")
     for _ in range(2):

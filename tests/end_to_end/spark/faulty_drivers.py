@@ -15,7 +15,7 @@ from tests.end_to_end.spark.vocabulary import ENVIRONMENT, visible
 from tests.helpers.real_cluster import create_topic, eventually
 
 DRIVER = Path(__file__).with_name("faulty_driver.py")
-PATIENCE_S = 240.0
+PATIENCE_S = 900.0
 BATCH_ROWS = 100
 
 

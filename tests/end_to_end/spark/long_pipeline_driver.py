@@ -17,8 +17,13 @@ SERVERS, *CHECKPOINT = sys.argv[1:]
 LATE_S = 3_600
 WINDOW = "5 minutes"
 FIELDS = "unix_seconds(window.start) as start, carrier, count, total"
-RECORD = f"carrier as key, to_json(struct({FIELDS})) as value"
-SUM = "count(*) as windows, sum(count) as records, bit_xor(xxhash64(value)) as checksum"
+RECORD = ("carrier as key", f"to_json(struct({FIELDS})) as value")
+TEXT = "cast(value as string)"
+SUMS = (
+    "count(*) as windows",
+    f"sum(cast(get_json_object({TEXT}, '$.count') as long)) as records",
+    f"bit_xor(xxhash64({TEXT})) as checksum",
+)
 
 
 def windows(frame: DataFrame) -> DataFrame:
@@ -29,7 +34,7 @@ def windows(frame: DataFrame) -> DataFrame:
     if CHECKPOINT:
         events = events.withWatermark("timestamp", f"{LATE_S} seconds")
     found = events.groupBy(window("timestamp", WINDOW), "carrier").agg({"*": "count", "n": "sum"})
-    return found.withColumnsRenamed({"count(1)": "count", "sum(n)": "total"}).selectExpr(RECORD)
+    return found.withColumnsRenamed({"count(1)": "count", "sum(n)": "total"}).selectExpr(*RECORD)
 
 
 def stream(spark: SparkSession) -> None:
@@ -48,10 +53,11 @@ def compare(spark: SparkSession) -> None:
     raw = reader.option("subscribe", "raw").load()
     newest = raw.selectExpr("unix_millis(max(timestamp)) as newest").first()
     assert newest is not None
-    end = f"get_json_object(cast(value as string), '$.start') + 300 <= ({newest[0]} / 1000) - {LATE_S}"
+    start = f"cast(get_json_object({TEXT}, '$.start') as long)"
+    end = f"{start} + 300 <= ({newest[0]} / 1000) - {LATE_S}"
     counted = spark.read.format("raftlog").option("bootstrap.servers", SERVERS)
     for frame in (windows(raw), counted.option("subscribe", "counted").load()):
-        final = frame.where(end).selectExpr("cast(value as binary) as value").selectExpr(SUM).first()
+        final = frame.where(end).selectExpr(*SUMS).first()
         assert final is not None
         print(*final)
 

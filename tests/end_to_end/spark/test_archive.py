@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,31 +9,15 @@ import pytest
 
 from chaos.cluster import Cluster
 from raftlog import Client
-from tests.end_to_end.spark.vocabulary import ENVIRONMENT, visible, why_no_spark
+from tests.end_to_end.spark.archiving import RECORDS, archive_with_killed_drivers, drive
+from tests.end_to_end.spark.vocabulary import visible, why_no_spark
 from tests.helpers.command_line import command, run
 from tests.helpers.real_cluster import create_topic, eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
-
-DRIVER = Path(__file__).with_name("archiving_driver.py")
-RECORDS = 350
-
-
-def drive(servers: str, folder: Path, when: str) -> int:
-    """Run a driver to its end or to its death; its status."""
-    arguments = [sys.executable, str(DRIVER), servers, str(folder), when]
-    with (folder / f"{when}.log").open("wb") as log:
-        process = subprocess.Popen(
-            arguments, env={**os.environ, **ENVIRONMENT}, stdout=log, stderr=log, start_new_session=True
-        )
-        try:
-            return process.wait(240)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(3_600)]
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +27,7 @@ def archive(brokers: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if reason is not None:
         pytest.skip(reason)
     folder = tmp_path_factory.mktemp("archiving")
-    servers = ",".join(brokers.urls)
-    create_topic(brokers.urls[0], "history", 2, message_timestamp_type="CreateTime")
-    with Client(servers) as client, client.producer("history", transactional_id="writer") as producer:
-        for first in range(0, RECORDS, 70):
-            with producer.transaction() as transaction:  # its end takes an offset of each partition
-                for number in range(first, first + 70):
-                    headers = {"number": str(number)} if number % 2 else None
-                    transaction.send(str(number), key=f"k{number}", headers=headers, timestamp=1_000 + number)
-    for when, status in (("before", -signal.SIGKILL), ("after", -signal.SIGKILL), ("never", 0)):
-        log = folder / f"{when}.log"
-        assert drive(servers, folder, when) == status, log.read_text()[-3_000:]
+    archive_with_killed_drivers(brokers, folder, "manifest")
     return folder / "archive"
 
 
@@ -148,7 +118,7 @@ def test_one_view_has_the_archive_and_the_log(
         for number in range(RECORDS, RECORDS + 8):
             value = f"{number:0900}"
             producer.send(value, partition=number % 2, timestamp=1_000 + number).result()
-    assert drive(servers, archive.parent, "never") == 0
+    assert drive(servers, archive.parent, "never", "manifest") == 0
     with client.producer("history") as producer:
         producer.send(str(RECORDS + 8), partition=0)
     client.topics.alter("history", config={"retention.bytes": 1_024})

@@ -18,7 +18,7 @@ from raftlog import Client
 from tests.end_to_end.spark.faulty_drivers import BATCH_ROWS, Drivers
 from tests.end_to_end.spark.vocabulary import open_ids, why_no_spark
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(3_600)]
 
 RECORDS = 350
 

@@ -11,9 +11,10 @@ from raftlog.types import TopicPartition
 from spark_io.archive import catalogue
 from spark_io.archive.storage import DirectoryStorage
 from spark_io.archive.view import divided, extended, offset_in_both
-from spark_io.discovery import Bounds, batch_ranges
+from spark_io.discovery import batch_ranges
 from spark_io.errors import DataLoss
 from spark_io.options import read_options
+from spark_io.partition_ends import Bounds
 from spark_io.planning import Range
 from spark_io.positions import AtTime
 from tests.helpers.archives import ORDERS, archived

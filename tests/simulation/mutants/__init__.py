@@ -53,6 +53,7 @@ from tests.simulation.mutants.sink_seeds import SINK_SEEDS
 from tests.simulation.mutants.sinks import SINKS
 from tests.simulation.mutants.spark import SPARK
 from tests.simulation.mutants.spark_input import SPARK_INPUT
+from tests.simulation.mutants.spark_removed import SPARK_REMOVED
 from tests.simulation.mutants.speed import SPEED
 from tests.simulation.mutants.storage import STORAGE
 from tests.simulation.mutants.stuck_moves import STUCK_MOVES
@@ -122,6 +123,7 @@ MUTANTS = (
     *SINK_SEEDS,
     *SPARK,
     *SPARK_INPUT,
+    *SPARK_REMOVED,
     *ARCHIVE,
     *ARCHIVED,
     *SPEED,

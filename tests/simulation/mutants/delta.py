@@ -52,7 +52,7 @@ DELTA = (
     _mutant(
         "records that are deleted in the log are a gap of a Delta table for ever",
         "spark_io.archive.reporting:is_gone",
-        "max(gap.start, log_start)",
+        "max(gap.start, found.log_start_offset)",
         "gap.start",
     ),
     _mutant(

@@ -90,7 +90,7 @@ SPARK = (
     _mutant(
         "a deleted partition is left out without an error",
         "stream_progress:_check_present",
-        "if gone and fails:",
+        "if fails:",
         "if False:",
         _PROGRESS,
     ),

@@ -45,8 +45,8 @@ SPARK_INPUT = (
     _mutant(
         "a null value is written as an empty text",
         "rows:_rows",
-        'fields = (columns["value"],',
-        'fields = ([one or "" for one in columns["value"]],',
+        'values = _bytes(batch.column("value"))',
+        'values = [one or b"" for one in _bytes(batch.column("value"))]',
     ),
     _mutant(
         "each task opens clients of its own where the package is pickled by value",

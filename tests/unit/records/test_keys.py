@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import sys
 
+import pyarrow  # noqa: F401  # it imports numpy
 import pytest
 from aiokafka.partitioner import DefaultPartitioner as TheirPartitioner
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
 
 from raftlog.errors import InvalidRecord
-from raftlog.records.keys import encode_key, murmur2, partition_for_key
+from raftlog.records.keys import encode_key, murmur2, partition_for_key, partitions_for_keys
 from tests.unit.records.samples import kafka_murmur2
 
 # key, its murmur2, its partition of 12; written down so that clients in other languages can take them
@@ -72,3 +74,16 @@ def test_other_keys_are_refused_by_name(key: object) -> None:
     # requirement: K4
     with pytest.raises(InvalidRecord, match="key"):
         encode_key(key)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("partition_count", [1, 3, 12, 100])
+def test_many_keys_go_where_each_of_them_goes(partition_count: int) -> None:
+    # requirement: K1
+    assert "numpy" in sys.modules, "the faster way is the one that is tested"
+    rng = random.Random(partition_count)
+    lengths = [0, 1, 2, 3, 4, 5, 7, 8, 9, 40, 255]
+    for count in (3, 50, 900):
+        keys = [rng.randbytes(rng.choice(lengths)) for _ in range(count)] + [b"\xff" * 7] * 40
+        assert partitions_for_keys(keys, partition_count) == [
+            partition_for_key(key, partition_count) for key in keys
+        ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
@@ -13,77 +11,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from raftlog import Client
 from raftlog.errors import RaftlogError
 from spark_io.errors import DataLoss, InvalidOption
-from spark_io.options import read_options, write_options
-from spark_io.schemas import schema_of
-from spark_io.source import BatchReader, StreamReader
-from spark_io.staging import Staged, stage
+from spark_io.source import StreamReader
 from tests.helpers.async_tests import in_real_time
+from tests.helpers.spark_topics import Topics, offsets, rows, with_topics
 from tests.helpers.whole_broker import whole_broker
 
 ALL = ReadAllAvailable()
-SCHEMA = schema_of(includes_headers=True)
 _PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
-
-class Topics:
-    """A broker with the topic ``orders`` of two partitions, each with the records 0 to 4."""
-
-    def __init__(self, url: str, client: Client) -> None:
-        self.url = url
-        self.client = client
-
-    def batch(self, **options: str) -> BatchReader:
-        """A batch read."""
-        return BatchReader(read_options(self._given(options), is_stream=False), SCHEMA)
-
-    def stream(self, **options: str) -> StreamReader:
-        """A stream of this topic, from the beginning if nothing else is said."""
-        given = {"startingOffsets": "earliest", "fetchTimeout": "300ms", **options}
-        return StreamReader(read_options(self._given(given), is_stream=True), SCHEMA)
-
-    def rows(self, **options: str) -> list[dict[str, object]]:
-        """All rows of a batch read."""
-        reader = self.batch(**options)
-        read = [batch for part in reader.partitions() for batch in reader.read(part)]
-        return [row for batch in read for row in batch.to_pylist()]
-
-    def staged(self, topic: str | None, columns: dict[str, pa.Array]) -> Staged:
-        """What a task makes of rows."""
-        given = {"bootstrap.servers": self.url, **({} if topic is None else {"topic": topic})}
-        options = write_options(given, is_stream=False)
-        return stage(self.client, options, "spark-q", "0.0", [pa.RecordBatch.from_pydict(columns)])
-
-    def fill(self, count: int) -> None:
-        """Records in each partition."""
-        with self.client.producer("orders") as producer:
-            for number in range(2 * count):
-                producer.send(str(number), partition=number % 2)
-
-    def _given(self, options: dict[str, str]) -> dict[str, str]:
-        return {"bootstrap.servers": self.url, "subscribe": "orders", "includeHeaders": "true", **options}
-
-
-def with_topics(test: Callable[[Topics], None]) -> Callable[[], None]:
-    """Run a test on a thread, beside a broker."""
-
-    async def run() -> None:
-        async with whole_broker() as broker:
-
-            def use() -> None:
-                with Client(broker.url) as client:
-                    topics = Topics(broker.url, client)
-                    topics.fill(5)
-                    test(topics)
-
-            await asyncio.to_thread(use)
-
-    run.__name__ = test.__name__
-    return in_real_time(run)
-
-
-def offsets(*each: int, topic: str = "orders") -> str:
-    """The JSON with an offset for each partition."""
-    return json.dumps({topic: {str(number): one for number, one in enumerate(each)}})
 
 
 # requirement: A8
@@ -162,7 +96,7 @@ def test_a_topic_that_was_created_again_is_lost_data_and_no_silence(topics: Topi
     assert lenient.latestOffset(end, ALL) == end
     topics.fill(4)
     after = lenient.latestOffset(end, ALL)
-    read = [row for part in lenient.partitions(end, after) for row in _rows(lenient, part)]
+    read = [row for part in lenient.partitions(end, after) for row in rows(lenient, part)]
     assert sorted((row["partition"], row["offset"]) for row in read) == [(0, 5), (0, 6), (1, 5), (1, 6)]
 
 
@@ -186,6 +120,29 @@ def test_a_sink_that_has_no_topic_for_a_row_writes_nothing() -> None:
     in_real_time(run)()
 
 
-def _rows(reader: StreamReader, part: object) -> Iterator[dict[str, object]]:
-    for batch in reader.read(part):  # type: ignore[arg-type]
-        yield from batch.to_pylist()
+# requirement: A8
+@with_topics
+def test_an_offset_that_is_aged_out_is_an_error_or_is_left_out(topics: Topics) -> None:
+    stream = topics.stream()
+    begin = stream.latestOffset(stream.initialOffset(), ALL)
+    end = stream.latestOffset(begin, ALL)
+    topics.client.topics.delete_before("orders", partition=0, offset=3)
+    lost = "offsets 0 to 2 of orders/0 are deleted, the log begins at 3.*set failOnDataLoss=false"
+    with pytest.raises(DataLoss, match=lost):
+        topics.rows(startingOffsets=offsets(0, 0))
+    with pytest.raises(DataLoss, match=lost):
+        topics.stream().latestOffset(begin, ALL)
+    with pytest.raises(DataLoss, match=lost):
+        values(topics.stream(), begin, end)
+    lenient = {"failOnDataLoss": "false"}
+    kept = [b"1", b"3", b"5", b"6", b"7", b"8", b"9"]
+    assert sorted(row["value"] for row in topics.rows(startingOffsets=offsets(0, 0), **lenient)) == kept
+    after = topics.stream(**lenient).latestOffset(begin, ALL)
+    assert values(topics.stream(**lenient), begin, end) == kept
+    assert b"6" in values(topics.stream(**lenient), begin, after)
+    assert len(topics.rows()) == 7, "earliest is the first record that is left"
+
+
+def values(reader: StreamReader, start: dict[str, object], end: dict[str, object]) -> list[object]:
+    """The values of a planned batch."""
+    return sorted(row["value"] for part in reader.partitions(start, end) for row in rows(reader, part))

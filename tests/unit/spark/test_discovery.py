@@ -8,9 +8,10 @@ from typing import Literal
 import pytest
 
 from raftlog.types import TopicPartition
-from spark_io.discovery import Bounds, batch_ranges, resolved
+from spark_io.discovery import batch_ranges, resolved
 from spark_io.errors import DataLoss, InvalidOption
 from spark_io.options import ReadOptions, read_options
+from spark_io.partition_ends import Bounds
 from spark_io.planning import Range
 from spark_io.positions import AtTime, Positions
 

@@ -17,8 +17,9 @@ from pyspark.sql.types import (
     TimestampNTZType,
 )
 
+from raftlog.records.builder import Record
 from spark_io.errors import InvalidRows
-from spark_io.rows import check_columns, rows_of
+from spark_io.rows import ROWS_AT_ONCE, check_columns, rows_of
 from spark_io.schemas import HEADERS
 
 _PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -65,9 +66,52 @@ def test_nulls_and_repeated_headers_stay_what_they_are() -> None:
         "timestamp": pa.array([None, 1_500_999], pa.timestamp("us", "UTC")),
         "headers": pa.array([None, repeated], _PAIRS),
     }
-    ((first, second),) = rows_of([pa.RecordBatch.from_pydict(columns)], "orders")
-    assert first == (None, None, "orders", None, (), None)
-    assert second == ("v", "k", "orders", 3, (("h", b"1"), ("h", None), ("h", b"1")), 1_500)
+    ((by_key, named),) = rows_of([pa.RecordBatch.from_pydict(columns)], "orders")
+    assert by_key == ("orders", None, [Record(None, None, (), None)])
+    assert named == ("orders", 3, [Record(b"v", b"k", (("h", b"1"), ("h", None), ("h", b"1")), 1_500)])
+
+
+# requirement: A8
+def test_rows_of_a_topic_and_a_partition_stay_together_and_in_order() -> None:
+    numbers = [*range(3 * ROWS_AT_ONCE)]
+    columns = {
+        "value": pa.array([str(number) for number in numbers], pa.large_string()),
+        "topic": pa.array(["ab"[number % 2] for number in numbers]),
+        "partition": pa.array([number % 3 for number in numbers], pa.int64()),
+    }
+    some = [*rows_of([pa.RecordBatch.from_pydict(columns)], None)]
+    assert [len(each) for each in some] == [6, 6, 6]
+    for topic in "ab":
+        for partition in range(3):
+            found = [
+                int(record.value or b"")
+                for each in some
+                for rows in each
+                if rows[:2] == (topic, partition)
+                for record in rows.records
+            ]
+            assert found == [n for n in numbers if "ab"[n % 2] == topic and n % 3 == partition]
+    del columns["partition"]
+    ((first,), *_) = rows_of([pa.RecordBatch.from_pydict(columns)], "orders")
+    assert first[:2] == ("orders", None), "the option takes precedence over the column"
+    assert len(first.records) == ROWS_AT_ONCE
+
+
+# requirement: A8
+def test_rows_with_and_without_a_partition_keep_their_order() -> None:
+    columns = {"value": pa.array(["a", "b", "c", "d"]), "partition": pa.array([None, 1, 1, None], pa.int32())}
+    (some,) = rows_of([pa.RecordBatch.from_pydict(columns)], "orders")
+    assert [(one.partition, [record.value for record in one.records]) for one in some] == [
+        (None, [b"a"]),
+        (1, [b"b", b"c"]),
+        (None, [b"d"]),
+    ]
+
+
+def test_a_time_before_1970_is_refused() -> None:
+    columns = {"value": pa.array(["v"]), "timestamp": pa.array([-1_000], pa.timestamp("us", "UTC"))}
+    with pytest.raises(InvalidRows, match="column timestamp has -1 ms in a row, which is before 1970"):
+        list(rows_of([pa.RecordBatch.from_pydict(columns)], "orders"))
 
 
 @pytest.mark.parametrize("pair", [None, {"key": None, "value": b"1"}])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from raftlog.types import TopicPartition
-from spark_io.discovery import Bounds
 from spark_io.errors import DataLoss, InvalidOption
 from spark_io.options import Limits
+from spark_io.partition_ends import Bounds
 from spark_io.stream_offsets import BEFORE_FIRST, is_before_first, parsed, written
 from spark_io.stream_progress import Offsets, check_starts, next_end, stream_ranges, waits_for_more
 

@@ -1,0 +1,95 @@
+"""Whether records are lost where a partition begins behind an offset, or is no more.
+
+Decides: that deleted offsets without records, such as the ends of transactions and the seal of a
+decommissioned partition, are no loss, and that a removed partition that was read to its end is none. Leaves
+to others: what becomes of a loss (``discovery``, ``reading``, ``stream_progress``).
+
+Brokers know one past the newest record that each partition has had, also of those that are removed. A later
+partition of the same number continues the offsets of the removed one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from raftlog.errors import NoLeader, UnknownTopic
+from raftlog.types import TopicPartition
+
+if TYPE_CHECKING:
+    from raftlog.client import Client
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The offsets of a partition that readers can see, ``end`` excluded.
+
+    ``records_end`` is one past the newest record that it has had, -1 where that is not known.
+    """
+
+    start: int
+    end: int
+    record_bytes: float
+    records_end: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A removed partition. A later one of its number begins at ``next_offset``."""
+
+    records_end: int
+    next_offset: int
+
+
+def is_over(at: int, found: Bounds | None, removed: Removed | None) -> bool:
+    """Whether the partition that ``at`` is an offset of is removed, with all its records below ``at``.
+
+    ``found`` is the present partition of its number, if there is one.
+    """
+    return removed is not None and removed.records_end <= at and (found is None or at < removed.next_offset)
+
+
+def is_lossless(at: int, found: Bounds | None, removed: Removed | None = None) -> bool:
+    """Whether no record from ``at`` on is deleted."""
+    if found is not None and (at >= found.start or 0 <= found.records_end <= at):
+        return True
+    return is_over(at, found, removed)
+
+
+def removed_partitions(
+    client: Client, targets: Iterable[TopicPartition], absent: Collection[TopicPartition]
+) -> dict[TopicPartition, Removed]:
+    """Those of these partitions that were removed, the last one of each number. One request for a topic.
+
+    ``absent`` are those that brokers no longer list. Raises ``NoLeader`` where the broker that is asked now
+    still does: it has older metadata.
+    """
+    wanted, found = {*targets, *absent}, {}
+    for topic in sorted({one.topic for one in wanted}):
+        try:
+            described = client.topics.describe(topic)
+        except UnknownTopic:
+            continue
+        for target in absent:
+            if target.topic == topic and target.partition < described.partitions:
+                raise NoLeader(f"{target} is being removed or added", topic=topic, partition=target.partition)
+        for one in described.removed:
+            target = TopicPartition(topic, one.partition)
+            if target in wanted:
+                found[target] = Removed(one.records_end, one.next_offset)
+    return found
+
+
+def is_lossless_now(client: Client, target: TopicPartition, at: int) -> bool:
+    """``is_lossless`` for a partition as brokers describe it now. Raises ``NoLeader``."""
+    try:
+        partitions = client.topics.partitions(target.topic)
+    except UnknownTopic:
+        return False
+    found = None
+    for one in partitions:
+        if one.partition == target.partition:
+            found = Bounds(one.log_start_offset, one.high_watermark, 0.0, one.records_end)
+    absent = [target] if found is None else []
+    return is_lossless(at, found, removed_partitions(client, [target], absent).get(target))
