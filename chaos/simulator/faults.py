@@ -100,7 +100,11 @@ class Faults:
             REMOVE: self.removals.remove,
             PLAN: self.balance.plan,
         }
-        self._aimed: dict[str, Aimed] = {
+        self._aimed = self._aims()
+
+    def _aims(self) -> dict[str, Aimed]:
+        """What happens at the worst moments."""
+        return {
             "after a vote": self._dies,
             "after winning": self._links.isolate,
             "after a commit": self._dies,
