@@ -149,7 +149,7 @@ class Broker:
     def _peer_disks(self) -> PeerDisks:
         """The age of the disk. An older copy of it becomes another disk before anything on it is opened."""
         environment, registry = self._environment, self._registry
-        age = DiskAge.open(environment.filesystem, self._data_directory, registry.disk_id)
+        age = DiskAge.open(environment.filesystem, self._data_directory, registry.disk_id, environment.rng)
         if age.is_older_copy:
             registry.begin_again(environment.rng)
             age.begin_again(registry.disk_id)

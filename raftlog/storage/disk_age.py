@@ -2,8 +2,9 @@
 
 An older copy of a data directory, a backup that was restored or a virtual machine that was set back, has lost
 votes and acknowledgements, and nothing in it shows that. So a disk has an age: a number that rises with each
-start of its broker and, while it runs, at intervals. Brokers tell each other the ages of their disks and
-remember them. A disk whose age has fallen, or which another one had replaced, is an older copy.
+start of its broker and, while it runs, at intervals, and with it the random number of the run that counts it.
+Brokers tell each other ages and runs of their disks and remember them. A disk is an older copy if its age has
+fallen, if another run has counted an age that is known, or if another disk had replaced it.
 
 ``<data>/disk_age``, kept twice (``twin_file``), holds the id and the age of this disk, the newest disks of
 each peer, and whether a peer has found that this disk is an older copy.
@@ -15,6 +16,7 @@ and what becomes of an older copy (``raftlog.hosting.opener``).
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Mapping
 from typing import Final
 
@@ -29,13 +31,27 @@ _log = logging.getLogger("raftlog.storage")
 
 AGE_FILE: Final = "disk_age"
 DISKS_MAX: Final = 8  # of one peer: the one it uses, and those that it used before
+RUNS_MAX: Final = 32  # of one disk, the newest; a peer that knows an older age only proves nothing
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True):
+    """A process of a broker, by a random number, and the first age that it has counted."""
+
+    first_age: int
+    number: int
 
 
 class Disk(msgspec.Struct, frozen=True, array_like=True):
-    """One disk at some moment."""
+    """One disk at some moment, with the runs that have counted its age, the newest first."""
 
     disk_id: str
     age: int
+    runs: tuple[Run, ...] = ()
+
+    def continues(self, known: Disk) -> bool:
+        """Whether this can be the same disk later. Of ``known`` the newest run counts."""
+        counted = next((run.number for run in self.runs if run.first_age <= known.age), None)
+        return self.age >= known.age and counted in (None, *(run.number for run in known.runs[:1]))
 
 
 class DiskRecord(msgspec.Struct, frozen=True):
@@ -49,7 +65,10 @@ class DiskRecord(msgspec.Struct, frozen=True):
 class DiskAge:
     """One data directory's. ``open``, ``keep``, ``condemn`` and ``begin_again`` wait for the disk."""
 
-    def __init__(self, filesystem: Filesystem, data_directory: str, record: DiskRecord) -> None:
+    def __init__(
+        self, filesystem: Filesystem, data_directory: str, record: DiskRecord, run_number: int
+    ) -> None:
+        self._run_number = run_number
         self._filesystem = filesystem
         self._data_directory = data_directory
         self._peers = dict(record.peers)
@@ -57,8 +76,11 @@ class DiskAge:
         self.is_older_copy = record.is_older_copy  # its broker must begin again before it takes part
 
     @classmethod
-    def open(cls, filesystem: Filesystem, data_directory: str, disk_id: str) -> DiskAge:
-        """Read the file; the age has risen unless the disk is full. Raises ``OSError``."""
+    def open(cls, filesystem: Filesystem, data_directory: str, disk_id: str, rng: random.Random) -> DiskAge:
+        """Read the file; the age has risen unless the disk is full. ``rng`` draws the number of the run.
+
+        Raises ``OSError``.
+        """
         try:
             record = twin_file.load(filesystem, data_directory, AGE_FILE, DiskRecord)
         except LogCorrupt as error:
@@ -68,7 +90,7 @@ class DiskAge:
             record = DiskRecord(Disk(disk_id, 0))
         elif record.disk.disk_id != disk_id and not record.is_older_copy:
             record = DiskRecord(Disk(disk_id, 0), record.peers)
-        opened = cls(filesystem, data_directory, record)
+        opened = cls(filesystem, data_directory, record, rng.getrandbits(62))
         if not opened.is_older_copy:
             try:
                 opened.keep(opened.older())
@@ -79,7 +101,10 @@ class DiskAge:
 
     def older(self) -> DiskRecord:
         """What ``keep`` makes durable when the age rises next, with the disks of the peers as of now."""
-        return DiskRecord(Disk(self.disk.disk_id, self.disk.age + 1), dict(self._peers))
+        age, runs = self.disk.age + 1, self.disk.runs
+        if not runs or runs[0].number != self._run_number:  # the first one of this run that is durable
+            runs = (Run(age, self._run_number), *runs[: RUNS_MAX - 1])
+        return DiskRecord(Disk(self.disk.disk_id, age, runs), dict(self._peers))
 
     def keep(self, record: DiskRecord) -> None:
         """Durable on return, and only then the age of this disk. Raises ``OSError``."""
@@ -94,7 +119,7 @@ class DiskAge:
 
     def begin_again(self, disk_id: str) -> None:
         """This disk goes by another id from now on, and its replicas rejoin. Raises ``OSError``."""
-        self.keep(DiskRecord(Disk(disk_id, 1), dict(self._peers)))
+        self.keep(DiskRecord(Disk(disk_id, 1, (Run(1, self._run_number),)), dict(self._peers)))
         self.is_older_copy = False
 
     def known_of(self, peer: NodeId) -> Disk | None:
@@ -106,10 +131,10 @@ class DiskAge:
         """A peer says which disk it uses. False, and nothing is noted, if it is an older copy."""
         disks = self._peers.get(peer, ())
         if disks and disk.disk_id == disks[0].disk_id:
-            if disk.age < disks[0].age:
+            if not disk.continues(disks[0]):
                 return False
             disks = disks[1:]
         elif any(disk.disk_id == earlier.disk_id for earlier in disks):
             return False
-        self._peers[peer] = (disk, *disks[: DISKS_MAX - 1])
+        self._peers[peer] = (Disk(disk.disk_id, disk.age, disk.runs[:1]), *disks[: DISKS_MAX - 1])
         return True

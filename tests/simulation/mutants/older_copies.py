@@ -14,8 +14,22 @@ OLDER_COPIES = (
     Mutant(
         "a disk whose age has fallen passes for the disk itself",
         "raftlog.storage.disk_age:DiskAge.note",
-        "if disk.age < disks[0].age:",
+        "if not disk.continues(disks[0]):",
         "if False:",
+        script=_AGE,
+    ),
+    Mutant(
+        "an older copy that has aged alone passes for the disk itself",
+        "raftlog.storage.disk_age:Disk.continues",
+        "and counted in (None, *(run.number for run in known.runs[:1]))",
+        "",
+        script=_AGE,
+    ),
+    Mutant(
+        "a restart makes an older copy of a disk",
+        "raftlog.storage.disk_age:DiskAge.older",
+        "*runs[: RUNS_MAX - 1]",
+        "",
         script=_AGE,
     ),
     Mutant(
@@ -29,7 +43,7 @@ OLDER_COPIES = (
         "an age is told before it is durable",
         "raftlog.storage.disk_age:DiskAge.older",
         "return DiskRecord(",
-        "self.disk = Disk(self.disk.disk_id, self.disk.age + 1)\n    return DiskRecord(",
+        "self.disk = Disk(self.disk.disk_id, age, runs)\n    return DiskRecord(",
         script=_AGE,
     ),
     Mutant(

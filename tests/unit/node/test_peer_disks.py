@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -10,7 +11,7 @@ import pytest
 
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, split_frame
 from raftlog.node.peer_disks import PeerDisks
-from raftlog.storage.disk_age import Disk, DiskAge
+from raftlog.storage.disk_age import DiskAge
 from raftlog.storage.filesystem import Buffer
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId
@@ -28,7 +29,7 @@ class Side:
         self.filesystem = filesystem
         self.sent: list[bytes] = []
         self.began_again = asyncio.Event()
-        age = DiskAge.open(filesystem, "/data", disk_id)
+        age = DiskAge.open(filesystem, "/data", disk_id, random.Random(disk_id))
         self.disks = PeerDisks(self, age, self.began_again.set, run_now)  # type: ignore[arg-type]
 
     def send(self, peer: NodeId, buffers: Sequence[Buffer]) -> bool:
@@ -80,13 +81,15 @@ async def test_the_older_copy_is_refused_and_begins_again_and_another_disk_is_we
     async with asyncio.timeout(10):
         await restored.began_again.wait()
         await running
-    assert DiskAge.open(older, "/data", "d").is_older_copy
+    assert DiskAge.open(older, "/data", "d", random.Random(3)).is_older_copy
 
     restored.disks.age.begin_again("e")
     restored.disks.connected(ONE)
     restored.hand_over(knower, TWO)
     assert knower.disks.refused == set()
-    assert knower.disks.age.known_of(TWO) == Disk("e", 1)
+    known = knower.disks.age.known_of(TWO)
+    assert known is not None
+    assert (known.disk_id, known.age) == ("e", 1)
 
 
 # requirement: F6
@@ -97,7 +100,7 @@ async def test_what_is_told_is_durable_and_a_full_disk_tells_nothing() -> None:
     side.filesystem.capacity_bytes = side.filesystem.used_bytes
     running = asyncio.create_task(side.disks.run(1))
     await asyncio.sleep(0.05)
-    assert (side.disks.age.disk, len(side.sent)) == (Disk("d", 1), 1)
+    assert (side.disks.age.disk.age, len(side.sent)) == (1, 1)
     side.filesystem.capacity_bytes = None
     async with asyncio.timeout(10):
         while len(side.sent) < 2:

@@ -41,7 +41,7 @@ async def test_frames_of_an_older_copy_are_dropped_until_another_disk_is_named()
     filesystem = FakeFilesystem()
     filesystem.make_directories("/data")
     transport = LoopNetwork(random.Random(1)).transport(ONE)
-    disks = PeerDisks(transport, DiskAge.open(filesystem, "/data", "d"), lambda: None, _now)
+    disks = PeerDisks(transport, DiskAge.open(filesystem, "/data", "d", random.Random(1)), lambda: None, _now)
     host = GroupHost(
         ONE, transport, SystemClock(), random.Random(1), in_a_task(_syncs), on_fatal=print, disks=disks
     )
