@@ -61,16 +61,18 @@ class Decommissions:
         await self._ask(DecommissionBroker(broker))
         if after_s is not None:
             await asyncio.sleep(after_s)
-            await self._ask(DecommissionBroker(broker, decommissioned=False))
-            self._chosen.discard(broker)
+            if await self._ask(DecommissionBroker(broker, decommissioned=False)):
+                self._chosen.discard(broker)
 
-    async def _ask(self, request: DecommissionBroker) -> None:
-        """Of a broker that runs; the outcome stays open where no answer comes."""
+    async def _ask(self, request: DecommissionBroker) -> bool:
+        """Of a broker that runs; whether it was done. Where no answer comes that stays open."""
         for machine in self._cluster.machines:
             if machine.broker is not None and machine.node != request.broker_id:
                 with contextlib.suppress(RaftlogError):
                     await machine.call(lambda broker: broker.controller.change_broker(request, TIMEOUT_MS))
-                return
+                    return True
+                return False
+        return False
 
     def problems(self, image: MetadataImage) -> list[str]:
         """The brokers that still have replicas."""

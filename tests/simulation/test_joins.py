@@ -24,7 +24,7 @@ def test_brokers_join_while_others_fail() -> None:
 
 # requirement: F3
 def test_brokers_are_removed_for_good_while_others_fail() -> None:
-    results = [Seed(BROKERS_JOINING, number).run() for number in (19, 20)]
+    results = [Seed(BROKERS_JOINING, number).run() for number in (26, 32)]
     assert [result.violations for result in results] == [()] * 2
     assert all(result.faults[REMOVE] and result.faults["removed"] for result in results)
 
