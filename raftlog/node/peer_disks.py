@@ -26,6 +26,7 @@ from raftlog.types import NodeId
 _log = logging.getLogger("raftlog.node")
 
 AGES_MS: Final = 60_000
+CONDEMN_AGAIN_S: Final = 1.0
 
 
 class _Name(msgspec.Struct, frozen=True, array_like=True):
@@ -88,11 +89,19 @@ class PeerDisks:
                     await self._found.wait()
             except TimeoutError:
                 await self._rise()
-        try:
-            await self._run_blocking(self.age.condemn)
-        except OSError as error:
-            _log.error("that this disk is an older copy could not be noted: %s", error)
+        await self._condemn()
         self._on_older_copy()
+
+    async def _condemn(self) -> None:
+        """Note it for the next start, which else would take part like this one until it is told again."""
+        while True:
+            try:
+                await self._run_blocking(self.age.condemn)
+            except OSError as error:
+                _log.error("that this disk is an older copy cannot be noted, it is tried again: %s", error)
+                await asyncio.sleep(CONDEMN_AGAIN_S)
+            else:
+                return
 
     async def _rise(self) -> None:
         record = self.age.older()

@@ -113,9 +113,9 @@ class DiskAge:
 
     def condemn(self) -> None:
         """This disk is an older copy: note it for the next start. Raises ``OSError``."""
-        self.is_older_copy = True
         record = DiskRecord(self.disk, dict(self._peers), is_older_copy=True)
         twin_file.keep(self._filesystem, self._data_directory, AGE_FILE, record)
+        self.is_older_copy = True
 
     def begin_again(self, disk_id: str) -> None:
         """This disk goes by another id from now on, and its replicas rejoin. Raises ``OSError``."""

@@ -89,6 +89,13 @@ OLDER_COPIES = (
         script=_NODE,
     ),
     Mutant(
+        "a broker begins again although the next start will not know why",
+        "raftlog.node.peer_disks:PeerDisks._condemn",
+        "await asyncio.sleep(CONDEMN_AGAIN_S)",
+        "return",
+        script=_NODE,
+    ),
+    Mutant(
         "a peer with a new disk stays refused",
         "raftlog.node.peer_disks:PeerDisks.received",
         "self.refused.discard(peer)",

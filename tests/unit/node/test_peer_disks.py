@@ -11,7 +11,7 @@ import pytest
 
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, split_frame
 from raftlog.node.peer_disks import PeerDisks
-from raftlog.storage.disk_age import DiskAge
+from raftlog.storage.disk_age import Disk, DiskAge
 from raftlog.storage.filesystem import Buffer
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId
@@ -107,6 +107,26 @@ async def test_what_is_told_is_durable_and_a_full_disk_tells_nothing() -> None:
             await asyncio.sleep(0.001)
     running.cancel()
     assert side.disks.age.disk.age >= 2
+
+
+# requirement: F6
+@in_real_time
+async def test_an_older_copy_on_a_full_disk_waits_for_room_before_it_begins_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("raftlog.node.peer_disks.CONDEMN_AGAIN_S", 0.001)
+    side = Side(FakeFilesystem(), "d")
+    side.filesystem.capacity_bytes = side.filesystem.used_bytes
+    (verdict,) = encode_frame(FrameKind.DISK, [Disk("k", 1), Disk("d", 9)])
+    side.disks.received(TWO, split_frame(memoryview(verdict))[1])
+    running = asyncio.create_task(side.disks.run(60_000))
+    await asyncio.sleep(0.05)
+    assert not side.began_again.is_set()
+    side.filesystem.capacity_bytes = None
+    async with asyncio.timeout(10):
+        await running
+    assert side.began_again.is_set()
+    assert side.disks.age.is_older_copy
 
 
 @in_real_time
