@@ -29,6 +29,7 @@ def new_link() -> OutboundLink:
         random.Random(1),
         Refusals(lambda *arguments, **details: None, clock, LIMITS.log_interval_ms),
         RecordingReceiver(),
+        frozenset(),
     )
     return OutboundLink(context, TWO, "127.0.0.1", 1)
 

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from api.cli.lines import Json
 from api.cli.message_format import renderer
 from raftlog.client.messages import Message
-from raftlog.records.builder import Record
 
 MESSAGE = Message("orders", 2, 7, 1_767_225_600_250, b"k", b"v\xff", (("a", b"b"), ("raftlog.tag", b"t")), 1)
 EMPTY = Message("orders", 0, 0, 0, None, None, (), 1)
@@ -45,7 +44,7 @@ def test_what_is_written_as_json_can_be_produced_again(message: Message) -> None
     line = renderer("json")(message)
     assert json.loads(line)["offset"] == message.offset
     assert line.endswith(b"\n")
-    expected = Record(message.value, message.key, message.headers, message.timestamp_ms)
+    expected = (message.value, message.key, message.headers, message.timestamp_ms)
     assert Json()(line) == (*expected, None), "the partition of another topic"
     assert Json(keeps_partitions=True)(line) == (*expected, message.partition)
 

@@ -185,6 +185,7 @@ def test_both_faces_have_the_same_methods_and_parameters(name: str) -> None:
         "Client": {"consumer_core", "open"},
         "Producer": {
             "append",
+            "append_all",
             "failure",
             "incarnation",
             "is_closed",
