@@ -22,7 +22,7 @@ test: check .cache/toxiproxy-server .cache/system.stamp
 	nice -n 19 $(PY) -m tests.simulation.mutants --check > .cache/planted-bugs.log 2>&1 & search=$$!; \
 	$(PY) -m pytest -m "e2e and not slow" -q -n auto --dist loadfile $(ONCE_MORE) --only-rerun "not within"; \
 	status=$$?; wait $$search || status=1; tail -n 40 .cache/planted-bugs.log; exit $$status
-	$(PY) -m chaos.simulator --seeds 5000 --minutes 3
+	$(PY) -m chaos.simulator --seeds 5000 --minutes 2
 
 check: .venv/dev.stamp
 	$(BIN)/ruff format --check --no-cache -q $(SOURCES)

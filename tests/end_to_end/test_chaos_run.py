@@ -131,6 +131,7 @@ def leaders(rows: list[dict[str, Any]], at_s: float) -> dict[tuple[str, int], in
     return {(row["topic"], row["partition"]): row["leader"] for row in rows if row["at_s"] <= at_s}
 
 
+@pytest.mark.slow
 def test_a_run_is_replayed(directory: Path) -> None:
     first = chaos(
         *("run", "--minutes", "0.1", "--seed", "5", "--faults", "kill,pause"),
