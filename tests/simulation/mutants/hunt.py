@@ -4,7 +4,8 @@
 ``docs/planted-bugs.md`` and ``caught.json``. ``--update`` begins with the stored seed or test; so does
 ``--check``, which CI runs, and which writes nothing. Seeds and tests that detect a bug must pass without
 it; tests that have done so when they were stored are left to ``make check``, which runs them all. With names
-of bugs only these are searched, and stored with ``--update``.
+of bugs only these are searched, and stored with ``--update``. ``--minutes`` searches as many as that allows;
+which ones follows from the commit.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import gc
 import io
 import json
 import os
+import random
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -28,6 +30,7 @@ import pytest
 
 from chaos.simulator.levels import BROKERS, GROUPS, HTTP, LOG, Seed, seeds
 from chaos.simulator.odds import Odds
+from chaos.simulator.seed_choice import first_of_commit
 from tests.helpers.planted_bugs import Mutant, planted
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.mutants.forks import forked
@@ -35,6 +38,7 @@ from tests.simulation.mutants.forks import forked
 LIMIT_S = 15.0  # of a process's time: the target
 PATIENCE_S = 60.0  # of the same: a bug that is seen later than that is missed
 HANGS_S = 240.0  # of the clock: a bug whose process has not ended by then is missed
+PROCESS_S = 0.5  # of a process that looks for one bug, besides
 LOGS_A_TURN = 20
 OVER_HTTP = ("raftlog.client", "api.")
 SCRIPT = "script"
@@ -132,6 +136,20 @@ def _used_s() -> float:
 def known() -> dict[str, Catch]:
     """What the last hunt has found."""
     return {name: Catch(**found) for name, found in json.loads(CAUGHT.read_text()).items()}
+
+
+def chosen_within(mutants: Iterable[Mutant], minutes: float, jobs: int) -> list[Mutant]:
+    """As many as took so long when they were last seen; which ones follows from the commit."""
+    last, left_s = known(), 60 * minutes * jobs
+    shuffled = list(mutants)
+    random.Random(first_of_commit().number).shuffle(shuffled)
+    chosen = []
+    for mutant in shuffled:
+        left_s -= PROCESS_S + (last[mutant.name].took_s if mutant.name in last else 0.0)
+        if left_s < 0:
+            break
+        chosen.append(mutant)
+    return chosen
 
 
 def hunt_all(mutants: Iterable[Mutant], before: dict[str, Catch], jobs: int = JOBS) -> dict[str, Catch]:
@@ -238,11 +256,14 @@ def main() -> int:
     begins = parser.add_mutually_exclusive_group()
     begins.add_argument("--check", action="store_true", help="begin with what saw each; write nothing")
     begins.add_argument("--update", action="store_true", help="begin with what saw each; write what is found")
+    parser.add_argument("--minutes", type=float, help="of processor time for each job: only as many as that")
     parser.add_argument("--jobs", type=int, default=JOBS, help="processes at a time: %(default)s")
     options = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
     if unknown := {*options.names} - {mutant.name for mutant in chosen}:
         parser.error(f"no planted bug is called {', '.join(sorted(unknown))}")
+    if options.minutes is not None:
+        chosen = chosen_within(chosen, options.minutes, options.jobs)
     began = time.monotonic()
     caught = hunt_all(chosen, known() if options.check or options.update else {}, options.jobs)
     passed = {catch.invariant for catch in known().values()} if options.check else set()
