@@ -116,7 +116,7 @@ REJOIN = (
         "partitions.hosting.first_start:FirstStart.is_over",
         "if await self._run_blocking(lambda: has_lived(self._filesystem, self._directory)):",
         "if await self._run_blocking(lambda: True):",
-        needs=_loses_files,
+        script="tests/unit/partitions/test_first_start.py",
     ),
     Mutant(
         "an empty metadata log passes for that of a first start",
