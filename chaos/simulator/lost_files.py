@@ -119,7 +119,7 @@ class LostFiles:
         return machine
 
     def copy(self, rng: random.Random) -> None:
-        """Somebody makes a copy of a disk whose broker runs."""
+        """Copy all files of a machine whose broker runs, as a backup does."""
         able = [machine for machine in self._cluster.machines if machine.broker is not None]
         if able:
             machine = rng.choice(able)

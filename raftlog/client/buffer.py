@@ -102,7 +102,7 @@ class Buffer:
     ) -> int:
         """Append records in order while there is room; how many. ``fills_one``: only to the open batch.
 
-        Nobody is called back about them.
+        These records have no receipts.
         """
         taken = 0
         with self._lock:

@@ -26,7 +26,7 @@ from raftlog.types import NodeId
 _log = logging.getLogger("raftlog.node")
 
 AGES_MS: Final = 60_000
-CONDEMN_AGAIN_S: Final = 1.0
+MARK_AGAIN_S: Final = 1.0
 
 
 class _Name(msgspec.Struct, frozen=True, array_like=True):
@@ -89,22 +89,22 @@ class PeerDisks:
                     await self._found.wait()
             except TimeoutError:
                 await self._rise()
-        await self._condemn()
+        await self._mark_older_copy()
         self._on_older_copy()
 
-    async def _condemn(self) -> None:
+    async def _mark_older_copy(self) -> None:
         """Note it for the next start, which else would take part like this one until it is told again."""
         while True:
             try:
-                await self._run_blocking(self.age.condemn)
+                await self._run_blocking(self.age.mark_older_copy)
             except OSError as error:
                 _log.error("that this disk is an older copy cannot be noted, it is tried again: %s", error)
-                await asyncio.sleep(CONDEMN_AGAIN_S)
+                await asyncio.sleep(MARK_AGAIN_S)
             else:
                 return
 
     async def _rise(self) -> None:
-        record = self.age.older()
+        record = self.age.next_record()
         try:
             await self._run_blocking(lambda: self.age.keep(record))
         except OSError as error:

@@ -63,7 +63,7 @@ class DiskRecord(msgspec.Struct, frozen=True):
 
 
 class DiskAge:
-    """One data directory's. ``open``, ``keep``, ``condemn`` and ``begin_again`` wait for the disk."""
+    """One data directory's. ``open``, ``keep``, ``mark_older_copy`` and ``begin_again`` wait for the disk."""
 
     def __init__(
         self, filesystem: Filesystem, data_directory: str, record: DiskRecord, run_number: int
@@ -93,14 +93,14 @@ class DiskAge:
         opened = cls(filesystem, data_directory, record, rng.getrandbits(62))
         if not opened.is_older_copy:
             try:
-                opened.keep(opened.older())
+                opened.keep(opened.next_record())
             except OSError as error:
                 if not is_disk_full(error):
                     raise
         return opened
 
-    def older(self) -> DiskRecord:
-        """What ``keep`` makes durable when the age rises next, with the disks of the peers as of now."""
+    def next_record(self) -> DiskRecord:
+        """The record with which the age rises, for ``keep``, with the disks of the peers as of now."""
         age, runs = self.disk.age + 1, self.disk.runs
         if not runs or runs[0].number != self._run_number:  # the first one of this run that is durable
             runs = (Run(age, self._run_number), *runs[: RUNS_MAX - 1])
@@ -111,7 +111,7 @@ class DiskAge:
         twin_file.keep(self._filesystem, self._data_directory, AGE_FILE, record)
         self.disk = record.disk
 
-    def condemn(self) -> None:
+    def mark_older_copy(self) -> None:
         """This disk is an older copy: note it for the next start. Raises ``OSError``."""
         record = DiskRecord(self.disk, dict(self._peers), is_older_copy=True)
         twin_file.keep(self._filesystem, self._data_directory, AGE_FILE, record)

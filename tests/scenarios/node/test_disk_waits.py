@@ -160,7 +160,7 @@ class Wire:
         self.heard = asyncio.Event()
 
     async def start(self, receiver: FrameReceiver) -> None:
-        """Nobody is listened to."""
+        """No connection is accepted."""
 
     async def stop(self) -> None:
         """Nothing to do."""
@@ -169,7 +169,7 @@ class Wire:
         """Nobody is dialled."""
 
     def refuse_peer(self, peer: NodeId) -> None:
-        """Nobody is listened to."""
+        """There is no connection to refuse."""
 
     def queued_bytes(self, peer: NodeId) -> int:
         """None."""

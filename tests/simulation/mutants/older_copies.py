@@ -27,7 +27,7 @@ OLDER_COPIES = (
     ),
     Mutant(
         "a restart makes an older copy of a disk",
-        "raftlog.storage.disk_age:DiskAge.older",
+        "raftlog.storage.disk_age:DiskAge.next_record",
         "*runs[: RUNS_MAX - 1]",
         "",
         script=_AGE,
@@ -41,14 +41,14 @@ OLDER_COPIES = (
     ),
     Mutant(
         "an age is told before it is durable",
-        "raftlog.storage.disk_age:DiskAge.older",
+        "raftlog.storage.disk_age:DiskAge.next_record",
         "return DiskRecord(",
         "self.disk = Disk(self.disk.disk_id, age, runs)\n    return DiskRecord(",
         script=_AGE,
     ),
     Mutant(
         "the disks of peers are forgotten with a restart",
-        "raftlog.storage.disk_age:DiskAge.older",
+        "raftlog.storage.disk_age:DiskAge.next_record",
         "dict(self._peers)",
         "{}",
         script=_AGE,
@@ -62,7 +62,7 @@ OLDER_COPIES = (
     ),
     Mutant(
         "a broker that is told of an older copy forgets it at the next start",
-        "raftlog.storage.disk_age:DiskAge.condemn",
+        "raftlog.storage.disk_age:DiskAge.mark_older_copy",
         "is_older_copy=True)",
         "is_older_copy=False)",
         script=_AGE,
@@ -90,8 +90,8 @@ OLDER_COPIES = (
     ),
     Mutant(
         "a broker begins again although the next start will not know why",
-        "raftlog.node.peer_disks:PeerDisks._condemn",
-        "await asyncio.sleep(CONDEMN_AGAIN_S)",
+        "raftlog.node.peer_disks:PeerDisks._mark_older_copy",
+        "await asyncio.sleep(MARK_AGAIN_S)",
         "return",
         script=_NODE,
     ),

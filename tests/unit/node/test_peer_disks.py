@@ -114,7 +114,7 @@ async def test_what_is_told_is_durable_and_a_full_disk_tells_nothing() -> None:
 async def test_an_older_copy_on_a_full_disk_waits_for_room_before_it_begins_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("raftlog.node.peer_disks.CONDEMN_AGAIN_S", 0.001)
+    monkeypatch.setattr("raftlog.node.peer_disks.MARK_AGAIN_S", 0.001)
     side = Side(FakeFilesystem(), "d")
     side.filesystem.capacity_bytes = side.filesystem.used_bytes
     (verdict,) = encode_frame(FrameKind.DISK, [Disk("k", 1), Disk("d", 9)])

@@ -34,7 +34,7 @@ def known(age: DiskAge) -> tuple[str, int]:
 
 
 def rise(age: DiskAge) -> None:
-    age.keep(age.older())
+    age.keep(age.next_record())
 
 
 # requirement: F6
@@ -85,7 +85,7 @@ def test_an_older_copy_stays_one_until_it_begins_again() -> None:
     filesystem = FakeFilesystem()
     age = opened(filesystem)
     age.note(TWO, Disk("b", 8))
-    age.condemn()
+    age.mark_older_copy()
     for disk_id in ("a", "another id, since the registry is lost, too"):
         again = opened(filesystem, disk_id)
         assert again.is_older_copy
