@@ -228,6 +228,7 @@ SENDING = (
         "raftlog.client.buffer:Buffer.take",
         "queue.open = None",
         "pass",
+        script="tests/unit/client/test_buffer.py",
     ),
     Mutant(
         "full batches are sent last in, first out",
