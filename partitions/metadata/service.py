@@ -476,7 +476,8 @@ class Controller:
             return await search.ask(lambda: (self.leader,), ask, is_repeatable=lambda: is_repeatable)
         except LeaderNotFound:
             raise NoLeader(
-                f"no active controller was found in time: {self.leader_known}; retry", retry_after_ms=500
+                self.why_removed or f"no active controller was found in time: {self.leader_known}; retry",
+                retry_after_ms=500,  # a client goes on with another broker
             ) from None
         except InDoubt as failure:
             raise CommitUnknown(
