@@ -60,7 +60,6 @@ class ReplicaOpener:
         if not may_begin and self.logs.is_older_copy(partition.group_id, directory):
             raise MetadataBehind(f"{directory} is an older copy: it opens once the metadata is confirmed")
         self._keep_pace(topic, partition, directory, may_give_up=may_begin)
-        is_added = not partition.is_initial(self.node_id)
         log = self.logs.open(
             partition.group_id,
             directory,
@@ -68,7 +67,7 @@ class ReplicaOpener:
             is_rejoining=self._rejoins(partition, directory),
         )
         before_first = Index(partition.first_offset - 1)
-        if log.last_index < before_first and not is_added:
+        if log.last_index < before_first and partition.is_initial(self.node_id):
             # All initial replicas begin alike, as after a snapshot of nothing.
             log.install(EntryId(Term(0), before_first), self.first_membership(partition), b"")
         return log

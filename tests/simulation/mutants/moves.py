@@ -242,9 +242,16 @@ STALE = (
     ),
     Mutant(
         "an added replica begins as a voter",
+        "partitions.hosting.opener:ReplicaOpener._rejoins",
+        "return not partition.is_initial(self.node_id)",
+        "return False",
+        script=OPENINGS,
+    ),
+    Mutant(
+        "an added replica begins its log itself",
         "partitions.hosting.opener:ReplicaOpener.open",
-        "is_added = not partition.is_initial(self.node_id)",
-        "is_added = False",
+        " and partition.is_initial(self.node_id)",
+        "",
         script=OPENINGS,
     ),
     Mutant(

@@ -90,6 +90,14 @@ def test_only_initial_replicas_begin_with_a_vote() -> None:
     assert is_rejoining(FakeFilesystem(), replace(placed(), membership_index=3))
 
 
+def test_only_initial_replicas_begin_their_log_behind_the_first_offset() -> None:
+    for added, last_index in ((), 8), ((ME,), -1):
+        partition = replace(placed(added=added), first_offset=9)
+        log = openings(FakeFilesystem()).open(topic(partition), partition, may_begin=True)
+        assert log.last_index == last_index
+        log.close()
+
+
 # requirement: F6
 def test_a_replica_whose_folder_is_gone_rejoins_and_goes_on_doing_so_until_it_has() -> None:
     filesystem = FakeFilesystem()

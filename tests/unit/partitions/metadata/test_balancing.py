@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from partitions.metadata.balancing import BYTES_APART_MIN, Loads, PartitionLoad, plan_balancing, propose
@@ -93,6 +93,7 @@ def test_every_placement_becomes_even_keeps_its_replicas_and_stays_as_it_is(
 
 
 @given(st.lists(st.sampled_from([*combinations(range(1, 6), 3)]), min_size=1, max_size=25))
+@example([(2, 3, 4), (2, 4, 5), (1, 4, 5), (3, 4, 5), (1, 4, 5)])  # only by way of a third broker
 def test_preferred_leaders_are_even_where_a_chain_of_partitions_allows_it(
     rows: list[tuple[int, ...]],
 ) -> None:
