@@ -21,7 +21,8 @@ from api.http.routes import Call, Route, duration, json_answer
 from api.resources import json_records, one_shot
 from api.resources.group_bodies import commit_of
 from api.resources.json_records import Placed
-from api.resources.produce import IDEMPOTENCY_KEY, by_newest_metadata, records_max
+from api.resources.produce import IDEMPOTENCY_KEY
+from api.resources.produce_records import by_newest_metadata, records_max
 from api.resources.receipts import stored_ms
 from groups.requests import Commit
 from partitions.metadata.image import TopicInfo

@@ -56,7 +56,7 @@ PRODUCING = (
     ),
     Mutant(
         "receipts of records without a partition name another one",
-        "api.resources.produce:_append_with_others",
+        "api.resources.produce_records:_append_with_others",
         "number = part.target.partition",
         "number = 0",
         script="tests/unit/api/test_produce.py",
@@ -109,7 +109,7 @@ PRODUCING = (
     ),
     Mutant(
         "acks of a JSON request are ignored",
-        "api.resources.produce:_acks_and_timeout",
+        "api.resources.produce_terms:_acks_and_timeout",
         "return parameters.acks(call.query), timeout_ms",
         "return QUORUM, timeout_ms",
         script="tests/unit/api/test_bad_input.py",
@@ -130,7 +130,7 @@ PRODUCING = (
     ),
     Mutant(
         "a request with a shorter timeout shares a batch with the usual one",
-        "api.resources.produce:_produce_records",
+        "api.resources.produce_records:produce_records",
         "timeout_ms == services.limits.produce_timeout_ms_default",
         "timeout_ms <= services.limits.produce_timeout_ms_default",
         script="tests/unit/api/test_gathering.py",

@@ -247,14 +247,14 @@ ONE_SHOT = (
     ),
     _mutant(
         "a keyed produce without a quorum is accepted",
-        "api.resources.produce:_produce_records",
+        "api.resources.produce_records:produce_records",
         "if acks != QUORUM:",
         "if False:",
         _KEYS,
     ),
     _mutant(
         "an answer that is kept has any number of records",
-        "api.resources.produce:records_max",
+        "api.resources.produce_records:records_max",
         "count_max if key is None else min(count_max, KEYED_RECORDS_MAX)",
         "count_max",
         _KEYS,

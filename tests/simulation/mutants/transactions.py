@@ -344,14 +344,14 @@ TRANSACTIONS = (
     ),
     _mutant(
         "a produce loses its transaction on its way to the leader",
-        "api.resources.produce:_batches_of",
+        "api.resources.produce_records:_batches_of",
         "producer=producer",
         "producer=None",
         _HTTP,
     ),
     _mutant(
         "a binary batch of another transaction is taken",
-        "api.resources.produce:_transaction_of",
+        "api.resources.produce_batches:_transaction_of",
         "first is not None and (first.producer_id, first.producer_epoch) != producer[:2]",
         "False",
         _HTTP,

@@ -1,0 +1,57 @@
+"""Produce of binary batches to one partition: they are stored as they are."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from api.http.bodies import read_body
+from api.http.producers import Producer
+from api.http.routes import Call, json_response
+from api.resources.produce_terms import batch_terms
+from api.resources.receipts import durability_body
+from partitions.values import AcksKind
+from raftlog.errors import InvalidRequest
+from raftlog.records.batch import HEADER_BYTES, parse_header
+from raftlog.types import TopicPartition
+from raftlog.wire import bodies, headers
+
+
+async def produce_batches(call: Call, target: TopicPartition) -> web.Response:
+    """Append the batches of the body. Raises ``InvalidRequest`` and the errors of an append."""
+    acks, timeout_ms, call.capped, producer = call.from_head(batch_terms)
+    with call.admission.bodies.hold(call.request.remote or "", 0) as held:
+        body = await read_body(call.request, held, call.services.limits)
+        if not body:
+            raise InvalidRequest("the body is empty; send at least one batch", field="body")
+        receipt = await call.services.gateway.append(
+            target,
+            body,
+            acks=acks,
+            timeout_ms=timeout_ms,
+            transactional_id=None if producer is None else _transaction_of(producer, body),
+        )
+    if acks.kind is AcksKind.NONE:
+        return json_response(bodies.Accepted(receipt.record_count), 202)
+    return json_response(
+        bodies.BatchesProduced(
+            target.partition,
+            receipt.base_offset,
+            receipt.record_count,
+            durability_body(receipt.durability),
+            receipt.leader_epoch,
+            receipt.timestamp_ms,
+            receipt.was_duplicate,
+        )
+    )
+
+
+def _transaction_of(producer: Producer, body: bytes | bytearray) -> str | None:
+    """Of batches, which have its producer in their headers; the leader compares them with one another."""
+    first = parse_header(body) if len(body) >= HEADER_BYTES else None
+    if first is not None and (first.producer_id, first.producer_epoch) != producer[:2]:
+        raise InvalidRequest(
+            f"{headers.TRANSACTION} is of producer {producer.producer_id}, epoch {producer.epoch}, and the "
+            f"batch of {first.producer_id}, epoch {first.producer_epoch}; send those of the transaction",
+            field=headers.TRANSACTION,
+        )
+    return producer.transactional_id

@@ -1,0 +1,226 @@
+"""Produce of records as JSON, NDJSON or a raw body, to a topic or to one partition.
+
+A small request shares its batch with others that arrive at the same time; a larger one has batches of its
+own for each partition; one with a key or of delayed messages goes another way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from aiohttp import web
+
+from api.http.batching import Part
+from api.http.bodies import check_announced, read_body, unsupported
+from api.http.idempotency import refuse_key
+from api.http.producers import Producer
+from api.http.requests import Request
+from api.http.routes import Call, json_response
+from api.resources import delays, json_records
+from api.resources.json_records import Placed
+from api.resources.one_shot import claimed, first_answer_or, produce_once
+from api.resources.produce_terms import record_terms
+from api.resources.receipts import produced, receipts_of
+from partitions.metadata.image import TopicInfo
+from partitions.values import QUORUM, AcksKind, AppendReceipt
+from raftlog import errors
+from raftlog.errors import InvalidRecord, InvalidRequest, RaftlogError
+from raftlog.node.computing import computed
+from raftlog.records.batch import HEADER_BYTES
+from raftlog.records.builder import Record
+from raftlog.types import TopicPartition
+from raftlog.wire import bodies, headers, media_types, paths
+from raftlog.wire.limits import KEYED_RECORDS_MAX
+
+RETRY_AFTER_MS: Final = 200
+
+
+async def produce_records(call: Call, topic: TopicInfo, only: int | None) -> web.Response:
+    """Append the records of the body, all to partition ``only`` if it is given."""
+    request, services = call.request, call.services
+    media_type, key, producer, acks, timeout_ms, call.capped, is_delayed = call.from_head(record_terms)
+    if producer is not None and producer.is_sequenced and only is None:
+        raise InvalidRequest(
+            f"{headers.PRODUCER_SEQUENCE} needs a partition: sequences are counted per partition; POST to "
+            f"{paths.PARTITION_RECORDS.replace('{topic}', topic.name)}",
+            field=headers.PRODUCER_SEQUENCE,
+        )
+    if acks != QUORUM:
+        refuse_key(request, f"needs acks=quorum, not acks={acks}: leave out acks, or the key")
+    with call.admission.bodies.hold(request.remote or "", 0) as held:
+        if media_type not in media_types.PRODUCE:
+            check_announced(request, services.limits)
+            raise unsupported(media_type, media_types.PRODUCE)
+        body = await read_body(request, held, services.limits)
+        is_short = len(body) <= json_records.WHOLE_BYTES_MAX
+        placed = await computed(
+            partial(_records_of, call, topic, only, media_type, body, records_max(call, key)),
+            is_short=is_short,
+        )
+        if is_delayed or any(item.due for item in placed):
+            return await delays.produce(call, topic, placed, acks=acks, timeout_ms=timeout_ms)
+        claim = None
+        if key is not None:  # a topic that is created again has other keys
+            claim = await claimed(call, key, body, scope=f"{request.path} {topic.topic_id}")
+        now_ms = services.clock.wall_ms()
+        part = None
+        is_usual = acks == QUORUM and timeout_ms == services.limits.produce_timeout_ms_default
+        if producer is None and claim is None and is_usual:
+            part = _shared_part(placed, services.batch_bytes_max(topic), now_ms)
+        if part is not None:
+            return await _append_with_others(call, topic, placed, part)
+        del body
+        groups = json_records.spread(placed, topic.writable_partitions, services.rng)
+        build = partial(
+            _batches_of, placed, groups, services.batch_bytes_max(topic), now_ms=now_ms, producer=producer
+        )
+        try:
+            batches = await computed(build, is_short=is_short)
+        except errors.RecordTooLarge as error:
+            return await first_answer_or(call, error, claim)
+        created_ms = [item.record.timestamp_ms for item in placed]
+        del placed, build  # the size of the body is now counted by the batches
+        if claim is not None:
+            describe = partial(receipts_of, call, created_ms, groups, now_ms=now_ms)
+            return await produce_once(call, topic.name, batches, describe, claim=claim, timeout_ms=timeout_ms)
+        append = partial(
+            services.gateway.append,
+            acks=acks,
+            timeout_ms=timeout_ms,
+            transactional_id=None if producer is None else producer.transactional_id,
+        )
+        outcomes = await _append_all(call, topic, batches, append)
+    if acks.kind is AcksKind.NONE:
+        return json_response(bodies.Accepted(len(created_ms)), 202)
+    return produced(call, created_ms, groups, outcomes, now_ms)
+
+
+def _batches_of(
+    placed: Sequence[Placed],
+    groups: Mapping[int, Sequence[int]],
+    bytes_max: int,
+    *,
+    now_ms: int,
+    producer: Producer | None,
+) -> dict[int, list[bytes]]:
+    return {
+        partition: json_records.build_batches(
+            [placed[number].record for number in numbers],
+            bytes_max=bytes_max,
+            now_ms=now_ms,
+            producer=producer,
+        )
+        for partition, numbers in groups.items()
+    }
+
+
+def records_max(call: Call, key: str | None) -> int:
+    """Of one request. An answer that is kept for a key has a bounded size."""
+    count_max = call.services.limits.records_per_request_max
+    return count_max if key is None else min(count_max, KEYED_RECORDS_MAX)
+
+
+def _records_of(
+    call: Call,
+    topic: TopicInfo,
+    only: int | None,
+    media_type: str,
+    body: bytes | bytearray,
+    count_max: int,
+) -> list[Placed]:
+    request = call.request
+    trace = request.headers.get("traceparent")
+    count, named_count = topic.writable_partitions, len(topic.partitions)
+    if media_type == media_types.OCTET_STREAM:
+        record = _raw_record(request, bytes(body))
+        if trace is not None:
+            record = json_records.with_trace(record, trace)
+        return [json_records.placed_raw(record, partition_count=count, only=only)]
+    records = json_records.decode_records(body, media_type, count_max)
+    return json_records.place_records(
+        records, partition_count=count, only=only, trace=trace, named_count=named_count
+    )
+
+
+def _shared_part(placed: Sequence[Placed], bytes_max: int, now_ms: int) -> Part | None:
+    """The records as a part of a shared batch, if they are few and have one target."""
+    first = placed[0].partition
+    records = [item.record for item in placed if item.partition == first]
+    if len(records) < len(placed):
+        return None
+    size_bytes = HEADER_BYTES + sum(map(json_records.size_of, records))
+    part = Part(records, size_bytes=size_bytes, bytes_max=bytes_max, now_ms=now_ms)
+    return part if part.may_share else None
+
+
+async def _append_with_others(
+    call: Call, topic: TopicInfo, placed: Sequence[Placed], part: Part
+) -> web.Response:
+    """One request in a batch shared with others that arrive at the same time."""
+    partition = placed[0].partition
+    partitions = range(topic.writable_partitions) if partition is None else (partition,)
+    try:
+        receipt = await call.batcher.append(topic.name, partitions, part)
+    finally:
+        call.target = part.target
+    assert part.target is not None
+    number = part.target.partition
+    created_ms = [record.timestamp_ms for record in part.records]
+    return produced(call, created_ms, {number: range(len(placed))}, {number: receipt}, part.now_ms)
+
+
+async def _append_all(
+    call: Call,
+    topic: TopicInfo,
+    batches: Mapping[int, Sequence[bytes]],
+    append: Callable[[TopicPartition, Sequence[bytes]], Awaitable[AppendReceipt]],
+) -> dict[int, AppendReceipt | RaftlogError]:
+    """One outcome for each partition. An error of a single partition is the error of the request."""
+    if len(batches) == 1:
+        ((partition, only),) = batches.items()
+        call.target = TopicPartition(topic.name, partition)
+        return {partition: await append(call.target, only)}
+    outcomes = await asyncio.gather(
+        *(append(TopicPartition(topic.name, partition), some) for partition, some in batches.items()),
+        return_exceptions=True,
+    )
+    found: dict[int, AppendReceipt | RaftlogError] = {}
+    for partition, outcome in zip(batches, outcomes, strict=True):
+        if isinstance(outcome, BaseException) and not isinstance(outcome, RaftlogError):
+            raise outcome
+        if isinstance(outcome, RaftlogError):
+            outcome = by_newest_metadata(topic, outcome)
+        found[partition] = outcome
+    return found
+
+
+def by_newest_metadata(topic: TopicInfo, error: RaftlogError) -> RaftlogError:
+    """The error for a client that is not to blame: this broker has chosen the partition by old metadata."""
+    if not isinstance(error, errors.PartitionDecommissioned):
+        return error
+    partition = error.details.get("partition")
+    if not isinstance(partition, int) or partition >= topic.writable_partitions:
+        return error
+    return errors.NoLeader(
+        f"{topic.name}/{partition} is decommissioned, of which this broker did not know yet; retry",
+        retry_after_ms=RETRY_AFTER_MS,
+    )
+
+
+def _raw_record(request: Request, body: bytes) -> Record:
+    prefix = headers.HEADER_PREFIX.lower()
+    named: dict[str, str] = {}
+    for header, text in request.headers.items():
+        name = header.lower()
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            if not name or name in named:
+                raise InvalidRecord(
+                    f"the header {header[:64]!r} has no name or is sent twice", errors=["/headers"]
+                )
+            named[name] = text
+    tags = [tag.strip() for tag in request.headers.get(headers.TAGS, "").split(",") if tag.strip()]
+    return json_records.raw_record(body, request.headers.get(headers.KEY), tags, named)
