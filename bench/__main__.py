@@ -28,7 +28,7 @@ from bench import (
     rows_of_tags,
     rows_of_transactions,
 )
-from bench.report import Section, page
+from bench.report import Section, checked_out, page
 from bench.suite import Bench
 
 ROWS: dict[str, Callable[[Bench], Awaitable[Section]]] = {
@@ -99,7 +99,7 @@ def main() -> None:
     root = Path(__file__).resolve().parents[1]
     is_whole = not arguments.quick and arguments.only is None
     output: Path | None = arguments.output or (root / "docs" if is_whole else None)
-    began = time.monotonic()
+    commit, began = checked_out(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="raftlog-bench-") as directory:
         bench = Bench(
             Path(directory),
@@ -110,7 +110,7 @@ def main() -> None:
             is_quick=arguments.quick,
         )
         sections = uvloop.run(measure(bench, [arguments.only] if arguments.only else list(ROWS)))
-    text = page(sections, took_s=time.monotonic() - began, rounds=bench.rounds)
+    text = page(sections, commit=commit, took_s=time.monotonic() - began, rounds=bench.rounds)
     if output is None:
         sys.stdout.write(text)
     else:

@@ -81,7 +81,7 @@ def latency_table(measured: Mapping[str, Measured], baseline: str) -> str:
     return table(["system", "p50", "p99", f"p50 of {_short(baseline)} ÷ its p50"], rows)
 
 
-def page(sections: Sequence[Section], *, took_s: float, rounds: int) -> str:
+def page(sections: Sequence[Section], *, commit: str, took_s: float, rounds: int) -> str:
     """The whole page."""
     parts = [
         "# Benchmarks\n",
@@ -89,7 +89,7 @@ def page(sections: Sequence[Section], *, took_s: float, rounds: int) -> str:
         "machine, together with the client. The systems run in turns; each figure is the median of "
         f"{rounds} rounds. Only ratios between systems of one run are comparable, since machines and days "
         "differ. A ratio in brackets is the figure of raftlog divided by that of the other system.\n",
-        table(["this run", ""], [[key, value] for key, value in _machine(took_s).items()]),
+        table(["this run", ""], [[key, value] for key, value in _machine(commit, took_s).items()]),
     ]
     floors = [floor for section in sections for floor in section.floors]
     if floors:
@@ -113,15 +113,20 @@ def _floor_table(floors: Sequence[Floor]) -> str:
     return table(["what", "measured", "target", "met"], rows)
 
 
-def _machine(took_s: float) -> dict[str, str]:
+def checked_out() -> str:
+    """The commit of this checkout, and whether files differ from it. Ask before results are written."""
     here = Path(__file__).parent
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True, check=False
     )
+    return commit.stdout.strip() or "unknown"
+
+
+def _machine(commit: str, took_s: float) -> dict[str, str]:
     memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return {
         "date": date.today().isoformat(),
-        "commit": commit.stdout.strip() or "unknown",
+        "commit": commit,
         "machine": f"{len(os.sched_getaffinity(0))} cores, {_processor()}, {memory_gb:.0f} GB of memory",
         "system": f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
         "duration": f"{took_s / 60:.0f} minutes",

@@ -68,7 +68,7 @@ def test_a_page_names_its_machine_and_says_which_promise_is_broken() -> None:
     section = Section("Produce", "How.", [report.throughput_table(figures, "ours")], ["a.svg"])
     section.floors += [Floor("speed", 1, 2), Floor("delay", 1, 2, is_upper=True)]
 
-    text = report.page([section], took_s=60, rounds=5)
+    text = report.page([section], commit="1234567", took_s=60, rounds=5)
 
     assert "| small | 2.0 k/s | 1.0 k/s (2.00x) |" in text
     assert "| large | 0.0 k/s | - |" in text
