@@ -126,6 +126,24 @@ def test_a_leader_with_a_full_disk_hands_its_leaderships_over(directory: Path) -
     assert at_its_end.keys() == before.keys(), "every partition has a leader with room"
 
 
+# requirement: N4
+def test_a_leader_with_a_read_only_disk_is_replaced_where_there_are_records(directory: Path) -> None:
+    scenario = directory / "read-only.toml"
+    fault = 'fault = "read-only-disk"\ntarget = "broker 2"\nat_s = 3\nseconds = 8\n'
+    scenario.write_text(f"seconds = 14\nbrokers = 3\n\n[[faults]]\n{fault}")
+    done = chaos("run", "--scenario", scenario, "--report", directory / "report", within_s=150)
+    assert told(done)["verdict"] == "valid", done.stdout[-2000:]
+    record = json.loads((directory / "report" / "report.json").read_text())
+    (broken,) = record["injected"]
+    rows = [row for row in record["leaderships"] if row["leader"] is not None]
+    before, at_its_end = (leaders(rows, at_s) for at_s in (broken["begun_s"], broken["ended_s"] - 1))
+    written = min(partition for partition, leader in before.items() if leader == 2)
+    assert at_its_end[written] in (1, 3)
+    log = (directory / "report" / "broker-2" / "log").read_text()
+    assert "Read-only file system" in log
+    assert "is served again" in log
+
+
 def leaders(rows: list[dict[str, Any]], at_s: float) -> dict[tuple[str, int], int]:
     """The leader of each partition at this time of a report."""
     return {(row["topic"], row["partition"]): row["leader"] for row in rows if row["at_s"] <= at_s}

@@ -122,6 +122,33 @@ def test_a_full_disk_reports_no_free_bytes(shim: Shim, process: Process, data: P
     assert process.call(free, str(data.parent))[1] > 0
 
 
+CHANGES = (
+    *("os.mkdir({data} + '/sub')", "os.unlink({data} + '/a')", "os.rename({data} + '/a', {data} + '/b')"),
+    *("os.rmdir({data} + '/empty')", "os.link({data} + '/a', {data} + '/b')"),
+    *("os.open({data} + '/new', os.O_CREAT | os.O_RDWR)", "os.open({data} + '/a', os.O_WRONLY)"),
+    *("os.pwrite(file, b'x', 0)", "os.pwritev(file, [b'x'], 0)", "os.write(file, b'x')"),
+    *("os.ftruncate(file, 0)", "os.fsync(file)", "os.fdatasync(file)"),
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_read_only_disk_refuses_changes_and_serves_reads(
+    shim: Shim, process: Process, data: Path, change: str
+) -> None:
+    file = process.open(data / "a")
+    (data / "empty").mkdir()
+    assert process.code("lambda file: os.pwrite(file, b'kept', 0)", file) == 0
+    function = f"lambda file: {change.format(data=repr(str(data)))}"
+    shim.read_only(True)
+    assert process.code(function, file) == errno.EROFS
+    assert process.call("lambda file: os.pread(file, 4, 0) == b'kept'", file)[:2] == (0, True)
+    assert process.code("lambda path: os.open(path, os.O_RDONLY)", str(data / "a")) == 0
+    assert process.code("lambda path: os.mkdir(path)", str(data.parent / "elsewhere")) == 0
+    assert shim.effects()["refused_changes"] == 1
+    shim.read_only(False)
+    assert process.code(function, file) == 0
+
+
 @pytest.mark.parametrize("sync", ["os.fsync", "os.fdatasync"])
 def test_syncs_fail_where_the_path_matches(shim: Shim, process: Process, data: Path, sync: str) -> None:
     bad, good = process.open(data / "orders-0.log"), process.open(data / "other-0.log")

@@ -75,6 +75,7 @@ _ALL: Final = (
     _drop("unplug", packets.unplug, "cables unplugged"),
     _machine("slow-disk", disks.slow_disk, "slow calls"),
     _machine("full-disk", disks.full_disk, "writes refused"),
+    _machine("read-only-disk", disks.read_only_disk, "changes refused"),
     _machine("failing-sync", disks.failing_sync, "syncs failed"),
     _machine("failing-read", disks.failing_read, "reads failed", weight=0.5),
     _machine("no-descriptors", resources.no_descriptors, "descriptors refused"),

@@ -22,6 +22,13 @@ def full_disk(arena: Arena, draw: Draw) -> Steps:
     return (yield from _shimmed(arena, draw, "full", "refused_writes", lambda shim: shim.full(True)))
 
 
+def read_only_disk(arena: Arena, draw: Draw) -> Steps:
+    """The disk of a broker becomes read-only, which ends its replicas; they are opened again later."""
+    return (
+        yield from _shimmed(arena, draw, "read-only", "refused_changes", lambda shim: shim.read_only(True))
+    )
+
+
 def clock_jump(arena: Arena, draw: Draw) -> Steps:
     """The wall clock of a broker jumps, and jumps back at the end."""
     offset_ms = draw.rng.choice((200, 3_600_000, 5 * 86_400_000)) * draw.rng.choice((1, -1))

@@ -35,6 +35,7 @@ struct control {
     volatile int64_t lying_sync;
     volatile int64_t failing_read; /* as failing_sync, with the same pattern */
     volatile int64_t clock_offset_ms;
+    volatile int64_t read_only;
     uint64_t slowed;
     uint64_t refused_writes;
     uint64_t failed_syncs;
@@ -42,6 +43,7 @@ struct control {
     uint64_t failed_reads;
     uint64_t refused_descriptors;
     uint64_t moved_clock_reads;
+    uint64_t refused_changes;
     char pattern[512];
 };
 
@@ -105,14 +107,30 @@ static void wait_for_disk(void)
         ;
 }
 
+/* A file system that the kernel has remounted read-only after an error. */
+static int is_read_only(void)
+{
+    COUNT(refused_changes);
+    errno = EROFS;
+    return -1;
+}
+
+/* Called before a name is made, changed or removed; -1 = failure with errno. */
+static int before_change(const char *path)
+{
+    return faults->read_only && path_is_affected(path) ? is_read_only() : 0;
+}
+
 /* What a sync does: 1 = the disk's own sync, 0 = nothing and success, -1 = failure with errno. */
 static int sync_outcome(int file)
 {
     char path[4096];
-    int is_active = faults->slow_ms || faults->failing_sync || faults->lying_sync;
+    int is_active = faults->slow_ms || faults->failing_sync || faults->lying_sync || faults->read_only;
     if (!is_active || !is_affected(file, path, sizeof path))
         return 1;
     wait_for_disk();
+    if (faults->read_only)
+        return is_read_only();
     if (faults->failing_sync && strstr(path, faults->pattern) != NULL) {
         COUNT(failed_syncs);
         errno = EIO;
@@ -140,9 +158,11 @@ static int before_write(int file, off_t end, size_t length)
 {
     char path[4096];
     struct stat found;
-    if ((!faults->slow_ms && !faults->full) || !is_affected(file, path, sizeof path))
+    if ((!faults->slow_ms && !faults->full && !faults->read_only) || !is_affected(file, path, sizeof path))
         return 0;
     wait_for_disk();
+    if (faults->read_only)
+        return is_read_only();
     if (!faults->full || fstat(file, &found) != 0 || !S_ISREG(found.st_mode))
         return 0;
     if (end < 0) {
@@ -273,6 +293,8 @@ static int counted(int outcome)
         va_start(rest, flags);                                                                                         \
         mode_t mode = va_arg(rest, mode_t); /* meant only where a file may be made */                                  \
         va_end(rest);                                                                                                  \
+        if (((flags & O_ACCMODE) != O_RDONLY || flags & (O_CREAT | O_TRUNC)) && before_change(path))                   \
+            return -1;                                                                                                 \
         return counted(next(path, flags, mode));                                                                       \
     }
 OPEN(open)
@@ -289,6 +311,30 @@ int socket(int domain, int type, int protocol)
     NEXT(socket);
     return counted(next(domain, type, protocol));
 }
+
+#define CHANGE(name, path, parameters, ...)                                                                            \
+    int name parameters                                                                                                \
+    {                                                                                                                  \
+        NEXT(name);                                                                                                    \
+        return before_change(path) ? -1 : next(__VA_ARGS__);                                                           \
+    }
+CHANGE(mkdir, path, (const char *path, mode_t mode), path, mode)
+CHANGE(unlink, path, (const char *path), path)
+CHANGE(rmdir, path, (const char *path), path)
+CHANGE(rename, to, (const char *from, const char *to), from, to)
+CHANGE(link, to, (const char *from, const char *to), from, to)
+
+#define TRUNCATE(name)                                                                                                 \
+    int name(int file, off_t length)                                                                                   \
+    {                                                                                                                  \
+        NEXT(name);                                                                                                    \
+        char path[4096];                                                                                               \
+        if (faults->read_only && is_affected(file, path, sizeof path))                                                 \
+            return is_read_only();                                                                                     \
+        return next(file, length);                                                                                     \
+    }
+TRUNCATE(ftruncate)
+TRUNCATE(ftruncate64)
 
 /* A full disk says so when it is asked, too. */
 #define STATVFS(name)                                                                                                  \

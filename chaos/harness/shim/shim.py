@@ -28,7 +28,15 @@ from typing import Final
 
 SOURCE: Final = Path(__file__).with_name("shim.c")
 FLAGS: Final = ("-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror")
-FAULTS: Final = ("slow_ms", "full", "failing_sync", "lying_sync", "failing_read", "clock_offset_ms")
+FAULTS: Final = (
+    "slow_ms",
+    "full",
+    "failing_sync",
+    "lying_sync",
+    "failing_read",
+    "clock_offset_ms",
+    "read_only",
+)
 EFFECTS: Final = (
     "slowed",
     "refused_writes",
@@ -37,6 +45,7 @@ EFFECTS: Final = (
     "failed_reads",
     "refused_descriptors",
     "moved_clock_reads",
+    "refused_changes",
 )
 _FIELDS: Final = (*FAULTS, *EFFECTS)
 _WORD: Final = struct.Struct("=q")
@@ -130,6 +139,10 @@ class Shim:
     def lying_sync(self, lies: bool) -> None:
         """Syncs succeed without effect: a power loss takes what they should have kept."""
         self._set("lying_sync", lies)
+
+    def read_only(self, is_read_only: bool) -> None:
+        """Writes, syncs and changes of names fail with EROFS, as after an error that the kernel has seen."""
+        self._set("read_only", is_read_only)
 
     def clock_offset(self, offset_ms: int) -> None:
         """The wall clock is moved by so much; the monotonic clock and times of files are not."""
