@@ -303,7 +303,7 @@ class Broker:
             self.manager.failure_of(key_of(target))
             or self._first_start.trouble
             or self._why_without_metadata()
-            or ("it is being opened" if self.controller.is_registered else "")
+            or ("it is being opened" if self.controller.registration.is_registered else "")
             or f"its broker waits for an active controller: {self.controller.leader_known}"
         )
 

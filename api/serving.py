@@ -33,7 +33,7 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
     def ready() -> Mapping[str, bool]:
         return {
             "controller": broker.controller.leader is not None,
-            "registered": broker.controller.is_registered,
+            "registered": broker.controller.registration.is_registered,
             "accepting": not broker.is_draining,
         }
 
@@ -58,7 +58,9 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
         version=_version(),
         registry=registry,
         health=HealthProbes(
-            live=live, ready=ready, startup=lambda: {"registered": broker.controller.is_registered}
+            live=live,
+            ready=ready,
+            startup=lambda: {"registered": broker.controller.registration.is_registered},
         ),
         limits=Limits(
             body_bytes_max=limits.body_bytes_max,

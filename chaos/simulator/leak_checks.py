@@ -24,7 +24,7 @@ def _of_requests(broker: Broker) -> Iterator[tuple[str, int]]:
     yield "bytes of bodies in flight", broker.gateway.local.bytes_in_flight
     yield "calls without an answer", len(broker.host.calls._open)
     yield "calls being answered", len(broker.host.calls._running)
-    yield "waits for metadata", len(broker.controller._versions)
+    yield "waits for metadata", broker.controller._shown.waiting
     for key, replica in broker.manager.replicas.items():
         yield f"reads parked at {key}", replica.parked
         yield f"batches in flight at {key}", len(replica._in_flight)

@@ -161,8 +161,10 @@ class LostFiles:
         if self._forgetful is not None and self._forgetful.is_removed:
             self._forgetful = None
         machine = self._forgetful
-        if machine is None or machine.broker is None or not machine.broker.controller.is_registered:
-            return machine  # before its registration a new replica counts as one that it has lost
+        if machine is None or machine.broker is None:
+            return machine
+        if not machine.broker.controller.registration.is_registered:
+            return machine  # until then a new replica counts as one that it has lost
         if all(self._has_rejoined(machine, record) for record in self._records()):
             self._forgetful = None
         return self._forgetful

@@ -164,7 +164,7 @@ class Removals:
             if machine.broker is None:
                 continue
             if machine.is_removed:
-                if not machine.broker.controller.why_removed:
+                if not machine.broker.controller.registration.why_removed:
                     yield f"{machine.name} was removed and does not know it"
                 continue
             heard = machine.broker.host.reachable_peers & self._removed_at.keys()

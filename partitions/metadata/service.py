@@ -2,7 +2,7 @@
 
 Decides: where a request goes, when it is tried again, and when it is answered: once the metadata
 here holds what it brought about. Leaves to others: carrying it out (``active``), and which broker leads
-(Raft). Also keeps this broker registered.
+(Raft).
 
 A request that may be repeated (a second time changes nothing, however late it comes) is tried until its
 time is up. Any other one is tried again only while it surely has not happened; after that its
@@ -15,8 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -40,7 +39,6 @@ from partitions.metadata.commands import (
     ReplicasChanged,
     StartPlan,
 )
-from partitions.metadata.forgetting import removed_for_good
 from partitions.metadata.healing import HealingCounts
 from partitions.metadata.image import BrokerInfo, MetadataImage, TopicInfo
 from partitions.metadata.level_watch import FEATURES
@@ -50,6 +48,7 @@ from partitions.metadata.move_planner import MoveReplicas, find_topic
 from partitions.metadata.names import check_name
 from partitions.metadata.planner import NewPartitions, NewTopic
 from partitions.metadata.refusals import MoveStuck, Refused
+from partitions.metadata.registration import Registration
 from partitions.metadata.requests import (
     SERVICE,
     Answer,
@@ -61,15 +60,14 @@ from partitions.metadata.requests import (
     encode_answer,
     encode_question,
 )
+from partitions.metadata.shown_image import Listener, ShownImage
 from partitions.metadata.shrink_planner import ShrinkTopic
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
 from raftlog.errors import (
     CommitUnknown,
     Conflict,
-    Draining,
     NoLeader,
-    RaftlogError,
     UnknownTopic,
 )
 from raftlog.node.group.raft_group import RaftGroup
@@ -114,16 +112,11 @@ class Controller:
         """``first_members`` are those that the cluster began with; nobody for a broker that has joined it."""
         self._host = host
         self._first_members = first_members
-        self._registration = structs.replace(registration, feature_level=settings.feature_level)
+        self._shown = ShownImage()
+        self.registration = Registration(host, self._shown, registration, settings)
         self._settings = settings
         self.loads_here: LoadsHere = dict  # of the partitions that this broker leads
         self._rng = rng
-        self._shown = MetadataImage()
-        self._listeners: list[Callable[[MetadataImage], None]] = []
-        self._versions: dict[int, tuple[int, asyncio.Future[None]]] = {}
-        self._waiter_ids = count()
-        self._something_new = asyncio.Event()  # a leader, or an image
-        self._was_registered = False
         self._tasks: list[asyncio.Task[None]] = []
         self._active: ActiveController | None = None
         self._group: RaftGroup[Reply] | None = None
@@ -136,7 +129,7 @@ class Controller:
     @property
     def image(self) -> MetadataImage:
         """The newest metadata seen here; it never goes back, also when its log is read anew."""
-        return self._shown
+        return self._shown.image
 
     @property
     def leader(self) -> NodeId | None:
@@ -146,10 +139,10 @@ class Controller:
     @property
     def leader_known(self) -> str:
         """The leader of the metadata group, as a sentence, and the members that are not heard."""
-        if self.why_removed:
-            return self.why_removed
+        if why := self.registration.why_removed:
+            return why
         if self._group is not None and not self._group.membership.members:
-            mine = self._registration
+            mine = self.registration.wanted
             return (
                 "no broker of the cluster has sent its metadata yet; they must reach this one at "
                 f"{mine.rpc_host}:{mine.rpc_port}"
@@ -160,31 +153,6 @@ class Controller:
     def members(self) -> Membership:
         """The members of the metadata group as far as its log here names them."""
         return NOBODY if self._group is None else self._group.membership
-
-    @property
-    def is_registered(self) -> bool:
-        """Whether the metadata here shows this incarnation of this broker, with its addresses."""
-        shown = self.image.brokers.get(self._registration.broker_id)
-        mine = self._registration
-        return shown is not None and (
-            (shown.incarnation, shown.http_url, shown.rpc_host, shown.rpc_port, shown.rack, shown.disk_id)
-            == (mine.incarnation, mine.http_url, mine.rpc_host, mine.rpc_port, mine.rack, mine.disk_id)
-        )
-
-    @property
-    def is_superseded(self) -> bool:
-        """Whether a later process has registered with this broker's id."""
-        shown = self.image.brokers.get(self._registration.broker_id)
-        return (
-            self._was_registered and shown is not None and shown.incarnation != self._registration.incarnation
-        )
-
-    @property
-    def why_removed(self) -> str:
-        """What this broker is told once it was removed from the cluster; empty before."""
-        me = self._host.node_id
-        is_removed = me in self.image.forgotten or self._host.is_refused
-        return str(removed_for_good(me)) if is_removed else ""
 
     @property
     def healing(self) -> HealingCounts:
@@ -202,7 +170,7 @@ class Controller:
         """
         assert not self._tasks, "it takes part already; ``leave`` first"
         machine = MetadataMachine()
-        machine.subscribe(self._image_changed)
+        machine.subscribe(self._shown.changed)
         self._group = group = self._host.open_group(
             METADATA_GROUP, log, machine, self._first_members, self, announces_commits=True
         )
@@ -211,7 +179,8 @@ class Controller:
         )
         self._host.calls.serve(SERVICE, self._serve)
         self._host.calls.serve(FEATURES, self._serve_features)
-        self._tasks = [self._host.begin(work) for work in (active.run(), self._keep_registered())]
+        registering = self.registration.keep(self.current_image, self._ask)
+        self._tasks = [self._host.begin(work) for work in (active.run(), registering)]
 
     async def leave(self) -> None:
         """Do no duties any more: the group is about to be closed. ``start`` may follow."""
@@ -220,9 +189,7 @@ class Controller:
     async def stop(self) -> None:
         """End the duties; the group is closed by the host."""
         await self._end_duties()
-        for _, future in self._versions.values():
-            if not future.done():
-                future.set_exception(Draining("this broker is stopping"))
+        self._shown.close()
 
     async def _end_duties(self) -> None:
         tasks, self._tasks = self._tasks, []
@@ -396,30 +363,17 @@ class Controller:
 
     async def wait_for_version(self, version: int, timeout_ms: float) -> None:
         """Return once ``image`` is at least that new. Raises ``NoLeader`` when the time is up first."""
-        if self.image.version >= version:
-            return
-        waiter = next(self._waiter_ids)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._versions[waiter] = (version, future)
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await future
-        except TimeoutError:
-            raise NoLeader(
-                f"the metadata here is at version {self.image.version}, {version} has not come yet; retry"
-            ) from None
-        finally:
-            del self._versions[waiter]
+        await self._shown.wait_for(version, timeout_ms)
 
-    def subscribe(self, listener: Callable[[MetadataImage], None]) -> None:
-        """Call ``listener`` with every new image. It must neither block nor raise."""
-        self._listeners.append(listener)
+    def subscribe(self, listener: Listener) -> None:
+        """Call ``listener`` with every new image."""
+        self._shown.subscribe(listener)
 
     # What the Raft group and its machine tell.
 
     def role_changed(self, role: Role, term: Term, leader: NodeId | None) -> None:
         """Requests that wait for a leader look again."""
-        self._something_new.set()
+        self.registration.look_again()
 
     def commit_advanced(self, commit_index: Index) -> None:
         """The machine has told already."""
@@ -432,18 +386,6 @@ class Controller:
 
     def replica_stopped(self, error: BaseException) -> None:
         """The supervisor repairs it; until then the newest image that was seen here counts."""
-
-    def _image_changed(self, image: MetadataImage) -> None:
-        if image.version < self._shown.version:
-            return  # the log is being read anew
-        self._shown = image
-        self._was_registered |= self.is_registered
-        self._something_new.set()
-        for version, future in self._versions.values():
-            if image.version >= version and not future.done():
-                future.set_result(None)
-        for listener in self._listeners:
-            listener(image)
 
     # How a request finds the active controller.
 
@@ -476,7 +418,8 @@ class Controller:
             return await search.ask(lambda: (self.leader,), ask, is_repeatable=lambda: is_repeatable)
         except LeaderNotFound:
             raise NoLeader(
-                self.why_removed or f"no active controller was found in time: {self.leader_known}; retry",
+                self.registration.why_removed
+                or f"no active controller was found in time: {self.leader_known}; retry",
                 retry_after_ms=500,  # a client goes on with another broker
             ) from None
         except InDoubt as failure:
@@ -510,37 +453,6 @@ class Controller:
         self, sender: NodeId, head: bytes, payload: memoryview
     ) -> tuple[bytes, Sequence[Buffer]]:
         return encode_body(self._settings.feature_level), ()
-
-    # Keeping this broker registered.
-
-    async def _keep_registered(self) -> None:
-        """Register at the start of this process, and again should the metadata show otherwise.
-
-        Never against a later process of this broker: two processes with one id would register in turns.
-        """
-        while True:
-            self._something_new.clear()
-            if self.is_superseded:
-                _log.error("another process took the id of broker %s: give each its own", self._host.node_id)
-                return
-            if self._host.node_id in self.image.forgotten:
-                _log.error("%s", self.why_removed)
-                return
-            if not self.is_registered:
-                try:
-                    await self._register(self._settings.command_timeout_ms)
-                except RaftlogError as error:
-                    _log.warning("not registered yet: %s", error)
-                await asyncio.sleep(self._settings.retry_pause_ms / 1000)
-                continue
-            await self._something_new.wait()
-
-    async def _register(self, timeout_ms: int) -> None:
-        """Replace the incarnation that is registered now, and no later one, however late this arrives."""
-        shown = (await self.current_image(timeout_ms)).brokers.get(self._host.node_id)
-        replaces = "" if shown is None else shown.incarnation
-        if not self.is_superseded:
-            await self._ask(structs.replace(self._registration, replaces=replaces), timeout_ms)
 
     def _new_id(self) -> str:
         """32 hexadecimal digits: a version 4 UUID."""

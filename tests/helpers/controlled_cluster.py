@@ -175,7 +175,7 @@ class ControlledCluster(SimulatedBrokers[ControlledBroker]):
 
     async def registered(self) -> None:
         """Return once every broker sees every running broker, alive, in its current incarnation."""
-        await eventually(lambda: all(broker.controller.is_registered for broker in self))
+        await eventually(lambda: all(broker.controller.registration.is_registered for broker in self))
         version = max(broker.controller.image.version for broker in self)
         for broker in self:
             await broker.controller.wait_for_version(version, 5000)

@@ -252,7 +252,7 @@ async def test_the_level_rises_once_the_last_broker_has_it_and_then_older_ones_a
         await cluster.stop(NodeId(3))
         await cluster.start(NodeId(3))
         await asyncio.sleep(3.0)
-        assert not cluster.brokers[NodeId(3)].controller.is_registered
+        assert not cluster.brokers[NodeId(3)].controller.registration.is_registered
         await produce(cluster, b"y")
         cluster.settings_of[NodeId(3)] = settings()
         await cluster.stop(NodeId(3))

@@ -70,7 +70,7 @@ async def test_a_removed_broker_is_no_member_any_more_and_its_process_is_refused
         await eventually(lambda: again.host.is_refused)
         assert "removed from the cluster for good: stop this process" in again.controller.leader_known
         await asyncio.sleep(5)
-        assert not again.controller.is_registered
+        assert not again.controller.registration.is_registered
         assert again.host.groups[METADATA_GROUP].leader is None
         others = [broker for broker in cluster if broker is not again]
         assert all(FOUR not in members(broker) for broker in others)

@@ -167,8 +167,8 @@ async def test_a_late_request_to_register_does_not_replace_a_later_process() -> 
         )
         with pytest.raises(PreconditionFailed):
             await ask(cluster, late)
-        assert again.controller.is_registered
-        assert not again.controller.is_superseded
+        assert again.controller.registration.is_registered
+        assert not again.controller.registration.is_superseded
 
 
 @in_virtual_time

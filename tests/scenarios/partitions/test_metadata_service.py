@@ -146,12 +146,12 @@ async def test_a_broker_that_starts_again_registers_its_new_life() -> None:
 async def test_a_process_whose_id_another_took_does_not_fight_for_it() -> None:
     async with ControlledCluster() as cluster:
         first = cluster.brokers[NodeId(1)]
-        await eventually(lambda: first.controller.is_registered)
+        await eventually(lambda: first.controller.registration.is_registered)
         leader = await cluster.controller_broker()
         known = leader.controller.image.brokers[NodeId(1)].incarnation
         batch = command_batch(register(1, incarnation="another", replaces=known), timestamp_ms=0)
         leader.host.groups[METADATA_GROUP].propose([batch])
-        await eventually(lambda: first.controller.is_superseded)
+        await eventually(lambda: first.controller.registration.is_superseded)
         version = (await create(first, "orders")).version
         assert first.controller.image.brokers[NodeId(1)].incarnation == "another"
         assert first.controller.image.version == version

@@ -72,7 +72,7 @@ CONTROLLER = (
     ),
     Mutant(
         "a broker registers as if nobody had before",
-        "partitions.metadata.service:Controller._register",
+        "partitions.metadata.registration:Registration._request",
         '"" if shown is None else shown.incarnation',
         '""',
     ),
@@ -112,8 +112,8 @@ CONTROLLER = (
     ),
     Mutant(
         "a broker's metadata goes back",
-        "partitions.metadata.service:Controller._image_changed",
-        "image.version < self._shown.version",
+        "partitions.metadata.shown_image:ShownImage.changed",
+        "image.version < self.image.version",
         "False",
         script=SERVICE,
     ),

@@ -1,0 +1,103 @@
+"""This broker as the metadata show it: its process, addresses, rack and disk.
+
+Decides: when it registers, and when it must not: a later process has its id, or it was removed for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from msgspec import structs
+
+from partitions.metadata.active import ControllerSettings
+from partitions.metadata.commands import RegisterBroker
+from partitions.metadata.forgetting import removed_for_good
+from partitions.metadata.image import MetadataImage
+from partitions.metadata.shown_image import ShownImage
+from raftlog.errors import RaftlogError
+from raftlog.node.group_host import GroupHost
+
+_log = logging.getLogger("raftlog.controller")
+
+
+class Registration:
+    """Keeps one broker registered. It listens to the metadata."""
+
+    def __init__(
+        self, host: GroupHost, shown: ShownImage, wanted: RegisterBroker, settings: ControllerSettings
+    ) -> None:
+        self.wanted = structs.replace(wanted, feature_level=settings.feature_level)
+        self._host = host
+        self._shown = shown
+        self._settings = settings
+        self._something_new = asyncio.Event()  # a leader, or an image
+        self._was_registered = False
+        shown.subscribe(self._image_changed)
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the metadata here shows this incarnation of this broker, with its addresses."""
+        shown = self._shown.image.brokers.get(self.wanted.broker_id)
+        mine = self.wanted
+        return shown is not None and (
+            (shown.incarnation, shown.http_url, shown.rpc_host, shown.rpc_port, shown.rack, shown.disk_id)
+            == (mine.incarnation, mine.http_url, mine.rpc_host, mine.rpc_port, mine.rack, mine.disk_id)
+        )
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether a later process has registered with this broker's id."""
+        shown = self._shown.image.brokers.get(self.wanted.broker_id)
+        return self._was_registered and shown is not None and shown.incarnation != self.wanted.incarnation
+
+    @property
+    def why_removed(self) -> str:
+        """What this broker is told once it was removed from the cluster; empty before."""
+        me = self._host.node_id
+        is_removed = me in self._shown.image.forgotten or self._host.is_refused
+        return str(removed_for_good(me)) if is_removed else ""
+
+    def look_again(self) -> None:
+        """There may be another leader."""
+        self._something_new.set()
+
+    async def keep(
+        self,
+        current_image: Callable[[int], Awaitable[MetadataImage]],
+        register: Callable[[RegisterBroker, int], Awaitable[object]],
+    ) -> None:
+        """Register at the start of this process, and again should the metadata show otherwise.
+
+        Never against a later process of this broker: two processes with one id would register in turns.
+        Both calls take a time in milliseconds and raise ``RaftlogError``.
+        """
+        while True:
+            self._something_new.clear()
+            if self.is_superseded:
+                _log.error("another process took the id of broker %s: give each its own", self._host.node_id)
+                return
+            if self._host.node_id in self._shown.image.forgotten:
+                _log.error("%s", self.why_removed)
+                return
+            if self.is_registered:
+                await self._something_new.wait()
+                continue
+            timeout_ms = self._settings.command_timeout_ms
+            try:
+                request = self._request(await current_image(timeout_ms))
+                if not self.is_superseded:
+                    await register(request, timeout_ms)
+            except RaftlogError as error:
+                _log.warning("not registered yet: %s", error)
+            await asyncio.sleep(self._settings.retry_pause_ms / 1000)
+
+    def _request(self, image: MetadataImage) -> RegisterBroker:
+        """Replace the incarnation that is registered now, and no later one, however late this arrives."""
+        shown = image.brokers.get(self._host.node_id)
+        return structs.replace(self.wanted, replaces="" if shown is None else shown.incarnation)
+
+    def _image_changed(self, image: MetadataImage) -> None:
+        self._was_registered |= self.is_registered
+        self.look_again()

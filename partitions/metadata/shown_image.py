@@ -1,0 +1,69 @@
+"""The newest metadata that a broker has shown, and who waits for newer.
+
+Decides: that a broker's metadata never goes back while its log is read anew. All on the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+
+from partitions.metadata.image import MetadataImage
+from raftlog.errors import Draining, NoLeader
+
+Listener = Callable[[MetadataImage], None]
+"""Called with a new image. It must neither block nor raise."""
+
+
+class ShownImage:
+    """The newest image, its listeners, and those that wait for a version."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage()
+        self._listeners: list[Listener] = []
+        self._waiters: dict[int, tuple[int, asyncio.Future[None]]] = {}
+        self._waiter_ids = count()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a version."""
+        return len(self._waiters)
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call ``listener`` with every new image."""
+        self._listeners.append(listener)
+
+    def changed(self, image: MetadataImage) -> None:
+        """The metadata group has applied a command."""
+        if image.version < self.image.version:
+            return  # the log is being read anew
+        self.image = image
+        for listener in self._listeners:
+            listener(image)
+        for version, future in self._waiters.values():
+            if image.version >= version and not future.done():
+                future.set_result(None)
+
+    async def wait_for(self, version: int, timeout_ms: float) -> None:
+        """Return once ``image`` is at least that new. Raises ``NoLeader`` when the time is up first."""
+        if self.image.version >= version:
+            return
+        waiter = next(self._waiter_ids)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = (version, future)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await future
+        except TimeoutError:
+            raise NoLeader(
+                f"the metadata here is at version {self.image.version}, {version} has not come yet; retry"
+            ) from None
+        finally:
+            del self._waiters[waiter]
+
+    def close(self) -> None:
+        """Nothing newer comes: this broker is stopping."""
+        for _, future in self._waiters.values():
+            if not future.done():
+                future.set_exception(Draining("this broker is stopping"))
