@@ -70,7 +70,7 @@ DECOMMISSIONED_PARTITIONS = (
     Mutant(
         "the log of a later partition begins at 0",
         "partitions.hosting.opener:ReplicaOpener.open",
-        "if log.last_index < before_first and not is_added:",
+        "if log.last_index < before_first and partition.is_initial(self.node_id):",
         "if False:",
         script=f"{BROKERS}::test_a_partition_that_is_added_again_is_empty_and_continues_the_offsets",
     ),
