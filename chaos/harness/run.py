@@ -120,6 +120,10 @@ class Run:
         self.problems += _without_effect(self.injected)
 
     def _heal(self, arena: Arena) -> None:
+        # A remote cluster says which brokers it sees alive, and sees them late after links were cut.
+        seen_by = time.monotonic() + (0 if isinstance(arena.cluster, Cluster) else HEAL_S)
+        while set(arena.cluster.brokers) - set(arena.cluster.running) and time.monotonic() < seen_by:
+            time.sleep(0.2)
         for broker in sorted(set(arena.cluster.brokers) - set(arena.cluster.running)):
             self.problems.append(f"broker {broker} does not run after all faults have ended")
             if isinstance(arena.cluster, Cluster):
