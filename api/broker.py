@@ -291,6 +291,7 @@ class Broker:
             asyncio.to_thread,
             self._metadata_directory,
             self._other_brokers(),
+            self._addresses.stands_in_log,
         )
 
     def _is_drained(self) -> bool:

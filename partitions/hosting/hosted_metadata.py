@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from partitions.metadata.image import MetadataImage
+from partitions.metadata.log_ahead import image_ahead
 from partitions.metadata.service import Controller
 from raftlog.hosting.opener import LogOpener
 from raftlog.hosting.tenant import SnapshotRetention
@@ -40,8 +42,11 @@ class HostedMetadata:
         run_blocking: RunBlocking,
         directory: str,
         configured: tuple[NodeId, ...],
+        stands_in_log: Callable[[MetadataImage], None],
     ) -> None:
+        """``stands_in_log`` is told what ``image_ahead`` says, whenever the log is opened."""
         self.directory = directory
+        self._stands_in_log = stands_in_log
         self._configured = configured
         self._controller = controller
         self._is_rejoining = is_rejoining
@@ -57,11 +62,18 @@ class HostedMetadata:
     async def open_log(self) -> SegmentedLog:
         """Returns once the other brokers have said whether there is a cluster, where that is not known."""
         is_rejoining = await self._is_rejoining()
-        return await self._run_blocking(lambda: self._open(is_rejoining))
+        log, ahead = await self._run_blocking(lambda: self._open(is_rejoining))
+        self._stands_in_log(ahead)
+        return log
 
-    def _open(self, is_rejoining: bool) -> SegmentedLog:
+    def _open(self, is_rejoining: bool) -> tuple[SegmentedLog, MetadataImage]:
         is_rejoining |= self._opener.is_older_copy(METADATA_GROUP, self.directory) and bool(self._configured)
-        return self._opener.open(METADATA_GROUP, self.directory, METADATA_LOG, is_rejoining=is_rejoining)
+        log = self._opener.open(METADATA_GROUP, self.directory, METADATA_LOG, is_rejoining=is_rejoining)
+        try:
+            return log, image_ahead(log)
+        except BaseException:
+            log.close()
+            raise
 
     def take_part(self, log: SegmentedLog) -> None:
         """See ``Controller.start``."""

@@ -7,6 +7,8 @@ Leaves to others: dialling, and proving who answers (the transport).
   is not heard is dialled at both addresses in turns. One that was let in later is not: at its address of
   former times may be a process whose id was given away.
 - A pinned address in the settings is the only one for its broker: a proxy, or an address that is translated.
+- A broker that no committed metadata has named yet is dialled at the address that stands in the metadata log
+  here: its vote may be needed to commit it.
 - A broker that was removed for good is not dialled, and is refused when it dials.
 - A broker whose metadata is old, or lost with its disk, cannot dial those that it does not know, and so
   cannot answer them. A broker tells all addresses to those that it does not hear although it reaches them.
@@ -100,6 +102,14 @@ class PeerAddresses:
             self._forget(removed)
         named = tuple((each.broker_id, each.rpc_host, each.rpc_port) for each in brokers)
         self._register(Addresses(image.version, named))
+
+    def stands_in_log(self, image: MetadataImage) -> None:
+        """Dial brokers that only the log names; it may not be committed (``metadata.log_ahead``)."""
+        for broker in image.brokers.values():
+            peer = broker.broker_id
+            if peer != self._node_id and peer not in self._dialled and peer not in self._forgotten:
+                self._dial(peer, (broker.rpc_host, broker.rpc_port))
+                self._peers.watch_peers(frozenset({peer}))
 
     async def run(self) -> None:
         """Tell brokers that are reached and not heard, and look for others, until cancelled."""

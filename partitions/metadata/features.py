@@ -22,10 +22,12 @@ PLANS: Final = 2
 DECOMMISSIONED_PARTITIONS: Final = 2
 """Partitions that take no records and are removed (``shrink_planner``)."""
 
-FORGETTING: Final = 3
-"""Brokers that are removed from the metadata (``forgetting``)."""
+FORGETTING: Final = 4
+"""Brokers that are removed from the metadata (``forgetting``), and targets that are remembered until a later
+one is reached. Level 3, which was in no release, removed brokers without them.
+"""
 
-NEWEST: Final = 3
+NEWEST: Final = 4
 """The level of this release."""
 
 

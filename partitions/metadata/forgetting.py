@@ -4,8 +4,9 @@ Decides: which requests are refused, and why. Leaves to others: what is left in 
 (``broker_commands``), and keeping a process of a removed broker out (``partitions.hosting.peer_addresses``).
 
 A broker may be removed that does not run, holds no replica, has no vote on metadata, and is out of use:
-decommissioned, never started, or dead. Its id is not given again: what has its number belongs to it, such as
-votes and acknowledgements in messages that are still on their way.
+decommissioned, never started, or dead. A replica counts that may be there although no leader has reported it.
+The id is not given again: what has its number belongs to it, such as votes and acknowledgements in messages
+that are still on their way.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def refusal_to_forget(image: MetadataImage, command: ForgetBroker) -> RaftlogErr
         f"{topic.name}/{partition.partition}"
         for topic in image.topics.values()
         for partition in topic.partitions
-        if broker_id in partition.all_replicas
+        if broker_id in partition.possible_replicas
     ]
     if not held:
         return None

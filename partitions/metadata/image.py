@@ -54,7 +54,8 @@ class PartitionInfo:
     group_id: GroupId
     replicas: tuple[NodeId, ...]
     target: tuple[NodeId, ...] = ()  # the voters after the move; empty without one
-    added: tuple[NodeId, ...] = ()  # replicas younger than the group: they open without a membership
+    added: tuple[NodeId, ...] = ()  # younger than the group: they open without a membership; and all that
+    # a target has named since the last one was reached
     membership_index: int = -1  # where in the log the membership stands of which ``replicas`` tells
     version: int = 0  # the metadata version that last changed any of this
     unsafe_recoveries: tuple[UnsafeRecovery, ...] = ()
@@ -72,6 +73,14 @@ class PartitionInfo:
     def all_replicas(self) -> tuple[NodeId, ...]:
         """The brokers that have a replica, or shall have one."""
         return (*self.replicas, *(node for node in self.target if node not in self.replicas))
+
+    @property
+    def possible_replicas(self) -> frozenset[NodeId]:
+        """Also the brokers of targets that were changed before they were reached.
+
+        A leader that was told of such a target may have reached it, and not have reported it yet.
+        """
+        return frozenset((*self.all_replicas, *self.added))
 
     @property
     def target_replicas(self) -> tuple[NodeId, ...]:
@@ -178,7 +187,9 @@ class MetadataImage:
         return bool(broker.incarnation) and not broker.decommissioned
 
     def replicas_on(self, node: NodeId) -> int:
-        """The number of replicas that a broker has, or shall have."""
+        """The number of replicas that a broker has, shall have, or may have."""
         return sum(
-            node in partition.all_replicas for topic in self.topics.values() for partition in topic.partitions
+            node in partition.possible_replicas
+            for topic in self.topics.values()
+            for partition in topic.partitions
         )

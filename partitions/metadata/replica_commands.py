@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from partitions.metadata.commands import RecoveredUnsafely, ReplicasChanged, SetReplicas
+from partitions.metadata.features import FORGETTING
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo, UnsafeRecovery
 from raftlog.errors import InvalidRequest, PreconditionFailed, RaftlogError, UnknownPartition, UnknownTopic
 from raftlog.types import GroupId, NodeId, TopicId
@@ -37,7 +38,8 @@ def set_replicas(image: MetadataImage, command: SetReplicas, version: int) -> Ap
         return image, InvalidRequest(f"{list(wanted)} are not different brokers", field="replicas")
     if set(wanted) == set(partition.replicas) and not partition.target:
         return _with_partition(image, topic, replace(partition, replicas=wanted, version=version), version)
-    new = set(wanted) - {*partition.replicas, *partition.added}
+    earlier = partition.target if image.feature_level >= FORGETTING else ()
+    new = {*wanted, *earlier} - {*partition.replicas, *partition.added}
     moved = replace(partition, target=wanted, added=(*partition.added, *sorted(new)), version=version)
     return _with_partition(image, topic, moved, version)
 
@@ -62,11 +64,13 @@ def replicas_changed(image: MetadataImage, command: ReplicasChanged, version: in
         return image, topic
     order = partition.target if arrived else command.replicas
     target = () if arrived else partition.target
+    remembers = bool(target) and image.feature_level >= FORGETTING
+    kept = partition.added if remembers else target
     changed = replace(
         partition,
         replicas=order,
         target=target,
-        added=tuple(node for node in partition.added if _begins(node, voters, target, command)),
+        added=tuple(node for node in partition.added if _begins(node, voters, kept, command)),
         membership_index=command.membership_index,
         version=version,
     )
@@ -125,9 +129,12 @@ def disk_replaced(image: MetadataImage, broker: NodeId, version: int) -> Metadat
     return _with_all_partitions(image, begins_anew, version)
 
 
-def _begins(node: NodeId, voters: set[NodeId], target: tuple[NodeId, ...], report: ReplicasChanged) -> bool:
-    """Whether an added replica is one still: it does not vote yet, or the first membership is in force."""
-    return report.membership_index < 0 if node in voters else node in target
+def _begins(node: NodeId, voters: set[NodeId], kept: tuple[NodeId, ...], report: ReplicasChanged) -> bool:
+    """Whether an added replica is one still: it does not vote yet, or the first membership is in force.
+
+    ``kept`` are those without a vote: until the target is reached, also those of earlier targets.
+    """
+    return report.membership_index < 0 if node in voters else node in kept
 
 
 class _AboutPartition(Protocol):

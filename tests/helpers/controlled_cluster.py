@@ -83,6 +83,7 @@ class ControlledBroker(SimulatedBroker):
             asyncio.to_thread,
             f"{self.directory}/__metadata",
             tuple(node for node in place.nodes if node != node_id),
+            lambda image: self.addresses.stands_in_log(image),
         )
         self.addresses = PeerAddresses(
             node_id, {}, lambda peer, host, port: self.transport.set_peer(peer, "", 0), self.host

@@ -6,6 +6,7 @@ from chaos.simulator.levels import BROKERS_JOINING
 from tests.helpers.planted_bugs import Edit, Mutant
 
 RULES = "tests/unit/partitions/metadata/test_forgetting.py"
+COMMANDS = "tests/unit/partitions/metadata/test_replica_commands.py"
 DRAINS = "tests/unit/partitions/metadata/test_decommissioning.py"
 SCENARIOS = "tests/scenarios/partitions/test_forgetting.py"
 ADDRESSES = "tests/unit/partitions/test_peer_addresses.py"
@@ -29,9 +30,44 @@ FORGETTING = (
     Mutant(
         "a broker to which replicas are on their way is removed",
         _REFUSAL,
-        "in partition.all_replicas",
+        "in partition.possible_replicas",
         "in partition.replicas",
         script=RULES,
+    ),
+    Mutant(
+        "a broker that a move may have reached before it was called off is removed",
+        _REFUSAL,
+        "in partition.possible_replicas",
+        "in partition.all_replicas",
+        script=RULES,
+    ),
+    Mutant(
+        "a broker counts as empty although a move that was called off may have reached it",
+        "partitions.metadata.image:MetadataImage.replicas_on",
+        "possible_replicas",
+        "all_replicas",
+        script=RULES,
+    ),
+    Mutant(
+        "a report on the way to a target forgets brokers of earlier targets",
+        "partitions.metadata.replica_commands:replicas_changed",
+        "kept = partition.added if remembers else target",
+        "kept = target",
+        script=COMMANDS,
+    ),
+    Mutant(
+        "a target that is changed is forgotten",
+        "partitions.metadata.replica_commands:set_replicas",
+        "earlier = partition.target if image.feature_level >= FORGETTING else ()",
+        "earlier = ()",
+        script=COMMANDS,
+    ),
+    Mutant(
+        "targets are remembered below their feature level",
+        "partitions.metadata.replica_commands:replicas_changed",
+        "bool(target) and image.feature_level >= FORGETTING",
+        "bool(target)",
+        script=COMMANDS,
     ),
     Mutant(
         "a broker with replicas is removed",

@@ -92,6 +92,28 @@ def test_a_broker_that_joins_is_dialled_and_watched_without_a_restart() -> None:
     assert one.known.watched == {TWO, FOUR}
 
 
+# requirement: F2
+def test_a_broker_that_only_the_log_names_is_dialled_until_the_metadata_know_better() -> None:
+    one = Dialler()
+    admit = AdmitBroker("a" * 32, FOUR, "http://h:1", "log4", 7170)
+    ahead, _ = applied(admit, to=moved(cluster(brokers=2), TWO, 9333))
+    one.addresses.stands_in_log(ahead)
+    assert one.dialled == [(2, "127.0.0.1", 9002), (4, "log4", 7170)], "the settings name broker 2"
+    assert one.known.watched == {TWO, FOUR}
+    one.addresses.image_changed(ahead)
+    one.addresses.stands_in_log(applied(admit, to=cluster(brokers=2))[0])
+    assert one.dialled[2:] == [(2, "127.0.0.1", 9333)]
+
+
+def test_a_broker_that_was_removed_is_not_dialled_for_standing_in_the_log() -> None:
+    one = Dialler()
+    ahead, _ = applied(AdmitBroker("a" * 32, FOUR, "http://h:1", "log4", 7170), to=cluster(brokers=2))
+    gone, _ = applied(ForgetBroker(FOUR, ""), to=ahead)
+    one.addresses.image_changed(gone)
+    one.addresses.stands_in_log(ahead)
+    assert one.dialled == [(2, "127.0.0.1", 9002)]
+
+
 def test_a_broker_that_has_moved_is_dialled_at_its_new_address() -> None:
     one = Dialler()
     image = cluster(brokers=2)

@@ -24,7 +24,7 @@ from partitions.metadata.plans import MoveState, state_of
 from partitions.metadata.voters import wanted_voters
 from raftlog.errors import Conflict, PreconditionFailed, RaftlogError, UnknownBroker
 from raftlog.types import NodeId
-from tests.helpers.metadata_images import applied, cluster, create, register, set_replicas
+from tests.helpers.metadata_images import applied, cluster, create, register, reported, set_replicas
 
 FOUR = NodeId(4)
 DOWN = FenceBroker(FOUR, "first")
@@ -99,6 +99,22 @@ def test_replicas_on_their_way_to_the_broker_count() -> None:
     coming = set_replicas("orders", (2, 3, 4), (1, 2, 3))
     with pytest.raises(Conflict, match="orders/0"):
         planned(four(create("orders", (1, 2, 3)), coming, DOWN))
+
+
+# requirement: F3
+def test_a_broker_that_a_move_may_have_reached_before_it_was_called_off_counts() -> None:
+    image = four(
+        create("orders", (1, 2, 3)),
+        set_replicas("orders", (2, 3, 4), (1, 2, 3)),
+        set_replicas("orders", (1, 2, 3), (2, 3, 4)),
+        LEAVES,
+        DOWN,
+    )
+    assert image.replicas_on(NodeId(4)) == 1, "its decommissioning is not over"
+    with pytest.raises(Conflict, match="broker 4 still has 1 replica: orders/0"):
+        planned(image)
+    over, _ = applied(reported("orders", (1, 2, 3), 9), to=image)
+    assert 4 not in forgotten(over).brokers
 
 
 def test_not_all_of_many_partitions_are_named() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from partitions.metadata.commands import SetReplicas
+from partitions.metadata.features import FORGETTING
 from partitions.metadata.image import MetadataImage, PartitionInfo
 from partitions.metadata.machine import decode_image, encode_image
 from raftlog.errors import InvalidRequest, PreconditionFailed, UnknownPartition, UnknownTopic
@@ -94,6 +97,40 @@ def test_a_report_of_a_step_leaves_the_target() -> None:
     )
     assert (first(image).target, first(image).added) == (nodes(2, 3, 4), ())
     assert not first(image).is_initial(nodes(4)[0])
+
+
+# requirement: F3
+def test_brokers_of_changed_targets_are_remembered_until_a_target_is_reached() -> None:
+    """A leader may have reached an earlier target and not have reported it."""
+    image, _ = applied(
+        set_replicas("orders", (2, 3, 4), (1, 2, 3)),
+        set_replicas("orders", (1, 2, 5), (2, 3, 4)),
+        reported("orders", (1, 2, 3), 9),
+        to=replace(BEFORE, feature_level=FORGETTING),
+    )
+    assert first(image).possible_replicas == {1, 2, 3, 4, 5}
+    there, _ = applied(reported("orders", (1, 2, 5), 20), to=image)
+    assert first(there).possible_replicas == {1, 2, 5}
+
+
+def test_a_replica_that_a_target_was_to_bring_back_is_remembered_too() -> None:
+    level = replace(BEFORE, feature_level=FORGETTING)
+    image, _ = applied(set_replicas("orders", (2, 3, 4), (1, 2, 3)), to=level)
+    late = reported("orders", (2, 3, 4), 17, target_version=first(image).version)
+    image, _ = applied(set_replicas("orders", (1, 2, 3), (2, 3, 4)), late, to=image)
+    assert (first(image).replicas, first(image).target) == (nodes(2, 3, 4), nodes(1, 2, 3))
+    image, _ = applied(set_replicas("orders", (2, 3, 5), (1, 2, 3)), to=image)
+    assert first(image).possible_replicas == {1, 2, 3, 4, 5}
+
+
+def test_below_the_feature_level_the_image_is_that_of_the_release_before() -> None:
+    image, _ = applied(
+        set_replicas("orders", (2, 3, 4), (1, 2, 3)),
+        set_replicas("orders", (1, 2, 5), (2, 3, 4)),
+        reported("orders", (1, 2, 3), 9),
+        to=BEFORE,
+    )
+    assert first(image).added == nodes(5)
 
 
 def test_going_back_calls_a_move_off_and_the_leader_reports_when_it_has() -> None:
