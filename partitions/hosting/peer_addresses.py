@@ -11,14 +11,15 @@ Leaves to others: dialling, and proving who answers (the transport).
   here: its vote may be needed to commit it.
 - A broker that was removed for good is not dialled, and is refused when it dials.
 - A broker whose metadata is old, or lost with its disk, cannot dial those that it does not know, and so
-  cannot answer them. A broker tells all addresses to those that it does not hear although it reaches them.
+  cannot answer them. A broker tells all addresses to each other one when its link to it stands: soon after, a
+  link on which nothing comes back is ended, and dialled again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -31,9 +32,8 @@ from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
 
 SERVICE: Final = Service("peers.addresses", CallClass.METADATA)
-TELL_S: Final = 0.5  # about as long as a connection takes
 TELL_TIMEOUT_MS: Final = 1000
-TRY_OTHER_AFTER: Final = 4  # of these: several attempts to connect
+TRY_OTHER_S: Final = 2.0  # several attempts to connect
 
 Address = tuple[str, int]
 
@@ -49,6 +49,7 @@ class Peers(Protocol):
     """The part of ``GroupHost`` that is needed here."""
 
     calls: Calls
+    on_peer_connected: Callable[[NodeId], None]
 
     def is_reachable(self, peer: NodeId) -> bool:
         """Whether the peer has been heard lately."""
@@ -58,6 +59,9 @@ class Peers(Protocol):
 
     def refuse_peer(self, peer: NodeId) -> None:
         """Have no more to do with a peer that was removed from the cluster."""
+
+    def begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Run this beside the rest; the caller keeps the task."""
 
 
 class PeerAddresses:
@@ -84,10 +88,12 @@ class PeerAddresses:
         self._registered: dict[NodeId, Address] = {}  # those of the others
         self._dialled: dict[NodeId, Address] = {}
         self._forgotten: set[NodeId] = set()  # removed for good
+        self._telling: dict[NodeId, asyncio.Task[None]] = {}
 
     def begin(self) -> None:
         """Dial the brokers of the settings, and listen to what others tell."""
         self._peers.calls.serve(SERVICE, self._serve)
+        self._peers.on_peer_connected = self._connected
         for peer, address in self._configured.items():
             self._dial(peer, address)
         self._peers.watch_peers(frozenset(self._configured))
@@ -112,27 +118,20 @@ class PeerAddresses:
                 self._peers.watch_peers(frozenset({peer}))
 
     async def run(self) -> None:
-        """Tell brokers that are reached and not heard, and look for others, until cancelled."""
-        looks = 0
+        """Look for brokers that are not heard, until cancelled."""
         while True:
-            await asyncio.sleep(TELL_S)
-            await self.tell()
-            looks += 1
-            if looks % TRY_OTHER_AFTER == 0:
-                self.try_others()
+            await asyncio.sleep(TRY_OTHER_S)
+            self.try_others()
 
-    async def tell(self) -> None:
-        """Tell all addresses to brokers that are not heard. One that is down has no connection, and is not
-        waited for.
-        """
+    def _connected(self, peer: NodeId) -> None:
+        """A link to it stands. If it is not heard it may not know this broker, and is told all addresses."""
+        if peer in self._registered and self._is_unheard(peer):
+            self._telling[peer] = self._peers.begin(self._tell(peer))
+
+    async def _tell(self, peer: NodeId) -> None:
         head = encode_body(self._newest)
-
-        async def tell(peer: NodeId) -> None:
-            with contextlib.suppress(RaftlogError):  # it is told again as long as it is not heard
-                await self._peers.calls.call(peer, SERVICE, head, timeout_ms=TELL_TIMEOUT_MS)
-
-        unheard = [peer for peer in self._registered if self._is_unheard(peer)]
-        await asyncio.gather(*map(tell, unheard))
+        with contextlib.suppress(RaftlogError):  # it is told again with the next link
+            await self._peers.calls.call(peer, SERVICE, head, timeout_ms=TELL_TIMEOUT_MS)
 
     def try_others(self) -> None:
         """Dial each of the first brokers that is not heard at its other address, if it has two."""

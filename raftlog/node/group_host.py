@@ -115,6 +115,7 @@ class GroupHost:
         self._disks = disks
         self._refused = frozenset[NodeId]() if disks is None else disks.refused
         self.damaged_logs = 0  # replicas that have ended because a read or a scrub found damage
+        self.on_peer_connected: Callable[[NodeId], None] = lambda peer: None
         self.on_replica_failed: Callable[[GroupId, BaseException], None] = lambda group, error: None
         self._transport = transport
         self._watch = PeerWatch(
@@ -394,6 +395,7 @@ class GroupHost:
         if self._disks is not None:
             self._disks.connected(peer)
         self._watch.connected(peer)
+        self.on_peer_connected(peer)
 
     def peer_lost(self, peer: NodeId) -> None:
         """A link broke: whatever was on its way may be lost."""

@@ -208,9 +208,9 @@ JOINING = (
     ),
     Mutant(
         "a broker that knows old metadata only is not told of new brokers",
-        "partitions.hosting.peer_addresses:PeerAddresses.tell",
-        "if self._is_unheard(peer)",
-        "if False",
+        "partitions.hosting.peer_addresses:PeerAddresses._connected",
+        "if peer in self._registered and self._is_unheard(peer):",
+        "if False:",
         level=BROKERS_JOINING,
     ),
     Mutant(

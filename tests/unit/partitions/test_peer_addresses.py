@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import cast
 
@@ -47,6 +49,10 @@ class Known:
         self.heard: set[NodeId] = set()
         self.watched: set[NodeId] = set()
         self.refused: list[NodeId] = []
+        self.on_peer_connected: Callable[[NodeId], None] = lambda peer: None
+
+    def begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(work)
 
     def is_reachable(self, peer: NodeId) -> bool:
         return peer in self.heard
@@ -168,13 +174,15 @@ def test_the_former_address_of_a_broker_that_was_replaced_is_never_dialled_again
 
 # requirement: fault 33
 @in_virtual_time
-async def test_a_broker_that_is_reached_and_not_heard_is_told_all_addresses() -> None:
+async def test_a_broker_that_is_not_heard_is_told_all_addresses_when_its_link_stands() -> None:
     one = Dialler()
     image = cluster(brokers=4)
     one.addresses.image_changed(image)
     one.known.links.linked = {TWO, NodeId(3)}
     one.known.heard = {NodeId(3)}
-    await one.addresses.tell()
+    for linked in (TWO, NodeId(3), NodeId(7)):
+        one.known.on_peer_connected(linked)
+    await asyncio.sleep(0)
     ((peer, told),) = one.known.links.told
     assert (peer, told.version) == (2, image.version)
     assert [number for number, _, _ in told.brokers] == [1, 2, 3, 4], "its own is among them"
@@ -213,7 +221,8 @@ async def test_a_removed_broker_is_refused_once_and_dialled_no_more() -> None:
     dialled = list(one.dialled)
     one.addresses.try_others()
     one.known.links.linked = {TWO}
-    await one.addresses.tell()
+    one.known.on_peer_connected(TWO)
+    await asyncio.sleep(0)
     assert one.dialled == dialled
     assert not one.known.links.told
 
