@@ -223,8 +223,7 @@ class ReplicaManager:
                 await self._release(hosted)
                 await self._folders.give_up(self._folders.of_partition(topic, hosted.key[1]), "removed")
             elif not (partition := topic.partitions[hosted.key[1]]).continues(hosted.partition):
-                await self._release(hosted)
-                await self._folders.give_up(self._folders.of_partition(topic, hosted.key[1]), "replaced")
+                await self._release(hosted)  # the opener knows whose log the folder has
             elif partition.group_id != hosted.group_id:
                 await self._release(hosted)
                 if self._host.node_id not in partition.all_replicas:

@@ -11,8 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 from partitions.hosting.applied_metadata import APPLIED_FILE, Applied
-from partitions.hosting.directories import Folders, folder_name
+from partitions.hosting.directories import RECOVERY_FILE, Folders, folder_name
 from partitions.hosting.replica_manager import ReplicaManager
 from partitions.hosting.trash import Trash
 from partitions.metadata.commands import SetClusterId
@@ -73,12 +75,12 @@ class LateMetadata:
     async def current_image(self, timeout_ms: int) -> MetadataImage:
         """Once a quorum has said so."""
         image = await asyncio.shield(self.confirmed)
+        self.show(image)
         self.is_told = True
         return image
 
     def confirm(self, image: MetadataImage) -> None:
         """This is the newest."""
-        self.show(image)
         self.confirmed.set_result(image)
 
     def show(self, image: MetadataImage) -> None:
@@ -144,33 +146,38 @@ async def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path
     assert fatal == []
 
 
+# requirement: L9
+@pytest.mark.parametrize("log_number", [0, 1])
 @in_real_time
-async def test_another_group_under_the_same_topic_id_gets_a_folder_of_its_own(tmp_path: Path) -> None:
-    """No metadata log writes it; were one to, the log that is here must not pass for the new group's."""
-    data = str(tmp_path)
-    registry = ReplicaRegistry.open(OsFilesystem(), data, random.Random(1))
+async def test_a_removed_partition_that_is_added_again_keeps_only_its_own_log(
+    tmp_path: Path, log_number: int
+) -> None:
+    """The broker starts with metadata from before the removal; its folder may be of after the addition."""
+    disk, data = OsFilesystem(), str(tmp_path)
+    registry = ReplicaRegistry.open(disk, data, random.Random(1))
     begun, _ = applied(SetClusterId("c" * 32, "b" * 32), to=image_of_cluster())
     begun, _ = applied(register(ME, disk_id=registry.disk_id), to=begun)
     old, _ = applied(create("orders", (1,)), to=begun)
     topic = old.topics["orders"]
-    again = replace(topic, partitions=(replace(topic.partitions[0], group_id=GroupId(9)),))
-    new = replace(old, topics={"orders": again}, version=old.version + 1)
-    clock = SystemClock()
+    again = replace(topic.partitions[0], group_id=GroupId(9), earlier_logs=1)
+    new = replace(old, topics={"orders": replace(topic, partitions=(again,))}, version=old.version + 2)
+    directory = f"{data}/{folder_name(topic)}/Partition-0"
+    SegmentedLog.open(disk, directory, LogSettings(), SystemClock()).close()
+    Path(directory, "witness").write_bytes(b"what was here before")
+    if log_number:
+        twin_file.keep(disk, data, f"{folder_name(topic)}/Partition-0/{RECOVERY_FILE}", log_number)
     transport = LoopNetwork(random.Random(1)).transport(ME)
-    host = GroupHost(ME, transport, clock, random.Random(1), in_a_task(_sync), on_fatal=[].append)
+    host = GroupHost(ME, transport, SystemClock(), random.Random(1), in_a_task(_sync), on_fatal=[].append)
     metadata = LateMetadata(old)
-    supervisor, manager = hosting(host, metadata, OsFilesystem(), data, registry)
+    supervisor, manager = hosting(host, metadata, disk, data, registry)
     await host.start()
     await supervisor.start()
     await manager.start()
-    metadata.confirm(old)
-    await eventually(lambda: ("orders", 0) in manager.replicas)
-    witness = tmp_path / folder_name(topic) / "Partition-0" / "witness"
-    witness.write_bytes(b"of the group before")
-    metadata.show(new)
+    await eventually(lambda: supervisor.state_of(topic.partitions[0].group_id) is not None)
+    metadata.confirm(new)
     await eventually(lambda: ("orders", 0) in manager.replicas and 9 in host.groups)
-    assert not witness.exists()
-    assert len(list(tmp_path.glob(f"trash/*-replaced/{folder_name(topic)}/Partition-0/witness"))) == 1
+    assert Path(directory, "witness").exists() == (log_number == 1)
+    assert len(list(tmp_path.glob("trash/*-removed/*/Partition-0/witness"))) == 1 - log_number
     await manager.stop()
     await supervisor.stop()
     await host.stop()
