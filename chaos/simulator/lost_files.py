@@ -24,6 +24,7 @@ from raftlog.storage.recovery import has_lived
 from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
 from raftlog.storage.twin_file import ENDINGS
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.types import NodeId
 
 DATA: Final = "/data"
 METADATA: Final = f"{DATA}/__cluster_metadata"
@@ -202,7 +203,7 @@ class LostFiles:
                 if node != machine.node and may_vote(replica.machine, replica.directory)
             }
             soon = record.membership.learners & {machine.node}
-            halves = [half | soon for half in record.halves if machine.node in half | soon]
+            halves = [half | soon for half in _halves(record) if machine.node in half | soon]
             if not record.is_retired and any(2 * len(half & able) <= len(half) for half in halves):
                 return False
         return all(
@@ -228,6 +229,14 @@ class LostFiles:
 
     def _records(self) -> list[GroupRecord]:
         return list(self._cluster.checker.groups.values())
+
+
+def _halves(record: GroupRecord) -> set[frozenset[NodeId]]:
+    """Of each a majority is needed, also of memberships that are not committed yet."""
+    newest = [
+        replica.seen.memberships[-1][1] for replica in record.replicas.values() if replica.seen.memberships
+    ]
+    return {*record.halves, *(half for membership in newest for half in membership.halves)}
 
 
 def _known_of(machine: Machine, other: Machine) -> Disk:
