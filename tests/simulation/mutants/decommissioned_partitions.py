@@ -12,6 +12,14 @@ DELAYS = "tests/unit/delayed/test_redirected.py"
 
 DECOMMISSIONED_PARTITIONS = (
     Mutant(
+        "a broker with old metadata gives up the log of a partition that was added again",
+        "partitions.hosting.replica_manager:ReplicaManager._release_gone",
+        "await self._release(hosted)  # the opener knows whose log the folder has",
+        "await self._release(hosted); "
+        'await self._folders.give_up(self._folders.of_partition(topic, hosted.key[1]), "removed")',
+        script="tests/scenarios/partitions/test_sweep.py",
+    ),
+    Mutant(
         "a late request decommissions partitions that were recommissioned",
         "partitions.metadata.partition_commands:decommission",
         "if (writable, topic.shape_version) != (command.expected, command.expected_shape):",
