@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
+from partitions.metadata.features import NEWEST
 from raftlog import Client
 from raftlog.errors import RaftlogError, UnknownBroker
 from tests.helpers.command_line import run
@@ -38,7 +39,9 @@ def ready_status(url: str) -> int:
 def test_a_decommissioned_broker_is_removed_and_its_process_is_refused(directory: Path) -> None:
     with Cluster(directory, brokers=4, environment=TIMING) as four, Client(four.urls[:3]) as client:
         eventually(
-            lambda: client.cluster.info().feature_level == 3, within_s=30, what="the newest feature level"
+            lambda: client.cluster.info().feature_level == NEWEST,
+            within_s=30,
+            what="the newest feature level",
         )
         _, notes = run(four, "cluster", "forget", "4", code=1)
         assert "broker 4 is alive" in notes

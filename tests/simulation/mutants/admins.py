@@ -247,13 +247,6 @@ GIVEN_UP = (
         script=TRASH,
     ),
     Mutant(
-        "another group of the same topic id opens an existing log",
-        "partitions.hosting.replica_manager:ReplicaManager._release_gone",
-        "elif not (partition := topic.partitions[hosted.key[1]]).continues(hosted.partition):",
-        "elif not (partition := topic.partitions[hosted.key[1]]):",
-        script=SWEEP,
-    ),
-    Mutant(
         "a log is discarded by unconfirmed metadata",
         "partitions.hosting.opener:ReplicaOpener._put_away",
         "if not may_give_up:",
