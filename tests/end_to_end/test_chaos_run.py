@@ -35,7 +35,9 @@ def chaos(*arguments: str | Path, within_s: float) -> subprocess.CompletedProces
 def told(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     """The last line of the output."""
     found = LAST_LINE.fullmatch(done.stdout.splitlines()[-1]) if done.stdout else None
-    assert found is not None, (done.stdout[-2000:], done.stderr[-2000:])
+    if found is None:
+        print(done.stdout, done.stderr, sep="\n")  # whole: the reason comes before the logs of brokers
+    assert found is not None, f"no result, exit status {done.returncode}"
     return found.groupdict()
 
 
