@@ -43,6 +43,7 @@ from raftlog.clock import Clock
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.hosting.compaction import CompactionManager
 from raftlog.hosting.opener import LogOpener
+from raftlog.hosting.progress_keeper import ProgressKeeper
 from raftlog.hosting.retention import RetentionManager
 from raftlog.hosting.supervisor import Supervisor
 from raftlog.node.cluster_time import ClockBounds
@@ -56,6 +57,7 @@ from raftlog.repair.service import RepairService
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.disk_age import DiskAge
 from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.replica_progress import ReplicaProgress
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition
@@ -127,7 +129,9 @@ class Broker:
         )
         self._background: list[asyncio.Task[None]] = []
         self._broken = BrokenGroups(filesystem, data_directory, self.host.clock)
-        self._logs = LogOpener(filesystem, data_directory, self.host.clock, self._registry)
+        progress = ReplicaProgress.open(filesystem, data_directory)
+        self._logs = LogOpener(filesystem, data_directory, self.host.clock, self._registry, progress)
+        self._progress = ProgressKeeper(self.host, progress, self._registry, asyncio.to_thread)
         self.supervisor = Supervisor(self.host, self._registry, self._broken, repairer=self.repairer)
         self.retention = RetentionManager(self.host, self.supervisor.serving_tenants)
         self.compaction = self._compaction()
@@ -324,6 +328,7 @@ class Broker:
         self._background = [
             self.host.begin(self._addresses.run()),
             self.host.begin(self.disks.run(self.settings.timing.disk_age_ms)),
+            self.host.begin(self._progress.run(self.settings.timing.disk_age_ms)),
         ]
         self.supervisor.host(self._hosted_metadata())
         await self.supervisor.start()
@@ -356,6 +361,7 @@ class Broker:
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
+        await self._progress.keep()
         await self.manager.stop()
         await self.supervisor.stop()
         await self.controller.stop()

@@ -86,6 +86,7 @@ def _kept_twice(directory: Path) -> list[str]:
     from raftlog.storage import twin_file
     from raftlog.storage.data_directory import IDENTITY_NAME
     from raftlog.storage.disk_age import AGE_FILE
+    from raftlog.storage.replica_progress import PROGRESS_FILE
     from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
 
     patterns = (
@@ -93,6 +94,7 @@ def _kept_twice(directory: Path) -> list[str]:
         DISK_FILE,
         REPLICAS_FILE,
         AGE_FILE,
+        PROGRESS_FILE,
         APPLIED_FILE,
         f"*/Partition-*/{RECOVERY_FILE}",
     )

@@ -13,6 +13,7 @@ from chaos.corruption.cluster import Image
 from partitions.hosting.applied_metadata import APPLIED_FILE
 from raftlog.storage import twin_file
 from raftlog.storage.disk_age import AGE_FILE
+from raftlog.storage.replica_progress import PROGRESS_FILE
 from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
 from raftlog.testing.fake_filesystem import FakeFilesystem
 
@@ -40,9 +41,10 @@ CATEGORIES: Final = (
     "disk id",
     "disk age",
     "replicas",
+    "replica progress",
 )
 PAGE_BYTES: Final = 256  # of files of this size or less
-KEPT_TWICE: Final = (APPLIED_FILE, DISK_FILE, REPLICAS_FILE, AGE_FILE)
+KEPT_TWICE: Final = (APPLIED_FILE, DISK_FILE, REPLICAS_FILE, AGE_FILE, PROGRESS_FILE)
 
 _NAMES: Final = {
     "epochs": "epochs",

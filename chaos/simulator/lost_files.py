@@ -1,6 +1,6 @@
 """Machines that come back without some of their files: a folder, the metadata log, the whole disk.
 
-Or with an older copy of all of them, as after a restored backup.
+Or with an older copy of all of them, or of one folder, as after a restored backup.
 
 Decides: which machine loses which files, so that a majority of every group keeps its votes and
 acknowledgements. Leaves to others: when (``faults``), and the checks (``checker``).
@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from chaos.simulator.log_view import LogView, durable_vote
 from chaos.simulator.machine import Machine
 from chaos.simulator.records import GroupRecord, may_vote
 from chaos.simulator.simulated_cluster import SimulatedCluster
@@ -21,10 +22,11 @@ from partitions.metadata.image import PartitionInfo
 from raftlog.storage import twin_file
 from raftlog.storage.disk_age import AGE_FILE, Disk, DiskRecord
 from raftlog.storage.recovery import has_lived
+from raftlog.storage.replica_progress import PROGRESS_FILE, Progress
 from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
 from raftlog.storage.twin_file import ENDINGS
 from raftlog.testing.fake_filesystem import FakeFilesystem
-from raftlog.types import NodeId
+from raftlog.types import GroupId, NodeId
 
 DATA: Final = "/data"
 METADATA: Final = f"{DATA}/__cluster_metadata"
@@ -42,6 +44,8 @@ KINDS: Final = (
     OLDER_COPY,
 )
 COPIES_MAX: Final = 3  # of each machine
+OLDER_FOLDER_ODDS: Final = 0.7
+NOBODYS: Final = GroupId(-1)
 
 REPLICAS_MIN: Final = 3  # one of them may be lost
 
@@ -110,14 +114,34 @@ class LostFiles:
             FakeFilesystem.remove_tree(machine.disk, path)
             machine.disk.remove(path)
             machine.disk.sync_directory(path.rpartition("/")[0])
+            if copy is None:
+                self._put_older_folder(rng, machine, path)
         if copy is not None:
             self._cluster.trace.note(machine.node, f"has an older copy, of age {copy.disk.age}")
-            machine.disk.load(copy.files)
             machine.copied_disk = copy.disk.disk_id
-            folders = (path.rpartition("/")[0] for path in copy.files)
-            machine.older_copies = {path for path in folders if has_lived(machine.disk, path)}
+            machine.older_copies.clear()
+            _load(machine, copy.files)
         self._forgetful = machine
         return machine
+
+    def _put_older_folder(self, rng: random.Random, machine: Machine, path: str) -> None:
+        """Sometimes an older copy takes the place of a folder whose disk has noted that it held more."""
+        notes = twin_file.load(machine.disk, DATA, PROGRESS_FILE, dict[GroupId, Progress]) or {}
+        groups = {
+            lost.directory: record.group_id
+            for record in self._records()
+            if (lost := record.lost.get(machine.node)) is not None
+        }
+        found = []
+        for copy in self._copies.get(machine, []):
+            files = {name: data for name, data in copy.files.items() if name.startswith(f"{path}/")}
+            folders = {name.rpartition("/")[0] for name in files}
+            noted = [(folder, notes.get(groups.get(folder, NOBODYS))) for folder in folders]
+            if any(note is not None and _is_behind(files, folder, note) for folder, note in noted):
+                found.append(files)
+        if found and rng.random() < OLDER_FOLDER_ODDS:
+            self._cluster.trace.note(machine.node, f"has an older copy of {path}")
+            _load(machine, rng.choice(found))
 
     def copy(self, rng: random.Random) -> None:
         """Copy all files of a machine whose broker runs, as a backup does."""
@@ -237,6 +261,22 @@ def _halves(record: GroupRecord) -> set[frozenset[NodeId]]:
         replica.seen.memberships[-1][1] for replica in record.replicas.values() if replica.seen.memberships
     ]
     return {*record.halves, *(half for membership in newest for half in membership.halves)}
+
+
+def _load(machine: Machine, files: dict[str, bytes]) -> None:
+    machine.disk.load(files)
+    folders = {path.rpartition("/")[0] for path in files}
+    machine.older_copies |= {folder for folder in folders if has_lived(machine.disk, folder)}
+
+
+def _is_behind(files: dict[str, bytes], folder: str, note: Progress) -> bool:
+    """Whether the log in a folder surely is an older one, by its files alone."""
+    disk = FakeFilesystem()
+    disk.load(files)
+    vote, view = durable_vote(disk, folder), LogView(disk, folder, durable=True)
+    view.refresh()
+    last = view.entries[-1].last if view.entries else vote.log_start - 1
+    return has_lived(disk, folder) and (vote.term < note.term or last < note.entry.index)
 
 
 def _known_of(machine: Machine, other: Machine) -> Disk:

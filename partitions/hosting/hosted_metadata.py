@@ -67,8 +67,13 @@ class HostedMetadata:
         return log
 
     def _open(self, is_rejoining: bool) -> tuple[SegmentedLog, MetadataImage]:
-        is_rejoining |= self._opener.is_older_copy(METADATA_GROUP, self.directory) and bool(self._configured)
-        log = self._opener.open(METADATA_GROUP, self.directory, METADATA_LOG, is_rejoining=is_rejoining)
+        log = self._opener.open(
+            METADATA_GROUP,
+            self.directory,
+            METADATA_LOG,
+            is_rejoining=is_rejoining,
+            is_only=lambda: self._opener.was_only(METADATA_GROUP),
+        )
         try:
             return log, image_ahead(log)
         except BaseException:

@@ -57,26 +57,25 @@ class ReplicaOpener:
         directory = self.folders.of_partition(topic, partition.partition)
         if not may_begin and not has_lived(self.logs.filesystem, directory):
             raise MetadataBehind(f"{directory} begins once the metadata is confirmed to be current")
-        if not may_begin and self.logs.is_older_copy(partition.group_id, directory):
-            raise MetadataBehind(f"{directory} is an older copy: it opens once the metadata is confirmed")
         self._keep_pace(topic, partition, directory, may_give_up=may_begin)
+
+        def is_only() -> bool:
+            if not may_begin:
+                raise MetadataBehind(f"{directory} is an older copy: it opens once the metadata is confirmed")
+            return len(partition.all_replicas) == 1
+
         log = self.logs.open(
             partition.group_id,
             directory,
             log_settings(topic),
-            is_rejoining=self._rejoins(partition, directory),
+            is_rejoining=not partition.is_initial(self.node_id),
+            is_only=is_only,
         )
         before_first = Index(partition.first_offset - 1)
         if log.last_index < before_first and partition.is_initial(self.node_id):
             # All initial replicas begin alike, as after a snapshot of nothing.
             log.install(EntryId(Term(0), before_first), self.first_membership(partition), b"")
         return log
-
-    def _rejoins(self, partition: PartitionInfo, directory: str) -> bool:
-        """Whether others have to tell the replica what it has lost; an only one goes by its older copy."""
-        if self.logs.is_older_copy(partition.group_id, directory):
-            return len(partition.all_replicas) > 1
-        return not partition.is_initial(self.node_id)
 
     def _keep_pace(
         self, topic: TopicInfo, partition: PartitionInfo, directory: str, *, may_give_up: bool

@@ -1,19 +1,21 @@
 """Opens the log of a hosted replica.
 
-Decides: whether a replica without files is a new one or has lost them. Leaves to others: when to open
-(``supervisor``), what the bytes mean (``raftlog.storage``). Waits for the disk: never on the event loop.
+Decides: whether a replica without files is a new one or has lost them, and whether files are an older copy.
+Leaves to others: when to open (``supervisor``), what the bytes mean (``raftlog.storage``). Waits for the
+disk: never on the event loop.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from raftlog.clock import Clock
-from raftlog.core.membership import NOBODY
 from raftlog.core.ready import HardState
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.recovery import has_lived
+from raftlog.storage.replica_progress import ReplicaProgress
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import GroupId
@@ -29,42 +31,71 @@ class LogOpener:
     data_directory: str
     clock: Clock
     registry: ReplicaRegistry
+    progress: ReplicaProgress
 
     def open(
-        self, group_id: GroupId, directory: str, settings: LogSettings, *, is_rejoining: bool
+        self,
+        group_id: GroupId,
+        directory: str,
+        settings: LogSettings,
+        *,
+        is_rejoining: bool,
+        is_only: Callable[[], bool],
     ) -> SegmentedLog:
         """Open the log, or create it.
 
         A log that is created with ``is_rejoining`` counts towards no quorum until it holds what its leader
-        has; so does one that takes the place of lost files, and with ``is_rejoining`` an older copy of one.
+        has; so does one that takes the place of lost files, and an older copy. An older copy of the only
+        replica is served as it is, since nobody has more: ``is_only`` is asked about one, and may raise.
         Raises ``LogCorrupt`` and ``OSError``.
         """
+        is_of_older_disk = self.is_older_copy(group_id, directory)
         is_lost = self.registry.has_held(group_id) and not has_lived(self.filesystem, directory)
         if is_lost:
             _log.warning("%s is gone, and was opened here before: this replica rejoins its group", directory)
         log = SegmentedLog.open(
             self.filesystem, directory, settings, self.clock, is_rejoining=is_lost or is_rejoining
         )
-        if is_rejoining and self.registry.is_older_copy(group_id):
-            try:
-                _let_rejoin(log)
-            except OSError:
-                log.close()
-                raise
+        try:
+            if lost := self._what_is_lost(group_id, log, is_of_older_disk=is_of_older_disk):
+                _let_rejoin(log, lost, is_only=is_only())
+        except BaseException:
+            log.close()
+            raise
         return log
 
     def is_older_copy(self, group_id: GroupId, directory: str) -> bool:
-        """Whether the replica has files, and they are an older copy: it has lost votes and entries."""
+        """Whether the replica has files, and they are of an older copy of the whole disk."""
         return self.registry.is_older_copy(group_id) and has_lived(self.filesystem, directory)
 
+    def was_only(self, group_id: GroupId) -> bool:
+        """Whether the replica was its group's only member when its progress was noted last."""
+        noted = self.progress.of(group_id)
+        return noted is not None and noted.is_only and not self.registry.is_older_copy(group_id)
 
-def _let_rejoin(log: SegmentedLog) -> None:
+    def _what_is_lost(self, group_id: GroupId, log: SegmentedLog, *, is_of_older_disk: bool) -> str:
+        """Why a log is an older copy; empty if it may be the newest, and if it is being restored already."""
+        if log.durable_hard_state.is_rejoining:
+            return ""
+        if is_of_older_disk:
+            return "so is the whole disk"
+        noted = self.progress.of(group_id)
+        return "" if noted is None else noted.missing_in(log)
+
+
+def _let_rejoin(log: SegmentedLog, lost: str, *, is_only: bool) -> None:
     """It keeps what it has, as a replica that is being restored. Raises ``OSError``."""
-    hard_state = log.restored(NOBODY).hard_state
-    if not hard_state.is_rejoining:
-        _log.warning("%s is an older copy: this replica rejoins its group", log.directory)
-        log.save_hard_state(HardState(hard_state.term, hard_state.voted_for, is_rejoining=True))
-        make_durable(log)
+    if is_only:
+        _log.error(
+            "%s is an older copy (%s): records may be lost, and no other replica has them",
+            log.directory,
+            lost,
+        )
+        return
+    _log.warning("%s is an older copy (%s): this replica rejoins its group", log.directory, lost)
+    hard_state = log.durable_hard_state
+    log.save_hard_state(HardState(hard_state.term, hard_state.voted_for, is_rejoining=True))
+    make_durable(log)
 
 
 def make_durable(log: SegmentedLog) -> None:

@@ -55,6 +55,7 @@ class DurableState:
         "_filesystem",
         "_lock",
         "_sequence",
+        "durable_hard_state",
         "generation",
         "state",
     )
@@ -63,6 +64,7 @@ class DurableState:
         self, filesystem: Filesystem, directory: str, state: ReplicaState, durable: int, sequence: int
     ) -> None:
         self.state = state
+        self.durable_hard_state = state.hard_state  # as it surely is on the disk
         self.generation = 0  # rises with every truncation: what a sync learned before it no longer counts
         self._filesystem = filesystem
         self._directory = directory
@@ -208,6 +210,7 @@ class DurableState:
     def _write(self, *, sync: bool) -> None:
         target = 1 - self._durable
         self._sequence += 1
+        hard_state = self.state.hard_state  # a newer one may be written: the owner's thread changes it
         try:
             file = self._filesystem.open(f"{self._directory}/{SLOT_NAMES[target]}", create=True)
             try:
@@ -215,6 +218,7 @@ class DurableState:
                 if sync:
                     file.sync()
                     self._durable = target
+                    self.durable_hard_state = hard_state
             finally:
                 file.close()
         except OSError:

@@ -6,7 +6,7 @@ Nothing is decided here; ``segmented_log`` changes what is looked at.
 from __future__ import annotations
 
 from raftlog.core.membership import Membership
-from raftlog.core.ready import Restored
+from raftlog.core.ready import HardState, Restored
 from raftlog.errors import OffsetOutOfRange
 from raftlog.storage.durable_state import DurableState
 from raftlog.storage.epochs import Epochs
@@ -49,6 +49,11 @@ class LogReads:
     def durable_index(self) -> Index:
         """Everything up to here survives a crash of this node."""
         return Index(self._durable)
+
+    @property
+    def durable_hard_state(self) -> HardState:
+        """The hard state that survives a crash of this node."""
+        return self._state.durable_hard_state
 
     @property
     def size_bytes(self) -> int:

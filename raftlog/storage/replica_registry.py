@@ -85,6 +85,11 @@ class ReplicaRegistry:
         self._save()
         twin_file.keep(self._filesystem, self._data_directory, DISK_FILE, self.disk_id)
 
+    @property
+    def groups(self) -> frozenset[GroupId]:
+        """All groups of which a replica was opened here."""
+        return self._groups
+
     def has_held(self, group: GroupId) -> bool:
         """Whether a replica of this group was opened here."""
         return group in self._groups

@@ -93,6 +93,7 @@ KINDS = (
     Kind("`disk_id`", ("disk_id*",), GOES_ON),
     Kind("`disk_age`", ("disk_age*",), GOES_ON),  # it is as young again as it was
     Kind("`replicas`", ("replicas*",), GOES_ON),
+    Kind("`replica_progress`", ("replica_progress*",), GOES_ON, prepare=restarted),
     Kind("`replicas` and the folder of a replica", ("replicas*", REPLICA), WAITS),
     Kind("`applied_metadata`", ("applied_metadata*",), GOES_ON),
     Kind("one of each two that are kept twice", ("*.twin",), GOES_ON),

@@ -1,9 +1,10 @@
-"""A broker is started on an older copy of its data directory: a backup, or a machine that was set back."""
+"""A broker starts on an older copy of its data directory, or of a folder of it, such as a backup."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -24,35 +25,77 @@ def brokers(directory: Path) -> Iterator[Cluster]:
         yield cluster
 
 
+def replaced(source: Path, target: Path, pattern: str) -> None:
+    """Copy files and folders in place of those that are there."""
+    for path in target.glob(pattern):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in source.glob(pattern):
+        copy = shutil.copytree if path.is_dir() else shutil.copy2
+        copy(path, target / path.name)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """What is copied of a data directory and restored later; how the broker sees that it is an older copy."""
+
+    pattern: str
+    seen: str
+    wait_until_noted: Callable[[Cluster], None]
+
+
+def aged(cluster: Cluster) -> None:
+    """The other brokers know that the disk is older than now."""
+    age = partial(cluster.metric, "raftlog_disk_age", broker=COPIED)
+    began = age()
+    eventually(lambda: age() > began + 5, within_s=WITHIN_S, what="a disk that is older than its copy")
+
+
+def stopped(cluster: Cluster) -> None:
+    """A broker notes the progress of its replicas when it stops."""
+    assert cluster.stop(COPIED) == 0
+
+
+COPIES = {
+    "the data directory": Copy("*", "__cluster_metadata/Partition-0 is an older copy (so is the", aged),
+    "a replica": Copy(f"{TOPIC}-*", "/Partition-0 is an older copy (it", stopped),
+    "the metadata": Copy(
+        "__cluster_metadata", "__cluster_metadata/Partition-0 is an older copy (it", stopped
+    ),
+}
+
+
 # requirement: F6
 @pytest.mark.e2e
-def test_an_older_copy_of_a_data_directory_elects_nobody(brokers: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", COPIES)
+def test_an_older_copy_elects_nobody(brokers: Cluster, tmp_path: Path, what: str) -> None:
     """The copy and a broker that was down are a majority, and neither has what the others acknowledged."""
+    copy = COPIES[what]
     create_topic(brokers.urls[0], TOPIC, 1)
     values = [f"before-{number}" for number in range(10)]
     for value in values:
         produce_surely(brokers.urls, TOPIC, [value])
-    age = partial(brokers.metric, "raftlog_disk_age", broker=COPIED)
-    copied = age()
     brokers.kill(COPIED)
-    shutil.copytree(brokers.data_directory(COPIED), tmp_path / "copy")
+    backup = tmp_path / "backup"
+    backup.mkdir()
+    replaced(brokers.data_directory(COPIED), backup, copy.pattern)
     brokers.start(COPIED)
-    eventually(lambda: age() > copied + 5, within_s=WITHIN_S, what="a disk that is older than its copy")
+    brokers.wait_ready(COPIED, wait_s=WITHIN_S)
     brokers.kill(BEHIND)
     for number in range(10):
         value = f"after-{number}"
         produce_surely([brokers.url(COPIED), brokers.url(OTHER)], TOPIC, [value])
         values.append(value)
+    create_topic(brokers.url(COPIED), "later", 1)
+    copy.wait_until_noted(brokers)
     brokers.kill(OTHER)
     brokers.kill(COPIED)
-    shutil.rmtree(brokers.data_directory(COPIED))
-    shutil.copytree(tmp_path / "copy", brokers.data_directory(COPIED))
+    replaced(backup, brokers.data_directory(COPIED), copy.pattern)
     brokers.launch(BEHIND)
     brokers.launch(COPIED)
-    rejoins = "__cluster_metadata/Partition-0 is an older copy"
-    eventually(lambda: rejoins in brokers.log_text(COPIED), within_s=WITHIN_S, what="it begins again")
+    eventually(lambda: copy.seen in brokers.log_text(COPIED), within_s=WITHIN_S, what="it begins again")
     brokers.launch(OTHER)
     brokers.wait_ready(*brokers.brokers, wait_s=WITHIN_S)
     eventually(partial(has_leaders, brokers.urls[0], TOPIC, 1), within_s=WITHIN_S, what="a leader")
+    eventually(partial(has_leaders, brokers.urls[0], "later", 1), within_s=WITHIN_S, what="the later topic")
     for url in brokers.urls:
         assert [value for _, value in read_all(url, TOPIC)] == values

@@ -130,7 +130,10 @@ class Counter:
 
     async def open_log(self) -> SegmentedLog:
         """Small segments, so that there is something to delete soon."""
-        return self._opener.open(GROUP, self.directory, LogSettings(segment_bytes=16384), is_rejoining=False)
+        settings = LogSettings(segment_bytes=16384)
+        return self._opener.open(
+            GROUP, self.directory, settings, is_rejoining=False, is_only=lambda: not self.peers
+        )
 
     def take_part(self, log: SegmentedLog) -> None:
         """One machine for each opening: its state is in the snapshot and the log."""

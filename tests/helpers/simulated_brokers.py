@@ -16,6 +16,7 @@ from typing import Generic, Self, TypeVar
 
 from raftlog.hosting.compaction import CompactionManager
 from raftlog.hosting.opener import LogOpener
+from raftlog.hosting.progress_keeper import ProgressKeeper
 from raftlog.hosting.retention import RetentionManager
 from raftlog.hosting.supervisor import Supervisor
 from raftlog.node.group_host import GroupHost, HostSettings
@@ -24,6 +25,7 @@ from raftlog.repair.service import RepairService
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import DiskWork
+from raftlog.storage.replica_progress import ReplicaProgress
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import NodeId
@@ -73,7 +75,14 @@ class SimulatedBroker(ABC):
         rng = random.Random(f"disk {place.node_id} {place.life}")
         self.registry = ReplicaRegistry.open(self.filesystem, directory, rng)
         self.broken = BrokenGroups(self.filesystem, directory, self.clock)
-        self.logs = LogOpener(self.filesystem, directory, self.clock, self.registry)
+        self.logs = LogOpener(
+            self.filesystem,
+            directory,
+            self.clock,
+            self.registry,
+            ReplicaProgress.open(self.filesystem, directory),
+        )
+        self.progress = ProgressKeeper(self.host, self.logs.progress, self.registry, asyncio.to_thread)
         repairer = self._repairer() if repairs else None
         self.supervisor = Supervisor(self.host, self.registry, self.broken, repairer=repairer)
         tenants = self.supervisor.serving_tenants

@@ -91,6 +91,7 @@ _ALL: Final = (
     _damage("forget-metadata", files.forget_metadata, "folders removed"),
     _damage("forget-everything", files.forget_everything, "directories emptied"),
     _damage("restore-copy", files.restore_copy, "copies restored", seconds=(5.0, 8.0)),
+    _damage("restore-folder", files.restore_folder, "folders restored", seconds=(3.0, 6.0)),
 )
 
 FAULTS: Final = {fault.name: fault for fault in _ALL}

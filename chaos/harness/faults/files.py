@@ -116,6 +116,26 @@ def restore_copy(arena: Arena, draw: Draw) -> Steps:
     return 1
 
 
+def restore_folder(arena: Arena, draw: Draw) -> Steps:
+    """A broker is stopped and starts again with a replica's folder as it was at the beginning."""
+    broker = draw.broker()
+    with arena.hold(broker), tempfile.TemporaryDirectory(dir=arena.processes.directory) as parent:
+        directory, copy = arena.processes.data_directory(broker), Path(parent) / "copy"
+        folders = sorted(directory.glob("*/Partition-*"))
+        if not folders:
+            raise NoTarget(f"broker {broker} has no partition")
+        folder = draw.rng.choice(folders)
+        arena.processes.kill(broker)
+        shutil.copytree(folder, copy)
+        arena.processes.launch(broker)
+        yield f"broker {broker}: {folder.parent.name}/{folder.name}"
+        arena.processes.stop(broker, wait_s=30)
+        shutil.rmtree(folder, ignore_errors=True)  # its topic may be deleted
+        shutil.copytree(copy, folder)
+        arena.processes.launch(broker)
+    return 1
+
+
 def _disk_age(arena: Arena, broker: int) -> float:
     """0 if the broker does not answer."""
     try:

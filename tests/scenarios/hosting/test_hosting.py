@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from raftlog.errors import InvariantViolated, LogCorrupt
@@ -59,6 +61,48 @@ async def test_a_damaged_log_is_repaired_from_the_peers_while_they_go_on() -> No
         assert damaged.supervisor.reason_of(GROUP) == ""
         assert examine(damaged.files, Counter.directory).is_clean
         assert states == [SERVING, HostedState.UNDER_REPAIR, SERVING]
+
+
+# requirement: F6
+@in_virtual_time
+async def test_an_older_copy_of_a_folder_gives_no_vote_before_it_has_what_was_noted() -> None:
+    async with HostingCluster() as cluster:
+        await cluster.leading.counter.add(1)
+        restored = cluster.followers[0]
+        node, files = restored.node_id, restored.files
+        await cluster.until(lambda: restored.counter.machine.state.total == 1)
+        older = {path: data for path, data in files.image().items() if path.startswith(Counter.directory)}
+        await cluster.leading.counter.add(10)
+        await cluster.until(lambda: restored.counter.machine.state.total == 11)
+        await restored.progress.keep()
+        await cluster.stop(node)
+        for path in files.paths():
+            if path.startswith(Counter.directory):
+                files.remove(path)
+        files.load(older)
+        others = [broker.node_id for broker in cluster]
+        await cluster.stop(others[0])
+        await cluster.start(node)
+        again = cluster.brokers[node]
+        await cluster.until(lambda: again.state is SERVING)
+        assert again.counter.group is not None
+        assert again.counter.group.is_rejoining
+        noted = again.logs.progress.of(GROUP)
+        await asyncio.sleep(30)
+        await again.progress.keep()
+        assert again.logs.progress.of(GROUP) == noted
+        assert cluster.leader is None, "a majority without a vote has elected a leader"
+        await cluster.start(others[0])
+        rejoining = again.counter.group
+        await cluster.until(lambda: not rejoining.is_rejoining)
+        await cluster.until(lambda: again.counter.machine.state.total == 11)
+        await again.progress.keep()
+        await cluster.stop(node)
+        await cluster.start(node)
+        again = cluster.brokers[node]
+        await cluster.until(lambda: again.state is SERVING)
+        assert again.counter.group is not None
+        assert not again.counter.group.is_rejoining
 
 
 @in_virtual_time

@@ -28,6 +28,7 @@ from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.filesystem import File, Filesystem
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.storage.replica_progress import ReplicaProgress
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
@@ -105,7 +106,7 @@ def hosting(
 ) -> tuple[Supervisor, ReplicaManager]:
     """The part that opens and closes the replicas of one broker, in ``directory``."""
     broken = BrokenGroups(filesystem, directory, host.clock)
-    logs = LogOpener(filesystem, directory, host.clock, registry)
+    logs = LogOpener(filesystem, directory, host.clock, registry, ReplicaProgress.open(filesystem, directory))
     supervisor = Supervisor(host, registry, broken)
     return supervisor, ReplicaManager(host, metadata, supervisor, logs, broken, producer_ids=PRODUCER_IDS)
 

@@ -242,9 +242,9 @@ STALE = (
     ),
     Mutant(
         "an added replica begins as a voter",
-        "partitions.hosting.opener:ReplicaOpener._rejoins",
-        "return not partition.is_initial(self.node_id)",
-        "return False",
+        "partitions.hosting.opener:ReplicaOpener.open",
+        "is_rejoining=not partition.is_initial(self.node_id)",
+        "is_rejoining=False",
         script=OPENINGS,
     ),
     Mutant(

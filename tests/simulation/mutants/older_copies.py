@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from tests.helpers.planted_bugs import Mutant
+from tests.simulation.mutants.rejoin import loses_files
 
 _AGE = "tests/unit/storage/test_disk_age.py"
 _NODE = "tests/unit/node/test_peer_disks.py"
 _HOST = "tests/unit/node/test_refused_peers.py"
 _OPENER = "tests/unit/partitions/test_opener.py"
+_HOSTED = "tests/unit/hosting/test_opener.py"
+_HOSTING = "tests/scenarios/hosting/test_hosting.py"
+_PROGRESS = "tests/unit/storage/test_replica_progress.py"
 _REGISTRY = "tests/unit/storage/test_replica_registry.py"
 
 OLDER_COPIES = (
@@ -125,16 +129,16 @@ OLDER_COPIES = (
     ),
     Mutant(
         "an older copy of a replica votes",
-        "raftlog.hosting.opener:LogOpener.open",
-        "if is_rejoining and self.registry.is_older_copy(group_id):",
+        "raftlog.hosting.opener:LogOpener._what_is_lost",
+        "if is_of_older_disk:",
         "if False:",
         script=_OPENER,
     ),
     Mutant(
         "an older copy of the only replica waits for ever",
-        "partitions.hosting.opener:ReplicaOpener._rejoins",
-        "return len(partition.all_replicas) > 1",
-        "return True",
+        "partitions.hosting.opener:ReplicaOpener.open",
+        "return len(partition.all_replicas) == 1",
+        "return False",
         script=_OPENER,
     ),
     Mutant(
@@ -147,7 +151,7 @@ OLDER_COPIES = (
     Mutant(
         "the metadata that is not confirmed says whether an older copy is the only one",
         "partitions.hosting.opener:ReplicaOpener.open",
-        "if not may_begin and self.logs.is_older_copy(partition.group_id, directory):",
+        "if not may_begin:",
         "if False:",
         script=_OPENER,
     ),
@@ -164,5 +168,103 @@ OLDER_COPIES = (
         "self._is_older_copy)",
         "False)",
         script=_REGISTRY,
+    ),
+    Mutant(
+        "an older copy of one folder is not noticed",
+        "raftlog.hosting.opener:LogOpener._what_is_lost",
+        'return "" if noted is None else noted.missing_in(log)',
+        'return ""',
+        needs=loses_files,
+    ),
+    Mutant(
+        "an older copy of the only metadata replica waits for ever",
+        "raftlog.hosting.opener:LogOpener.was_only",
+        "noted.is_only",
+        "False",
+        script=_HOSTED,
+    ),
+    Mutant(
+        "an older copy of the whole disk says which replica was the only one",
+        "raftlog.hosting.opener:LogOpener.was_only",
+        " and not self.registry.is_older_copy(group_id)",
+        "",
+        script=_HOSTED,
+    ),
+    Mutant(
+        "a lower term is no sign of an older copy",
+        "raftlog.storage.replica_progress:Progress.missing_in",
+        "if state.term < self.term:",
+        "if False:",
+        script=_PROGRESS,
+    ),
+    Mutant(
+        "a lost vote is no sign of an older copy",
+        "raftlog.storage.replica_progress:Progress.missing_in",
+        "and self.voted_for not in (None, state.voted_for)",
+        "and False",
+        script=_PROGRESS,
+    ),
+    Mutant(
+        "an entry of another term passes for the one that was noted",
+        "raftlog.storage.replica_progress:Progress.missing_in",
+        "not log.holds(self.entry)",
+        "self.entry.index > log.last_index",
+        script=_PROGRESS,
+    ),
+    Mutant(
+        "a replica whose noted entry is deleted passes for an older copy",
+        "raftlog.storage.replica_progress:Progress.missing_in",
+        "if self.entry.index >= log.first_index - 1 and",
+        "if",
+        script=_PROGRESS,
+    ),
+    Mutant(
+        "what is not durable is noted",
+        "raftlog.storage.replica_progress:progress_of",
+        "min(commit_index, log.durable_index)",
+        "commit_index",
+        script=_PROGRESS,
+    ),
+    Mutant(
+        "what is not committed is noted",
+        "raftlog.storage.replica_progress:progress_of",
+        "min(commit_index, log.durable_index)",
+        "log.durable_index",
+        script=_PROGRESS,
+    ),
+    Mutant(
+        "a vote is noted before it is durable",
+        "raftlog.storage.durable_state:DurableState.set_hard_state",
+        "self.state.hard_state = hard_state",
+        "self.state.hard_state = self.durable_hard_state = hard_state",
+        script=_PROGRESS,
+    ),
+    Mutant(
+        "a vote is never noted",
+        "raftlog.storage.durable_state:DurableState._write",
+        "self.durable_hard_state = hard_state",
+        "pass",
+        script=_PROGRESS,
+    ),
+    Mutant(
+        "the note of a replica that is not open is lost",
+        "raftlog.storage.replica_progress:ReplicaProgress.keep",
+        "if group in held",
+        "if False",
+        script=_PROGRESS,
+    ),
+    Mutant(
+        "notes of replicas that are gone are kept for ever",
+        "raftlog.storage.replica_progress:ReplicaProgress.keep",
+        "if group in held",
+        "",
+        script=_PROGRESS,
+    ),
+    Mutant(
+        "the progress of a replica that rejoins is noted",
+        "raftlog.hosting.progress_keeper:ProgressKeeper._notes",
+        " and not group.is_rejoining",
+        "",
+        script=_HOSTING,
     ),
 )

@@ -8,7 +8,8 @@ from tests.helpers.planted_bugs import Mutant
 _CORE = "tests/unit/core/test_rejoin.py"
 
 
-def _loses_files(odds: Odds) -> bool:
+def loses_files(odds: Odds) -> bool:
+    """Whether machines of a run lose files, or come back with older ones."""
     return FORGET in odds.timed
 
 
@@ -25,7 +26,7 @@ REJOIN = (
         "raftlog.core.member:Member.may_vote",
         "return not self.rejoining",
         "return self.memberships.have_named(self.id)",
-        needs=_loses_files,
+        needs=loses_files,
     ),
     Mutant(
         "a leader counts a replica that rejoins",
@@ -144,7 +145,7 @@ REJOIN = (
         "raftlog.hosting.opener:LogOpener.open",
         "is_lost = self.registry.has_held(group_id) and not has_lived(self.filesystem, directory)",
         "is_lost = False",
-        needs=_loses_files,
+        needs=loses_files,
     ),
     Mutant(
         "a disk that lost its registry keeps its id",

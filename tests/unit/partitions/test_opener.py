@@ -18,10 +18,11 @@ from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt
 from raftlog.hosting.opener import LogOpener
+from raftlog.storage.replica_progress import Progress, ReplicaProgress
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.slots import SLOT_BYTES
 from raftlog.testing.fake_filesystem import FakeFilesystem
-from raftlog.types import GroupId, NodeId, Term, TopicId
+from raftlog.types import BEFORE_LOG, GroupId, NodeId, Term, TopicId
 
 ME, OTHER = NodeId(1), NodeId(2)
 GROUP = GroupId(7)
@@ -31,7 +32,7 @@ def openings(filesystem: FakeFilesystem) -> ReplicaOpener:
     trash = Trash(filesystem, "/data", SystemClock(), asyncio.to_thread)
     folders = Folders(filesystem, "/data", asyncio.to_thread, trash)
     registry = ReplicaRegistry.open(filesystem, "/data", random.Random(1))
-    logs = LogOpener(filesystem, "/data", SystemClock(), registry)
+    logs = LogOpener(filesystem, "/data", SystemClock(), registry, ReplicaProgress.open(filesystem, "/data"))
     return ReplicaOpener(ME, logs, folders)
 
 
@@ -259,6 +260,34 @@ def test_an_older_copy_of_the_only_replica_serves_since_no_other_has_more() -> N
     assert not is_rejoining(an_older_copy(alone), alone)
     moving = replace(alone, target=(OTHER,))
     assert is_rejoining(an_older_copy(moving), moving)
+
+
+def an_older_folder(partition: PartitionInfo) -> FakeFilesystem:
+    """A replica that had voted once more than its folder knows."""
+    filesystem = FakeFilesystem()
+    made = openings(filesystem)
+    made.open(topic(partition), partition, may_begin=True).close()
+    made.logs.registry.add([GROUP])
+    noted = Progress(Term(4), OTHER, BEFORE_LOG, is_only=False)
+    made.logs.progress.keep({GROUP: noted}, {GROUP})
+    return filesystem
+
+
+# requirement: F6
+def test_an_older_copy_of_one_folder_rejoins_unless_it_is_the_only_replica(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    filesystem = an_older_folder(placed())
+    with pytest.raises(MetadataBehind, match="older copy"):
+        openings(filesystem).open(topic(placed()), placed(), may_begin=False)
+    assert is_rejoining(filesystem, placed())
+    assert "is an older copy (it knows term 0, and had known term 4)" in caplog.text
+    assert is_rejoining(filesystem, placed())
+    alone = replace(placed(), replicas=(ME,))
+    assert not is_rejoining(an_older_folder(alone), alone)
+    assert "records may be lost, and no other replica has them" in caplog.text
+    moving = replace(alone, target=(OTHER,))
+    assert is_rejoining(an_older_folder(moving), moving)
 
 
 # requirement: F6

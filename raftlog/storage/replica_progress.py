@@ -1,0 +1,92 @@
+"""How far the replicas on this disk had got: what tells an older copy of a folder from the folder itself.
+
+A folder that was restored from a backup has lost votes and acknowledgements, and its files agree with each
+other. So the data directory has a note of each replica outside of its folder: a term, a vote and an entry
+that were durable there. A log that lacks one of them is not the log that was here.
+
+``<data>/replica_progress``, kept twice (``twin_file``), holds the notes by group. They are written at
+intervals and when the broker stops, so a loss since the last note is not noticed.
+
+Decides: whether a log is behind its note. Leaves to others: when notes are written
+(``raftlog.hosting.progress_keeper``), and what becomes of such a log (``raftlog.hosting.opener``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Mapping
+from typing import Final
+
+import msgspec
+
+from raftlog.errors import LogCorrupt
+from raftlog.storage import twin_file
+from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.types import EntryId, GroupId, Index, NodeId, Term
+
+_log = logging.getLogger("raftlog.storage")
+
+PROGRESS_FILE: Final = "replica_progress"
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True):
+    """Durable in a replica's log: a term and its vote, and an entry that is committed."""
+
+    term: Term
+    voted_for: NodeId | None
+    entry: EntryId
+    is_only: bool  # the group's only member
+
+    def missing_in(self, log: SegmentedLog) -> str:
+        """What of this a log has lost, for people; empty if it has everything."""
+        state = log.durable_hard_state
+        if state.term < self.term:
+            return f"it knows term {state.term}, and had known term {self.term}"
+        if state.term == self.term and self.voted_for not in (None, state.voted_for):
+            return f"it had voted for broker {self.voted_for} in term {self.term}"
+        if self.entry.index >= log.first_index - 1 and not log.holds(self.entry):
+            return f"it ends at {log.last_index}, and had entry {self.entry.index} of term {self.entry.term}"
+        return ""
+
+
+def progress_of(log: SegmentedLog, commit_index: Index, *, is_only: bool) -> Progress:
+    """The note of a log as it is on the disk now."""
+    index = max(min(commit_index, log.durable_index), Index(log.first_index - 1))
+    state = log.durable_hard_state
+    return Progress(state.term, state.voted_for, EntryId(log.term_at(index), index), is_only)
+
+
+class ReplicaProgress:
+    """One data directory's notes. ``open`` and ``keep`` wait for the disk."""
+
+    def __init__(
+        self, filesystem: Filesystem, data_directory: str, notes: Mapping[GroupId, Progress]
+    ) -> None:
+        self._filesystem = filesystem
+        self._data_directory = data_directory
+        self._notes = notes
+
+    @classmethod
+    def open(cls, filesystem: Filesystem, data_directory: str) -> ReplicaProgress:
+        """Read the notes. Raises ``OSError``."""
+        notes: Mapping[GroupId, Progress] | None = None
+        try:
+            notes = twin_file.load(filesystem, data_directory, PROGRESS_FILE, dict[GroupId, Progress])
+        except LogCorrupt as error:
+            _log.error("older copies of replicas cannot be noticed at this start: %s", error)
+        return cls(filesystem, data_directory, notes or {})
+
+    def of(self, group: GroupId) -> Progress | None:
+        """The newest note of a replica."""
+        return self._notes.get(group)
+
+    def keep(self, notes: Mapping[GroupId, Progress], held: Container[GroupId]) -> None:
+        """Put these in place of the notes of the same groups; those of groups that are not ``held`` go.
+
+        Durable on return. Raises ``OSError`` with nothing noted.
+        """
+        kept = {group: note for group, note in self._notes.items() if group in held} | dict(notes)
+        if kept != self._notes:
+            twin_file.keep(self._filesystem, self._data_directory, PROGRESS_FILE, kept)
+            self._notes = kept
