@@ -303,6 +303,13 @@ class LogStorage(LogReader, Protocol):
     def note_commit_index(self, commit_index: Index) -> None:
         """Keep a hint, written when it costs nothing and at ``close``. Losing it is harmless."""
 
+    @property
+    def owes_end(self) -> bool:
+        """Whether more is durable than was noted for recovery: a sync notes it, also of an unchanged log."""
+
+    def tick(self) -> None:
+        """The next sync may note the durable end again."""
+
     def take_sync(self) -> Sync | None:
         """The flush for everything changed since the last call, or None."""
 

@@ -63,6 +63,7 @@ class LogSync:
         "_generation",
         "_log_start",
         "_members",
+        "_notes_end",
         "_state",
         "_states",
         "commit_index",
@@ -87,6 +88,7 @@ class LogSync:
         commit_index: Index,
         *,
         names_changed: bool,
+        notes_end: bool,
         epochs: bytes | None,
     ) -> None:
         self.covers = durable_end.last.index  # a truncation lowers it
@@ -102,6 +104,7 @@ class LogSync:
         self._generation = state.generation
         self._members = members
         self._states = states
+        self._notes_end = notes_end
         self._epochs = epochs
         self._durable_end = durable_end
         self._log_start = log_start
@@ -120,7 +123,7 @@ class LogSync:
 
     def _note_success(self, *, has_voted: bool) -> None:
         # Both only make the next opening faster and surer, so that a full disk is no reason to stop.
-        if self.files or has_voted:  # the vote stands in both slots then
+        if self._notes_end or has_voted:  # the vote stands in both slots then
             try:  # noqa: SIM105 - three calls for each sync
                 self._state.raise_durable_end(
                     self._generation, self._log_start, self._durable_end, self.commit_index

@@ -44,6 +44,8 @@ class SegmentedLog(LogChanges):
         super().__init__(filesystem, directory, settings, clock, opened)
         self.states.drop_unless(self.holds)
         self.recovery = opened.recovery
+        self.owes_end = False  # a sync has ended since the durable end was noted
+        self._may_note_end = True
 
     @classmethod
     def open(
@@ -168,11 +170,18 @@ class SegmentedLog(LogChanges):
         if commit_index > self._commit:
             self._commit = commit_index
 
+    def tick(self) -> None:
+        """The next sync notes the durable end: the first one after each tick does."""
+        self._may_note_end = True
+
     def take_sync(self) -> Sync | None:
         """The flush for everything changed since the last call, or None."""
         sidecars_due = self._members.is_due or self.states.is_due
-        if not (self._unsynced or self._state.is_dirty or self._names_changed or sidecars_due):
+        is_end_due = self.owes_end and self._may_note_end
+        if not (self._unsynced or self._state.is_dirty or self._names_changed or sidecars_due or is_end_due):
             return None
+        notes_end, self._may_note_end = self._may_note_end, False
+        self.owes_end = not notes_end
         # One that is under way may come to its end behind this one, which must not count its part unseen.
         files = dict.fromkeys([file for sync in self._syncs for file in sync.files])
         sync = LogSync(
@@ -187,6 +196,7 @@ class SegmentedLog(LogChanges):
             self.first_index,
             Index(self._commit),
             names_changed=self._names_changed or any(sync.names_changed for sync in self._syncs),
+            notes_end=notes_end,
             epochs=self._encode_epochs() if self._epochs_due else None,
         )
         self._unsynced = []

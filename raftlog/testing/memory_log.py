@@ -218,6 +218,14 @@ class MemoryLog:
         """Remember the highest."""
         self._commit = max(self._commit, commit_index)
 
+    @property
+    def owes_end(self) -> bool:
+        """Nothing is noted for recovery."""
+        return False
+
+    def tick(self) -> None:
+        """Nothing waits for it."""
+
     def take_sync(self) -> Sync | None:
         """The flush for everything changed since the last call, or None."""
         if not self._dirty:

@@ -114,7 +114,8 @@ class LogWriter(Generic[Reply]):
                 break
             self._syncing += 1
         self._saving = self._hard_state
-        self._sync = self._log.take_sync() if self._syncing or self._saving is not None else None
+        is_due = self._syncing or self._saving is not None or self._log.owes_end
+        self._sync = self._log.take_sync() if is_due else None
         return self._sync
 
     def end_sync(self) -> Synced:

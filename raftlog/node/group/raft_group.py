@@ -173,6 +173,9 @@ class RaftGroup(LeaderRequests[Reply]):
         if self._writer.is_blocked:
             self._guarded(self._writer.try_append)
             self._environment.request_sync(self)
+        self.log.tick()
+        if self.log.owes_end:
+            self._environment.request_sync(self)
         if core.role is Role.LEADER:
             self._health.observe(core, core.unreachable)
         if self._was_rejoining and not core.is_rejoining:

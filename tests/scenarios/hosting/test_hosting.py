@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -11,6 +12,7 @@ from raftlog.hosting.hosted_replica import HostedState
 from raftlog.hosting.tenant import NotYet
 from raftlog.repair.verify import examine
 from raftlog.storage.broken_groups import BrokenGroups
+from raftlog.storage.durable_state import found_slots, newest_slot
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_virtual_time
@@ -61,6 +63,24 @@ async def test_a_damaged_log_is_repaired_from_the_peers_while_they_go_on() -> No
         assert damaged.supervisor.reason_of(GROUP) == ""
         assert examine(damaged.files, Counter.directory).is_clean
         assert states == [SERVING, HostedState.UNDER_REPAIR, SERVING]
+
+
+# requirement: M3
+@in_virtual_time
+async def test_after_a_burst_every_broker_soon_notes_how_far_its_log_is_durable() -> None:
+    async with HostingCluster() as cluster:
+        for number in range(1, 11):
+            await cluster.leading.counter.add(number)
+        await cluster.until(lambda: all(broker.counter.machine.state.total == 55 for broker in cluster))
+        last = cluster.leading.counter.group
+        assert last is not None
+        for broker in cluster:
+            slots = partial(found_slots, broker.files, Counter.directory)
+            await cluster.until(
+                lambda slots=slots: (
+                    (slot := newest_slot(slots())) and slot.state.durable_index == last.last_index
+                )
+            )
 
 
 # requirement: F6

@@ -84,8 +84,7 @@ async def test_a_start_survives_a_restart_from_states_that_are_older() -> None:
         await look(cluster)
         await look(cluster)
         start = await start_for_readers(leader)
-        states = {node: held(cluster.brokers[node]).machine.log_start.offset for node in cluster.nodes}
-        assert set(states.values()) == {start}
+        await eventually(lambda: all(held(broker).machine.log_start.offset == start for broker in cluster))
         for node in cluster.nodes:
             log = cast("SegmentedLog", held(cluster.brokers[node]).group.log)
             assert log.states.load(log.first_index) is not None  # it is from before the start

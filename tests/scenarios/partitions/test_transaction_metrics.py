@@ -129,7 +129,7 @@ async def test_a_partition_says_for_how_long_its_readers_wait() -> None:
         await cluster.stop(leader.node_id)
         await cluster.leader()
         (status,) = await cluster.any.gateway.describe("orders")
-        assert status.readers_held_ms >= 9_000, "the next leader has seen it, too"
+        assert status.readers_held_ms >= 8_500, "the next leader has seen it, too"
         producer.broker = cluster.any
         await producer.commit()
         (status,) = await cluster.any.gateway.describe("orders")
