@@ -8,22 +8,27 @@ long the thread waited (``/proc/thread-self/schedstat``).
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from pathlib import Path
+import os
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram
 
 INTERVAL_S: Final = 0.05
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-_SCHEDULER: Final = Path("/proc/thread-self/schedstat")  # "running_ns waiting_ns turns"
+_SCHEDULER: Final = "/proc/thread-self/schedstat"  # "running_ns waiting_ns turns"
+_LINE_BYTES: Final = 100
 
 
 def waited_for_processor_s() -> float:
     """The time that this thread has waited for a CPU; 0 if the system does not report it."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(_SCHEDULER.read_bytes().split()[1]) / 1e9
-    return 0.0
+    try:
+        descriptor = os.open(_SCHEDULER, os.O_RDONLY)
+        try:
+            return int(os.read(descriptor, _LINE_BYTES).split()[1]) / 1e9
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class LoopDelay:
@@ -39,20 +44,21 @@ class LoopDelay:
             "Delay without the time in which the thread waited for a CPU.",
             registry,
         )
-        self._due = self._waited = 0.0
+        self._due, self._waited = 0.0, waited_for_processor_s()
         self._handle = self._wait()
 
     def stop(self) -> None:
         self._handle.cancel()
 
     def _wait(self) -> asyncio.TimerHandle:
-        self._due, self._waited = self._loop.time() + INTERVAL_S, waited_for_processor_s()
+        self._due = self._loop.time() + INTERVAL_S
         return self._loop.call_at(self._due, self._look)
 
     def _look(self) -> None:
         late = max(0.0, self._loop.time() - self._due)
         self._late.observe(late)
-        self._held.observe(max(0.0, late - (waited_for_processor_s() - self._waited)))
+        before, self._waited = self._waited, waited_for_processor_s()
+        self._held.observe(max(0.0, late - (self._waited - before)))
         self._handle = self._wait()
 
 

@@ -1,4 +1,4 @@
-"""The cost of processes as counted by the kernel: CPU seconds and resident memory."""
+"""The cost of processes as counted by the kernel: CPU seconds and memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_s(pid: int) -> float:
@@ -21,6 +20,7 @@ def cpu_s_of(pids: Iterable[int]) -> float:
     return sum(cpu_s(pid) for pid in pids)
 
 
-def resident_bytes(pid: int) -> int:
-    """Memory of a process that is in RAM."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+def private_bytes(pid: int) -> int:
+    """Memory of a process in RAM that it shares with no other: without the code of libraries."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))

@@ -6,7 +6,9 @@ import asyncio
 import json
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from api.cli import raw_http
 from api.cli.raw_http import HttpConnection, HttpReader
@@ -16,6 +18,8 @@ from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 
 TOPIC = "bench"
+FAST_RETENTION: Final[Mapping[str, str]] = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "2000"}
+"""So that long rounds do not fill the disk."""
 
 
 class RaftlogSystem:
@@ -23,8 +27,13 @@ class RaftlogSystem:
 
     name = "raftlog (fsynced on a majority)"
 
-    def __init__(self, directory: Path, *, retained_bytes: int = RETAINED_BYTES) -> None:
-        environment = {"RAFTLOG_TIMING__RETENTION_CHECK_MS": "2000"}
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        retained_bytes: int = RETAINED_BYTES,
+        environment: Mapping[str, str] = FAST_RETENTION,
+    ) -> None:
         self.cluster = Cluster(directory, environment=environment)
         self._retained_bytes = retained_bytes
 

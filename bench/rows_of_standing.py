@@ -16,7 +16,7 @@ from bench.suite import Bench
 from raftlog.wire import media_types, paths
 
 PARTITIONS = 1000
-QUIESCENT_S = 15.0  # after the last election: much longer than the quiet time of a group
+QUIESCENT_S = 30.0  # after the last election: much longer than the quiet time of a group
 FAILOVERS = 10
 
 
@@ -27,16 +27,17 @@ async def idle(bench: Bench) -> Section:
     section = Section(
         "Idle partitions",
         f"{partitions} unused partitions with three replicas: the CPU of each broker over {observed_s:.0f} s "
-        "after the partitions have become quiescent, and the memory that they take.",
+        "after the partitions have become quiescent, with the default settings. The memory of a broker is "
+        "what no other process shares, before the partitions are there, and what each of them adds.",
     )
-    system = RaftlogSystem(bench.directory / "idle")
+    system = RaftlogSystem(bench.directory / "idle", environment={})
     try:
         await system.start(1)
         await asyncio.sleep(2)
-        before = [processes.resident_bytes(pid) for pid in system.pids]
+        before = [processes.private_bytes(pid) for pid in system.pids]
         await system.create("idle", partitions)
         await asyncio.sleep(QUIESCENT_S)
-        after = [processes.resident_bytes(pid) for pid in system.pids]
+        after = [processes.private_bytes(pid) for pid in system.pids]
         cpu = [processes.cpu_s(pid) for pid in system.pids]
         await asyncio.sleep(observed_s)
         used = [
@@ -46,12 +47,13 @@ async def idle(bench: Bench) -> Section:
         await system.stop()
     growth = [(a - b) / 1024 / partitions for a, b in zip(after, before, strict=True)]
     rows = [
-        [f"broker {number}", f"{percent:.1f} %", f"{kilobytes:.1f} KB"]
-        for number, (percent, kilobytes) in enumerate(zip(used, growth, strict=True), 1)
+        [f"broker {number}", f"{percent:.1f} %", f"{empty / 2**20:.0f} MB", f"{kilobytes:.1f} KB"]
+        for number, (percent, empty, kilobytes) in enumerate(zip(used, before, growth, strict=True), 1)
     ]
-    section.tables.append(table(["", "CPU, of one core", "memory per partition"], rows))
+    section.tables.append(table(["", "CPU, of one core", "memory", "memory per partition"], rows))
     what = f"CPU of a broker with {partitions} idle partitions"
-    section.floors.append(Floor(what, max(used), 8, " %", is_upper=True))
+    section.floors.append(Floor(what, max(used), 2, " %", is_upper=True))
+    section.floors.append(Floor("memory of an idle broker", max(before) / 2**20, 60, " MB", is_upper=True))
     return section
 
 

@@ -174,7 +174,7 @@ def test_processes_are_read_as_the_kernel_counts_them() -> None:
     import os
 
     assert processes.cpu_s(os.getpid()) > 0
-    assert processes.resident_bytes(os.getpid()) > 1 << 20
+    assert processes.private_bytes(os.getpid()) > 1 << 20
 
 
 def _feed(protocol: asyncio.BufferedProtocol, data: bytes, step: int) -> None:
