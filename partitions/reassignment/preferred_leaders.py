@@ -67,8 +67,9 @@ class PreferredLeaders:
     def _look(self, now: float) -> None:
         image = self._image()
         wanted = {} if missing_brokers(image) else self._wanted(image)
-        here = {replica.group.group_id for replica in self._replicas.values()}
-        self._attempts = {group: found for group, found in self._attempts.items() if group in here}
+        if self._attempts:
+            here = {replica.group.group_id for replica in self._replicas.values()}
+            self._attempts = {group: found for group, found in self._attempts.items() if group in here}
         self._since = {group: self._since.get(group, now) for group in wanted}
         room = TRANSFERS_MAX
         for group, (replica, preferred) in wanted.items():
@@ -91,15 +92,17 @@ class PreferredLeaders:
     def _wanted(self, image: MetadataImage) -> dict[GroupId, tuple[PartitionReplica, NodeId]]:
         """The partitions led here that another broker, which could, is preferred to lead."""
         found: dict[GroupId, tuple[PartitionReplica, NodeId]] = {}
-        for (name, number), replica in self._replicas.items():
-            topic = image.topics.get(name)
-            if topic is None or number >= len(topic.partitions) or not replica.group.is_ready:
+        topics, me = image.topics, self._host.node_id
+        for (name, number), replica in self._replicas.items():  # thousands, of which hardly any is wanted
+            topic = topics.get(name)
+            if topic is None or number >= len(topic.partitions):
                 continue
             partition = topic.partitions[number]
             preferred = partition.replicas[0]
-            is_able = self._host.is_reachable(preferred) and not self._host.declines(preferred)
-            if preferred == self._host.node_id or partition.target or not is_able:
+            if preferred == me or partition.target or not replica.group.is_ready:
                 continue
-            if replica.group.group_id == partition.group_id and preferred in replica.in_sync():
+            is_able = self._host.is_reachable(preferred) and not self._host.declines(preferred)
+            is_same = replica.group.group_id == partition.group_id
+            if is_able and is_same and preferred in replica.in_sync():
                 found[partition.group_id] = replica, preferred
         return found
