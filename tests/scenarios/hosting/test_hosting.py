@@ -108,9 +108,9 @@ async def test_an_older_copy_of_a_folder_gives_no_vote_before_it_has_what_was_no
         assert again.counter.group is not None
         assert again.counter.group.is_rejoining
         noted = again.logs.progress.of(GROUP)
-        await asyncio.sleep(30)
         await again.progress.keep()
         assert again.logs.progress.of(GROUP) == noted
+        await asyncio.sleep(30)
         assert cluster.leader is None, "a majority without a vote has elected a leader"
         await cluster.start(others[0])
         rejoining = again.counter.group
