@@ -148,13 +148,6 @@ COMPACTION = (
         script="tests/unit/node/test_log_writer.py",
     ),
     Mutant(
-        "a leader sends a gap batch from its beginning",
-        "raftlog.node.reading:_bytes_of",
-        "starting_at(found.read(), first)",
-        "found.read()",
-        script="tests/scenarios/node/test_node_stories.py",
-    ),
-    Mutant(
         "a gap batch is applied beyond the commit index",
         "raftlog.node.group.recent_entries:RecentEntries.next_to_apply",
         "if entry.last > commit_index and entry.batch.header.is_gap:",
