@@ -9,8 +9,9 @@ import pytest
 
 from tests.helpers.planted_bugs import Mutant, NotPlanted, planted
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants.collected import CollectedTests
 from tests.simulation.mutants.forks import forked
-from tests.simulation.mutants.hunt import Catch, hunt, known, look, verdict
+from tests.simulation.mutants.hunt import Catch, hunt, known, look, search, verdict
 
 QUORUM = ("raftlog.core.quorum:quorum_size", "return voter_count // 2 + 1")
 WRONG = Mutant("wins with one vote less", *QUORUM, "return max(1, voter_count // 2)")
@@ -48,6 +49,30 @@ def test_the_search_fails_when_a_bug_is_missed_or_something_is_seen_without_a_bu
     assert verdict([WRONG, cannot_matter], caught, []) == []
     assert verdict([WRONG, cannot_matter], {}, []) == ["missed: wins with one vote less"]
     assert verdict([WRONG], caught, ["core:1: I2"]) == ["seen without a bug: core:1: I2"]
+
+
+def test_scripts_see_bugs_in_processes_of_their_own_and_nothing_without_a_bug() -> None:
+    some = [mutant for mutant in MUTANTS if mutant.script == "tests/unit/storage/test_slots.py"][:2]
+    names = [mutant.name for mutant in some]
+
+    def searched() -> tuple[list[str], list[str]]:
+        caught, alarms = search(some, {}, (), 2)
+        return sorted(caught), alarms
+
+    assert dict(forked([("search", searched)], 1, 60.0)) == {"search": (sorted(names), [])}
+
+
+def test_scripts_that_cannot_be_collected_fail_loudly() -> None:
+    def searched() -> str:
+        try:
+            CollectedTests(["tests/unit/storage/test_no_such.py"]).during(lambda: None)
+        except RuntimeError as error:
+            return str(error)
+        return ""
+
+    [(_, said)] = forked([("collect", searched)], 1, 60.0)
+    assert said is not None
+    assert "test_no_such.py" in said
 
 
 def test_work_whose_process_dies_or_hangs_has_no_result(capfd: pytest.CaptureFixture[str]) -> None:

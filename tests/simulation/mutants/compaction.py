@@ -148,6 +148,13 @@ COMPACTION = (
         script="tests/unit/node/test_log_writer.py",
     ),
     Mutant(
+        "a leader sends a gap batch from its beginning",
+        "raftlog.node.reading:_bytes_of",
+        "starting_at(found.read(), first)",
+        "found.read()",
+        script="tests/unit/node/test_reading.py",
+    ),
+    Mutant(
         "a gap batch is applied beyond the commit index",
         "raftlog.node.group.recent_entries:RecentEntries.next_to_apply",
         "if entry.last > commit_index and entry.batch.header.is_gap:",

@@ -4,19 +4,15 @@
 ``docs/planted-bugs.md`` and ``caught.json``. ``--update`` begins with the stored seed or test; so does
 ``--check``, which CI runs, and which writes nothing. Seeds and tests that detect a bug must pass without
 it; tests that have done so when they were stored are left to ``make check``, which runs them all. With names
-of bugs only these are searched, and stored with ``--update``. ``--minutes`` searches as many as that allows;
-which ones follows from the commit.
+of bugs only these are searched, and stored with ``--update``.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
-import io
 import json
 import os
-import random
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -26,23 +22,20 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
-import pytest
-
 from chaos.simulator.levels import BROKERS, GROUPS, HTTP, LOG, Seed, seeds
 from chaos.simulator.odds import Odds
-from chaos.simulator.seed_choice import first_of_commit
 from tests.helpers.planted_bugs import Mutant, planted
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants.collected import CollectedTests
 from tests.simulation.mutants.forks import forked
 
 LIMIT_S = 15.0  # of a process's time: the target
 PATIENCE_S = 60.0  # of the same: a bug that is seen later than that is missed
-HANGS_S = 240.0  # of the clock: a bug whose process has not ended by then is missed
-PROCESS_S = 0.5  # of a process that looks for one bug, besides
+HANGS_S = 600.0  # of the clock: a bug whose process has not ended by then is missed
 LOGS_A_TURN = 20
 OVER_HTTP = ("raftlog.client", "api.")
 SCRIPT = "script"
-JOBS = os.cpu_count() or 1
+JOBS = 2 * (os.cpu_count() or 1)  # some tests mostly wait
 CAUGHT = Path(__file__).with_name("caught.json")
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "planted-bugs.md"
 
@@ -56,12 +49,15 @@ class Catch:
     took_s: float
 
 
-def hunt(mutant: Mutant, before: Catch | None = None) -> Catch | None:
+NO_TESTS = CollectedTests(())
+
+
+def hunt(mutant: Mutant, before: Catch | None = None, tests: CollectedTests = NO_TESTS) -> Catch | None:
     """Search a bug with its script, if it has one, or with seeds; first with what detected it ``before``."""
     began = _used_s()
     with planted(mutant):
         for who in _tests(mutant.script, before) if mutant.script else _seeds(mutant, before):
-            seen = look(who)
+            seen = look(who, tests)
             took_s = round(_used_s() - began, 1)
             if seen is not None:
                 return Catch(SCRIPT if mutant.script else who, seen, took_s)
@@ -70,12 +66,10 @@ def hunt(mutant: Mutant, before: Catch | None = None) -> Catch | None:
     return None
 
 
-def look(who: str) -> str | None:
+def look(who: str, tests: CollectedTests = NO_TESTS) -> str | None:
     """What a seed or some tests see now: the invariant that breaks, the first test that fails, or nothing."""
     if who.startswith("tests/"):
-        failure = _FirstFailure()
-        _pytest("-x", who, plugins=[failure])
-        return failure.test
+        return tests.first_failure(who)
     violations = Seed.named(who).run(stops_at_violation=True).violations
     return violations[0].invariant if violations else None
 
@@ -111,23 +105,6 @@ def _seeds(mutant: Mutant, before: Catch | None) -> Iterator[str]:
             yield str(brokers)
 
 
-class _FirstFailure:
-    """A pytest plugin: the first test that failed."""
-
-    def __init__(self) -> None:
-        self.test: str | None = None
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and self.test is None:
-            self.test = report.nodeid
-
-
-def _pytest(*arguments: str, plugins: Sequence[object] = ()) -> None:
-    left_open = contextlib.suppress(pytest.PytestUnraisableExceptionWarning)  # by a test that failed
-    with contextlib.redirect_stdout(io.StringIO()), left_open:
-        pytest.main(["-q", "--no-header", *arguments], plugins=plugins)
-
-
 def _used_s() -> float:
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
@@ -138,21 +115,9 @@ def known() -> dict[str, Catch]:
     return {name: Catch(**found) for name, found in json.loads(CAUGHT.read_text()).items()}
 
 
-def chosen_within(mutants: Iterable[Mutant], minutes: float, jobs: int) -> list[Mutant]:
-    """As many as took so long when they were last seen; which ones follows from the commit."""
-    last, left_s = known(), 60 * minutes * jobs
-    shuffled = list(mutants)
-    random.Random(first_of_commit().number).shuffle(shuffled)
-    chosen = []
-    for mutant in shuffled:
-        left_s -= PROCESS_S + (last[mutant.name].took_s if mutant.name in last else 0.0)
-        if left_s < 0:
-            break
-        chosen.append(mutant)
-    return chosen
-
-
-def hunt_all(mutants: Iterable[Mutant], before: dict[str, Catch], jobs: int = JOBS) -> dict[str, Catch]:
+def hunt_all(
+    mutants: Iterable[Mutant], before: dict[str, Catch], tests: CollectedTests, jobs: int = JOBS
+) -> dict[str, Catch]:
     """All that matter, each in a process of its own; those that took longest before come first."""
     last = known()
     matter = sorted(
@@ -160,9 +125,8 @@ def hunt_all(mutants: Iterable[Mutant], before: dict[str, Catch], jobs: int = JO
         key=lambda mutant: last[mutant.name].took_s if mutant.name in last else LIMIT_S,
         reverse=True,
     )
-    _prepare_to_fork(mutant.script for mutant in matter if mutant.script)
     caught: dict[str, Catch] = {}
-    work = [(mutant.name, partial(hunt, mutant, before.get(mutant.name))) for mutant in matter]
+    work = [(mutant.name, partial(hunt, mutant, before.get(mutant.name), tests)) for mutant in matter]
     for name, catch in forked(work, jobs, HANGS_S):
         if catch is None:
             print(f"NOT SEEN: {name}", flush=True)
@@ -172,22 +136,34 @@ def hunt_all(mutants: Iterable[Mutant], before: dict[str, Catch], jobs: int = JO
     return caught
 
 
-def false_alarms(caught: Iterable[Catch], passed: Collection[str] = (), jobs: int = JOBS) -> list[str]:
+def false_alarms(
+    caught: Iterable[Catch], tests: CollectedTests, passed: Collection[str] = (), jobs: int = JOBS
+) -> list[str]:
     """Seeds and tests that fail without a planted bug, too: they prove nothing. ``passed``: known to pass."""
     who = {catch.invariant if catch.seed == SCRIPT else catch.seed for catch in caught}.difference(passed)
     return [
         f"{name}: {seen}"
-        for name, seen in forked([(one, partial(look, one)) for one in sorted(who)], jobs, HANGS_S)
+        for name, seen in forked([(one, partial(look, one, tests)) for one in sorted(who)], jobs, HANGS_S)
         if seen
     ]
 
 
-def _prepare_to_fork(scripts: Iterable[str]) -> None:
-    """What all processes need is loaded once."""
-    if tests := sorted(set(scripts)):
-        _pytest("--collect-only", *tests)
-    gc.collect()
-    gc.freeze()
+def search(
+    mutants: Sequence[Mutant], before: dict[str, Catch], passed: Collection[str], jobs: int
+) -> tuple[dict[str, Catch], list[str]]:
+    """What is seen with each bug, and what without any."""
+    caught: dict[str, Catch] = {}
+    alarms: list[str] = []
+
+    def run() -> None:
+        gc.collect()
+        gc.freeze()  # what all processes have is copied by none
+        caught.update(hunt_all(mutants, before, tests, jobs))
+        alarms.extend(false_alarms(caught.values(), tests, passed, jobs))
+
+    tests = CollectedTests(mutant.script for mutant in mutants if mutant.script and not mutant.equivalent)
+    tests.during(run)
+    return caught, alarms
 
 
 def document(caught: dict[str, Catch]) -> str:
@@ -256,18 +232,16 @@ def main() -> int:
     begins = parser.add_mutually_exclusive_group()
     begins.add_argument("--check", action="store_true", help="begin with what saw each; write nothing")
     begins.add_argument("--update", action="store_true", help="begin with what saw each; write what is found")
-    parser.add_argument("--minutes", type=float, help="of processor time for each job: only as many as that")
     parser.add_argument("--jobs", type=int, default=JOBS, help="processes at a time: %(default)s")
     options = parser.parse_args()
     chosen = [mutant for mutant in MUTANTS if not options.names or mutant.name in options.names]
     if unknown := {*options.names} - {mutant.name for mutant in chosen}:
         parser.error(f"no planted bug is called {', '.join(sorted(unknown))}")
-    if options.minutes is not None:
-        chosen = chosen_within(chosen, options.minutes, options.jobs)
     began = time.monotonic()
-    caught = hunt_all(chosen, known() if options.check or options.update else {}, options.jobs)
-    passed = {catch.invariant for catch in known().values()} if options.check else set()
-    wrong = verdict(chosen, caught, false_alarms(caught.values(), passed, options.jobs))
+    before = known() if options.check or options.update else {}
+    passed = {catch.invariant for catch in before.values()} if options.check else set()
+    caught, alarms = search(chosen, before, passed, options.jobs)
+    wrong = verdict(chosen, caught, alarms)
     if options.update or not (options.names or options.check):
         _write((known() if options.names else {}) | caught)
     equivalent = sum(bool(mutant.equivalent) for mutant in chosen)

@@ -145,7 +145,7 @@ REJOIN = (
         "raftlog.hosting.opener:LogOpener.open",
         "is_lost = self.registry.has_held(group_id) and not has_lived(self.filesystem, directory)",
         "is_lost = False",
-        needs=loses_files,
+        script="tests/unit/hosting/test_opener.py",
     ),
     Mutant(
         "a disk that lost its registry keeps its id",

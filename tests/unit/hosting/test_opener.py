@@ -7,11 +7,15 @@ import random
 import pytest
 
 from raftlog.clock import SystemClock
-from raftlog.hosting.opener import LogOpener
+from raftlog.hosting.opener import LogOpener, make_durable
 from raftlog.storage.replica_progress import Progress, ReplicaProgress
 from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.storage.segmented_log import LogSettings
 from raftlog.testing.fake_filesystem import FakeFilesystem
-from raftlog.types import BEFORE_LOG, METADATA_GROUP, Term
+from raftlog.types import BEFORE_LOG, METADATA_GROUP, GroupId, Term
+from tests.helpers.log_files import DIRECTORY
+
+FIVE = GroupId(5)
 
 
 # requirement: F6
@@ -27,3 +31,23 @@ def test_only_a_note_of_this_disk_says_that_a_replica_is_alone(*, is_only: bool)
     assert opener.was_only(METADATA_GROUP) == is_only
     registry.begin_again(random.Random(2))
     assert not opener.was_only(METADATA_GROUP)
+
+
+# requirement: F6
+def test_a_replica_whose_folder_is_gone_rejoins_although_its_progress_was_never_noted() -> None:
+    filesystem = FakeFilesystem()
+    registry = ReplicaRegistry.open(filesystem, "/data", random.Random(1))
+    progress = ReplicaProgress.open(filesystem, "/data")
+    opener = LogOpener(filesystem, "/data", SystemClock(), registry, progress)
+
+    def rejoins() -> bool:
+        log = opener.open(FIVE, DIRECTORY, LogSettings(), is_rejoining=False, is_only=lambda: False)
+        make_durable(log)
+        log.close()
+        return log.durable_hard_state.is_rejoining
+
+    assert not rejoins()
+    registry.add([FIVE])
+    assert not rejoins()
+    filesystem.remove_tree(DIRECTORY)
+    assert rejoins()
