@@ -18,12 +18,7 @@ from raftlog.core.entries import EntryKind
 from raftlog.core.invariants import require_elected
 from raftlog.core.member import Member
 from raftlog.core.membership import Membership
-from raftlog.core.messages import (
-    AppendReply,
-    Heartbeat,
-    HeartbeatReply,
-    TimeoutNow,
-)
+from raftlog.core.messages import AppendReply, Heartbeat, HeartbeatReply, Message, TimeoutNow
 from raftlog.core.peers import Peers
 from raftlog.core.progress import Progress
 from raftlog.core.read_index import ReadIndex
@@ -323,6 +318,18 @@ class Leader(RoleState):
                 member.send(peer, behind)
         if self._reads:  # a leader that is a quorum by itself waits for no echo
             self._confirm_reads()
+
+    def is_late(self, message: Message) -> bool:
+        """Echoes of the rounds before the last one; who disagrees with that one echoes it, too.
+
+        Where a message takes longer than a heartbeat interval, such an echo always comes.
+        """
+        return (
+            isinstance(message, HeartbeatReply)
+            and message.term == self._member.term
+            and message.round < self._round
+            and not message.rejoining
+        )
 
     def _may_quiesce(self) -> bool:
         """Whether every peer holds everything, and has echoed a round that began since: it knows the commit.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from raftlog.core.member import Member
 from raftlog.core.membership import Membership
-from raftlog.core.messages import AppendReply, HeartbeatReply, TimeoutNow, VoteReply
+from raftlog.core.messages import AppendReply, HeartbeatReply, Message, TimeoutNow, VoteReply
 from raftlog.core.ready import Role
 from raftlog.types import Index, NodeId, Token
 
@@ -39,6 +39,10 @@ class RoleState:
     def depends_on(self, peer: NodeId) -> bool:
         """Whether the loss of ``peer`` changes anything for this member."""
         return True
+
+    def is_late(self, message: Message) -> bool:
+        """Whether a quiescent member may ignore a message, which was on its way when it became quiescent."""
+        return False
 
     def unquiesced(self) -> None:
         """The group was quiescent until now: restart all timers."""

@@ -430,7 +430,7 @@ class GroupHost:
 
     def _tick(self) -> None:
         self._tick_handle = asyncio.get_running_loop().call_later(self.settings.tick_ms / 1000, self._tick)
-        self._watch.ticks += 1
+        self._watch.tick()
         quiescent = []
         for group_id in list(self._awake):
             group = self._groups.get(group_id)

@@ -2,13 +2,22 @@
 
 Decides: when a peer counts as reachable and as silent. Leaves to others: what follows (``group_host``).
 Time is counted in this process's own ticks: while it was held up no tick passed, and no peer was silent.
+
+A peer on a busy machine sends its frames late. If it counted as lost, its groups would hold elections, which
+make all brokers busier, and more frames late. A peer is therefore silent only after a multiple of the longest
+gap between its recent frames: an accrual failure detector (Hayashibara et al., 2004) without its statistics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from raftlog.types import NodeId
+
+PACE_TICKS: Final = 200  # a gap between frames counts for one to two times as long
+GAPS: Final = 3  # so many of the longest gap are no silence
+SILENCE_MAX: Final = 6  # so many times the shortest election timeout always are
 
 
 class PeerWatch:
@@ -18,13 +27,21 @@ class PeerWatch:
         self, silence_ticks: int, tick_ms: int, seconds_since_heard: Callable[[NodeId], float]
     ) -> None:
         self._silence_ticks = silence_ticks
-        self._silence_s = silence_ticks * tick_ms / 1000
+        self._tick_s = tick_ms / 1000
         self._seconds_since_heard = seconds_since_heard
         self._met: set[NodeId] = set()
         self._heard: dict[NodeId, int] = {}  # peers that are reachable, and when they were last heard
         self._connected: dict[NodeId, int] = {}  # peers with an open link, and since when
         self._declining: set[NodeId] = set()  # peers that want no leadership
+        self._gaps: dict[NodeId, int] = {}  # the longest ones between frames, since the ticks were last a
+        self._gaps_before: dict[NodeId, int] = {}  # multiple of ``PACE_TICKS``, and before that
         self.ticks = 0
+
+    def tick(self) -> None:
+        """Count one unit of time."""
+        self.ticks += 1
+        if self.ticks % PACE_TICKS == 0:
+            self._gaps, self._gaps_before = {}, self._gaps
 
     @property
     def known(self) -> list[NodeId]:
@@ -59,9 +76,13 @@ class PeerWatch:
 
     def heard(self, peer: NodeId) -> bool:
         """A frame has come from it; whether it was unreachable before."""
-        was_unreachable = peer not in self._heard
-        self._heard[peer] = self.ticks
-        return was_unreachable
+        before, self._heard[peer] = self._heard.get(peer), self.ticks
+        if before is None:
+            return True
+        gap = self.ticks - before
+        if gap > self._gaps.get(peer, 0):
+            self._gaps[peer] = gap
+        return False
 
     def said(self, peer: NodeId, *, declines_leadership: bool) -> None:
         """It reports whether it wants no leadership, since it is stopping or lacks room."""
@@ -78,11 +99,13 @@ class PeerWatch:
         self._declining.discard(peer)
 
     def is_silent(self, peer: NodeId) -> bool:
-        """Whether a link stands and nothing has come for the shortest election timeout.
+        """Whether a link stands and nothing has come for the shortest election timeout, adapted to its pace.
 
         Not even bytes: a frame that is still coming in has not been counted as heard yet.
         """
         since = self._heard.get(peer, self._connected.get(peer, self.ticks))
         if self.ticks - since <= self._silence_ticks:
             return False
-        return self._seconds_since_heard(peer) > self._silence_s
+        gap = max(self._gaps.get(peer, 0), self._gaps_before.get(peer, 0))
+        limit = min(max(self._silence_ticks, GAPS * gap), SILENCE_MAX * self._silence_ticks)
+        return self.ticks - since > limit and self._seconds_since_heard(peer) > limit * self._tick_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import permutations
 
 import pytest
 
@@ -90,6 +91,18 @@ async def test_a_process_that_was_held_up_takes_no_peer_for_silent() -> None:
             for _ in range(100):
                 await asyncio.sleep(0.01)
                 assert all(group.is_quiescent for broker in cluster.up for group in broker.groups.values())
+        assert terms == [broker.groups[group].term for broker in cluster.up for group in broker.groups]
+
+
+@in_virtual_time
+async def test_groups_become_quiescent_although_replies_take_longer_than_a_heartbeat_interval() -> None:
+    async with quiescent(groups=20) as cluster:
+        for sender, receiver in permutations(cluster.up, 2):
+            cluster.network.delay(sender.node_id, receiver.node_id, 0.15)
+        terms = [broker.groups[group].term for broker in cluster.up for group in broker.groups]
+        await cluster.leading().replicas[GROUP].append(batch_of(b"second"), acks=QUORUM, timeout_ms=5000)
+        assert not cluster.leading().groups[GROUP].is_quiescent
+        await cluster.quiescent(within_s=5)
         assert terms == [broker.groups[group].term for broker in cluster.up for group in broker.groups]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.helpers.planted_bugs import Edit, Mutant
 
 CALLS = "tests/unit/node/test_calls.py"
+WATCH = "tests/unit/node/test_peer_watch.py"
 HALF_OPEN = "tests/scenarios/network/test_half_open_links.py"
 TRANSPORT = "tests/scenarios/network/test_tcp_transport.py"
 
@@ -41,9 +42,44 @@ NETWORK = (
     Mutant(
         "a partly received frame counts as silence",
         "raftlog.node.peer_watch:PeerWatch.is_silent",
-        "return self._seconds_since_heard(peer) > self._silence_s",
-        "return True",
+        "and self._seconds_since_heard(peer) > limit * self._tick_s",
+        "",
         script=HALF_OPEN,
+    ),
+    Mutant(
+        "a slow peer counts as silent as soon as others",
+        "raftlog.node.peer_watch:PeerWatch.is_silent",
+        "GAPS * gap",
+        "0",
+        script=WATCH,
+    ),
+    Mutant(
+        "a slow peer never counts as silent",
+        "raftlog.node.peer_watch:PeerWatch.is_silent",
+        "SILENCE_MAX * self._silence_ticks",
+        "1_000 * self._silence_ticks",
+        script=WATCH,
+    ),
+    Mutant(
+        "a peer that was slow once counts as slow for ever",
+        "raftlog.node.peer_watch:PeerWatch.tick",
+        "self._gaps, self._gaps_before = {}, self._gaps",
+        "pass",
+        script=WATCH,
+    ),
+    Mutant(
+        "the pace of a peer is forgotten at once",
+        "raftlog.node.peer_watch:PeerWatch.tick",
+        "self._gaps, self._gaps_before = {}, self._gaps",
+        "self._gaps = {}",
+        script=WATCH,
+    ),
+    Mutant(
+        "the time without a link counts as a gap between frames",
+        "raftlog.node.peer_watch:PeerWatch.lost",
+        "self._heard.pop(peer, None)",
+        "pass",
+        script=WATCH,
     ),
     Mutant(
         "the end of a peer's connection keeps the one to it",

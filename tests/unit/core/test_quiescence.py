@@ -235,7 +235,7 @@ def test_a_peer_that_was_reachable_all_the_time_unquiesces_nobody() -> None:
         ConfirmRead(Token(1)),
         PeerUnreachable(TWO),
         Receive(TWO, VoteRequest(term=Term(9), last=BEFORE_LOG, is_pre_vote=True)),
-        Receive(TWO, HeartbeatReply(term=Term(1), round=1)),
+        Receive(TWO, HeartbeatReply(term=Term(1), round=0, rejoining=7)),
     ],
     ids=lambda event: type(event).__name__,
 )
@@ -256,6 +256,37 @@ def test_a_leader_that_wakes_gives_its_quorum_a_whole_timeout() -> None:
     assert member.core.role is Role.LEADER
     member.tick()
     assert member.core.role is Role.FOLLOWER
+
+
+def test_late_echoes_of_earlier_rounds_do_not_unquiesce_a_leader() -> None:
+    """Else no group becomes quiescent where a message takes longer than a heartbeat interval."""
+    member = quiescent_leader()
+    last = member.said(Heartbeat)[-1].round
+    for late in range(last):
+        member.hear(TWO, HeartbeatReply(term=Term(1), round=late))
+    assert member.core.is_quiescent
+
+
+@pytest.mark.parametrize(
+    ("rounds_ago", "term", "rejoining"),
+    [(0, 1, 0), (1, 2, 0), (1, 1, 7)],
+    ids=["disagrees", "term", "rejoins"],
+)
+def test_other_echoes_unquiesce_a_leader(rounds_ago: int, term: int, rejoining: int) -> None:
+    member = quiescent_leader()
+    last = member.said(Heartbeat)[-1].round
+    member.hear(TWO, HeartbeatReply(term=Term(term), round=last - rounds_ago, rejoining=rejoining))
+    assert not member.core.is_quiescent
+
+
+def test_a_late_echo_of_an_unreachable_peer_unquiesces_its_leader() -> None:
+    """The leader became quiescent without it: it may lack entries."""
+    member = quiescent_leader()
+    member.feed(PeerUnreachable(TWO))
+    quiet(member, 2 * QUIET_TICKS, TWO)
+    assert member.core.is_quiescent
+    member.hear(TWO, HeartbeatReply(term=Term(1), round=1))
+    assert not member.core.is_quiescent
 
 
 def test_a_leader_unquiesced_by_nothing_becomes_quiescent_again() -> None:
