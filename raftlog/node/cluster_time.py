@@ -131,8 +131,10 @@ class ClusterTime:
             time_ms = wall_ms  # also where the median has yet to follow
         elif self._is_near(wall_ms, median_ms):
             time_ms = wall_ms
-        else:  # readings are late: were each broker to follow those of the others, time would slow down
-            time_ms = own_ms if self._is_near(own_ms, median_ms) else median_ms
+        elif self._is_near(own_ms, median_ms):
+            time_ms = max(own_ms, median_ms)  # readings are late, some more than others
+        else:
+            time_ms = median_ms
         self._median_ms = median_ms if self._is_near(median_ms, time_ms) else time_ms
         self._own = _Heard(now_s, ClockReading(wall_ms, time_ms))
         self._report(now_s)

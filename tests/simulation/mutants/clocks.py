@@ -125,6 +125,20 @@ CLOCKS = (
         script=_ADMISSION_TESTS,
     ),
     Mutant(
+        "a broker with a wrong clock stays as late as the first reading was",
+        "raftlog.node.cluster_time:ClusterTime.look",
+        "max(own_ms, median_ms)",
+        "own_ms",
+        script=_CLOCK_TESTS,
+    ),
+    Mutant(
+        "time slows down where readings are late",
+        "raftlog.node.cluster_time:ClusterTime.look",
+        "max(own_ms, median_ms)",
+        "median_ms",
+        script=_CLOCK_TESTS,
+    ),
+    Mutant(
         "producers of a broker are not bounded",
         "partitions.replica.producer_admission:ProducerAdmission.admit",
         "if self._count + len(producer_ids) > self._producers_max:",

@@ -125,6 +125,24 @@ def test_a_broker_that_starts_with_a_wrong_clock_goes_by_the_others() -> None:
 
 
 # requirement: RT2
+def test_a_broker_that_starts_with_a_wrong_clock_is_as_late_as_the_readings_are_now() -> None:
+    """Its stamps would be too early, and its records be deleted too early, once its clock is right again."""
+    cluster = settled()
+    first = cluster.machines[0]
+    first.shift_ms = -DAY_MS
+    first.restart()
+    cluster.delay_s = 2.0
+    cluster.pass_time(12.0)
+    assert cluster.errors_ms == [-2_000, 0, 0]
+    cluster.delay_s = 0.1
+    cluster.pass_time(12.0)
+    assert cluster.errors_ms == [-100, 0, 0]
+    cluster.delay_s = 2.0
+    cluster.pass_time(12.0)
+    assert cluster.errors_ms == [-100, 0, 0]
+
+
+# requirement: RT2
 def test_with_one_broker_down_the_one_that_knows_the_time_is_believed() -> None:
     cluster = settled()
     cluster.down = {2}
