@@ -7,7 +7,7 @@ Handlers translate and call one of these; they decide nothing. ``RequestPipeline
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -164,8 +164,8 @@ class GatewayPort(Protocol):
     ) -> tuple[Offset, int | None]:
         """The offset of a position, and the timestamp of its record, if any."""
 
-    async def describe(self, topic: str) -> list[PartitionStatus]:
-        """All partitions of a topic."""
+    async def describe(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:
+        """These partitions of a topic, by default all."""
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
         """The leader as this broker knows it."""

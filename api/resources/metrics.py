@@ -111,19 +111,31 @@ def _buckets(counts: Sequence[int]) -> list[tuple[str, float]]:
 
 
 class Collected(Collector):
-    """The values of a registry, collected on the event loop, which owns the broker's parts."""
+    """Values that were collected before."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._metrics = list(registry.collect())
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = metrics
 
     def collect(self) -> Iterable[Metric]:
         """The same on any thread."""
         return self._metrics
 
 
+async def collected(registry: CollectorRegistry) -> Collected:
+    """The values of a registry, from the event loop, which owns the broker's parts.
+
+    Many metrics are sums over thousands of groups, so each takes a turn of the loop.
+    """
+    metrics = []
+    for metric in registry.collect():
+        metrics.append(metric)
+        await asyncio.sleep(0)
+    return Collected(metrics)
+
+
 async def metrics(call: Call) -> web.StreamResponse:
     """All metrics. Formatting many partitions takes long, so it runs on a thread."""
-    text = await asyncio.to_thread(generate_latest, Collected(call.services.registry))
+    text = await asyncio.to_thread(generate_latest, await collected(call.services.registry))
     return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 

@@ -203,17 +203,14 @@ async def change_config(call: Call) -> web.StreamResponse:
 
 
 async def list_partitions(call: Call) -> web.StreamResponse:
-    """The partitions of a topic as their leaders describe them."""
+    """The partitions of a topic as their leaders describe them: only those of the page are asked for."""
     topic = call.topic()
-    statuses = sorted(await call.services.gateway.describe(topic.name), key=lambda status: status.partition)
-    keyed = [(pagination.number_key(status.partition), status) for status in statuses]
+    keyed = [(pagination.number_key(info.partition), info) for info in topic.partitions]
     shown, token = pagination.page(keyed, call.query, pagination.NUMBERS)
-    infos = topic.partitions
-    shown_bodies = [
-        partition_bodies.body(status, infos[status.partition])
-        for status in shown
-        if status.partition < len(infos)
-    ]
+    infos = {info.partition: info for info in shown}
+    statuses = await call.services.gateway.describe(topic.name, infos.keys())
+    statuses.sort(key=lambda status: status.partition)
+    shown_bodies = [partition_bodies.body(status, infos[status.partition]) for status in statuses]
     return json_response(bodies.PartitionList(shown_bodies, token))
 
 

@@ -10,7 +10,7 @@ a produce only when every batch has a sequence, so that its repetition is recogn
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -281,9 +281,9 @@ class Gateway:
 
         return await self.read_at_leader(target, ask, deadline)
 
-    async def describe(self, topic: str) -> list[PartitionStatus]:
+    async def describe(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:
         """See ``Statuses.of``. Raises ``UnknownTopic``."""
-        return await self._statuses.of(self._topic(topic))
+        return await self._statuses.of(self._topic(topic), partitions)
 
     def leader_of(self, target: TopicPartition) -> NodeId | None:
         """The leader as far as this broker knows."""

@@ -6,7 +6,7 @@ Decides: whom to ask, whose word counts, and what is said of a partition without
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -36,18 +36,19 @@ class Statuses:
         self._calls = calls
         self._leader_of = leader_of
 
-    async def of(self, info: TopicInfo) -> list[PartitionStatus]:
-        """Every partition of a topic: as its leader sees it, else as the newest term that answers.
+    async def of(self, info: TopicInfo, chosen: Collection[int] | None = None) -> list[PartitionStatus]:
+        """These partitions of a topic, by default all: as its leader sees each, else as the newest term does.
 
         Without a leader it says which replicas rejoin, which take no part, and why.
         """
         topic = info.name
-        best = {p.partition: PartitionStatus.unknown(p.partition, p.replicas) for p in info.partitions}
+        partitions = [each for each in info.partitions if chosen is None or each.partition in chosen]
+        best = {p.partition: PartitionStatus.unknown(p.partition, p.replicas) for p in partitions}
         asked: set[tuple[int, NodeId]] = set()
         heard: dict[int, list[PartitionStatus]] = {number: [] for number in best}
-        for _ in range(1 + max(len(partition.replicas) for partition in info.partitions)):
+        for _ in range(1 + max((len(partition.replicas) for partition in partitions), default=0)):
             wanted: dict[NodeId, list[PartitionInfo]] = {}
-            for partition in info.partitions:
+            for partition in partitions:
                 status = best[partition.partition]
                 if status.leader is not None and (partition.partition, status.leader) in asked:
                     continue

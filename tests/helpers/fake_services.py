@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -213,10 +214,12 @@ class FakeGateway:
                     return Offset(offset), record.timestamp_ms
         return Offset(offset), None
 
-    async def describe(self, topic: str) -> list[PartitionStatus]:
-        """All partitions, in arbitrary order."""
+    async def describe(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:
+        """In arbitrary order."""
         statuses = []
         for info in reversed(self._topic(topic).partitions):
+            if partitions is not None and info.partition not in partitions:
+                continue
             target = TopicPartition(topic, info.partition)
             log = self.log(target)
             statuses.append(

@@ -60,6 +60,16 @@ async def test_every_broker_serves_every_partition() -> None:
 
 
 @in_virtual_time
+async def test_only_the_partitions_that_are_asked_for_are_described() -> None:
+    async with PartitionCluster(3) as cluster:
+        await cluster.create_with("many", 5, 3, {})
+        describe = cluster.any.gateway.describe
+        assert [status.partition for status in await describe("many", {1, 3})] == [1, 3]
+        assert await describe("many", ()) == []
+        assert [status.partition for status in await describe("many")] == [0, 1, 2, 3, 4]
+
+
+@in_virtual_time
 async def test_the_leaders_refusals_come_through_the_hop_as_they_are() -> None:
     async with PartitionCluster(5) as cluster:
         far = cluster.brokers[NodeId(5)]
