@@ -100,7 +100,7 @@ def test_broker_4_joins_takes_the_replica_of_broker_1_and_is_removed_again(three
         with Workload(three.urls, "orders", partitions=3, seed=SEED) as load:
             load.wait_for_acknowledged(100)
             assert joined(three) == 4
-            assert client.cluster.broker(4).alive
+            eventually(lambda: client.cluster.broker(4).alive, within_s=30, what="broker 4 is heard")
             begun = client.replicas.set("orders", 2, (2, 3, 4))
             assert {*begun.replicas} == {1, 2, 3}, "broker 1 holds its copy until broker 4 has caught up"
             eventually(
