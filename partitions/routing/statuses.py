@@ -37,7 +37,9 @@ class Statuses:
         self._leader_of = leader_of
 
     async def of(self, info: TopicInfo, chosen: Collection[int] | None = None) -> list[PartitionStatus]:
-        """These partitions of a topic, by default all: as its leader sees each, else as the newest term does.
+        """The ``chosen`` partitions of a topic, by default all.
+
+        Each is described by its leader, else by the replica with the newest term that answers.
 
         Without a leader it says which replicas rejoin, which take no part, and why.
         """

@@ -319,13 +319,15 @@ class Leader(RoleState):
         if self._reads:  # a leader that is a quorum by itself waits for no echo
             self._confirm_reads()
 
-    def is_late(self, message: Message) -> bool:
-        """Echoes of the rounds before the last one; who disagrees with that one echoes it, too.
+    def is_late(self, sender: NodeId, message: Message) -> bool:
+        """An echo of a round before the last one is late; a follower that disagrees echoes the last one, too.
 
-        Where a message takes longer than a heartbeat interval, such an echo always comes.
+        Where a message takes longer than a heartbeat interval, such an echo always comes. A leader that
+        became quiescent without the sender must hear it.
         """
         return (
             isinstance(message, HeartbeatReply)
+            and sender not in self._member.unreachable
             and message.term == self._member.term
             and message.round < self._round
             and not message.rejoining

@@ -343,9 +343,7 @@ class Raft(Member):
                 return False
             case inputs.LogTruncatedPrefix():
                 return True
-            case inputs.Receive(sender, message) if sender not in self.unreachable and self._role.is_late(
-                message
-            ):
+            case inputs.Receive(sender, message) if self._role.is_late(sender, message):
                 return False
             case inputs.PeerUnreachable(peer) if not self._role.depends_on(peer):
                 self.unreachable.add(peer)

@@ -40,8 +40,8 @@ class RoleState:
         """Whether the loss of ``peer`` changes anything for this member."""
         return True
 
-    def is_late(self, message: Message) -> bool:
-        """Whether a quiescent member may ignore a message, which was on its way when it became quiescent."""
+    def is_late(self, sender: NodeId, message: Message) -> bool:
+        """Whether a quiescent member ignores a message, which was on its way when it became quiescent."""
         return False
 
     def unquiesced(self) -> None:

@@ -132,7 +132,8 @@ class ClusterTime:
         elif self._is_near(wall_ms, median_ms):
             time_ms = wall_ms
         elif self._is_near(own_ms, median_ms):
-            time_ms = max(own_ms, median_ms)  # readings are late, some more than others
+            # Readings are late, some more than others: going back to a later one would slow down time.
+            time_ms = max(own_ms, median_ms)
         else:
             time_ms = median_ms
         self._median_ms = median_ms if self._is_near(median_ms, time_ms) else time_ms

@@ -15,9 +15,9 @@ from typing import Final
 
 from raftlog.types import NodeId
 
-PACE_TICKS: Final = 200  # a gap between frames counts for one to two times as long
-GAPS: Final = 3  # so many of the longest gap are no silence
-SILENCE_MAX: Final = 6  # so many times the shortest election timeout always are
+PACE_TICKS: Final = 200  # a gap between frames counts for one to two times this long
+SILENCE_GAPS: Final = 3  # a silence is longer than this many of the longest gaps
+SILENCE_MAX: Final = 6  # in shortest election timeouts: what is longer is a silence whatever the gaps
 
 
 class PeerWatch:
@@ -33,8 +33,9 @@ class PeerWatch:
         self._heard: dict[NodeId, int] = {}  # peers that are reachable, and when they were last heard
         self._connected: dict[NodeId, int] = {}  # peers with an open link, and since when
         self._declining: set[NodeId] = set()  # peers that want no leadership
-        self._gaps: dict[NodeId, int] = {}  # the longest ones between frames, since the ticks were last a
-        self._gaps_before: dict[NodeId, int] = {}  # multiple of ``PACE_TICKS``, and before that
+        # The longest gap between two frames of each peer, in these ``PACE_TICKS`` and in those before.
+        self._gaps: dict[NodeId, int] = {}
+        self._gaps_before: dict[NodeId, int] = {}
         self.ticks = 0
 
     def tick(self) -> None:
@@ -99,13 +100,11 @@ class PeerWatch:
         self._declining.discard(peer)
 
     def is_silent(self, peer: NodeId) -> bool:
-        """Whether a link stands and nothing has come for the shortest election timeout, adapted to its pace.
+        """Whether a link stands and nothing has come for longer than the peer may take.
 
         Not even bytes: a frame that is still coming in has not been counted as heard yet.
         """
         since = self._heard.get(peer, self._connected.get(peer, self.ticks))
-        if self.ticks - since <= self._silence_ticks:
-            return False
         gap = max(self._gaps.get(peer, 0), self._gaps_before.get(peer, 0))
-        limit = min(max(self._silence_ticks, GAPS * gap), SILENCE_MAX * self._silence_ticks)
+        limit = min(max(self._silence_ticks, SILENCE_GAPS * gap), SILENCE_MAX * self._silence_ticks)
         return self.ticks - since > limit and self._seconds_since_heard(peer) > limit * self._tick_s

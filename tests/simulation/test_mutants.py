@@ -54,6 +54,7 @@ def test_the_search_fails_when_a_bug_is_missed_or_something_is_seen_without_a_bu
 def test_scripts_see_bugs_in_processes_of_their_own_and_nothing_without_a_bug() -> None:
     some = [mutant for mutant in MUTANTS if mutant.script == "tests/unit/storage/test_slots.py"][:2]
     names = [mutant.name for mutant in some]
+    assert len(names) == 2
 
     def searched() -> tuple[list[str], list[str]]:
         caught, alarms = search(some, {}, (), 2)

@@ -115,7 +115,7 @@ STALE = (
         script="tests/unit/partitions/test_reassignment.py",
     ),
     Mutant(
-        "a leader without entries does not write its membership anew",
+        "a leader with an empty log does not append its membership again",
         "raftlog.core.changes:Changes.refusal",
         "if target == self._member.membership and self._has_committed:",
         "if target == self._member.membership:",

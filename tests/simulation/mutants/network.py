@@ -49,7 +49,7 @@ NETWORK = (
     Mutant(
         "a slow peer counts as silent as soon as others",
         "raftlog.node.peer_watch:PeerWatch.is_silent",
-        "GAPS * gap",
+        "SILENCE_GAPS * gap",
         "0",
         script=WATCH,
     ),

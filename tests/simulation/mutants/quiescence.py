@@ -69,9 +69,9 @@ QUIESCENCE = (
     ),
     Mutant(
         "a late echo of an unreachable peer is ignored",
-        "raftlog.core.raft:Raft._unquiesce",
-        "sender not in self.unreachable and ",
-        "",
+        "raftlog.core.leader:Leader.is_late",
+        "sender not in self._member.unreachable",
+        "True",
         script="tests/unit/core/test_quiescence.py",
     ),
     Mutant(

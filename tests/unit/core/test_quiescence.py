@@ -291,7 +291,8 @@ def test_a_late_echo_of_an_unreachable_peer_unquiesces_its_leader() -> None:
 
 def test_a_leader_unquiesced_by_nothing_becomes_quiescent_again() -> None:
     member = quiescent_leader()
-    member.hear(TWO, HeartbeatReply(term=Term(1), round=1))
+    member.hear(TWO, HeartbeatReply(term=Term(1), round=member.said(Heartbeat)[-1].round))
+    assert not member.core.is_quiescent
     quiet(member, 2 * QUIET_TICKS)
     assert member.core.is_quiescent
 
