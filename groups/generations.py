@@ -6,7 +6,7 @@ Pure functions of the written state; when a generation begins and ends is decide
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -26,6 +26,11 @@ def topics_of(group: Group) -> set[str]:
     return {topic for member in group.members.values() for topic in member.topics}
 
 
+def rebalance_timeout_ms(group: Group) -> int:
+    """How long a rebalance waits for the slowest member."""
+    return max((member.rebalance_timeout_ms for member in group.members.values()), default=0)
+
+
 def is_same(member: Member, ask: Join) -> bool:
     """Whether a member asks for the subscription that it has."""
     return (member.topics, member.strategies, member.tags) == (ask.topics, ask.strategies, ask.tags)
@@ -37,6 +42,16 @@ def size_of(member: Member | Join) -> int:
     names += sum(len(tag.encode()) + 5 for tag in member.tags)
     owned = sum(len(topic) + 10 * len(numbers) for topic, numbers in (member.owned or {}).items())
     return len(member.metadata) + len(member.instance_id) + names + owned + 500
+
+
+def withholds(group: Group) -> bool:
+    """Whether the plan gives a partition that a member owned before to nobody.
+
+    The next generation gives it to another member. A member that still reads it revokes it and joins again.
+    """
+    given = {target for each in group.members.values() for target in _targets(each.assignment)}
+    owned = {target for each in group.members.values() for target in _targets(each.owned)}
+    return any(each.partition < group.partition_counts.get(each.topic, 0) for each in owned - given)
 
 
 def why_joined(member: Member | None, ask: Join) -> str:
@@ -143,13 +158,15 @@ def with_plan(group: Group, plan: Plan) -> dict[str, Member]:
     }
 
 
+def _targets(partitions: Mapping[str, Iterable[int]]) -> set[TopicPartition]:
+    return {TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers}
+
+
 def _subscriptions(group: Group) -> dict[str, Subscription]:
     return {
         member_id: Subscription(
             topics=frozenset(member.topics),
-            owned=frozenset(
-                TopicPartition(topic, number) for topic, numbers in member.owned.items() for number in numbers
-            ),
+            owned=frozenset(_targets(member.owned)),
             owned_generation=member.owned_generation,
             instance_id=member.instance_id,
         )

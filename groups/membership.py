@@ -6,6 +6,9 @@ Decides: when a rebalance begins and ends, and who is fenced. Leaves to others: 
     stable --join, leave, expiry, other partition counts--> joining --all joined or deadline--> planning
     planning --plan--> stable        planning --join, leave, expiry, deadline--> joining
 
+A plan may withhold partitions until their owners have revoked them and join again. A member that restarted
+does not know of it, so the next rebalance also begins at a deadline.
+
 Members hear of a rebalance as the answer to their next heartbeat, or to one that is waiting. A generation is
 written before anybody is told of it, and so is its plan. Sessions, and requests that wait, are known here
 only: after a fail-over every member has a whole session, and requests that waited are repeated.
@@ -101,6 +104,7 @@ class Membership:
         self._sessions: dict[str, int] = {}  # when they end
         self._waiting: dict[RequestId, _Waiting] = {}
         self._phase: _Joining | _Planning | None = None  # None: stable, or without members
+        self._revoked_by_ms: int | None = None  # what a stable group withholds
 
     @property
     def group(self) -> Group:
@@ -126,6 +130,7 @@ class Membership:
         elif group.members and not group.has_plan:
             self._await_plan(_Rebalance("the coordinator changed", now_ms, len(group.members)), now_ms)
         else:
+            self._await_revocation(group, now_ms)
             self.look_at_partitions(now_ms)
 
     # What members ask.
@@ -204,6 +209,8 @@ class Membership:
         times += [each.until_ms for each in self._waiting.values() if each.kind is _Kind.HEARTBEAT]
         if self._phase is not None:
             times.append(self._phase.deadline_ms)
+        if self._revoked_by_ms is not None:
+            times.append(self._revoked_by_ms)
         return min(times, default=None)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
@@ -222,6 +229,8 @@ class Membership:
         elif isinstance(phase, _Planning) and phase.deadline_ms <= now_ms:
             leader = self.group.leader
             self._remove((leader,), f"leader {leader} sent no plan", now_ms, wall_ms)
+        if self._revoked_by_ms is not None and self._revoked_by_ms <= now_ms:
+            self._begin("withheld partitions were not revoked", now_ms, len(self.group.members))
 
     def look_at_partitions(self, now_ms: int) -> None:
         """A topic may have been created or deleted, or have other partitions."""
@@ -236,9 +245,9 @@ class Membership:
     # The phase in which members join.
 
     def _begin(self, reason: str, now_ms: int, members_before: int) -> None:
-        members = self.group.members.values()
-        timeout_ms = max((member.rebalance_timeout_ms for member in members), default=0)
-        self._phase = _Joining(_Rebalance(reason, now_ms, members_before), now_ms + timeout_ms)
+        deadline_ms = now_ms + generations.rebalance_timeout_ms(self.group)
+        self._phase = _Joining(_Rebalance(reason, now_ms, members_before), deadline_ms)
+        self._revoked_by_ms = None
         self._answer_waiting(lambda each: Beat(must_rejoin=True), kind=_Kind.HEARTBEAT)
         self._answer_waiting(lambda each: self._rebalancing(), kind=_Kind.SYNC)
 
@@ -285,8 +294,11 @@ class Membership:
     # The phase in which the leader makes the plan.
 
     def _await_plan(self, rebalance: _Rebalance, now_ms: int) -> None:
-        timeout_ms = max(member.rebalance_timeout_ms for member in self.group.members.values())
-        self._phase = _Planning(rebalance, now_ms + timeout_ms)
+        self._phase = _Planning(rebalance, now_ms + generations.rebalance_timeout_ms(self.group))
+
+    def _await_revocation(self, group: Group, now_ms: int) -> None:
+        if generations.withholds(group):
+            self._revoked_by_ms = now_ms + generations.rebalance_timeout_ms(group)
 
     def _set_plan(self, group: Group, plan: Plan, now_ms: int, wall_ms: int) -> Group:
         """Write the plan and answer all that wait. Raises ``InvalidRequest`` for one that does not fit."""
@@ -313,6 +325,7 @@ class Membership:
         )
         self._outputs.write((GroupKey(self.name), planned))
         self._answer_waiting(lambda member_id: generations.synced(planned, member_id), kind=_Kind.SYNC)
+        self._await_revocation(planned, now_ms)
         self.look_at_partitions(now_ms)
         return planned
 

@@ -19,7 +19,7 @@ from typing import Final
 from api.broker import Broker
 from chaos.simulator.clients import TIMEOUT_MS, TOPIC, Client
 from chaos.simulator.group_level.checker import KEPT, SETTLES, GroupChecker, Target
-from chaos.simulator.group_level.member import GROUP, Member
+from chaos.simulator.group_level.member import GROUP, Member, identity
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.records import GroupRecord
 from chaos.simulator.result import Broken
@@ -268,12 +268,10 @@ class ConsumerGroup:
         else:
             member.is_alive = False
             if member.instance or self._rng.random() < 0.5:
-                self.members.append(self._new_member(member.instance))
+                self.members.append(self._new_member(member))
 
-    def _new_member(self, instance: str = "") -> Member:
-        name = f"m{next(self._names)}"
-        if not instance and self._rng.random() < self._odds.are_static:
-            instance = f"i{name}"
+    def _new_member(self, last: Member | None = None) -> Member:
+        name, instance = identity(last, self._names, self._odds, self._rng)
         rng = random.Random(self._rng.getrandbits(64))
         return Member(name, instance, self._odds, rng, self._send, self.checker)
 

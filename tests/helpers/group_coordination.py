@@ -135,6 +135,7 @@ class CoordinatedGroups:
         generation: int = -1,
         strategies: tuple[str, ...] = ("range",),
         instance: str = "",
+        owned: dict[str, tuple[int, ...]] | None = None,
         tags: tuple[str, ...] = (),
     ) -> RequestId:
         """Join, or join again."""
@@ -148,6 +149,7 @@ class CoordinatedGroups:
                 rebalance_timeout_ms=REBALANCE_MS,
                 generation=generation,
                 instance_id=instance,
+                owned=owned,
                 tags=tags,
             )
         )

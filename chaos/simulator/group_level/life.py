@@ -11,7 +11,7 @@ from typing import Final
 
 from chaos.simulator.gc_off import gc_off
 from chaos.simulator.group_level.checker import SETTLES, TOLD, GroupChecker
-from chaos.simulator.group_level.member import GROUP, TOPIC, Member
+from chaos.simulator.group_level.member import GROUP, TOPIC, Member, identity
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.trace import Trace
@@ -212,13 +212,13 @@ class GroupLife:
             member.paused_until_ms = self.now_ms + self.drawn(self.odds.session_ms)
 
     def _crash(self) -> None:
-        """A static member comes back with another id, others do not."""
+        """A static member comes back with another id, others with another one, with their own, or not."""
         member = self._any()
         if member is None:
             return
         member.is_alive = False
         if member.instance or self.rng.random() < 0.5:
-            self.members.append(self._new_member(member.instance))
+            self.members.append(self._new_member(member))
 
     def _leave(self) -> None:
         member = self._any()
@@ -244,10 +244,8 @@ class GroupLife:
         living = [member for member in self.members if member.is_alive]
         return self.rng.choice(living) if living else None
 
-    def _new_member(self, instance: str = "") -> Member:
-        name = f"m{next(self._names)}"
-        if not instance and self.rng.random() < self.odds.are_static:
-            instance = f"i{name}"
+    def _new_member(self, last: Member | None = None) -> Member:
+        name, instance = identity(last, self._names, self.odds, self.rng)
         return Member(
             name, instance, self.odds, random.Random(self.rng.getrandbits(64)), self.send, self.checker
         )

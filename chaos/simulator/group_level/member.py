@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from chaos.simulator.group_level.checker import GroupChecker
@@ -31,6 +31,18 @@ COOPERATIVE: Final = "cooperative-sticky"
 ANSWER_MS: Final = 2_000  # then the request is repeated
 
 Send = Callable[["Member", Request], None]
+
+
+def identity(
+    last: Member | None, names: Iterator[int], odds: GroupOdds, rng: random.Random
+) -> tuple[str, str]:
+    """The member id and the instance id of a new process, which may take the place of one that crashed."""
+    name = f"m{next(names)}"
+    if last is not None and last.instance:
+        return name, last.instance
+    if last is not None and rng.random() < odds.keeps_id:
+        return last.name, ""
+    return name, f"i{name}" if rng.random() < odds.are_static else ""
 
 
 class Member:

@@ -23,6 +23,7 @@ class GroupOdds:
     zombie_ms: int  # how long a deposed coordinator goes on
     strategies: tuple[str, ...]
     are_static: float  # members with an instance id
+    keeps_id: float = 0.3  # a process that crashed and comes back has its member id again
     session_ms: int = 6_000
     rebalance_ms: int = 10_000
 

@@ -16,6 +16,8 @@ from raftlog.errors import (
 )
 from tests.helpers.group_coordination import REBALANCE_MS, SESSION_MS, CoordinatedGroups
 
+COOPERATIVE = ("cooperative-sticky",)
+
 
 @pytest.fixture
 def groups() -> CoordinatedGroups:
@@ -254,11 +256,10 @@ def test_plans_that_do_not_fit_are_refused(
 def test_a_cooperative_plan_takes_nothing_from_a_member_that_may_still_read_it(
     groups: CoordinatedGroups,
 ) -> None:
-    strategies = ("cooperative-sticky",)
-    groups.join("a", strategies=strategies)
+    groups.join("a", strategies=COOPERATIVE)
     groups.answered(groups.sync("a", 1, is_auto=True), Synced)
-    groups.join("b", strategies=strategies)
-    groups.join("a", generation=1, strategies=strategies)
+    groups.join("b", strategies=COOPERATIVE)
+    groups.join("a", generation=1, strategies=COOPERATIVE)
     leader = groups.committed.groups["g"].leader
     moved = {"a": {"orders": (0, 1)}, "b": {"orders": (2, 3)}}
     refused = groups.answered(groups.sync(leader, 2, moved), InvalidRequest)
@@ -325,19 +326,83 @@ def test_a_static_member_that_restarts_twice_in_one_rebalance_is_one_member(
 def test_a_static_member_that_restarts_in_a_rebalance_owns_nothing(
     groups: CoordinatedGroups, is_planned: bool
 ) -> None:
-    strategies = ("cooperative-sticky",)
-    groups.join("a-1", strategies=strategies, instance="a")
+    groups.join("a-1", strategies=COOPERATIVE, instance="a")
     groups.answered(groups.sync("a-1", 1, is_auto=True), Synced)
-    groups.join("b", strategies=strategies)
+    groups.join("b", strategies=COOPERATIVE)
     if not is_planned:
-        groups.join("a-1", generation=1, strategies=strategies, instance="a")
-    groups.join("a-2", strategies=strategies, instance="a")  # a new process, which reads nothing
+        groups.join("a-1", generation=1, strategies=COOPERATIVE, instance="a")
+    groups.join("a-2", strategies=COOPERATIVE, instance="a")  # a new process, which reads nothing
     if not is_planned:
-        groups.join("b", generation=2, strategies=strategies)
+        groups.join("b", generation=2, strategies=COOPERATIVE)
     group = groups.committed.groups["g"]
     groups.answered(groups.sync(group.leader, group.generation, is_auto=True), Synced)
     members = groups.committed.groups["g"].members.values()
     assert sorted(number for each in members for number in each.assignment["orders"]) == [0, 1, 2, 3]
+
+
+def withholding(groups: CoordinatedGroups, instance: str = "") -> None:
+    """Generation 2: b has joined, and a-1 is to revoke half of its partitions first."""
+    groups.join("a-1", strategies=COOPERATIVE, instance=instance)
+    groups.answered(groups.sync("a-1", 1, is_auto=True), Synced)
+    groups.join("b", strategies=COOPERATIVE)
+    groups.join("a-1", generation=1, strategies=COOPERATIVE, instance=instance)
+    leader = groups.committed.groups["g"].leader
+    groups.answered(groups.sync(leader, 2, is_auto=True), Synced)
+    assert not groups.committed.groups["g"].members["b"].assignment
+
+
+def beaten(groups: CoordinatedGroups, generation: int, *members: str) -> bool:
+    """Let the time of a rebalance pass, with heartbeats. Whether all were told to join again."""
+    told = set()
+    for _ in range(REBALANCE_MS // (SESSION_MS // 2) + 1):
+        told |= {member for member in members if groups.must_rejoin(member, generation)}
+        groups.after(SESSION_MS // 2)
+    return told == set(members)
+
+
+# requirement: G10, G13
+@pytest.mark.parametrize("fails_over", [False, True])
+@pytest.mark.parametrize(("instance", "restarted"), [("", "a-1"), ("a", "a-2")])
+def test_a_member_that_restarts_before_it_revokes_leaves_no_partition_unread(
+    groups: CoordinatedGroups, instance: str, restarted: str, fails_over: bool
+) -> None:
+    """The new process does not know what the plan withholds for the old one: it revokes nothing."""
+    withholding(groups, instance)
+    again = groups.join(restarted, strategies=COOPERATIVE, instance=instance)
+    assert groups.answered(again, Joined).generation == 2
+    if fails_over:
+        groups.fail_over()
+    assert beaten(groups, 2, restarted, "b")
+    groups.join(restarted, generation=2, strategies=COOPERATIVE, instance=instance)
+    groups.join("b", generation=2, strategies=COOPERATIVE)
+    group = groups.committed.groups["g"]
+    groups.answered(groups.sync(group.leader, 3, is_auto=True), Synced)
+    group = groups.committed.groups["g"]
+    given = [number for each in group.members.values() for number in each.assignment["orders"]]
+    assert sorted(given) == [0, 1, 2, 3]
+    assert group.rebalances[-1].reason == "withheld partitions were not revoked"
+    assert not beaten(groups, 3, restarted, "b")
+
+
+def test_what_was_revoked_in_time_causes_one_rebalance(groups: CoordinatedGroups) -> None:
+    withholding(groups)
+    groups.after(SESSION_MS // 2)
+    groups.join("a-1", generation=2, strategies=COOPERATIVE, owned={"orders": (0, 1)})
+    groups.join("b", generation=2, strategies=COOPERATIVE)
+    leader = groups.committed.groups["g"].leader
+    groups.answered(groups.sync(leader, 3, is_auto=True), Synced)
+    assert not beaten(groups, 3, "a-1", "b")
+    assert groups.committed.groups["g"].generation == 3
+
+
+def test_partitions_of_a_deleted_topic_are_not_withheld(groups: CoordinatedGroups) -> None:
+    topics = ("orders", "payments")
+    groups.join("a", *topics)
+    groups.answered(groups.sync("a", 1, is_auto=True), Synced)
+    groups.set_partitions("payments", 0)
+    groups.join("a", *topics, generation=1)
+    groups.answered(groups.sync("a", 2, is_auto=True), Synced)
+    assert not beaten(groups, 2, "a")
 
 
 def test_members_are_bounded(groups: CoordinatedGroups) -> None:
