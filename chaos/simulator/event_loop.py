@@ -1,10 +1,11 @@
-"""An event loop whose clock jumps, and processes that can be killed, paused and skewed on it.
+"""An event loop whose clock jumps, and processes that can be killed, paused, skewed and slow on it.
 
 Decides: which callback runs next. All callbacks of one moment run in the order in which they were
 scheduled; when none is left, the clock jumps to the next timer. Nothing here waits, and no thread runs.
 
 Every callback belongs to the ``Process`` that scheduled it. The callbacks of a dead
-process never run; those of a paused one wait until it resumes; a skewed one sees time pass faster.
+process never run; those of a paused one wait until it resumes; a skewed one sees time pass faster. Each
+callback of a slow one takes time, in which the others wait, in order.
 """
 
 from __future__ import annotations
@@ -30,16 +31,25 @@ TURNS_WITHOUT_TIME_MAX = 50_000  # more callbacks in one moment count as an endl
 
 
 class Process:
-    """One incarnation of one program. ``rate`` is the speed of its clocks."""
+    """One incarnation of one program.
 
-    __slots__ = ("context", "deferred", "is_alive", "is_paused", "name", "rate", "tasks")
+    ``rate`` is the speed of its clocks, ``turn_s`` the CPU time of each of its callbacks in true seconds.
+    """
 
-    def __init__(self, name: str, rate: float = 1.0) -> None:
+    __slots__ = (
+        *("context", "deferred", "is_alive", "is_busy", "is_paused", "name", "next", "rate", "tasks"),
+        "turn_s",
+    )
+
+    def __init__(self, name: str, rate: float = 1.0, turn_s: float = 0.0) -> None:
         self.name = name
         self.rate = rate
+        self.turn_s = turn_s
         self.is_alive = True
         self.is_paused = False
-        self.deferred: list[_Callback] = []
+        self.is_busy = False
+        self.next: _Callback | None = None  # the one that a busy process runs
+        self.deferred: deque[_Callback] = deque()
         self.tasks: list[
             asyncio.Task[object]
         ] = []  # kept, so that garbage collection does not end tasks of a dead process
@@ -224,7 +234,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             if process is not None:
                 if not process.is_alive:
                     continue
-                if process.is_paused:
+                if process.is_paused or (process.is_busy and handle is not process.next):
                     process.deferred.append(handle)
                     continue
             self._current = process
@@ -233,8 +243,23 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             except BaseException as error:
                 watcher.failed(process, f"in {function}", error)
             self._current = None
-            if process is not None and getattr(function, "__func__", None) is watched and process.is_alive:
+            if process is None:
+                continue
+            if process.turn_s or process.is_busy:
+                process.is_busy = True
+                self.later(process.turn_s, self._end_turn, process)
+            if getattr(function, "__func__", None) is watched and process.is_alive:
                 watcher.stepped(process)
+
+    def _end_turn(self, process: Process) -> None:
+        """The callback that has waited longest runs next."""
+        while process.deferred and not process.is_paused:
+            handle = process.deferred.popleft()
+            if not handle._is_cancelled:
+                process.next = handle
+                self._ready.appendleft(handle)
+                return
+        process.is_busy = False
 
     @contextlib.contextmanager
     def on_a_thread(self) -> Iterator[None]:

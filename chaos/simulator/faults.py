@@ -173,6 +173,7 @@ class Faults:
             self._repair_disk(machine)
             machine.disk.crash_after_changes = machine.disk.dies_writing = None
             machine.resume()
+            machine.be_fast()
             if machine.is_restart_needed:
                 machine.kill()
             if not machine.is_up and not machine.is_gone:

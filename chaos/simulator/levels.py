@@ -4,19 +4,19 @@
 runs brokers with the production clients and HTTP server, ``brokers-group:17`` brokers with the members of a
 consumer group, ``brokers-compacted:17`` brokers with a compacted topic, ``brokers-transactions:17`` brokers
 with transactions, ``brokers-delayed:17`` brokers with delayed messages, ``brokers-queue:17`` brokers with the
-workers of a queue, ``brokers-followers:17`` brokers with readers of followers, ``brokers-healing:17`` brokers
-that die for good, ``brokers-balancing:17`` such brokers that are balanced, ``brokers-deleting:17`` brokers
-with a client that deletes records, ``brokers-fewer:17`` brokers with partitions that are decommissioned,
-``brokers-joining:17`` brokers that are joined by others. ``groups:17`` runs the coordinator of a consumer
-group alone.
+workers of a queue, ``brokers-followers:17`` brokers with readers of followers, ``brokers-busy:17`` brokers
+whose CPUs are busy, ``brokers-healing:17`` brokers that die for good, ``brokers-balancing:17`` such brokers
+that are balanced, ``brokers-deleting:17`` brokers with a client that deletes records, ``brokers-fewer:17``
+brokers with partitions that are decommissioned, ``brokers-joining:17`` brokers that are joined by others.
+``groups:17`` runs the coordinator of a consumer group alone.
 
 Decides: the shares of the levels among a number of seeds, so that 5,000 take less than five minutes on two
 cores. One of thirty runs whole brokers, which find errors between the parts and take longest; ten run a
 log alone, which has most crashes; one a consumer group; the others run bare cores, with membership changes.
-Of fourteen runs of whole brokers one has a consumer group, one a queue, one a compacted topic, one delayed
-messages, one readers of followers and two have transactions, in one records are deleted on request, in one
-partitions are decommissioned, in one brokers die for good, in one they are balanced, too, and in one others
-join; a fifteenth, in place of a bare core, has the HTTP server and the clients, too.
+Of fifteen runs of whole brokers one has a consumer group, one a queue, one a compacted topic, one delayed
+messages, one readers of followers, one busy CPUs and two have transactions, in one records are deleted on
+request, in one partitions are decommissioned, in one brokers die for good, in one they are balanced, too, and
+in one others join; a sixteenth, in place of a bare core, has the HTTP server and the clients, too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BROKERS_TRANSACTIONS, BROKERS_HEALING = "brokers-transactions", "brokers-healing
 BROKERS_DELETING, BROKERS_JOINING = "brokers-deleting", "brokers-joining"
 BROKERS_DELAYED, BROKERS_FOLLOWERS = "brokers-delayed", "brokers-followers"
 BROKERS_BALANCING, BROKERS_FEWER = "brokers-balancing", "brokers-fewer"
-BROKERS_QUEUE = "brokers-queue"
+BROKERS_QUEUE, BROKERS_BUSY = "brokers-queue", "brokers-busy"
 THIRTY = (BROKERS, CORE, LOG, GROUPS, CORE, LOG, *(CORE, CORE, LOG) * 8)
 MIX = (
     *THIRTY,
@@ -51,6 +51,7 @@ MIX = (
     *(BROKERS_FOLLOWERS, *THIRTY[1:]),
     *(BROKERS_GROUP, *THIRTY[1:]),
     *(BROKERS_QUEUE, *THIRTY[1:]),
+    *(BROKERS_BUSY, *THIRTY[1:]),
     *(BROKERS_TRANSACTIONS, *THIRTY[1:]),
     *(BROKERS_JOINING, *THIRTY[1:]),
     *(BROKERS_DELAYED, *THIRTY[1:]),
@@ -61,7 +62,7 @@ MIX = (
     *(BROKERS_BALANCING, *THIRTY[1:]),
     *(BROKERS, HTTP, *THIRTY[2:]),
 )
-"""The levels of 420 consecutive seeds."""
+"""The levels of 450 consecutive seeds."""
 
 AnyOdds = Odds | CoreOdds | LogOdds | GroupOdds
 _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
@@ -78,6 +79,7 @@ _DRAWN: dict[str, Callable[[random.Random], AnyOdds]] = {
     BROKERS_FOLLOWERS: Odds.drawn_with_followers,
     BROKERS_FEWER: Odds.drawn_with_fewer_partitions,
     BROKERS_QUEUE: Odds.drawn_with_queue,
+    BROKERS_BUSY: Odds.drawn_busy,
     HTTP: Odds.drawn_http,
     CORE: CoreOdds.drawn,
     LOG: LogOdds.drawn,

@@ -42,10 +42,9 @@ class LogStarts:
         A leader that is ready has applied all that leaders of earlier terms have committed: it shows no lower
         start than they have shown, before or since.
         """
-        machine = group._applier._machine
-        if not isinstance(machine, PartitionMachine) or record.is_retired:
+        start = _applied_start(group)
+        if start is None or record.is_retired:
             return
-        start = machine.log_start.offset
         if start > self._replicated.get(record.group_id, 0):
             self._replicated[record.group_id] = start
             self._check_covered(record, replica, start, f"group {record.group_id} shall begin at {start}")
@@ -131,11 +130,13 @@ class LogStarts:
             self._run.violated(_INVARIANT, f"{target} is said to begin at {start}, not at {latest} at most")
 
     def latest(self, record: GroupRecord) -> int:
-        """The latest log start of any replica; it may have moved just now."""
+        """The latest log start of any replica; it may have moved or been applied just now."""
         starts = [self._replicated.get(record.group_id, 0)]
         for replica in record.replicas.values():
             replica.look(record, durable=False)
             starts += (replica.log_start, replica.seen.start)
+            if (group := replica.opened(record.group_id)) is not None:
+                starts.append(_applied_start(group) or 0)
         return max(starts)
 
     def _record_of(self, target: TopicPartition) -> GroupRecord | None:
@@ -161,12 +162,11 @@ class LogStarts:
     def _check_kept(self, record: GroupRecord, replica: ReplicaRecord) -> None:
         """A leader of a healed cluster shows no record whose deletion was acknowledged."""
         group, wanted = replica.opened(record.group_id), self._deleted.get(record.group_id, 0)
-        if group is not None and group.is_ready and wanted:
-            machine = group._applier._machine
-            assert isinstance(machine, PartitionMachine)
-            if (start := max(machine.log_start.offset, group.log.first_index)) < wanted:
-                where = f"group {record.group_id} on {replica.machine.name}"
-                self._run.violated(_RISES, f"{where} begins at {start}, and is deleted up to {wanted}")
+        if group is None or not group.is_ready:
+            return
+        if (start := max(_applied_start(group) or 0, group.log.first_index)) < wanted:
+            where = f"group {record.group_id} on {replica.machine.name}"
+            self._run.violated(_RISES, f"{where} begins at {start}, and is deleted up to {wanted}")
 
     @property
     def _largest_batch(self) -> int:
@@ -181,6 +181,11 @@ class LogStarts:
             if any(partition.group_id == record.group_id for partition in topic.partitions):
                 return topic
         return None
+
+
+def _applied_start(group: RaftGroup[object]) -> int | None:
+    machine = group._applier._machine
+    return machine.log_start.offset if isinstance(machine, PartitionMachine) else None
 
 
 def _first_offset(topic: TopicInfo, record: GroupRecord) -> int:

@@ -98,6 +98,7 @@ class Machine:
         self.disk = SimulatedDisk(self._died, lambda path: observer.files_removed(self, path))
         self.disk.on_wait = self._waits
         self.rate = 1.0
+        self.turn_s = run.odds.turn_s * run.rng(f"turns {node}").choice((0.3, 1.0, 1.0))
         self.wall_skew_ms = 0
         self.incarnation = 0
         self.is_stopping = False
@@ -133,7 +134,8 @@ class Machine:
         self.incarnation += 1
         self.is_stopping = False
         self._observer.starts(self)
-        self.process = process = Process(f"{self.name} incarnation {self.incarnation}", self.rate)
+        name = f"{self.name} incarnation {self.incarnation}"
+        self.process = process = Process(name, self.rate, self.turn_s)
         self._transport = run.network.transport(self.node, process)
         run.trace.note(self.node, f"starts, incarnation {self.incarnation}")
         self._observer.began(self, process)
@@ -200,6 +202,12 @@ class Machine:
         if self.process is not None and self.process.is_paused:
             self._run.trace.note(self.node, "is resumed")
             self._run.loop.resume(self.process)
+
+    def be_fast(self) -> None:
+        """Callbacks take no time from now on."""
+        self.turn_s = 0.0
+        if self.process is not None:
+            self.process.turn_s = 0.0
 
     def stop(self) -> None:
         """A clean stop."""

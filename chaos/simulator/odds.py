@@ -168,6 +168,7 @@ class Odds:
     has_fewer_partitions: bool = False  # a topic whose partitions are decommissioned
     trash_delay_ms: int = 3_600_000
     lies_about_syncs: bool = False
+    turn_s: float = 0.0  # CPU time of one callback of a broker; with a few milliseconds it is overloaded
     busy_s: float = 0.0  # between two quiet phases
     quiet_s: float = 0.0  # without requests and new faults; 0: never
     group: GroupOdds | None = None  # a consumer group over all brokers
@@ -234,6 +235,11 @@ class Odds:
         if rng.random() < 0.33:
             drawn = replace(drawn, timed=(*drawn.timed, *(FORGET,) * rng.choice((1, 1, 3))))
         return drawn._with_administrators(rng) if rng.random() < 0.33 else drawn
+
+    @classmethod
+    def drawn_busy(cls, rng: random.Random) -> Odds:
+        """Like any other run, on machines whose CPUs other programs use, too."""
+        return replace(cls.drawn(rng), turn_s=rng.choice((0.0003, 0.001, 0.002, 0.004)))
 
     @classmethod
     def drawn_deleting(cls, rng: random.Random) -> Odds:

@@ -125,6 +125,7 @@ def _simplifications(odds: AnyOdds, last: float) -> Iterator[Callable[[AnyOdds],
             {"pipeline": 1},
             {"padding_bytes": 0},
             {"network": CALM_NETWORK},
+            {"turn_s": 0.0},
             {"rates": (1.0,) * odds.brokers},
             {"brokers": BROKERS_MIN, "rates": (1.0,) * BROKERS_MIN},
         ]

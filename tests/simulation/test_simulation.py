@@ -15,6 +15,7 @@ import pytest
 from chaos.simulator.levels import (
     BROKERS,
     BROKERS_BALANCING,
+    BROKERS_BUSY,
     BROKERS_COMPACTED,
     BROKERS_DELAYED,
     BROKERS_DELETING,
@@ -104,13 +105,13 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
     assert some[:7] == ["brokers:0", "core:0", "log:0", "groups:0", "core:1", "log:1", "core:2"]
     assert some[28:] == ["core:17", "log:9", "brokers-fewer:0", "core:18"]
     assert [str(seed) for seed in (*seeds(0, 6), *seeds(6, 26))] == some
-    assert [str(seed) for seed in seeds(389, 4)] == ["log:129", "brokers:1", "http:0", "log:130"]
-    assert str(next(seeds(811, 1))) == "http:1"
-    many = list(seeds(0, 4200))
-    assert len(set(many)) == 4200
+    assert [str(seed) for seed in seeds(419, 4)] == ["log:139", "brokers:1", "http:0", "log:140"]
+    assert str(next(seeds(871, 1))) == "http:1"
+    many = list(seeds(0, 4500))
+    assert len(set(many)) == 4500
     assert Counter(seed.level for seed in many) == {
-        CORE: 2510,
-        GROUPS: 140,
+        CORE: 2690,
+        GROUPS: 150,
         BROKERS: 20,
         BROKERS_JOINING: 10,
         BROKERS_DELAYED: 10,
@@ -120,10 +121,11 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
         BROKERS_FEWER: 10,
         BROKERS_FOLLOWERS: 10,
         BROKERS_QUEUE: 10,
+        BROKERS_BUSY: 10,
         BROKERS_GROUP: 10,
         BROKERS_COMPACTED: 10,
         BROKERS_TRANSACTIONS: 20,
-        LOG: 1400,
+        LOG: 1500,
         HTTP: 10,
     }
     assert Seed.named("7") == Seed(BROKERS, 7)
@@ -138,6 +140,7 @@ def test_one_of_thirty_seeds_runs_whole_brokers_ten_run_a_log_and_none_is_run_tw
         Seed(CORE, 7),
         Seed(BROKERS, 8),
         Seed(BROKERS_GROUP, 0),
+        Seed(BROKERS_BUSY, 0),
         Seed(BROKERS_TRANSACTIONS, 0),
         Seed(BROKERS_HEALING, 1),
         Seed(BROKERS_JOINING, 0),
