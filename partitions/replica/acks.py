@@ -92,7 +92,8 @@ async def acknowledged(
     except CommitUnknown as error:
         raise _unknown(placed, acks, str(error)) from error
     committed = acks.kind is not AcksKind.LEADER or placed.proposal is None
-    quorum = len(group.membership.voters) // 2 + 1
+    # Not the newest membership: its new voters may still lack what the voters before them have committed.
+    quorum = len(group.membership_at(placed.last).voters) // 2 + 1
     return Durability(
         acks=str(acks),
         committed=committed,

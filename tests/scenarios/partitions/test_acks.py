@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from partitions.values import QUORUM, Acks, AppendReceipt
+from raftlog.core.membership import Membership
 from raftlog.errors import CommitUnknown, InvalidRequest
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import PRODUCER, ControlledBroker, PartitionCluster
@@ -178,3 +179,26 @@ async def test_one_replica_commits_alone() -> None:
         for acks in ("quorum", "every", "1"):
             assert (await append(cluster, leader, acks)).durability.replicas == 1
         assert QUORUM == Acks.parse("all") == Acks.parse("-1")
+
+
+@in_virtual_time
+async def test_voters_that_were_added_since_are_not_said_to_have_it() -> None:
+    # requirement: RP8
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        group, others = cluster.replica(leader.node_id).group, cluster.followers(leader)
+        nodes = frozenset(other.node_id for other in others)
+        await group.change_membership(Membership(frozenset({leader.node_id}), learners=nodes))
+        await asyncio.sleep(0.03)  # of virtual time: the learners know that they are
+        for other in others:
+            other.disk.clear()
+        body = batch_of(b"a", producer=PRODUCER, sequence=0)
+        assert (await append(cluster, leader, "quorum", body=body)).durability.replicas == 1
+        changing = asyncio.create_task(group.change_membership(Membership(nodes | {leader.node_id})))
+        await eventually(lambda: len(group.membership.voters) == 3)
+        again = await append(cluster, leader, "quorum", body=body)
+        assert (again.was_duplicate, again.durability.replicas) == (True, 1)
+        for other in others:
+            other.disk.set()
+        await changing
+        assert (await append(cluster, leader, "quorum")).durability.replicas >= 2

@@ -138,6 +138,13 @@ PARTITIONS = (
         "pass",
     ),
     Mutant(
+        "voters that were added later count as durable copies",
+        "partitions.replica.acks:acknowledged",
+        "group.membership_at(placed.last).voters",
+        "group.membership.voters",
+        script="tests/scenarios/partitions/test_acks.py",
+    ),
+    Mutant(
         "acks=1 is answered before the leader has synced",
         "partitions.replica.acks:acknowledged",
         "await group.durable(placed.proposal)",
