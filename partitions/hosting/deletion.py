@@ -45,7 +45,7 @@ class DeletePermits:
     ) -> bool:
         """Whether the leader permits it. No answer is a no, for now."""
         head = encode_body(rpc.MayDelete((target, partition.group_id), partition.version, is_added_again))
-        for node in partition.all_replicas:
+        for node in sorted(partition.possible_replicas):
             try:
                 body, _ = await self._calls.call(node, rpc.MAY_DELETE, head, timeout_ms=ASK_TIMEOUT_MS)
                 answer = decode_body(body, rpc.DeleteAnswer)

@@ -91,7 +91,8 @@ def recovered_unsafely(image: MetadataImage, command: RecoveredUnsafely, version
             topic=command.name,
             partition=command.partition,
         )
-    if command.survivor not in partition.all_replicas:
+    remembers = image.feature_level >= FORGETTING
+    if command.survivor not in (partition.possible_replicas if remembers else partition.all_replicas):
         return image, InvalidRequest(
             f"broker {command.survivor} holds no replica of {command.name}/{command.partition}",
             field="survivor",

@@ -117,10 +117,9 @@ class PartitionAdmin:
         """Ask all replicas how much they hold."""
         partition = self._info(target)
         place = (target, partition.group_id)
-        ends = await asyncio.gather(*(self._log_end(node, place) for node in partition.all_replicas))
-        answers = {
-            node: end for node, end in zip(partition.all_replicas, ends, strict=True) if end is not None
-        }
+        asked = sorted(partition.possible_replicas)
+        ends = await asyncio.gather(*(self._log_end(node, place) for node in asked))
+        answers = {node: end for node, end in zip(asked, ends, strict=True) if end is not None}
         return survey(target, partition.replicas, answers)
 
     async def recover_unsafely(

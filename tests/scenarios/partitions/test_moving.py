@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -14,7 +16,8 @@ from partitions.reassignment.reassigner import LOOK_S
 from partitions.values import QUORUM
 from raftlog.core.membership import Membership
 from raftlog.errors import CommitUnknown, Conflict, InvalidRequest, RaftlogError
-from raftlog.types import TopicPartition
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.types import NodeId, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import (
@@ -381,3 +384,74 @@ async def test_a_broker_whose_disk_was_replaced_gives_no_vote_for_what_it_has_fo
         assert await values(cluster.any) == [b"a"]
         await cluster.stop(keeper)
         await produce(cluster, b"b")  # it votes again
+
+
+async def change(group: RaftGroup[None], target: Membership) -> None:
+    """As soon as the leader knows that enough of its voters know it."""
+    for _ in range(100):
+        try:
+            return await group.change_membership(target)
+        except InvalidRequest:
+            await asyncio.sleep(0.01)
+    raise AssertionError(f"{target} is not reached")
+
+
+@asynccontextmanager
+async def led_by_an_earlier_target(
+    **config: int | str,
+) -> AsyncIterator[tuple[ControlledCluster, NodeId, tuple[NodeId, ...]]]:
+    """A leader has reached a target, which leads to itself alone, and the target is another one again.
+
+    It has not reported it: the metadata list the replicas of before, of which the first is none any more.
+    """
+    async with ControlledCluster(brokers=5) as cluster:
+        topic = await cluster.create("orders", **config)
+        before = topic.partitions[0].replicas
+        outside = max(set(cluster.nodes) - set(before))
+        await cluster.any.gateway.append(ORDERS, batch_of(b"a", key=b"k"), acks=QUORUM, timeout_ms=5000)
+        for broker in cluster.brokers.values():
+            await broker.reassigner.stop()
+        await cluster.any.admin.change_replicas(MoveReplicas("orders", 0, (*before[1:], outside)), 5000)
+        await eventually(lambda: ("orders", 0) in cluster.brokers[outside].manager.replicas)
+        await led_by(cluster.any, before[1])
+        group = cluster.replica(before[1]).group
+        voters = frozenset((*before[1:], outside))
+        await change(group, Membership(group.membership.voters, frozenset({outside})))
+        await change(group, Membership(voters))
+        await cluster.any.admin.transfer_leadership(ORDERS, outside, 5000)
+        await eventually(lambda: cluster.replica(outside).group.is_ready)
+        yield cluster, outside, before
+
+
+# requirement: F2
+@in_virtual_time
+async def test_a_replica_begins_empty_by_a_leader_that_the_metadata_do_not_list() -> None:
+    async with led_by_an_earlier_target(cleanup_policy="compact") as (cluster, outside, before):
+        assert cluster.replica(before[0]).group.last_index >= 0
+        await cluster.any.admin.change_replicas(MoveReplicas("orders", 0, before), 5000)
+        for broker in cluster.brokers.values():
+            await broker.reassigner.start()
+        assert await cluster.any.admin.until_settled(ORDERS, 20_000)
+        await eventually(lambda: not holds(cluster, outside))
+
+
+# requirement: F2
+@in_virtual_time
+async def test_an_unsafe_recovery_asks_a_replica_that_the_metadata_do_not_list() -> None:
+    """The first replica of before answers, too; its log lacks what was acknowledged without it."""
+    async with led_by_an_earlier_target() as (cluster, outside, before):
+        await cluster.any.admin.change_replicas(MoveReplicas("orders", 0, before), 5000)
+        await cluster.brokers[outside].gateway.append(
+            ORDERS, batch_of(b"b", key=b"k"), acks=QUORUM, timeout_ms=5000
+        )
+        admin = cluster.brokers[outside].admin
+        for node in before[1:]:
+            await cluster.stop(node)
+        alive = cluster.brokers[outside].controller
+        await eventually(lambda: not any(alive.image.brokers[node].alive for node in before[1:]))
+        found = await admin.survey(ORDERS)
+        assert (found.survivor, set(found.lost)) == (outside, {*before[1:]})
+        recovered = await admin.recover_unsafely(ORDERS, found.phrase, 5000)
+        assert recovered.replicas == (outside,)
+        await eventually(lambda: cluster.replica(outside).group.is_ready)
+        assert await values(cluster.brokers[outside]) == [b"a", b"b"]

@@ -15,6 +15,27 @@ OPENINGS = "tests/unit/partitions/test_opener.py"
 
 MOVES = (
     Mutant(
+        "an added replica asks only the replicas that the metadata list whether it may begin empty",
+        "partitions.hosting.deletion:DeletePermits.ask",
+        "partition.possible_replicas",
+        "partition.all_replicas",
+        script="tests/scenarios/partitions/test_moving.py",
+    ),
+    Mutant(
+        "an unsafe recovery asks only the replicas that the metadata list",
+        "partitions.reassignment.admin:PartitionAdmin.survey",
+        "partition.possible_replicas",
+        "partition.all_replicas",
+        script="tests/scenarios/partitions/test_moving.py",
+    ),
+    Mutant(
+        "a partition is recovered from a broker of a changed target below the feature level",
+        "partitions.metadata.replica_commands:recovered_unsafely",
+        "image.feature_level >= FORGETTING",
+        "True",
+        script="tests/unit/partitions/metadata/test_replica_commands.py",
+    ),
+    Mutant(
         "a change begins although no majority of the new voters answers",
         "partitions.reassignment.reassigner:Reassigner._can_commit",
         "if membership.voters == before:",

@@ -184,6 +184,16 @@ def test_a_recovered_partition_is_another_group_with_one_replica_and_a_record_of
     assert late is image
 
 
+# requirement: F6
+def test_a_partition_is_recovered_from_a_broker_of_a_changed_target_if_targets_are_remembered() -> None:
+    changes = (set_replicas("orders", (2, 3, 4), (1, 2, 3)), set_replicas("orders", (1, 2, 3), (2, 3, 4)))
+    image, _ = applied(*changes, recovered("orders", 4, 2, 3), to=replace(BEFORE, feature_level=FORGETTING))
+    assert first(image).replicas == nodes(4)
+    before = replace(BEFORE, feature_level=FORGETTING - 1)
+    _, reply = applied(*changes, recovered("orders", 4, 2, 3), to=before)
+    assert isinstance(reply, InvalidRequest)
+
+
 def test_nobody_is_recovered_from_a_broker_without_a_replica() -> None:
     after, reply = applied(recovered("orders", 5, 1, 2, 3), to=BEFORE)
     assert isinstance(reply, InvalidRequest)
