@@ -24,7 +24,8 @@ DECOMMISSIONED_PARTITIONS: Final = 2
 
 FORGETTING: Final = 4
 """Brokers that are removed from the metadata (``forgetting``), and targets that are remembered until a later
-one is reached, whose brokers an unsafe recovery may choose. Level 3, which was in no release, removed brokers without them.
+one is reached, whose brokers an unsafe recovery may choose. Level 3, which was in no release, removed brokers
+without them.
 """
 
 NEWEST: Final = 4
