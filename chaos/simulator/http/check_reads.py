@@ -58,7 +58,8 @@ def check_fetch(answered: Answered) -> None:
     shown: list[dict[str, Any]] = body.get("records", [])
     if body:
         in_body = {name: body[name.replace("-", "_")] for name in reported}
-        if in_body != reported or body["up_to_date"] is not (following >= high_watermark):
+        is_short = following < high_watermark  # up to date where a busy broker has applied no more
+        if in_body != reported or not (is_short or body["up_to_date"]):
             answered.wrong(_ENDS, f"{in_body}, up to date {body['up_to_date']}; the headers say {reported}")
         if not shown or (body["topic"], body["partition"]) != key_of(answered.target):
             answered.wrong(_SHOWN, f"{len(shown)} records of {body['topic']}/{body['partition']}")

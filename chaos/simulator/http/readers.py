@@ -102,9 +102,9 @@ class ShippedReader(SimulatedClient):
         end = 0 if committed is None else committed.end
         is_right = self._position <= chunk.next_offset <= max(chunk.high_watermark, self._position)
         is_right = is_right and chunk.high_watermark <= end
-        # A busy broker may have committed what it has not applied: then the chunk ends there, and is up to date.
-        is_right = is_right and (chunk.is_up_to_date or chunk.next_offset < chunk.high_watermark)
-        is_right = is_right and chunk.last_stable_offset <= chunk.high_watermark
+        stable = chunk.last_stable_offset  # below the end where a busy broker has applied no more
+        is_right = is_right and stable <= chunk.high_watermark
+        is_right = is_right and chunk.is_up_to_date is (chunk.next_offset >= stable)
         if not is_right or chunk.leader_epoch <= 0 or chunk.log_start_offset < 0:
             self.cluster.violated(_ENDS, f"{self.name} at {self._position}: {chunk}, committed is {end}")
 
