@@ -238,8 +238,13 @@ class Odds:
 
     @classmethod
     def drawn_busy(cls, rng: random.Random) -> Odds:
-        """Like any other run, on machines whose CPUs other programs use, too."""
-        return replace(cls.drawn(rng), turn_s=rng.choice((0.0003, 0.001, 0.002, 0.004)))
+        """Like a run of another kind, on machines whose CPUs other programs use, too."""
+        kinds = (
+            *(cls.drawn, cls.drawn_with_group, cls.drawn_compacted, cls.drawn_with_transactions),
+            *(cls.drawn_with_delays, cls.drawn_with_followers, cls.drawn_with_queue, cls.drawn_deleting),
+            *(cls.drawn_with_fewer_partitions, cls.drawn_http),
+        )
+        return replace(rng.choice(kinds)(rng), turn_s=rng.choice((0.0003, 0.001, 0.002)))
 
     @classmethod
     def drawn_deleting(cls, rng: random.Random) -> Odds:
