@@ -75,6 +75,7 @@ class BrokerGroups:
             self._topics.counts,
             self._jobs,
             beginnings=self._topics.beginnings,
+            topic_ids=self._topics.topic_ids,
             offsets_retention_ms=self._settings.offsets_retention_ms,
             queue_limits=QueueLimits(
                 queue_max=self._settings.open_jobs_queue_max, total_max=self._settings.open_jobs_max
@@ -98,11 +99,12 @@ class ConsumedTopics:
         self._seen: object = None
         self._gone: set[str] = set()  # ids of topics that the controller does not have; ids never come again
         self.counts: dict[str, int] = {}
+        self.topic_ids: dict[str, str] = {}
         self.beginnings: dict[tuple[str, int], int] = {}
         self.take(controller.image)
 
     def take(self, image: MetadataImage) -> bool:
-        """Whether a topic is new, gone, or has other partitions."""
+        """Whether a topic is new, gone, created again, or has other partitions."""
         if image.topics is self._seen:
             return False
         self._seen = image.topics
@@ -112,10 +114,13 @@ class ConsumedTopics:
             for topic in image.topics.values()
             for removed in topic.removed
         }
-        if (counts, beginnings) == (self.counts, self.beginnings):
+        topic_ids = {topic.name: str(topic.topic_id) for topic in image.topics.values()}
+        if (counts, beginnings, topic_ids) == (self.counts, self.beginnings, self.topic_ids):
             return False
         self.counts.clear()
         self.counts.update(counts)
+        self.topic_ids.clear()
+        self.topic_ids.update(topic_ids)
         self.beginnings.clear()
         self.beginnings.update(beginnings)
         return True

@@ -24,6 +24,7 @@ PENDING_MAX: Final = TRANSACTION_OFFSETS_MAX  # one batch has all of them, and t
 PENDING_BYTES_MAX: Final = 4 << 20
 RETRY_AFTER_MS: Final = 100
 NO_BEGINNINGS: Final[Mapping[tuple[str, int], int]] = {}
+NO_TOPIC_IDS: Final[Mapping[str, str]] = {}
 
 Row = tuple[OffsetKey | TransactionKey, CommittedOffset | TransactionOffsets]
 

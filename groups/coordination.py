@@ -13,8 +13,8 @@ import heapq
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, assert_never
 
-from groups import commits
-from groups.membership import Membership
+from groups import commits, generations
+from groups.membership import RETRY_AFTER_MS, Membership
 from groups.outputs import Output, Outputs, Row
 from groups.queue_requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Reopen, Settle
 from groups.queues import DEFAULTS, QueueLimits, Queues
@@ -36,7 +36,7 @@ from groups.requests import (
 )
 from groups.state import GroupsState
 from groups.tally import Tally
-from raftlog.errors import Conflict, InvalidRequest, RaftlogError, UnknownGroup
+from raftlog.errors import Conflict, InvalidRequest, RaftlogError, RebalanceInProgress, UnknownGroup
 from raftlog.hosting.decisions import RequestId
 
 DROPPED_MAX: Final = 1_000  # offsets of removed partitions in one batch
@@ -52,16 +52,18 @@ class Coordination:
         counts: Mapping[str, int],
         *,
         beginnings: Mapping[tuple[str, int], int] = commits.NO_BEGINNINGS,
+        topic_ids: Mapping[str, str] = commits.NO_TOPIC_IDS,
         now_ms: int,
         wall_ms: int,
         offsets_retention_ms: int,
         tally: Tally | None = None,
         queue_limits: QueueLimits = DEFAULTS,
     ) -> None:
-        """``counts`` and ``beginnings`` are as in ``ports.Topics``; the caller keeps them up to date."""
+        """``counts``, ``beginnings`` and ``topic_ids`` are as in ``ports.Topics``, kept up to date."""
         self._outputs = Outputs(state.copy(), tally or Tally())
         self._counts = counts
         self._beginnings = beginnings
+        self._topic_ids = topic_ids
         self._beginnings_seen: dict[tuple[str, int], int] = {}
         self._offsets_retention_ms = offsets_retention_ms
         self._memberships: dict[str, Membership] = {}
@@ -121,7 +123,7 @@ class Coordination:
             self._expire(now_ms, wall_ms)
 
     def partitions_changed(self, now_ms: int) -> None:
-        """``counts`` has other values than before."""
+        """``counts`` or ``topic_ids`` has other values than before."""
         for name, membership in list(self._memberships.items()):
             membership.look_at_partitions(now_ms)
             self._after(name)
@@ -193,12 +195,19 @@ class Coordination:
             self._check_unused(ask.group, "commit as one of them, with member_id and generation", known=False)
             return
         member = self._existing(ask.group).committer(ask.member_id, ask.generation, now_ms)
+        group = self._group(ask.group)
         for commit in ask.offsets:
             if commit.partition not in member.assignment.get(commit.topic, ()):
                 raise InvalidRequest(
                     f"offsets: {commit.topic}/{commit.partition} is not assigned to member "
                     f"{ask.member_id!r} in generation {ask.generation}",
                     field="offsets",
+                )
+            if generations.is_another(group, commit.topic, commit.topic_id):
+                raise RebalanceInProgress(
+                    f"offsets: {commit.topic} is not the topic of generation {ask.generation}, but one that "
+                    "was created again; join again",
+                    retry_after_ms=RETRY_AFTER_MS,
                 )
 
     def _write(self, group: str, rows: Sequence[Row], wall_ms: int) -> None:
@@ -276,7 +285,8 @@ class Coordination:
     def _membership(self, name: str) -> Membership:
         found = self._memberships.get(name)
         if found is None:
-            found = self._memberships[name] = Membership(name, self._outputs, self._counts, self._beginnings)
+            found = Membership(name, self._outputs, self._counts, self._beginnings, self._topic_ids)
+            self._memberships[name] = found
         return found
 
     def _existing(self, name: str) -> Membership:

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from groups.commits import NO_BEGINNINGS
+from groups.commits import NO_BEGINNINGS, NO_TOPIC_IDS
 from groups.coordination import Coordination
 from groups.outputs import Row
 from groups.ports import Jobs
@@ -46,15 +46,17 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         jobs: Jobs,
         *,
         beginnings: Mapping[tuple[str, int], int] = NO_BEGINNINGS,
+        topic_ids: Mapping[str, str] = NO_TOPIC_IDS,
         offsets_retention_ms: int,
         queue_limits: QueueLimits = DEFAULTS,
     ) -> None:
-        """``counts`` and ``beginnings`` are as in ``ports.Topics``; the caller keeps them up to date."""
+        """``counts``, ``beginnings`` and ``topic_ids`` are as in ``ports.Topics``, kept up to date."""
         super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = GroupsState()
         self.tally = Tally()
         self._counts = counts
         self._beginnings = beginnings
+        self._topic_ids = topic_ids
         self._jobs = jobs
         self._offsets_retention_ms = offsets_retention_ms
         self._queue_limits = queue_limits
@@ -93,7 +95,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         super().leads(log)
 
     def partitions_changed(self) -> None:
-        """The partition counts have changed."""
+        """Topics have other partitions, or were created again."""
         if self.decisions is not None:
             self.decisions.partitions_changed(self._now_ms())
             self.carry_out()
@@ -120,6 +122,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             self.state,
             self._counts,
             beginnings=self._beginnings,
+            topic_ids=self._topic_ids,
             now_ms=now_ms,
             wall_ms=self._clock.wall_ms(),
             offsets_retention_ms=self._offsets_retention_ms,

@@ -54,6 +54,26 @@ def withholds(group: Group) -> bool:
     return any(each.partition < group.partition_counts.get(each.topic, 0) for each in owned - given)
 
 
+def is_another(group: Group, topic: str, topic_id: str) -> bool:
+    """Whether this is not the topic with which the generation began, but one of the same name."""
+    known = group.topic_ids.get(topic, topic_id)  # older versions did not write it
+    return known != topic_id
+
+
+def why_changed(group: Group, counts: Mapping[str, int], topic_ids: Mapping[str, str]) -> str:
+    """The reason in the journal if a topic is not as it was when the generation began; otherwise empty.
+
+    ``counts`` are those of the topics that the members subscribe to.
+    """
+    before = group.partition_counts
+    for topic in sorted(before.keys() | counts.keys()):
+        if before.get(topic) != counts.get(topic):
+            return f"the partitions of topic {topic} changed"
+        if topic in topic_ids and is_another(group, topic, topic_ids[topic]):
+            return f"topic {topic} was created again"
+    return ""
+
+
 def why_joined(member: Member | None, ask: Join) -> str:
     """The reason in the journal."""
     if member is None:
@@ -68,18 +88,26 @@ def strategies_in_common(offered: Sequence[Sequence[str]]) -> set[str]:
     return set(offered[0]).intersection(*offered) if offered else set()
 
 
-def next_generation(before: Group, joined: dict[str, Join], counts: dict[str, int], wall_ms: int) -> Group:
+def next_generation(
+    before: Group,
+    joined: dict[str, Join],
+    counts: dict[str, int],
+    topic_ids: Mapping[str, str],
+    wall_ms: int,
+) -> Group:
     """The next generation: those that have joined, members of the one before first. It has no plan yet."""
     order = [member_id for member_id in before.members if member_id in joined]
     order += [member_id for member_id in joined if member_id not in before.members]
     members = {member_id: _member(before, member_id, joined[member_id]) for member_id in order}
     generation = before.generation + 1
+    ids = {topic: topic_ids[topic] for topic in counts if topic in topic_ids}
     return Group(
         generation=generation,
         leader=order[generation % len(order)] if order else "",
         strategy=_voted(members.values()),
         members=members,
         partition_counts=counts if members else before.partition_counts,
+        topic_ids=ids if members else before.topic_ids,
         changed_ms=wall_ms,
         rebalances=before.rebalances,
     )

@@ -95,12 +95,14 @@ class Membership:
         outputs: Outputs,
         counts: Mapping[str, int],
         beginnings: Mapping[tuple[str, int], int] = commits.NO_BEGINNINGS,
+        topic_ids: Mapping[str, str] = commits.NO_TOPIC_IDS,
     ) -> None:
-        """``counts`` and ``beginnings`` are as in ``ports.Topics``, which others keep up to date."""
+        """``counts``, ``beginnings`` and ``topic_ids`` are as in ``ports.Topics``, kept up to date."""
         self.name = name
         self._outputs = outputs
         self._counts = counts
         self._beginnings = beginnings
+        self._topic_ids = topic_ids
         self._sessions: dict[str, int] = {}  # when they end
         self._waiting: dict[RequestId, _Waiting] = {}
         self._phase: _Joining | _Planning | None = None  # None: stable, or without members
@@ -233,14 +235,14 @@ class Membership:
             self._begin("withheld partitions were not revoked", now_ms, len(self.group.members))
 
     def look_at_partitions(self, now_ms: int) -> None:
-        """A topic may have been created or deleted, or have other partitions."""
+        """A topic may have been created or deleted, or both, or have other partitions."""
         group = self.group
         if self._phase is not None or not group.members:
             return
-        before, now = group.partition_counts, self._counts_of(generations.topics_of(group))
-        changed = sorted(topic for topic in before.keys() | now.keys() if before.get(topic) != now.get(topic))
-        if changed:
-            self._begin(f"the partitions of topic {changed[0]} changed", now_ms, len(group.members))
+        counts = self._counts_of(generations.topics_of(group))
+        reason = generations.why_changed(group, counts, self._topic_ids)
+        if reason:
+            self._begin(reason, now_ms, len(group.members))
 
     # The phase in which members join.
 
@@ -261,7 +263,7 @@ class Membership:
         self._phase = None
         topics = (topic for ask in joining.joined.values() for topic in ask.topics)
         counts = self._counts_of(topics)
-        group = generations.next_generation(self.group, joining.joined, counts, wall_ms)
+        group = generations.next_generation(self.group, joining.joined, counts, self._topic_ids, wall_ms)
         known = self._outputs.state.offsets.get(self.name, {})
         starts = commits.starts_of_added(
             self.name, self.group.partition_counts, counts, known, wall_ms, self._beginnings

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from groups import generations
 from groups.commits import still_pending
 from groups.ports import Topics
 from groups.records import CommittedOffset
@@ -111,10 +112,17 @@ class GroupOffsets:
         """A group, without offsets of topics that were deleted. Raises ``UnknownGroup``, ``NoLeader``."""
         view = await self._service.ask(ReadGroup(group=group), timeout_ms=timeout_ms)
         assert isinstance(view, GroupView)
-        exists = self._topics.exists
-        rows = [row for row in view.offsets if await exists(row[0], row[2].topic_id)]
-        pending = [each for each in view.pending if await exists(each.topic, each.offset.topic_id)]
+        rows = [row for row in view.offsets if await self._counts_in(view, row[0], row[2].topic_id)]
+        pending = [
+            each for each in view.pending if await self._counts_in(view, each.topic, each.offset.topic_id)
+        ]
         return msgspec.structs.replace(view, offsets=tuple(rows), pending=tuple(pending))
+
+    async def _counts_in(self, view: GroupView, topic: str, topic_id: str) -> bool:
+        """Whether an offset is of the topic that exists. Its coordinator may know better than this broker."""
+        if view.group.members and generations.is_another(view.group, topic, topic_id):
+            return False
+        return await self._topics.exists(topic, topic_id)
 
     def check_stable(self, view: GroupView, targets: Collection[tuple[str, int]]) -> None:
         """Raise ``OffsetsPending`` if an open transaction may still commit an offset of one of these.

@@ -16,6 +16,10 @@ class Topics(Protocol):
         """Partitions by topic; kept up to date."""
 
     @property
+    def topic_ids(self) -> Mapping[str, str]:
+        """Ids of the topics by name; kept up to date."""
+
+    @property
     def beginnings(self) -> Mapping[tuple[str, int], int]:
         """By topic id and partition: offsets below are those of a partition of this number that was removed.
 

@@ -23,6 +23,7 @@ REASONS: Final = {
     "expired": re.compile(r"the session of member .* expired", re.DOTALL),
     "no_plan": re.compile(r"leader .* sent no plan", re.DOTALL),
     "partitions": re.compile(r"the partitions of topic .* changed", re.DOTALL),
+    "created_again": re.compile(r"topic .* was created again", re.DOTALL),
     "withheld": re.compile(r"withheld partitions were not revoked"),
     "coordinator": re.compile(r"the coordinator changed"),
 }

@@ -41,6 +41,7 @@ class CoordinatedGroups:
 
     def __init__(self, counts: Mapping[str, int], *, offsets_retention_ms: int = 1 << 40) -> None:
         self.counts = dict(counts)
+        self.topic_ids = dict.fromkeys(counts, "t1")
         self.beginnings: dict[tuple[str, int], int] = {}
         self.now_ms = 0
         self.answers: dict[RequestId, Reply | RaftlogError] = {}
@@ -56,6 +57,7 @@ class CoordinatedGroups:
             self.committed,
             self.counts,
             beginnings=self.beginnings,
+            topic_ids=self.topic_ids,
             now_ms=self.now_ms,
             wall_ms=self.wall_ms,
             offsets_retention_ms=self._retention_ms,
@@ -98,6 +100,12 @@ class CoordinatedGroups:
     def set_partitions(self, topic: str, count: int) -> None:
         """The topic has so many partitions from now on."""
         self.counts[topic] = count
+        self.coordination.partitions_changed(self.now_ms)
+        self._carry_out()
+
+    def create_again(self, topic: str, topic_id: str) -> None:
+        """Deleted and created with as many partitions, which the coordinator sees at once."""
+        self.topic_ids[topic] = topic_id
         self.coordination.partitions_changed(self.now_ms)
         self._carry_out()
 

@@ -6,6 +6,7 @@ from tests.helpers.planted_bugs import Mutant
 
 _REBALANCES = "tests/unit/groups/test_rebalances.py"
 _OFFSETS = "tests/unit/groups/test_committed_offsets.py"
+_CREATED_AGAIN = "tests/unit/groups/test_topics_created_again.py"
 
 GROUPS = (
     Mutant(
@@ -228,6 +229,48 @@ GROUPS = (
         "is_used = group.members or name in self._memberships",
         "is_used = False",
         script=_OFFSETS,
+    ),
+    Mutant(
+        "a member commits its position in a deleted topic for the topic that was created again",
+        "groups.coordination:Coordination._check_committer",
+        "if generations.is_another(group, commit.topic, commit.topic_id):",
+        "if False:",
+        script=_CREATED_AGAIN,
+    ),
+    Mutant(
+        "a group goes on in a topic that was created again",
+        "groups.generations:why_changed",
+        "if topic in topic_ids and is_another(group, topic, topic_ids[topic]):",
+        "if False:",
+        script=_CREATED_AGAIN,
+    ),
+    Mutant(
+        "a broker misses a topic that was created again between two images",
+        "api.broker_groups:ConsumedTopics.take",
+        "(counts, beginnings, topic_ids) == (self.counts, self.beginnings, self.topic_ids)",
+        "(counts, beginnings) == (self.counts, self.beginnings)",
+        script=_CREATED_AGAIN,
+    ),
+    Mutant(
+        "all groups rebalance after an upgrade to brokers that know ids of topics",
+        "groups.generations:is_another",
+        "group.topic_ids.get(topic, topic_id)",
+        'group.topic_ids.get(topic, "")',
+        script=_CREATED_AGAIN,
+    ),
+    Mutant(
+        "a broker that lags shows members of a new topic the offsets of the old one",
+        "groups.offsets:GroupOffsets._counts_in",
+        "if view.group.members and generations.is_another(view.group, topic, topic_id):",
+        "if False:",
+        script=_CREATED_AGAIN,
+    ),
+    Mutant(
+        "offsets of a group without members count for the topics that it had only",
+        "groups.offsets:GroupOffsets._counts_in",
+        "view.group.members and ",
+        "",
+        script=_CREATED_AGAIN,
     ),
     Mutant(
         "a snapshot of groups lacks the offsets",

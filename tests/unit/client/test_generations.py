@@ -47,3 +47,34 @@ async def test_a_late_commit_does_not_take_the_next_generation_for_its_own() -> 
             assert await client.groups.offsets("g") == []
             other.cancel()
             await asyncio.gather(other, return_exceptions=True)
+
+
+async def read_on_in_the_new_topic(broker: WholeBroker, taken: Consumer, values: list[str]) -> list[str]:
+    """Delete the topic, create it again with records, and read them with a member of the group."""
+    async with Client(broker.url) as other:
+        await other.topics.delete(TOPIC)
+        await other.topics.create(TOPIC, partitions=1, replication=1)
+        async with other.producer(TOPIC) as producer:
+            for value in values:
+                await producer.send(value, partition=0)
+    found: list[str] = []
+    async with asyncio.timeout(20):
+        while not set(values) <= set(found):
+            message = await taken.poll("500ms")
+            found += [] if message is None else [message.value.decode()]
+    return found
+
+
+# requirement: G4
+@in_real_time
+async def test_what_was_acknowledged_of_a_deleted_topic_is_not_committed_for_its_successor() -> None:
+    async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
+        async with client.producer(TOPIC) as producer:
+            for number in range(10):
+                await producer.send(f"old {number}", partition=0)
+        options = {"commit_interval": "1h", "session_timeout": "4s"}
+        async with await client.consumer("g", TOPIC, **options) as taken:  # type: ignore[arg-type]  # of tests
+            for _ in range(4):
+                assert await taken.poll("20s") is not None  # the last one is being handled
+            values = [f"new {number}" for number in range(6)]
+            await read_on_in_the_new_topic(broker, taken, values)

@@ -82,6 +82,8 @@ def test_a_coordinator_with_old_metadata_keeps_offsets_of_a_later_partition(
 # requirement: F5
 def test_offsets_of_another_topic_of_the_name_stay(groups: CoordinatedGroups) -> None:
     generation = groups.stable("a")
+    groups.topic_ids["orders"] = "t2"
+    generation = generation_after(groups, generation)
     groups.commit(Done, 7, partition=2, member="a", generation=generation, topic_id="t2")
     groups.remove_partition("orders", "t1", 1_050)
     assert groups.offset(2) == 7

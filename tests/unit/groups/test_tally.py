@@ -66,6 +66,7 @@ def test_each_committed_offset_counts_and_a_late_one_does_not(groups: Coordinate
         ("leader a sent no plan", "no_plan"),
         ("the session of member a expired", "expired"),
         ("member a took the place of b", "replaced"),
+        ("topic orders was created again", "created_again"),
         ("withheld partitions were not revoked", "withheld"),
         ("the coordinator changed", "coordinator"),
         ("something new", OTHER),
