@@ -153,11 +153,15 @@ class ConsumerCore:
     def acknowledge(self, message: Message) -> None:
         """It is processed, and so are those before it. From any thread.
 
-        Acknowledgements never go back, as a late one from before a rebalance would; only a seek does.
+        Acknowledgements never go back; only a seek does. One of a record that was handed out in an earlier
+        assignment counts for nothing: its partition may be one of another topic by now. So the order of
+        these lines matters, and of those in ``_assign``.
         """
+        acknowledged = self._acknowledged
         target, offset = TopicPartition(message.topic, message.partition), message.offset + 1
-        if offset > self._acknowledged.get(target, self._committed.get(target, 0)):
-            self._acknowledged[target] = offset
+        before = acknowledged.get(target, self._committed.get(target, 0))
+        if before < offset <= self._handed_out.get(target, 0):
+            acknowledged[target] = offset
 
     async def commit(self) -> None:
         """Commit what is acknowledged. Raises what fences this member, once for partitions that are lost."""
@@ -363,13 +367,13 @@ class ConsumerCore:
         positions = {target: offset for target, offset in committed.items() if target in assignment}
         begins = await self._firsts(assignment - positions.keys())
         self._assignment, self._assigned_in = assignment, self._member.generation
+        self._began, self._handed_out, self._stopped_at = {**positions, **begins}, {}, {}
         self._acknowledged, self._committed = {}, dict(positions)
         self._rewound.clear()
         self._uncommitted.clear()
         if begins and self.options.reset == "latest" and self.options.group:  # the end of now: it would move
             async with self._committing:
                 await self._commit(begins)
-        self._began, self._handed_out, self._stopped_at = {**positions, **begins}, {}, {}
         await self._fetching.start(self._began)
         self._is_assigned.set()
         _log.info(

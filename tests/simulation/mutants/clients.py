@@ -388,6 +388,13 @@ SENDING = (
         script="tests/unit/client/test_generations.py",
     ),
     Mutant(
+        "what was handed out in one assignment is acknowledged in the next one",
+        "raftlog.client.consumer.core:ConsumerCore.acknowledge",
+        "if before < offset <= self._handed_out.get(target, 0):",
+        "if before < offset:",
+        script="tests/unit/client/test_generations.py",
+    ),
+    Mutant(
         "a member whose join is under way leaves only once",
         "raftlog.client.consumer.membership:Membership.leave",
         "while joining is not None and",

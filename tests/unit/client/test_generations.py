@@ -78,3 +78,33 @@ async def test_what_was_acknowledged_of_a_deleted_topic_is_not_committed_for_its
                 assert await taken.poll("20s") is not None  # the last one is being handled
             values = [f"new {number}" for number in range(6)]
             await read_on_in_the_new_topic(broker, taken, values)
+
+
+# requirement: G4
+@in_real_time
+async def test_a_handler_that_outlasts_its_assignment_acknowledges_nothing_in_the_next_one() -> None:
+    """The partition may be one of another topic by then, of which nobody has handled the first records."""
+    async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
+        async with client.producer(TOPIC) as producer:
+            for number in range(4):
+                await producer.send(f"old {number}", partition=0)
+        options = {"commit_interval": "1h", "session_timeout": "2s", "rebalance_timeout": "1s"}
+        async with await client.consumer("g", TOPIC, **options) as taken:  # type: ignore[arg-type]  # of tests
+            for _ in range(4):
+                assert await taken.poll("20s") is not None  # the last one is being handled
+            await client.topics.delete(TOPIC)
+            await client.topics.create(TOPIC, partitions=1, replication=1)
+            async with Client(broker.url) as other, other.producer(TOPIC) as producer:
+                for number in range(6):
+                    await producer.send(f"new {number}", partition=0)
+            async with asyncio.timeout(20):
+                while not (taken.generation > 1 and taken.assignment and taken.is_assigned):
+                    await asyncio.sleep(0.01)
+            await taken.commit()
+            assert await client.groups.offsets("g") == []
+            message = await taken.poll("20s")
+            assert message is not None
+            assert message.value == b"new 0"
+            await taken.commit()
+            (row,) = await client.groups.offsets("g")
+            assert row.committed_offset == 1
