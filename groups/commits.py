@@ -93,6 +93,7 @@ def starts_of_added(
     known: Mapping[Target, CommittedOffset],
     wall_ms: int,
     beginnings: Mapping[tuple[str, int], int] = NO_BEGINNINGS,
+    topic_ids: Mapping[str, str] = NO_TOPIC_IDS,
 ) -> list[Row]:
     """Partitions that were added to a consumed topic are read from their start, wherever the group began.
 
@@ -100,15 +101,25 @@ def starts_of_added(
     of the topic has not begun to read it.
     """
     rows: list[Row] = []
-    for topic in sorted(before.keys() & now.keys()):
-        others = [committed for (name, _), committed in known.items() if name == topic]
-        topic_id = max(others, key=lambda each: each.committed_ms).topic_id if others else ""
-        for partition in range(before[topic], now[topic] if others else 0):
+    for topic, topic_id in sorted(consumed_topics(known, topic_ids).items()):
+        for partition in range(before.get(topic, now.get(topic, 0)), now.get(topic, 0)):
             start, committed = beginnings.get((topic_id, partition), 0), known.get((topic, partition))
             if committed is None or committed.topic_id != topic_id or committed.offset < start:
                 row = CommittedOffset(offset=start, topic_id=topic_id, committed_ms=wall_ms)
                 rows.append((OffsetKey(group, topic, partition), row))
     return rows
+
+
+def consumed_topics(
+    known: Mapping[Target, CommittedOffset], topic_ids: Mapping[str, str] = NO_TOPIC_IDS
+) -> dict[str, str]:
+    """Ids of the topics of which a group has an offset. ``topic_ids`` are those of now, where known."""
+    newest: dict[str, CommittedOffset] = {}
+    for (topic, _), committed in known.items():
+        is_current = topic_ids.get(topic, committed.topic_id) == committed.topic_id
+        if is_current and (topic not in newest or newest[topic].committed_ms < committed.committed_ms):
+            newest[topic] = committed
+    return {topic: committed.topic_id for topic, committed in newest.items()}
 
 
 def offsets_of_removed(

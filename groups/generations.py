@@ -6,7 +6,7 @@ Pure functions of the written state; when a generation begins and ends is decide
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -18,6 +18,7 @@ from raftlog.assignors.ownership import owners
 from raftlog.types import TopicPartition
 
 COOPERATIVE: Final = "cooperative-sticky"
+FORMER_TOPICS_MAX: Final = 1_000
 SERVER_STRATEGY: Final = "range"  # of a plan of the server where the group's strategy is the clients' own
 
 
@@ -88,10 +89,29 @@ def strategies_in_common(offered: Sequence[Sequence[str]]) -> set[str]:
     return set(offered[0]).intersection(*offered) if offered else set()
 
 
+def counts_of_all(group: Group) -> dict[str, int]:
+    """Partitions of the topics that the members subscribe to, and of those to which they did before."""
+    return {**group.former_counts, **group.partition_counts}
+
+
+def former_counts(
+    before: Group, counts: Mapping[str, int], existing: Mapping[str, int], consumed: Collection[str]
+) -> dict[str, int]:
+    """Partitions of consumed topics to which no member of the next generation subscribes.
+
+    A member that subscribes again reads partitions that were added meanwhile from their start. Of very many
+    topics only the first are remembered.
+    """
+    known = counts_of_all(before)
+    left = sorted(known.keys() & existing.keys() & set(consumed) - counts.keys())
+    return {topic: min(known[topic], existing[topic]) for topic in left[:FORMER_TOPICS_MAX]}
+
+
 def next_generation(
     before: Group,
     joined: dict[str, Join],
     counts: dict[str, int],
+    former: dict[str, int],
     topic_ids: Mapping[str, str],
     wall_ms: int,
 ) -> Group:
@@ -108,6 +128,7 @@ def next_generation(
         members=members,
         partition_counts=counts if members else before.partition_counts,
         topic_ids=ids if members else before.topic_ids,
+        former_counts=former if members else before.former_counts,
         changed_ms=wall_ms,
         rebalances=before.rebalances,
     )

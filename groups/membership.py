@@ -262,11 +262,13 @@ class Membership:
         """Write the next generation, of those that have joined."""
         self._phase = None
         topics = (topic for ask in joining.joined.values() for topic in ask.topics)
-        counts = self._counts_of(topics)
-        group = generations.next_generation(self.group, joining.joined, counts, self._topic_ids, wall_ms)
+        before, counts, ids = self.group, self._counts_of(topics), self._topic_ids
         known = self._outputs.state.offsets.get(self.name, {})
+        consumed = commits.consumed_topics(known, ids)
+        former = generations.former_counts(before, counts, self._counts, consumed)
+        group = generations.next_generation(before, joining.joined, counts, former, ids, wall_ms)
         starts = commits.starts_of_added(
-            self.name, self.group.partition_counts, counts, known, wall_ms, self._beginnings
+            self.name, generations.counts_of_all(before), counts, known, wall_ms, self._beginnings, ids
         )
         self._outputs.write((GroupKey(self.name), group), *starts)
         self._sessions.clear()

@@ -119,6 +119,7 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     has_plan: bool = False
     partition_counts: dict[str, int] = {}  # of the topics, when the generation began
     topic_ids: dict[str, str] = {}  # of these topics; older versions did not write them
+    former_counts: dict[str, int] = {}  # of topics that no member subscribes to any more
     rebalance_due: str = ""  # why this generation must end
     changed_ms: int = 0
     rebalances: tuple[Rebalance, ...] = ()  # the newest last

@@ -68,8 +68,8 @@ ADDED_PARTITIONS = (
     Mutant(
         "a group that began at the end skips the first records of added partitions",
         "groups.commits:starts_of_added",
-        "now[topic] if others else 0",
-        "0",
+        "range(before.get(topic, now.get(topic, 0)), now.get(topic, 0))",
+        "range(0)",
         script=REBALANCES,
     ),
     Mutant(
@@ -77,6 +77,34 @@ ADDED_PARTITIONS = (
         "groups.generations:next_generation",
         "counts if members else before.partition_counts",
         "counts",
+        script=REBALANCES,
+    ),
+    Mutant(
+        "a group forgets how many partitions a topic had that nobody subscribes to for a while",
+        "groups.generations:former_counts",
+        "left[:FORMER_TOPICS_MAX]",
+        "[]",
+        script=REBALANCES,
+    ),
+    Mutant(
+        "a group without members forgets how many partitions its former topics had",
+        "groups.generations:next_generation",
+        "former if members else before.former_counts",
+        "former if members else {}",
+        script=REBALANCES,
+    ),
+    Mutant(
+        "a group remembers topics of which it has no offset any more",
+        "groups.generations:former_counts",
+        " & set(consumed) - counts.keys()",
+        " - counts.keys()",
+        script=REBALANCES,
+    ),
+    Mutant(
+        "a topic that was created again begins where partitions were added to the old one",
+        "groups.commits:consumed_topics",
+        "topic_ids.get(topic, committed.topic_id) == committed.topic_id",
+        "True",
         script=REBALANCES,
     ),
     Mutant(

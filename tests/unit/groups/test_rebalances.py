@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groups.membership import MEMBERS_MAX
-from groups.requests import Beat, Done, Heartbeat, Joined, Sync, Synced
+from groups.requests import Beat, DeleteOffsets, Done, Heartbeat, Joined, Sync, Synced
 from raftlog.errors import (
     Conflict,
     InvalidRequest,
@@ -475,6 +475,61 @@ def test_partitions_that_are_added_are_read_from_their_start(
     groups.set_partitions("orders", 7)
     groups.join("a", generation=joined.generation)
     assert [groups.offset(partition) for partition in range(4, 7)] == [9, 0, 0]
+
+
+def left_for_a_while(groups: CoordinatedGroups) -> None:
+    """Generation 3: b alone, and nobody subscribes to ``payments`` any more, of which two are committed."""
+    groups.join("b", "orders")
+    groups.join("a", "orders", "payments")
+    groups.join("b", "orders", generation=1)
+    leader = groups.committed.groups["g"].leader
+    groups.answered(groups.sync(leader, 2, is_auto=True), Synced)
+    for number in (0, 1):
+        groups.commit(Done, 7, topic="payments", partition=number, member="a", generation=2)
+    groups.leave("a")
+    planned_again(groups, 2)
+
+
+def planned_again(groups: CoordinatedGroups, generation: int, *topics: str) -> int:
+    """b joins again and makes the plan; gives the generation."""
+    joined = groups.answered(groups.join("b", *topics, generation=generation), Joined)
+    groups.answered(groups.sync("b", joined.generation, is_auto=True), Synced)
+    return joined.generation
+
+
+# requirement: F4 G11
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_partitions_that_are_added_while_nobody_subscribes_are_read_from_their_start(
+    groups: CoordinatedGroups, is_empty: bool
+) -> None:
+    left_for_a_while(groups)
+    assert groups.committed.groups["g"].former_counts == {"payments": 2}
+    groups.set_partitions("payments", 4)
+    if is_empty:
+        groups.leave("b")
+    groups.fail_over()
+    planned_again(groups, -1 if is_empty else 3, "orders", "payments")
+    assert [groups.offset(number, topic="payments") for number in range(4)] == [7, 7, 0, 0]
+    assert groups.committed.groups["g"].former_counts == {}
+
+
+def test_topics_that_a_group_has_left_for_good_are_forgotten(groups: CoordinatedGroups) -> None:
+    left_for_a_while(groups)
+    groups.ask(DeleteOffsets(group="g", targets=(("payments", 0), ("payments", 1))), Done)
+    assert planned_again(groups, 3) == 4
+    assert groups.committed.groups["g"].former_counts == {}
+
+
+# requirement: F4 G11
+def test_a_topic_that_is_created_again_with_more_partitions_has_no_added_ones(
+    groups: CoordinatedGroups,
+) -> None:
+    left_for_a_while(groups)
+    groups.topic_ids["payments"] = "t2"
+    groups.set_partitions("payments", 4)
+    planned_again(groups, 3, "orders", "payments")
+    assert {topic for topic, _ in groups.committed.offsets["g"]} == {"payments"}
+    assert [groups.offset(number, topic="payments") for number in range(4)] == [7, 7, None, None]
 
 
 def test_a_group_that_has_read_nothing_of_a_topic_chooses_where_it_begins(groups: CoordinatedGroups) -> None:
