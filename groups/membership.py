@@ -58,6 +58,7 @@ class _Waiting:
     kind: _Kind
     member_id: str
     until_ms: int = 0
+    ask: Join | None = None  # of a join
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ class Membership:
             self._begin(generations.why_joined(member, ask), now_ms, len(group.members))
         assert self._joining is not None
         self._joining.joined[ask.member_id] = ask
-        self._waiting[request_id] = _Waiting(_Kind.JOIN, ask.member_id)
+        self._waiting[request_id] = _Waiting(_Kind.JOIN, ask.member_id, ask=ask)
         self._sessions.pop(ask.member_id, None)  # it waits for the others
         self._end_joining_if_all_have(now_ms, wall_ms)
 
@@ -274,9 +275,16 @@ class Membership:
         self._sessions.clear()
         for member_id, member in group.members.items():
             self._touch(member_id, member, now_ms)
-        self._answer_waiting(lambda member_id: generations.joined(group, member_id), kind=_Kind.JOIN)
+        self._answer_waiting(lambda each: self._answer_of_join(group, each), kind=_Kind.JOIN)
         if group.members:
             self._await_plan(joining.rebalance, now_ms)
+
+    def _answer_of_join(self, group: Group, waiting: _Waiting) -> Reply | RaftlogError:
+        """A late copy of an earlier join may have replaced this one: then the member repeats it."""
+        ask = waiting.ask
+        if ask is not None and not generations.is_same(group.members[waiting.member_id], ask):
+            return self._rebalancing()
+        return generations.joined(group, waiting.member_id)
 
     def _remove(self, gone: Collection[str], reason: str, now_ms: int, wall_ms: int) -> None:
         """Those are no members from now on; the others join again."""
@@ -285,7 +293,7 @@ class Membership:
             self._sessions.pop(member_id, None)
             if self._joining is not None:
                 self._joining.joined.pop(member_id, None)
-        self._answer_waiting(self._unknown, members=gone)
+        self._answer_waiting(lambda each: self._unknown(each.member_id), members=gone)
         left = {each: member for each, member in group.members.items() if each not in gone}
         if len(left) != len(group.members):
             due = reason if left else ""
@@ -328,7 +336,7 @@ class Membership:
             rebalances=(*group.rebalances, done)[-REBALANCES_KEPT:],
         )
         self._outputs.write((GroupKey(self.name), planned))
-        self._answer_waiting(lambda member_id: generations.synced(planned, member_id), kind=_Kind.SYNC)
+        self._answer_waiting(lambda each: generations.synced(planned, each.member_id), kind=_Kind.SYNC)
         self._await_revocation(planned, now_ms)
         self.look_at_partitions(now_ms)
         return planned
@@ -386,7 +394,7 @@ class Membership:
             leader = ask.member_id if group.leader == old_id else group.leader
             renamed = msgspec.structs.replace(group, members=members, leader=leader)
             self._outputs.write((GroupKey(self.name), renamed))
-            self._answer_waiting(self._unknown, members=(old_id,))
+            self._answer_waiting(lambda each: self._unknown(each.member_id), members=(old_id,))
             self._sessions.pop(old_id, None)
             if self._joining is not None:
                 self._joining.joined.pop(old_id, None)
@@ -405,7 +413,7 @@ class Membership:
 
     def _answer_waiting(
         self,
-        reply: Callable[[str], Reply | RaftlogError],
+        reply: Callable[[_Waiting], Reply | RaftlogError],
         *,
         kind: _Kind | None = None,
         members: Collection[str] | None = None,
@@ -413,7 +421,7 @@ class Membership:
         for request_id, waiting in list(self._waiting.items()):
             if (kind is None or waiting.kind is kind) and (members is None or waiting.member_id in members):
                 del self._waiting[request_id]
-                self._outputs.answer(request_id, reply(waiting.member_id))
+                self._outputs.answer(request_id, reply(waiting))
 
     def _member(self, group: Group, member_id: str, generation: int) -> Member:
         member = group.members.get(member_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.helpers.planted_bugs import Mutant
 
 _REBALANCES = "tests/unit/groups/test_rebalances.py"
+_JOINS = "tests/unit/groups/test_joins.py"
 _OFFSETS = "tests/unit/groups/test_committed_offsets.py"
 _CREATED_AGAIN = "tests/unit/groups/test_topics_created_again.py"
 
@@ -271,6 +272,13 @@ GROUPS = (
         "view.group.members and ",
         "",
         script=_CREATED_AGAIN,
+    ),
+    Mutant(
+        "a late copy of a join takes a subscription back",
+        "groups.membership:Membership._answer_of_join",
+        "if ask is not None and not generations.is_same(group.members[waiting.member_id], ask):",
+        "if False:",
+        script=_JOINS,
     ),
     Mutant(
         "a snapshot of groups lacks the offsets",
