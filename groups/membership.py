@@ -223,6 +223,7 @@ class Membership:
                 del self._waiting[request_id]
                 self._touch(waiting.member_id, self.group.members[waiting.member_id], now_ms)
                 self._outputs.answer(request_id, Beat(must_rejoin=False))
+        self._touch_syncing(now_ms)
         dead = [member_id for member_id, end_ms in self._sessions.items() if end_ms <= now_ms]
         if dead:
             self._remove(dead, f"the session of member {dead[0]} expired", now_ms, wall_ms)
@@ -252,6 +253,7 @@ class Membership:
         self._phase = _Joining(_Rebalance(reason, now_ms, members_before), deadline_ms)
         self._revoked_by_ms = None
         self._answer_waiting(lambda each: Beat(must_rejoin=True), kind=_Kind.HEARTBEAT)
+        self._touch_syncing(now_ms)
         self._answer_waiting(lambda each: self._rebalancing(), kind=_Kind.SYNC)
 
     def _end_joining_if_all_have(self, now_ms: int, wall_ms: int) -> None:
@@ -336,6 +338,7 @@ class Membership:
             rebalances=(*group.rebalances, done)[-REBALANCES_KEPT:],
         )
         self._outputs.write((GroupKey(self.name), planned))
+        self._touch_syncing(now_ms)
         self._answer_waiting(lambda each: generations.synced(planned, each.member_id), kind=_Kind.SYNC)
         self._await_revocation(planned, now_ms)
         self.look_at_partitions(now_ms)
@@ -438,6 +441,12 @@ class Membership:
         """The member is heard from. One whose join waits has no session."""
         if self._joining is None or member_id not in self._joining.joined:
             self._sessions[member_id] = now_ms + member.session_timeout_ms
+
+    def _touch_syncing(self, now_ms: int) -> None:
+        """Members whose sync waits are alive, however late the plan is."""
+        for waiting in self._waiting.values():
+            if waiting.kind is _Kind.SYNC:
+                self._touch(waiting.member_id, self.group.members[waiting.member_id], now_ms)
 
     def _counts_of(self, topics: Iterable[str]) -> dict[str, int]:
         return {topic: self._counts[topic] for topic in sorted(set(topics)) if topic in self._counts}

@@ -88,6 +88,10 @@ class CoordinatedGroups:
         assert isinstance(answer, kind), answer
         return answer
 
+    def forget(self, request_id: RequestId, request: Request) -> None:
+        """The caller has gone: it hears of no answer."""
+        self.coordination.forget(request_id, request)
+
     def after(self, milliseconds: int) -> None:
         """Let time pass, deadline by deadline."""
         end_ms = self.now_ms + milliseconds
@@ -145,6 +149,7 @@ class CoordinatedGroups:
         instance: str = "",
         owned: dict[str, tuple[int, ...]] | None = None,
         tags: tuple[str, ...] = (),
+        session_ms: int = SESSION_MS,
     ) -> RequestId:
         """Join, or join again."""
         return self.send(
@@ -153,7 +158,7 @@ class CoordinatedGroups:
                 member_id=member,
                 topics=topics or ("orders",),
                 strategies=strategies,
-                session_timeout_ms=SESSION_MS,
+                session_timeout_ms=session_ms,
                 rebalance_timeout_ms=REBALANCE_MS,
                 generation=generation,
                 instance_id=instance,

@@ -274,6 +274,27 @@ GROUPS = (
         script=_CREATED_AGAIN,
     ),
     Mutant(
+        "a member that waits for the plan dies of it",
+        "groups.membership:Membership.tick",
+        "self._touch_syncing(now_ms)",
+        "pass",
+        script=_JOINS,
+    ),
+    Mutant(
+        "a member has the rest of a session when its plan comes",
+        "groups.membership:Membership._set_plan",
+        "self._touch_syncing(now_ms)",
+        "pass",
+        script=_JOINS,
+    ),
+    Mutant(
+        "a member has the rest of a session when no plan comes",
+        "groups.membership:Membership._begin",
+        "self._touch_syncing(now_ms)",
+        "pass",
+        script=_JOINS,
+    ),
+    Mutant(
         "a late copy of a join takes a subscription back",
         "groups.membership:Membership._answer_of_join",
         "if ask is not None and not generations.is_same(group.members[waiting.member_id], ask):",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from groups.requests import Joined, Synced
-from raftlog.errors import RebalanceInProgress
-from tests.helpers.group_coordination import CoordinatedGroups
+from groups.requests import Beat, Joined, Sync, Synced
+from raftlog.errors import RebalanceInProgress, UnknownMember
+from raftlog.hosting.decisions import RequestId
+from tests.helpers.group_coordination import REBALANCE_MS, SESSION_MS, CoordinatedGroups
 
 
 @pytest.fixture
@@ -46,3 +47,58 @@ def test_the_newest_of_two_joins_that_wait_counts(groups: CoordinatedGroups) -> 
     groups.join("b", generation=generation)
     groups.answered(late, RebalanceInProgress)
     assert groups.answered(real, Joined).generation == generation + 1
+
+
+def parked(groups: CoordinatedGroups) -> RequestId:
+    """The sync of b, which waits for the plan of a; a has a long session, and time for its plan."""
+    groups.answered(groups.join("a", session_ms=2 * REBALANCE_MS), Joined)
+    groups.join("b")
+    joined = groups.join("a", session_ms=2 * REBALANCE_MS, generation=1)
+    assert groups.answered(joined, Joined).leader == "a"
+    return groups.sync("b", 2)
+
+
+# requirement: G10 G13
+def test_a_member_that_waits_for_the_plan_is_alive(groups: CoordinatedGroups) -> None:
+    waiting = parked(groups)
+    groups.after(3 * SESSION_MS - 1)
+    groups.answered(groups.sync("a", 2, is_auto=True), Synced)
+    groups.answered(waiting, Synced)
+    groups.after(SESSION_MS - 1)
+    assert not groups.must_rejoin("b", 2), "its session begins with the plan"
+    groups.after(SESSION_MS)
+    groups.beat("b", 2, UnknownMember)
+
+
+# requirement: G10
+def test_a_member_that_waited_in_vain_has_a_whole_session_to_join_again(groups: CoordinatedGroups) -> None:
+    waiting = parked(groups)
+    groups.after(2 * SESSION_MS - 1)
+    groups.join("c")
+    groups.answered(waiting, RebalanceInProgress)
+    groups.after(SESSION_MS - 1)
+    assert groups.beat("b", 2, Beat).must_rejoin
+
+
+# requirement: G10
+def test_a_member_that_went_away_while_it_waited_for_the_plan_is_dead(groups: CoordinatedGroups) -> None:
+    waiting = parked(groups)
+    groups.after(2 * SESSION_MS - 1)
+    groups.forget(waiting, Sync(group="g", member_id="b", generation=2))
+    groups.after(SESSION_MS)
+    assert set(groups.committed.groups["g"].members) == {"a"}
+    assert groups.must_rejoin("a", 2)
+
+
+# requirement: G10 ST2
+def test_a_member_that_waited_for_the_plan_repeats_its_sync_at_the_next_coordinator(
+    groups: CoordinatedGroups,
+) -> None:
+    parked(groups)
+    groups.after(2 * SESSION_MS)
+    groups.fail_over()
+    groups.after(SESSION_MS - 1)
+    waiting = groups.sync("b", 2)
+    groups.after(2 * SESSION_MS)
+    groups.answered(groups.sync("a", 2, is_auto=True), Synced)
+    groups.answered(waiting, Synced)
