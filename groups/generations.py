@@ -46,10 +46,13 @@ def size_of(member: Member | Join) -> int:
 
 
 def withholds(group: Group) -> bool:
-    """Whether the plan gives a partition that a member owned before to nobody.
+    """Whether a plan of ``cooperative-sticky`` gives a partition that a member owned before to nobody.
 
     The next generation gives it to another member. A member that still reads it revokes it and joins again.
+    A strategy of the clients' own may leave out partitions for good.
     """
+    if group.strategy != COOPERATIVE:
+        return False
     given = {target for each in group.members.values() for target in _targets(each.assignment)}
     owned = {target for each in group.members.values() for target in _targets(each.owned)}
     return any(each.partition < group.partition_counts.get(each.topic, 0) for each in owned - given)

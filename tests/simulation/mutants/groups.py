@@ -176,6 +176,13 @@ GROUPS = (
         script=_REBALANCES,
     ),
     Mutant(
+        "what a strategy of the clients leaves out counts as withheld",
+        "groups.generations:withholds",
+        "if group.strategy != COOPERATIVE:",
+        "if False:",
+        script=_REBALANCES,
+    ),
+    Mutant(
         "partitions of a deleted topic count as withheld",
         "groups.generations:withholds",
         "each.partition < group.partition_counts.get(each.topic, 0)",

@@ -395,12 +395,23 @@ def test_what_was_revoked_in_time_causes_one_rebalance(groups: CoordinatedGroups
     assert groups.committed.groups["g"].generation == 3
 
 
+def test_what_a_strategy_of_the_clients_leaves_out_is_not_withheld(groups: CoordinatedGroups) -> None:
+    """It may never give it to anybody: the group would rebalance for ever."""
+    groups.join("a", strategies=("mine",))
+    groups.answered(groups.sync("a", 1, {"a": {"orders": (0, 1, 2)}}), Synced)
+    groups.join("a", generation=1, strategies=("mine",))
+    groups.answered(groups.sync("a", 2, {"a": {"orders": (1, 2, 3)}}), Synced)
+    assert not beaten(groups, 2, "a")
+    groups.fail_over()
+    assert not beaten(groups, 2, "a")
+
+
 def test_partitions_of_a_deleted_topic_are_not_withheld(groups: CoordinatedGroups) -> None:
     topics = ("orders", "payments")
-    groups.join("a", *topics)
+    groups.join("a", *topics, strategies=COOPERATIVE)
     groups.answered(groups.sync("a", 1, is_auto=True), Synced)
     groups.set_partitions("payments", 0)
-    groups.join("a", *topics, generation=1)
+    groups.join("a", *topics, generation=1, strategies=COOPERATIVE)
     groups.answered(groups.sync("a", 2, is_auto=True), Synced)
     assert not beaten(groups, 2, "a")
 
