@@ -350,14 +350,13 @@ class Membership:
         """Raises ``Conflict`` for a group that is too large and for other tags than the group's, and
         ``InvalidRequest`` for no strategy in common.
         """
-        others: dict[str, Member | Join] = {
-            member_id: member
-            for member_id, member in self.group.members.items()
-            if not ask.instance_id or member.instance_id != ask.instance_id
+        joined = {} if self._joining is None else self._joining.joined
+        known: dict[str, Member | Join] = {**self.group.members, **joined}
+        others = {
+            member_id: other
+            for member_id, other in known.items()
+            if member_id != ask.member_id and (not ask.instance_id or other.instance_id != ask.instance_id)
         }
-        if self._joining is not None:
-            others |= self._joining.joined
-        others.pop(ask.member_id, None)
         offered = {member_id: other.strategies for member_id, other in others.items()}
         tags = next((other.tags for other in others.values() if other.tags != ask.tags), None)
         if tags is not None:
@@ -368,9 +367,7 @@ class Membership:
             )
         if len(offered) >= MEMBERS_MAX:
             raise Conflict(f"group {self.name} has {MEMBERS_MAX} members, more are not allowed")
-        joined = {} if self._joining is None else self._joining.joined
-        known = {**self.group.members, **joined, ask.member_id: ask}
-        if sum(map(generations.size_of, known.values())) > GROUP_BYTES_MAX:
+        if sum(map(generations.size_of, (*others.values(), ask))) > GROUP_BYTES_MAX:
             raise Conflict(
                 f"group {self.name} takes more than {GROUP_BYTES_MAX} bytes with member {ask.member_id!r}; "
                 "subscribe to fewer topics, or send less metadata"

@@ -302,6 +302,13 @@ GROUPS = (
         script=_JOINS,
     ),
     Mutant(
+        "a static member that restarts is refused for its own join",
+        "groups.membership:Membership._check_join",
+        "member_id != ask.member_id and (not ask.instance_id or other.instance_id != ask.instance_id)",
+        "member_id != ask.member_id",
+        script=_JOINS,
+    ),
+    Mutant(
         "a late copy of a join takes a subscription back",
         "groups.membership:Membership._answer_of_join",
         "if ask is not None and not generations.is_same(group.members[waiting.member_id], ask):",

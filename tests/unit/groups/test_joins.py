@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from groups.requests import Beat, Joined, Sync, Synced
-from raftlog.errors import RebalanceInProgress, UnknownMember
+from raftlog.errors import InvalidRequest, RebalanceInProgress, UnknownMember
 from raftlog.hosting.decisions import RequestId
 from tests.helpers.group_coordination import REBALANCE_MS, SESSION_MS, CoordinatedGroups
 
@@ -47,6 +47,19 @@ def test_the_newest_of_two_joins_that_wait_counts(groups: CoordinatedGroups) -> 
     groups.join("b", generation=generation)
     groups.answered(late, RebalanceInProgress)
     assert groups.answered(real, Joined).generation == generation + 1
+
+
+def test_a_static_member_is_not_refused_for_its_own_join_that_waits(groups: CoordinatedGroups) -> None:
+    """It has restarted with another strategy, and under another member id, before b joins again."""
+    offered = ("range", "sticky")
+    groups.join("b", strategies=offered)
+    first = groups.join("a-1", instance="a", strategies=("range",))
+    refused = groups.join("c", instance="c", strategies=("sticky",))
+    assert "have in common: range" in str(groups.answered(refused, InvalidRequest))
+    again = groups.join("a-2", instance="a", strategies=("sticky",))
+    groups.answered(first, UnknownMember)
+    groups.join("b", strategies=offered, generation=1)
+    assert groups.answered(again, Joined).strategy == "sticky"
 
 
 def parked(groups: CoordinatedGroups) -> RequestId:
