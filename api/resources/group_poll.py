@@ -211,8 +211,10 @@ async def _place(state: _Poll) -> None:
         for number in some
         if not is_removed(topic, number)
     ]
-    # A member whose acknowledgement was refused begins where the group is: others may have come further.
-    places = state.wanted.positions if state.ack_error else (*state.wanted.ack, *state.wanted.positions)
+    # After a refused acknowledgement, and in a later generation, a member begins where the group is: others
+    # may have come further, and a topic may have been created again.
+    is_current = state.generation == state.wanted.generation and not state.ack_error
+    places = (*state.wanted.ack, *state.wanted.positions) if is_current else state.wanted.positions
     given = {TopicPartition(each.topic, each.partition): each.offset for each in places}
     missing = [target for target in targets if target not in state.positions]
     state.positions.update({target: given[target] for target in missing if target in given})

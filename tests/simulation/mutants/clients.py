@@ -395,6 +395,13 @@ SENDING = (
         script="tests/unit/client/test_generations.py",
     ),
     Mutant(
+        "a poll reads on in a later generation where it has acknowledged in an earlier one",
+        "api.resources.group_poll:_place",
+        "state.generation == state.wanted.generation and not state.ack_error",
+        "not state.ack_error",
+        script="tests/unit/client/test_generations.py",
+    ),
+    Mutant(
         "a member whose join is under way leaves only once",
         "raftlog.client.consumer.membership:Membership.leave",
         "while joining is not None and",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
+import aiohttp
 import pytest
 
 from raftlog.aio import Client, Consumer
@@ -108,3 +111,55 @@ async def test_a_handler_that_outlasts_its_assignment_acknowledges_nothing_in_th
             await taken.commit()
             (row,) = await client.groups.offsets("g")
             assert row.committed_offset == 1
+
+
+class Asking:
+    """Requests of a client without the protocol."""
+
+    def __init__(self, http: aiohttp.ClientSession, broker: WholeBroker) -> None:
+        self._http = http
+        self._base = f"{broker.url}/v1/groups/g"
+
+    async def __call__(self, path: str, body: object, method: str = "POST") -> dict[str, Any]:
+        async with self._http.request(method, self._base + path, json=body) as answer:
+            assert answer.status in (200, 204), await answer.text()
+            found: dict[str, Any] = await answer.json() if answer.status == 200 else {}
+            return found
+
+    async def poll(self, last: Mapping[str, Any] | None = None, wait: str = "0s") -> dict[str, Any]:
+        """The first poll, or the one that acknowledges what ``last`` has brought."""
+        if last is None:
+            return await self("/members/z:poll", {"topics": [TOPIC], "wait": wait})
+        body = {"generation": last["generation"], "ack": last["positions"], "wait": wait}
+        return await self("/members/z:poll", body)
+
+
+# requirement: G4
+@in_real_time
+async def test_a_poll_that_joins_again_reads_from_where_the_group_is() -> None:
+    """Another member has come further meanwhile than what the poll acknowledged."""
+    async with (
+        whole_broker(partitions=1) as broker,
+        Client(broker.url) as client,
+        aiohttp.ClientSession() as http,
+    ):
+        ask = Asking(http, broker)
+        async with client.producer(TOPIC) as producer:
+            for number in range(10):
+                await producer.send(str(number), partition=0)
+        waiting = asyncio.create_task(ask.poll(await ask.poll(), "30s"))
+        other = await ask("/members", {"topics": [TOPIC], "member_id": "b", "rebalance_timeout": "1s"})
+        generation = other["generation"]
+        own = await ask("/members/b:sync", {"generation": generation, "plan": "auto"})
+        assert own["assignment"], "this member has the only partition"
+        async with client.producer(TOPIC) as producer:
+            for number in range(40):
+                await producer.send(str(number), partition=0)
+        offset = {"topic": TOPIC, "partition": 0, "offset": 50}
+        commit = {"member_id": "b", "generation": generation, "offsets": [offset]}
+        await ask("/offsets", commit, "PUT")
+        await ask("/members/b", None, "DELETE")
+        await client.send(TOPIC, "the next one", partition=0)
+        polled = await waiting
+        assert polled["generation"] > generation
+        assert [record["offset"] for record in polled["records"]] == [50]
