@@ -140,6 +140,7 @@ def _simplifications(odds: AnyOdds, last: float) -> Iterator[Callable[[AnyOdds],
             {"zombie_ms": 0},
             {"are_static": 0.0},
             {"keeps_id": 0.0},
+            {"changes": 0.0},
             {"partitions": 1},
             {"members": 1},
         ]

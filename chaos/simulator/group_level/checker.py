@@ -26,6 +26,7 @@ class GroupChecker:
         self.state = GroupsState()
         self._told: dict[int, dict[str, dict[Target, None]]] = {}  # by generation and member
         self._members: dict[int, set[str]] = {}  # of each generation that was committed
+        self._topics: dict[tuple[int, str], tuple[str, ...]] = {}
         self._plans: dict[tuple[int, str], dict[str, tuple[int, ...]]] = {}
         self._added: set[Target] = set()  # partitions that are new in the newest generation
 
@@ -50,6 +51,12 @@ class GroupChecker:
         """A member was told its generation."""
         if member not in self._members.get(reply.generation, ()):
             raise Broken(TOLD, f"{member} is told generation {reply.generation}, which it is no member of")
+
+    def subscribed(self, member: str, generation: int, topics: tuple[str, ...]) -> None:
+        """A member was told that it has joined with these topics."""
+        written = self._topics.get((generation, member))
+        if written != topics:
+            raise Broken(TOLD, f"{member} joins {generation} with {topics}; {written} are written")
 
     def synced(self, member: str, reply: Synced) -> None:
         """A member was told its partitions."""
@@ -79,6 +86,7 @@ class GroupChecker:
                 for number in range(before.partition_counts.get(topic, count), count)
             }
         self._members.setdefault(after.generation, set()).update(after.members)
+        self._topics |= {(after.generation, each): member.topics for each, member in after.members.items()}
         if not after.has_plan:
             return
         owners: dict[Target, str] = {}

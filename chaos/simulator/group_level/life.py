@@ -11,7 +11,7 @@ from typing import Final
 
 from chaos.simulator.gc_off import gc_off
 from chaos.simulator.group_level.checker import SETTLES, TOLD, GroupChecker
-from chaos.simulator.group_level.member import GROUP, TOPIC, Member, identity
+from chaos.simulator.group_level.member import GROUP, OTHER, TOPIC, Member, identity
 from chaos.simulator.group_level.odds import GroupOdds
 from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.trace import Trace
@@ -24,6 +24,7 @@ from raftlog.hosting.decisions import Answer, Write
 
 WALL_MS: Final = 1_700_000_000_000
 QUIET_ROUNDS: Final = 4  # of a session and a rebalance
+OTHER_PARTITIONS: Final = 2
 TICK_MS: Final = 50
 
 
@@ -98,7 +99,7 @@ class GroupLife:
         self.trace = Trace(lambda: self.now_ms / 1000, keeps_lines=keeps_lines)
         self.faults: Counter[str] = Counter()
         self.acknowledged = 0
-        self.counts = {TOPIC: self.odds.partitions}
+        self.counts = {TOPIC: self.odds.partitions, OTHER: OTHER_PARTITIONS}
         self.checker = GroupChecker(GROUP)
         self.ids = count(1)
         self._order = count()
@@ -127,7 +128,8 @@ class GroupLife:
             self.now_ms, _, event = heapq.heappop(self._events)
             event()
         living = {member.name for member in self.members if member.is_alive}
-        targets = {(TOPIC, number) for number in range(self.counts[TOPIC])}
+        topics = {TOPIC, *(topic for member in self.members if member.is_alive for topic in member.topics)}
+        targets = {(topic, number) for topic in topics for number in range(self.counts[topic])}
         self.checker.settled(living, targets)
         for member in self.members:
             if member.is_alive and member.generation != self.checker.group.generation:
@@ -239,6 +241,7 @@ class GroupLife:
         self._is_quiet = True
         for member in self.members:
             member.paused_until_ms = min(member.paused_until_ms, self.now_ms)
+            member.may_change = False
 
     def _any(self) -> Member | None:
         living = [member for member in self.members if member.is_alive]

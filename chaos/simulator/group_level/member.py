@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from chaos.simulator.group_level.checker import GroupChecker
@@ -27,6 +27,7 @@ from raftlog.errors import RaftlogError, RebalanceInProgress, StaleGeneration, U
 
 GROUP: Final = "g"
 TOPIC: Final = "orders"
+OTHER: Final = "payments"  # to which some subscribe for a while; nothing is committed there
 COOPERATIVE: Final = "cooperative-sticky"
 ANSWER_MS: Final = 2_000  # then the request is repeated
 
@@ -55,6 +56,8 @@ class Member:
         self.instance = instance
         self.is_alive = True
         self.paused_until_ms = 0
+        self.topics: tuple[str, ...] = (TOPIC,)
+        self.may_change = odds.changes > 0
         self.generation = -1
         self.assignment: dict[str, tuple[int, ...]] = {}
         self._odds = odds
@@ -102,7 +105,7 @@ class Member:
                     self.assignment = {}
                 self._plan(reply)
             case Synced():
-                revoked = set(self.assignment.get(TOPIC, ())) - set(reply.assignment.get(TOPIC, ()))
+                revoked = _targets(self.assignment) - _targets(reply.assignment)
                 self._take(reply.assignment)
                 self._is_member = not revoked  # others get those in the next generation
                 self._next_ms = now_ms + self._rng.randint(1, self._beat_ms)
@@ -142,11 +145,14 @@ class Member:
     def _next_request(self) -> Request:
         if self._is_leaving:
             return Leave(group=GROUP, member_id=self.name)
+        if self.may_change and self._rng.random() < self._odds.changes:
+            self.topics = (TOPIC,) if OTHER in self.topics else (TOPIC, OTHER)
+            self._is_member = False
         if not self._is_member:
             return Join(
                 group=GROUP,
                 member_id=self.name,
-                topics=(TOPIC,),
+                topics=self.topics,
                 strategies=self._odds.strategies,
                 session_timeout_ms=self._odds.session_ms,
                 rebalance_timeout_ms=self._odds.rebalance_ms,
@@ -167,6 +173,8 @@ class Member:
         """What the member is told must be committed."""
         if isinstance(reply, Joined):
             self._checker.joined(self.name, reply)
+            if self._odds.changes and isinstance(request, Join):
+                self._checker.subscribed(self.name, reply.generation, request.topics)
         elif isinstance(reply, Synced):
             self._checker.synced(self.name, reply)
         elif isinstance(request, Commit) and isinstance(reply, Done):
@@ -177,9 +185,13 @@ class Member:
 
 def _plan(joined: Joined) -> Plan:
     """Round and round, by a leader that makes its own plan."""
-    names = sorted(info.member_id for info in joined.members)
-    count = joined.partition_counts.get(TOPIC, 0)
-    return {
-        name: {TOPIC: tuple(range(place, count, len(names)))} if place < count else {}
-        for place, name in enumerate(names)
-    }
+    plan: dict[str, dict[str, tuple[int, ...]]] = {info.member_id: {} for info in joined.members}
+    for topic, count in joined.partition_counts.items():
+        names = sorted(info.member_id for info in joined.members if topic in info.topics)
+        for place, name in enumerate(names[:count]):
+            plan[name][topic] = tuple(range(place, count, len(names)))
+    return plan
+
+
+def _targets(assignment: Mapping[str, tuple[int, ...]]) -> set[tuple[str, int]]:
+    return {(topic, number) for topic, numbers in assignment.items() for number in numbers}

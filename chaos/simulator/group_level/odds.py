@@ -24,12 +24,17 @@ class GroupOdds:
     strategies: tuple[str, ...]
     are_static: float  # members with an instance id
     keeps_id: float = 0.3  # a process that crashed and comes back has its member id again
+    changes: float = 0.0  # requests before which a member subscribes to one more topic, or no longer
     session_ms: int = 6_000
     rebalance_ms: int = 10_000
 
     @classmethod
     def drawn(cls, rng: random.Random) -> Self:
         """For one seed."""
+        return replace(cls._drawn(rng), changes=rng.choice((*[0.0] * 15, 0.05)))
+
+    @classmethod
+    def _drawn(cls, rng: random.Random) -> Self:
         return cls(
             members=rng.choice((1, 2, 3, 3, 5)),
             partitions=rng.choice((1, 3, 4, 7)),
@@ -51,7 +56,7 @@ class GroupOdds:
     def drawn_for_brokers(cls, rng: random.Random) -> Self:
         """For a run of whole brokers: their own faults take coordinators away, and a run is short."""
         return replace(
-            cls.drawn(rng),
+            cls._drawn(rng),
             members=rng.choice((1, 2, 3)),
             fault_every_ms=rng.choice((500, 1_500, 4_000)),
             delay_ms=rng.choice((1, 20)),
