@@ -9,6 +9,7 @@ from __future__ import annotations
 from raftlog.core.entries import EntrySpan
 from raftlog.core.member import Member
 from raftlog.core.messages import (
+    NO_ROUND,
     AppendReply,
     AppendRequest,
     Heartbeat,
@@ -146,9 +147,12 @@ class Follower(RoleState):
             self._agree(self._member.matched)
 
     def remind_leader(self) -> None:
-        """Send the leader a reply: a quiescent leader becomes active, a lost one stays silent."""
+        """Send the leader a reply: a quiescent leader becomes active, a lost one stays silent.
+
+        It echoes no round: the last one of the leader may have been lost on its way here.
+        """
         if self.leader is not None:
-            self._echo(self.leader, self._newest_round)
+            self._echo(self.leader, NO_ROUND)
 
     def receive_timeout_now(self, sender: NodeId, message: TimeoutNow) -> bool:
         """Learn what is committed, and campaign if this member may lead."""
@@ -190,6 +194,9 @@ class Follower(RoleState):
             self.leader = None
             self._reset_election_timer()
         elif member.writes.all_finished:
+            if member.rejoining:  # its leader may be quiescent, and not know that this log was lost
+                for peer in member.peers:
+                    self._echo(peer, NO_ROUND)
             member.quiesce()
 
     def _agree(self, matched: Index) -> None:

@@ -18,7 +18,14 @@ from raftlog.core.entries import EntryKind
 from raftlog.core.invariants import require_elected
 from raftlog.core.member import Member
 from raftlog.core.membership import Membership
-from raftlog.core.messages import AppendReply, Heartbeat, HeartbeatReply, Message, TimeoutNow
+from raftlog.core.messages import (
+    NO_ROUND,
+    AppendReply,
+    Heartbeat,
+    HeartbeatReply,
+    Message,
+    TimeoutNow,
+)
 from raftlog.core.peers import Peers
 from raftlog.core.progress import Progress
 from raftlog.core.read_index import ReadIndex
@@ -322,6 +329,8 @@ class Leader(RoleState):
     def is_late(self, sender: NodeId, message: Message) -> bool:
         """An echo of a round before the last one is late; a follower that disagrees echoes the last one, too.
 
+        A reminder echoes no round, since the follower may have missed the last one.
+
         Where a message takes longer than a heartbeat interval, such an echo always comes. A leader that
         became quiescent without the sender must hear it.
         """
@@ -329,7 +338,7 @@ class Leader(RoleState):
             isinstance(message, HeartbeatReply)
             and sender not in self._member.unreachable
             and message.term == self._member.term
-            and message.round < self._round
+            and NO_ROUND < message.round < self._round
             and not message.rejoining
         )
 

@@ -5,11 +5,15 @@ Late, repeated and reordered messages are harmless: the receiver needs no other 
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from raftlog.core.entries import EntrySpan
 from raftlog.core.membership import Membership
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
+
+NO_ROUND: Final = 0  # of a reply that echoes no heartbeat of its term
 
 
 class VoteRequest(Struct, frozen=True, kw_only=True):
@@ -72,7 +76,7 @@ class Heartbeat(Struct, frozen=True, kw_only=True):
 
 
 class HeartbeatReply(Struct, frozen=True, kw_only=True):
-    """The follower is alive. ``round`` is that of a heartbeat of this term, or 0.
+    """The follower is alive. ``round`` is that of a heartbeat of this term, or ``NO_ROUND``.
 
     ``rejoining`` as in ``AppendReply``.
     """

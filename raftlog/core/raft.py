@@ -286,7 +286,9 @@ class Raft(Member):
             return True
         if isinstance(message, messages.Heartbeat):
             # Round 0: a node that leads in both terms would count the echo for a round of this term.
-            reply = messages.HeartbeatReply(term=self.term, round=0, rejoining=self.rejoining_told)
+            reply = messages.HeartbeatReply(
+                term=self.term, round=messages.NO_ROUND, rejoining=self.rejoining_told
+            )
             self.send(sender, reply)
         elif isinstance(message, messages.AppendRequest | messages.SnapshotOffer):
             self.refuse_append(sender, message)

@@ -150,12 +150,12 @@ class GroupHost:
         return self._groups
 
     def is_reachable(self, peer: NodeId) -> bool:
-        """Whether the peer has been heard from within the shortest election timeout."""
+        """Whether the peer has been heard from, and has neither lost its link nor fallen silent since."""
         return peer == self.node_id or self._watch.is_reachable(peer)
 
     @property
     def reachable_peers(self) -> frozenset[NodeId]:
-        """All peers that have been heard from within the shortest election timeout, known here or not."""
+        """All peers that are reachable in this sense, known here or not."""
         return self._watch.reachable
 
     def declines(self, broker: NodeId) -> bool:
@@ -485,6 +485,7 @@ class GroupHost:
         self._heartbeats.greet(peers)
         for peer in peers:
             if self._watch.is_silent(peer):
+                self._watch.fell_silent(peer)
                 self.peer_lost(peer)
                 self._transport.disconnect(peer)
         self._drain_soon()

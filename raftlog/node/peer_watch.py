@@ -6,6 +6,8 @@ Time is counted in this process's own ticks: while it was held up no tick passed
 A peer on a busy machine sends its frames late. If it counted as lost, its groups would hold elections, which
 make all brokers busier, and more frames late. A peer is therefore silent only after a multiple of the longest
 gap between its recent frames: an accrual failure detector (Hayashibara et al., 2004) without its statistics.
+The silence for which its link was ended is such a gap, too: a peer that is slow from one moment on keeps its
+next link.
 """
 
 from __future__ import annotations
@@ -51,16 +53,16 @@ class PeerWatch:
 
     @property
     def successors(self) -> list[NodeId]:
-        """Peers that may lead: heard within the shortest election timeout, and not declining it."""
+        """Peers that may lead: reachable, and not declining it."""
         return [peer for peer in self._heard if peer not in self._declining]
 
     @property
     def reachable(self) -> frozenset[NodeId]:
-        """Peers that were heard within the shortest election timeout."""
+        """Peers that were heard, and have neither lost their link since nor fallen silent."""
         return frozenset(self._heard)
 
     def is_reachable(self, peer: NodeId) -> bool:
-        """Whether it was heard within the shortest election timeout."""
+        """Whether it was heard, and has neither lost its link since nor fallen silent."""
         return peer in self._heard
 
     def declines(self, peer: NodeId) -> bool:
@@ -80,10 +82,16 @@ class PeerWatch:
         before, self._heard[peer] = self._heard.get(peer), self.ticks
         if before is None:
             return True
-        gap = self.ticks - before
+        self._note_gap(peer, self.ticks - before)
+        return False
+
+    def fell_silent(self, peer: NodeId) -> None:
+        """Its link is about to be ended for it."""
+        self._note_gap(peer, self.ticks - self._heard.get(peer, self.ticks))
+
+    def _note_gap(self, peer: NodeId, gap: int) -> None:
         if gap > self._gaps.get(peer, 0):
             self._gaps[peer] = gap
-        return False
 
     def said(self, peer: NodeId, *, declines_leadership: bool) -> None:
         """It reports whether it wants no leadership, since it is stopping or lacks room."""

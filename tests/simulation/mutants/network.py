@@ -96,6 +96,27 @@ NETWORK = (
         script=TRANSPORT,
     ),
     Mutant(
+        "the silence for which a link is ended is no gap",
+        "raftlog.node.group_host:GroupHost._watch_peers",
+        "self._watch.fell_silent(peer)",
+        "pass",
+        script="tests/scenarios/node/test_slow_brokers.py",
+    ),
+    Mutant(
+        "a reminder may be taken for a late echo",
+        "raftlog.core.leader:Leader.is_late",
+        "NO_ROUND < message.round",
+        "message.round",
+        script="tests/unit/core/test_quiescence.py",
+    ),
+    Mutant(
+        "a replica that begins anew is quiescent without a word",
+        "raftlog.core.follower:Follower._wait_to_be_told",
+        "if member.rejoining:",
+        "if False:",
+        script="tests/scenarios/node/test_slow_brokers.py",
+    ),
+    Mutant(
         "a dial has no time-out",
         "raftlog.node.network.tcp_links:OutboundLink._new_connection",
         "limits.dial_ms_max",

@@ -16,7 +16,7 @@ from raftlog.core.inputs import (
 from raftlog.core.messages import Heartbeat, HeartbeatReply, TimeoutNow, VoteReply, VoteRequest
 from raftlog.core.ready import ReadConfirmed, Refused, Role
 from raftlog.types import BEFORE_LOG, Index, Term, Token
-from tests.helpers.raft_member import ELECTION_TICKS, THREE, TWO, MemberUnderTest, append, span
+from tests.helpers.raft_member import ELECTION_TICKS, THREE, TWO, MemberUnderTest, append, members, span
 
 QUIET_TICKS = 60
 
@@ -262,7 +262,7 @@ def test_late_echoes_of_earlier_rounds_do_not_unquiesce_a_leader() -> None:
     """Else no group becomes quiescent where a message takes longer than a heartbeat interval."""
     member = quiescent_leader()
     last = member.said(Heartbeat)[-1].round
-    for late in range(last):
+    for late in range(1, last):
         member.hear(TWO, HeartbeatReply(term=Term(1), round=late))
     assert member.core.is_quiescent
 
@@ -287,6 +287,23 @@ def test_a_late_echo_of_an_unreachable_peer_unquiesces_its_leader() -> None:
     assert member.core.is_quiescent
     member.hear(TWO, HeartbeatReply(term=Term(1), round=1))
     assert not member.core.is_quiescent
+
+
+# requirement: ST4
+def test_a_reminder_of_a_learner_that_missed_the_last_round_unquiesces_its_leader() -> None:
+    leader = MemberUnderTest(membership=members(1, 2, learners=(3,)))
+    leader.become_leader()
+    quiet(leader, 2 * QUIET_TICKS)
+    last = leader.said(Heartbeat, THREE)[-1]
+    assert leader.core.is_quiescent
+    assert last.quiesces
+    learner = MemberUnderTest(membership=members(2, 3, learners=(1,)))
+    learner.follow(TWO, round=last.round - 1)
+    learner.forget()
+    learner.tick(2 * ELECTION_TICKS)
+    (reminder,) = learner.said(HeartbeatReply)
+    leader.hear(THREE, HeartbeatReply(term=leader.core.term, round=reminder.round))
+    assert not leader.core.is_quiescent
 
 
 def test_a_leader_unquiesced_by_nothing_becomes_quiescent_again() -> None:

@@ -115,7 +115,7 @@ def test_a_member_that_does_not_vote_reminds_a_silent_leader_once_and_then_sleep
     member.follow(TWO, round=7)
     member.forget()
     member.tick(2 * ELECTION_TICKS)
-    assert (member.sent, member.core.leader) == ([(TWO, HeartbeatReply(term=Term(1), round=7))], None)
+    assert (member.sent, member.core.leader) == ([(TWO, HeartbeatReply(term=Term(1), round=0))], None)
     assert not member.core.is_quiescent
     member.tick(2 * ELECTION_TICKS)
     assert member.core.is_quiescent
