@@ -321,11 +321,11 @@ class ConsumerCore:
                 if not await self._subscription.look():
                     await asyncio.sleep(self.options.topics_refresh_s)
                     continue
-                before = self._assignment
+                owned = self._member.owned
                 assignment = await self._member.join(self._subscription.topics)
                 await self._assign(assignment)
                 attempts = 0
-                if self._member.strategy != COOPERATIVE or before <= assignment:
+                if self._member.strategy != COOPERATIVE or owned <= assignment:
                     while not (await self._member.heartbeat() or await self._subscription.has_changed()):
                         pass
                 await self._revoke()
@@ -429,7 +429,8 @@ class ConsumerCore:
         await self._fetching.stop()
 
     async def _lose(self) -> None:
-        """Fenced: others have the partitions already."""
+        """Fenced: others have the partitions already, or may have them at once. Nothing is read any more."""
+        self._member.owned = frozenset()
         self._is_assigned.clear()
         self.epoch += 1
         await self._fetching.stop()

@@ -28,7 +28,7 @@ LEAVE_AGAIN_S: Final = 0.2  # while a join is under way
 
 
 class Membership:
-    """One member, which keeps its id for all generations."""
+    """One member, which keeps its id for all generations. ``owned`` are its partitions in ``generation``."""
 
     def __init__(self, session: Session, options: ConsumerOptions) -> None:
         self._session = session
@@ -36,6 +36,7 @@ class Membership:
         self.member_id = options.member_id or f"py-{uuid.uuid4().hex[:16]}"
         self.generation = -1
         self.strategy = ""
+        self.owned: frozenset[TopicPartition] = frozenset()
         self._joining: asyncio.Task[wire.JoinedBody] | None = None  # outlives its caller
 
     async def join(self, topics: Sequence[str]) -> frozenset[TopicPartition]:
@@ -44,15 +45,16 @@ class Membership:
         Raises ``UnknownMember``, ``StaleGeneration`` or ``RebalanceInProgress`` when the group has
         moved on meanwhile: join again.
         """
-        self._joining = asyncio.create_task(self._join(topics))
+        self._joining = asyncio.create_task(self._join(topics, self._claims()))
         self._joining.add_done_callback(_seen)
         joined = await asyncio.shield(self._joining)
-        self.generation, self.strategy = joined.generation, joined.strategy
+        self.generation, self.strategy, self.owned = joined.generation, joined.strategy, frozenset()
         plan = None if joined.role == "follower" else self._plan(joined)
         body = wire.SyncGroup(generation=joined.generation, plan=plan)
         path = self._path(paths.GROUP_SYNC)
         reply = await self._session.ask_any("POST", path, body=body, attempt_timeout_s=PARK_S)
-        return _targets(reply.read(wire.SyncedBody).assignment)
+        self.owned = _targets(reply.read(wire.SyncedBody).assignment)
+        return self.owned
 
     async def heartbeat(self, wait_ms: int | None = None) -> bool:
         """Whether the member must join again. The response may wait: a third of the session by default."""
@@ -70,7 +72,7 @@ class Membership:
 
         Raises ``OffsetsPending`` while an open transaction may still commit an offset of this member's
         partitions: the input of its predecessor would be processed twice. It takes a third of the session at
-        most, so that a member can heartbeat meanwhile.
+        most.
         """
         path = paths.of_group(paths.GROUP_OFFSETS, self._options.group) + "?lag=false&stable=true"
         if not self._options.assigned:
@@ -121,7 +123,14 @@ class Membership:
     async def _leave(self) -> None:
         await self._session.ask_any("DELETE", self._path(paths.GROUP_MEMBER), retry_timeout_s=LEAVE_S)
 
-    async def _join(self, topics: Sequence[str]) -> wire.JoinedBody:
+    def _claims(self) -> list[wire.TopicPartitions] | None:
+        """What it owns, where the next plan may withhold that. Brokers know it, but not that it is lost.
+
+        Of eager plans nothing is withheld: what brokers know is better there, since fewer partitions move.
+        """
+        return _listed(self.owned) if COOPERATIVE in self._options.strategies else None
+
+    async def _join(self, topics: Sequence[str], owned: list[wire.TopicPartitions] | None) -> wire.JoinedBody:
         options = self._options
         body = wire.JoinGroup(
             topics=[*topics],
@@ -131,6 +140,7 @@ class Membership:
             member_id=self.member_id,
             instance_id=options.instance_id,
             generation=self.generation,
+            owned=owned,
             tags=[*options.tags],
         )
         path = paths.of_group(paths.GROUP_MEMBERS, options.group)

@@ -410,4 +410,53 @@ SENDING = (
     ),
 )
 
-CLIENTS = (*PIPELINE, *SENDING, *ROUTING, *READING)
+_CONSUMER = "raftlog.client.consumer.core:ConsumerCore."
+_MEMBERSHIP = "raftlog.client.consumer.membership:Membership."
+_GENERATIONS = "tests/unit/client/test_generations.py::test_"
+
+CONSUMING = (
+    Mutant(
+        "a fenced cooperative member does not say that it owns nothing",
+        _MEMBERSHIP + "_claims",
+        "if COOPERATIVE in self._options.strategies",
+        "if False",
+        script=_GENERATIONS + "a_member_that_is_fenced_while_two_others_join_leaves_no_partition_unread",
+    ),
+    Mutant(
+        "a member that prefers another strategy does not say what it owns",
+        _MEMBERSHIP + "_claims",
+        "if COOPERATIVE in self._options.strategies",
+        "if COOPERATIVE == self._options.strategies[0]",
+        script=_GENERATIONS + "a_member_that_is_fenced_while_two_others_join_leaves_no_partition_unread",
+    ),
+    Mutant(
+        "a cooperative member says that it owns nothing",
+        _MEMBERSHIP + "_claims",
+        "_listed(self.owned)",
+        "[]",
+        script=_GENERATIONS + "a_cooperative_member_says_what_it_has_until_it_is_removed",
+    ),
+    Mutant(
+        "a member owns in the next generation what it had before",
+        _MEMBERSHIP + "join",
+        "self.strategy, self.owned = joined.generation, joined.strategy, frozenset()",
+        "self.strategy = joined.generation, joined.strategy",
+        script=_GENERATIONS + "a_member_without_an_answer_owns_nothing_in_that_generation",
+    ),
+    Mutant(
+        "a member that was removed still owns its partitions",
+        _CONSUMER + "_lose",
+        "self._member.owned = frozenset()",
+        "pass",
+        script=_GENERATIONS + "a_cooperative_member_says_what_it_has_until_it_is_removed",
+    ),
+    Mutant(
+        "a cooperative member does not join again without what it must revoke",
+        _CONSUMER + "_belong",
+        "or owned <= assignment",
+        "or True",
+        script=_GENERATIONS + "a_cooperative_member_says_what_it_has_until_it_is_removed",
+    ),
+)
+
+CLIENTS = (*PIPELINE, *SENDING, *ROUTING, *READING, *CONSUMING)
