@@ -17,8 +17,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+from typing import Final, TypeVar
 
 from raftlog.client.consumer.fetching import Fetching, OpenPartition
 from raftlog.client.consumer.membership import COOPERATIVE, Membership
@@ -31,7 +32,6 @@ from raftlog.client.retries import pause_s
 from raftlog.client.session import Session
 from raftlog.errors import (
     NotSent,
-    OffsetsPending,
     RaftlogError,
     RebalanceInProgress,
     StaleGeneration,
@@ -46,6 +46,7 @@ FENCED: Final = (UnknownGroup, UnknownMember, StaleGeneration, RebalanceInProgre
 FIRSTS_AT_A_TIME: Final = 8
 LOOK_S: Final = 0.02  # at a handler, while a rebalance waits for it
 SETTLE_S: Final = 0.5  # for the outcome of a transaction, at least
+Outcome = TypeVar("Outcome")
 _log = logging.getLogger("raftlog.client")
 
 
@@ -323,11 +324,9 @@ class ConsumerCore:
                     continue
                 owned = self._member.owned
                 assignment = await self._member.join(self._subscription.topics)
-                await self._assign(assignment)
                 attempts = 0
                 if self._member.strategy != COOPERATIVE or owned <= assignment:
-                    while not (await self._member.heartbeat() or await self._subscription.has_changed()):
-                        pass
+                    await self._remain(assignment)
                 await self._revoke()
             except UnknownMember:
                 self._member.generation = -1
@@ -338,6 +337,39 @@ class ConsumerCore:
                 attempts += 1
                 if not await self._may_try_again(error, attempts):
                     return
+
+    async def _remain(self, assignment: frozenset[TopicPartition]) -> None:
+        """Read these partitions, with heartbeats from now on, until the member must join again."""
+        assigning = asyncio.create_task(self._repeated(partial(self._assign, assignment)))
+        beating = asyncio.create_task(self._beat())
+        try:
+            await asyncio.wait((assigning, beating), return_when=asyncio.FIRST_COMPLETED)
+            if assigning.done():
+                assigning.result()
+            await beating
+        finally:
+            assigning.cancel()
+            beating.cancel()
+            await asyncio.gather(assigning, beating, return_exceptions=True)
+
+    async def _beat(self) -> None:
+        while not (await self._repeated(self._member.heartbeat) or await self._subscription.has_changed()):
+            pass
+
+    async def _repeated(self, act: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        """Act again after errors that pass. A member that joined again instead would ask for a rebalance."""
+        attempts = 0
+        while True:
+            try:
+                return await act()
+            except RaftlogError as error:
+                if isinstance(error, FENCED) or not self._may_pass(error):
+                    raise
+                attempts += 1
+                _log.info(
+                    "member %s tries again in generation %d: %s", self.member_id, self.generation, error
+                )
+                await asyncio.sleep(pause_s(error, attempts, self._session.rng))
 
     async def _hold(self) -> None:
         """Read the partitions that were chosen, from the committed offsets of the group, if there is one."""
@@ -352,18 +384,19 @@ class ConsumerCore:
 
     async def _may_try_again(self, error: RaftlogError, attempts: int) -> bool:
         """After a pause; an error that stays ends this consumer."""
-        is_deleted = self.options.pattern is not None and isinstance(error, UnknownTopic)
-        is_deleted = is_deleted or (not self.options.assigned and isinstance(error, UnknownPartition))
-        if not (error.retryable or is_deleted or isinstance(error, NotSent)):
+        if not self._may_pass(error):
             self._fail(error)
             return False
         await asyncio.sleep(pause_s(error, attempts, self._session.rng))
         return True
 
+    def _may_pass(self, error: RaftlogError) -> bool:
+        is_deleted = self.options.pattern is not None and isinstance(error, UnknownTopic)
+        is_deleted = is_deleted or (not self.options.assigned and isinstance(error, UnknownPartition))
+        return error.retryable or is_deleted or isinstance(error, NotSent)
+
     async def _assign(self, assignment: frozenset[TopicPartition]) -> None:
-        committed = await self._start_positions() if assignment and self.options.group else {}
-        if committed is None:
-            return
+        committed = await self._member.committed() if assignment and self.options.group else {}
         positions = {target: offset for target, offset in committed.items() if target in assignment}
         begins = await self._firsts(assignment - positions.keys())
         self._assignment, self._assigned_in = assignment, self._member.generation
@@ -384,18 +417,6 @@ class ConsumerCore:
             self.generation,
         )
 
-    async def _start_positions(self) -> dict[TopicPartition, int] | None:
-        """The committed offsets, once no transaction may change them. None if the member must join again."""
-        while True:
-            try:
-                return await self._member.committed()
-            except OffsetsPending as error:
-                if self.options.assigned:
-                    raise
-                _log.info("member %s waits for the end of a transaction: %s", self.member_id, error)
-                if await self._member.heartbeat(wait_ms=0):
-                    return None
-
     async def _firsts(self, targets: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Where partitions without a committed offset begin. A few are asked for at a time."""
         asking, ordered = asyncio.Semaphore(FIRSTS_AT_A_TIME), list(targets)
@@ -404,7 +425,12 @@ class ConsumerCore:
             async with asking:
                 return await self._open_partition(target).offsets(self.options.reset)
 
-        return dict(zip(ordered, await asyncio.gather(*map(first, ordered)), strict=True))
+        tasks = [asyncio.create_task(first(target)) for target in ordered]
+        try:
+            return dict(zip(ordered, await asyncio.gather(*tasks), strict=True))
+        finally:
+            for task in tasks:
+                task.cancel()  # after an error all are asked for again
 
     async def _revoke(self) -> None:
         """A rebalance: finish the record that is being handled, commit, hand out nothing more."""

@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 from urllib.parse import quote
 
+import msgspec
+
 from raftlog.assignors import Subscription
 from raftlog.client.consumer.options import ConsumerOptions
-from raftlog.client.session import Session
+from raftlog.client.session import Reply, Session
 from raftlog.errors import RebalanceInProgress, UnknownGroup, UnknownMember
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
@@ -51,8 +53,7 @@ class Membership:
         self.generation, self.strategy, self.owned = joined.generation, joined.strategy, frozenset()
         plan = None if joined.role == "follower" else self._plan(joined)
         body = wire.SyncGroup(generation=joined.generation, plan=plan)
-        path = self._path(paths.GROUP_SYNC)
-        reply = await self._session.ask_any("POST", path, body=body, attempt_timeout_s=PARK_S)
+        reply = await self._parked(self._path(paths.GROUP_SYNC), body)
         self.owned = _targets(reply.read(wire.SyncedBody).assignment)
         return self.owned
 
@@ -62,8 +63,13 @@ class Membership:
             wait_ms = self._options.session_timeout_ms // HEARTBEATS_PER_SESSION
         path = f"{self._path(paths.GROUP_HEARTBEAT)}?wait={wait_ms}ms"
         body = wire.HeartbeatGroup(generation=self.generation)
-        reply = await self._session.ask_any(
-            "POST", path, body=body, attempt_timeout_s=wait_ms / 1000 + self._session.request_timeout_s
+        session, wait_s = self._session, wait_ms / 1000
+        reply = await session.ask_any(
+            "POST",
+            path,
+            body=body,
+            attempt_timeout_s=wait_s + session.request_timeout_s,
+            retry_timeout_s=wait_s + session.retry_timeout_s,
         )
         return reply.read(wire.HeartbeatBody).action == "rejoin"
 
@@ -146,10 +152,21 @@ class Membership:
         path = paths.of_group(paths.GROUP_MEMBERS, options.group)
         while True:
             try:
-                reply = await self._session.ask_any("POST", path, body=body, attempt_timeout_s=PARK_S)
+                reply = await self._parked(path, body)
             except RebalanceInProgress:
                 continue  # it waited as long as one request may; the member is expected
             return reply.read(wire.JoinedBody)
+
+    async def _parked(self, path: str, body: msgspec.Struct) -> Reply:
+        """The response to a request that waits for other members, also where retries end sooner than that."""
+        session = self._session
+        return await session.ask_any(
+            "POST",
+            path,
+            body=body,
+            attempt_timeout_s=PARK_S,
+            retry_timeout_s=PARK_S + session.retry_timeout_s,
+        )
 
     def _plan(self, joined: wire.JoinedBody) -> dict[str, list[wire.TopicPartitions]] | Literal["auto"]:
         """The plan of a strategy of the client's own; brokers make those of the others."""

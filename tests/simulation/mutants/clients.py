@@ -413,6 +413,7 @@ SENDING = (
 _CONSUMER = "raftlog.client.consumer.core:ConsumerCore."
 _MEMBERSHIP = "raftlog.client.consumer.membership:Membership."
 _GENERATIONS = "tests/unit/client/test_generations.py::test_"
+_WITHOUT_POSITIONS = _GENERATIONS + "a_member_without_its_positions_keeps_its_place_and_disturbs_nobody"
 
 CONSUMING = (
     Mutant(
@@ -456,6 +457,48 @@ CONSUMING = (
         "or owned <= assignment",
         "or True",
         script=_GENERATIONS + "a_cooperative_member_says_what_it_has_until_it_is_removed",
+    ),
+    Mutant(
+        "a member that cannot find its positions joins again",
+        _CONSUMER + "_remain",
+        "self._repeated(partial(self._assign, assignment))",
+        "self._assign(assignment)",
+        script=_WITHOUT_POSITIONS,
+    ),
+    Mutant(
+        "a member sends no heartbeat until it reads",
+        _CONSUMER + "_remain",
+        "beating = ",
+        "await asyncio.wait((assigning,)); beating = ",
+        script=_WITHOUT_POSITIONS,
+    ),
+    Mutant(
+        "a member looks for its positions although it must join again",
+        _CONSUMER + "_remain",
+        "return_when=asyncio.FIRST_COMPLETED",
+        "return_when=asyncio.FIRST_EXCEPTION",
+        script=_WITHOUT_POSITIONS,
+    ),
+    Mutant(
+        "an error that stays does not end a member that heartbeats",
+        _CONSUMER + "_remain",
+        "assigning.result()",
+        "pass",
+        script=_GENERATIONS + "an_error_that_stays_ends_a_member_that_cannot_read",
+    ),
+    Mutant(
+        "a heartbeat that fails asks for a rebalance",
+        _CONSUMER + "_beat",
+        "await self._repeated(self._member.heartbeat)",
+        "await self._member.heartbeat()",
+        script=_GENERATIONS + "a_member_whose_heartbeats_fail_asks_for_no_rebalance",
+    ),
+    Mutant(
+        "a heartbeat may not wait longer than a request is repeated",
+        _MEMBERSHIP + "heartbeat",
+        "retry_timeout_s=wait_s + session.retry_timeout_s,",
+        "",
+        script=_GENERATIONS + "a_heartbeat_may_wait_longer_than_a_request_is_repeated",
     ),
 )
 
