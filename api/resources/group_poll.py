@@ -72,6 +72,16 @@ class _Poll:
         """The time that is left."""
         return max(0, round((self.ends_at - asyncio.get_running_loop().time()) * 1000))
 
+    def given(self) -> dict[TopicPartition, int]:
+        """Where the request says to read: behind what it acknowledges, or at its positions.
+
+        The member begins where the group is if the acknowledgement was refused, or was of an earlier
+        generation: others may have come further.
+        """
+        is_acknowledged = not self.ack_error and self.generation == self.wanted.generation
+        places = (*(self.wanted.ack if is_acknowledged else ()), *self.wanted.positions)
+        return {TopicPartition(each.topic, each.partition): each.offset for each in places}
+
     def is_given(self, target: TopicPartition) -> bool:
         """Whether the request says where to read in this partition."""
         return any(TopicPartition(each.topic, each.partition) == target for each in self.wanted.positions)
@@ -211,11 +221,7 @@ async def _place(state: _Poll) -> None:
         for number in some
         if not is_removed(topic, number)
     ]
-    # After a refused acknowledgement, and in a later generation, a member begins where the group is: others
-    # may have come further, and a topic may have been created again.
-    is_current = state.generation == state.wanted.generation and not state.ack_error
-    places = (*state.wanted.ack, *state.wanted.positions) if is_current else state.wanted.positions
-    given = {TopicPartition(each.topic, each.partition): each.offset for each in places}
+    given = state.given()
     missing = [target for target in targets if target not in state.positions]
     state.positions.update({target: given[target] for target in missing if target in given})
     missing = [target for target in missing if target not in given]

@@ -395,13 +395,6 @@ SENDING = (
         script="tests/unit/client/test_generations.py",
     ),
     Mutant(
-        "a poll reads on in a later generation where it has acknowledged in an earlier one",
-        "api.resources.group_poll:_place",
-        "state.generation == state.wanted.generation and not state.ack_error",
-        "not state.ack_error",
-        script="tests/unit/client/test_generations.py",
-    ),
-    Mutant(
         "a member whose join is under way leaves only once",
         "raftlog.client.consumer.membership:Membership.leave",
         "while joining is not None and",
@@ -412,8 +405,8 @@ SENDING = (
 
 _CONSUMER = "raftlog.client.consumer.core:ConsumerCore."
 _MEMBERSHIP = "raftlog.client.consumer.membership:Membership."
-_GENERATIONS = "tests/unit/client/test_generations.py::test_"
-_WITHOUT_POSITIONS = _GENERATIONS + "a_member_without_its_positions_keeps_its_place_and_disturbs_nobody"
+_MEMBERS = "tests/unit/client/test_membership.py::test_"
+_WITHOUT_POSITIONS = _MEMBERS + "a_member_without_its_positions_keeps_its_place_and_disturbs_nobody"
 
 CONSUMING = (
     Mutant(
@@ -421,42 +414,42 @@ CONSUMING = (
         _MEMBERSHIP + "_claims",
         "if COOPERATIVE in self._options.strategies",
         "if False",
-        script=_GENERATIONS + "a_member_that_is_fenced_while_two_others_join_leaves_no_partition_unread",
+        script=_MEMBERS + "a_member_that_is_fenced_while_two_others_join_leaves_no_partition_unread",
     ),
     Mutant(
         "a member that prefers another strategy does not say what it owns",
         _MEMBERSHIP + "_claims",
         "if COOPERATIVE in self._options.strategies",
         "if COOPERATIVE == self._options.strategies[0]",
-        script=_GENERATIONS + "a_member_that_is_fenced_while_two_others_join_leaves_no_partition_unread",
+        script=_MEMBERS + "a_member_that_is_fenced_while_two_others_join_leaves_no_partition_unread",
     ),
     Mutant(
         "a cooperative member says that it owns nothing",
         _MEMBERSHIP + "_claims",
         "_listed(self.owned)",
         "[]",
-        script=_GENERATIONS + "a_cooperative_member_says_what_it_has_until_it_is_removed",
+        script=_MEMBERS + "a_cooperative_member_says_what_it_has_until_it_is_removed",
     ),
     Mutant(
         "a member owns in the next generation what it had before",
         _MEMBERSHIP + "join",
         "self.strategy, self.owned = joined.generation, joined.strategy, frozenset()",
         "self.strategy = joined.generation, joined.strategy",
-        script=_GENERATIONS + "a_member_without_an_answer_owns_nothing_in_that_generation",
+        script=_MEMBERS + "a_member_without_an_answer_owns_nothing_in_that_generation",
     ),
     Mutant(
         "a member that was removed still owns its partitions",
         _CONSUMER + "_lose",
         "self._member.owned = frozenset()",
         "pass",
-        script=_GENERATIONS + "a_cooperative_member_says_what_it_has_until_it_is_removed",
+        script=_MEMBERS + "a_cooperative_member_says_what_it_has_until_it_is_removed",
     ),
     Mutant(
         "a cooperative member does not join again without what it must revoke",
         _CONSUMER + "_belong",
         "or owned <= assignment",
         "or True",
-        script=_GENERATIONS + "a_cooperative_member_says_what_it_has_until_it_is_removed",
+        script=_MEMBERS + "a_cooperative_member_says_what_it_has_until_it_is_removed",
     ),
     Mutant(
         "a member that cannot find its positions joins again",
@@ -484,21 +477,21 @@ CONSUMING = (
         _CONSUMER + "_remain",
         "assigning.result()",
         "pass",
-        script=_GENERATIONS + "an_error_that_stays_ends_a_member_that_cannot_read",
+        script=_MEMBERS + "an_error_that_stays_ends_a_member_that_cannot_read",
     ),
     Mutant(
         "a heartbeat that fails asks for a rebalance",
         _CONSUMER + "_beat",
         "await self._repeated(self._member.heartbeat)",
         "await self._member.heartbeat()",
-        script=_GENERATIONS + "a_member_whose_heartbeats_fail_asks_for_no_rebalance",
+        script=_MEMBERS + "a_member_whose_heartbeats_fail_asks_for_no_rebalance",
     ),
     Mutant(
         "a heartbeat may not wait longer than a request is repeated",
         _MEMBERSHIP + "heartbeat",
         "retry_timeout_s=wait_s + session.retry_timeout_s,",
         "",
-        script=_GENERATIONS + "a_heartbeat_may_wait_longer_than_a_request_is_repeated",
+        script=_MEMBERS + "a_heartbeat_may_wait_longer_than_a_request_is_repeated",
     ),
 )
 

@@ -346,4 +346,23 @@ CONNECTIONS = (
     ),
 )
 
-HTTP = (*FETCHING, *PRODUCING, *CONNECTIONS)
+_POLLS = "tests/unit/api/test_group_poll.py"
+
+POLLS = (
+    Mutant(
+        "a poll begins at what was acknowledged in an earlier generation",
+        "api.resources.group_poll:_Poll.given",
+        "and self.generation == self.wanted.generation",
+        "",
+        script=_POLLS,
+    ),
+    Mutant(
+        "a poll that is repeated begins at the committed offset",
+        "api.resources.group_poll:_Poll.given",
+        "if is_acknowledged else ()",
+        "if False else ()",
+        script=_POLLS,
+    ),
+)
+
+HTTP = (*FETCHING, *PRODUCING, *CONNECTIONS, *POLLS)

@@ -12,11 +12,10 @@ from raftlog.assignors import ASSIGNORS, Subscription
 from raftlog.assignors.values import Plan
 from raftlog.client.consumer import membership
 from raftlog.client.consumer.membership import Membership
-from raftlog.errors import InvalidRequest, RaftlogError, StaleGeneration
+from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.types import TopicPartition
-from raftlog.wire import groups as wire
 from tests.helpers.async_tests import in_real_time
-from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
+from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
 
 POSITIONS = "GET /v1/groups/g/offsets"
 JOINS, BEATS = "POST /v1/groups/g/members", "members/b:heartbeat"
