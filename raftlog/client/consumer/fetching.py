@@ -92,13 +92,14 @@ class Fetching:
             source.task = asyncio.create_task(self._read(source))
 
     async def stop(self) -> None:
-        """Forget all partitions and what was read ahead."""
+        """Forget all partitions, what was read ahead, and what has failed."""
         tasks = [source.task for source in self._sources.values() if source.task is not None]
         self._sources = {}
         self._ready.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.failure = None
 
     async def seek(self, target: TopicPartition, position: int) -> None:
         """Continue elsewhere. Raises ``KeyError`` for a partition of another member."""

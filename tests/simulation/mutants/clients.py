@@ -381,6 +381,13 @@ SENDING = (
         script="tests/unit/client/test_timing.py",
     ),
     Mutant(
+        "the error of an earlier assignment ends a poll",
+        "raftlog.client.consumer.fetching:Fetching.stop",
+        "self.failure = None",
+        "pass",
+        script="tests/unit/client/test_generations.py",
+    ),
+    Mutant(
         "what was acknowledged in one generation is committed in another",
         "raftlog.client.consumer.core:ConsumerCore._commit",
         "generation=self._assigned_in",

@@ -10,7 +10,9 @@ import aiohttp
 import pytest
 
 from raftlog.aio import Client, Consumer
-from raftlog.errors import StaleGeneration
+from raftlog.client.consumer.fetching import Fetching
+from raftlog.errors import StaleGeneration, UnknownTopic
+from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
@@ -63,7 +65,11 @@ async def read_on_in_the_new_topic(broker: WholeBroker, taken: Consumer, values:
     found: list[str] = []
     async with asyncio.timeout(20):
         while not set(values) <= set(found):
-            message = await taken.poll("500ms")
+            try:
+                message = await taken.poll("500ms")
+            except UnknownTopic:  # until the group has rebalanced
+                await asyncio.sleep(0.05)
+                continue
             found += [] if message is None else [message.value.decode()]
     return found
 
@@ -111,6 +117,19 @@ async def test_a_handler_that_outlasts_its_assignment_acknowledges_nothing_in_th
             await taken.commit()
             (row,) = await client.groups.offsets("g")
             assert row.committed_offset == 1
+
+
+@in_real_time
+async def test_the_error_of_a_read_is_not_raised_in_the_next_assignment() -> None:
+    async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
+        fetching = Fetching(lambda target: client.partition(target.topic, target.partition), 1 << 20)
+        await fetching.start({TopicPartition(TOPIC, 0): 0})
+        await client.topics.delete(TOPIC)
+        async with asyncio.timeout(20):
+            while fetching.failure is None:
+                await asyncio.sleep(0.01)
+        await fetching.start({})
+        assert await fetching.take(1, 0) == []
 
 
 class Asking:
