@@ -86,7 +86,7 @@ QUIESCENCE = (
         "raftlog.node.leaderless_groups:LeaderlessGroups._tell",
         "if had_effect or not is_reachable",
         "if not is_reachable",
-        script=_BROKERS,
+        script="tests/unit/node/test_leaderless_groups.py",
     ),
     Mutant(
         "a group that has another leader is not told who is unreachable",

@@ -94,7 +94,7 @@ REJOIN = (
     Mutant(
         "a reply to an earlier heartbeat carries its round",
         "raftlog.core.raft:Raft._settle_term",
-        "round=0,",
+        "round=messages.NO_ROUND,",
         "round=message.round,",
         script=_CORE,
     ),
