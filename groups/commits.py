@@ -91,17 +91,18 @@ def starts_of_added(
     before: Mapping[str, int],
     now: Mapping[str, int],
     known: Mapping[Target, CommittedOffset],
+    consumed: Mapping[str, str],
     wall_ms: int,
     beginnings: Mapping[tuple[str, int], int] = NO_BEGINNINGS,
-    topic_ids: Mapping[str, str] = NO_TOPIC_IDS,
 ) -> list[Row]:
     """Partitions that were added to a consumed topic are read from their start, wherever the group began.
 
+    ``consumed`` is what ``consumed_topics`` says of ``known``.
     An offset below its beginning is of a removed partition of that number. A group without a committed offset
     of the topic has not begun to read it.
     """
     rows: list[Row] = []
-    for topic, topic_id in sorted(consumed_topics(known, topic_ids).items()):
+    for topic, topic_id in sorted(consumed.items()):
         for partition in range(before.get(topic, now.get(topic, 0)), now.get(topic, 0)):
             start, committed = beginnings.get((topic_id, partition), 0), known.get((topic, partition))
             if committed is None or committed.topic_id != topic_id or committed.offset < start:

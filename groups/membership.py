@@ -271,7 +271,7 @@ class Membership:
         former = generations.former_counts(before, counts, self._counts, consumed)
         group = generations.next_generation(before, joining.joined, counts, former, ids, wall_ms)
         starts = commits.starts_of_added(
-            self.name, generations.counts_of_all(before), counts, known, wall_ms, self._beginnings, ids
+            self.name, generations.counts_of_all(before), counts, known, consumed, wall_ms, self._beginnings
         )
         self._outputs.write((GroupKey(self.name), group), *starts)
         self._sessions.clear()

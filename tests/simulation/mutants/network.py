@@ -110,7 +110,7 @@ NETWORK = (
         script="tests/unit/core/test_quiescence.py",
     ),
     Mutant(
-        "a replica that begins anew is quiescent without a word",
+        "a replica that lost its log does not tell a quiescent leader",
         "raftlog.core.follower:Follower._wait_to_be_told",
         "if member.rejoining:",
         "if False:",
