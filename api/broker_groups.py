@@ -6,6 +6,7 @@ topic (``internal_topics``), serving the partitions (``partitions``).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from api.broker_jobs import BrokerJobs
@@ -16,6 +17,7 @@ from api.settings import Groups
 from groups.coordinator import GroupCoordinator
 from groups.lag_samples import LagSamples
 from groups.offsets import GroupOffsets
+from groups.ports import KnownTopics
 from groups.queues import QueueLimits
 from groups.records import TOPIC
 from groups.service import GroupService
@@ -72,10 +74,8 @@ class BrokerGroups:
         coordinator = GroupCoordinator(
             str(target),
             self._clock,
-            self._topics.counts,
+            self._topics.known,
             self._jobs,
-            beginnings=self._topics.beginnings,
-            topic_ids=self._topics.topic_ids,
             offsets_retention_ms=self._settings.offsets_retention_ms,
             queue_limits=QueueLimits(
                 queue_max=self._settings.open_jobs_queue_max, total_max=self._settings.open_jobs_max
@@ -98,9 +98,7 @@ class ConsumedTopics:
         self._gateway = gateway
         self._seen: object = None
         self._gone: set[str] = set()  # ids of topics that the controller does not have; ids never come again
-        self.counts: dict[str, int] = {}
-        self.topic_ids: dict[str, str] = {}
-        self.beginnings: dict[tuple[str, int], int] = {}
+        self.known = KnownTopics({})
         self.take(controller.image)
 
     def take(self, image: MetadataImage) -> bool:
@@ -108,22 +106,16 @@ class ConsumedTopics:
         if image.topics is self._seen:
             return False
         self._seen = image.topics
-        counts = {topic.name: len(topic.partitions) for topic in image.topics.values()}
-        beginnings = {
+        known, topics = self.known, image.topics.values()
+        before = replace(known)
+        known.counts = {topic.name: len(topic.partitions) for topic in topics}
+        known.topic_ids = {topic.name: str(topic.topic_id) for topic in topics}
+        known.beginnings = {
             (str(topic.topic_id), removed.partition): int(removed.next_offset)
-            for topic in image.topics.values()
+            for topic in topics
             for removed in topic.removed
         }
-        topic_ids = {topic.name: str(topic.topic_id) for topic in image.topics.values()}
-        if (counts, beginnings, topic_ids) == (self.counts, self.beginnings, self.topic_ids):
-            return False
-        self.counts.clear()
-        self.counts.update(counts)
-        self.topic_ids.clear()
-        self.topic_ids.update(topic_ids)
-        self.beginnings.clear()
-        self.beginnings.update(beginnings)
-        return True
+        return known != before
 
     def topic_id(self, topic: str) -> str | None:
         """None for a topic that does not exist."""

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from groups.ports import KnownTopics
 from groups.records import CommittedOffset, OffsetKey, TransactionKey, TransactionOffsets
 from groups.requests import AddOffsets, Commit, EndOffsets, OffsetCommit, PendingOffset
 from groups.state import GroupsState, Target
@@ -23,8 +24,6 @@ from raftlog.wire.groups import TRANSACTION_OFFSETS_MAX
 PENDING_MAX: Final = TRANSACTION_OFFSETS_MAX  # one batch has all of them, and their row
 PENDING_BYTES_MAX: Final = 4 << 20
 RETRY_AFTER_MS: Final = 100
-NO_BEGINNINGS: Final[Mapping[tuple[str, int], int]] = {}
-NO_TOPIC_IDS: Final[Mapping[str, str]] = {}
 
 Row = tuple[OffsetKey | TransactionKey, CommittedOffset | TransactionOffsets]
 
@@ -93,7 +92,7 @@ def starts_of_added(
     known: Mapping[Target, CommittedOffset],
     consumed: Mapping[str, str],
     wall_ms: int,
-    beginnings: Mapping[tuple[str, int], int] = NO_BEGINNINGS,
+    beginnings: Mapping[tuple[str, int], int],
 ) -> list[Row]:
     """Partitions that were added to a consumed topic are read from their start, wherever the group began.
 
@@ -111,9 +110,7 @@ def starts_of_added(
     return rows
 
 
-def consumed_topics(
-    known: Mapping[Target, CommittedOffset], topic_ids: Mapping[str, str] = NO_TOPIC_IDS
-) -> dict[str, str]:
+def consumed_topics(known: Mapping[Target, CommittedOffset], topic_ids: Mapping[str, str]) -> dict[str, str]:
     """Ids of the topics of which a group has an offset. ``topic_ids`` are those of now, where known."""
     newest: dict[str, CommittedOffset] = {}
     for (topic, _), committed in known.items():
@@ -123,16 +120,14 @@ def consumed_topics(
     return {topic: committed.topic_id for topic, committed in newest.items()}
 
 
-def offsets_of_removed(
-    state: GroupsState, counts: Mapping[str, int], beginnings: Mapping[tuple[str, int], int]
-) -> list[OffsetKey]:
+def offsets_of_removed(state: GroupsState, topics: KnownTopics) -> list[OffsetKey]:
     """The keys of offsets in partitions that were removed, and have not been added again."""
     return [
         OffsetKey(group, topic, partition)
         for group, offsets in state.offsets.items()
         for (topic, partition), committed in offsets.items()
-        if partition >= counts.get(topic, partition + 1)
-        and committed.offset < beginnings.get((committed.topic_id, partition), 0)
+        if partition >= topics.counts.get(topic, partition + 1)
+        and committed.offset < topics.beginnings.get((committed.topic_id, partition), 0)
     ]
 
 

@@ -16,6 +16,7 @@ from typing import Final, Literal, assert_never
 from groups import commits, generations
 from groups.membership import RETRY_AFTER_MS, Membership
 from groups.outputs import Output, Outputs, Row
+from groups.ports import KnownTopics
 from groups.queue_requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Reopen, Settle
 from groups.queues import DEFAULTS, QueueLimits, Queues
 from groups.records import Group, GroupKey, OffsetKey, TransactionKey
@@ -49,28 +50,23 @@ class Coordination:
     def __init__(
         self,
         state: GroupsState,
-        counts: Mapping[str, int],
+        topics: KnownTopics,
         *,
-        beginnings: Mapping[tuple[str, int], int] = commits.NO_BEGINNINGS,
-        topic_ids: Mapping[str, str] = commits.NO_TOPIC_IDS,
         now_ms: int,
         wall_ms: int,
         offsets_retention_ms: int,
         tally: Tally | None = None,
         queue_limits: QueueLimits = DEFAULTS,
     ) -> None:
-        """``counts``, ``beginnings`` and ``topic_ids`` are as in ``ports.Topics``, kept up to date."""
         self._outputs = Outputs(state.copy(), tally or Tally())
-        self._counts = counts
-        self._beginnings = beginnings
-        self._topic_ids = topic_ids
-        self._beginnings_seen: dict[tuple[str, int], int] = {}
+        self._topics = topics
+        self._beginnings_seen: Mapping[tuple[str, int], int] = {}
         self._offsets_retention_ms = offsets_retention_ms
         self._memberships: dict[str, Membership] = {}
         self._deadlines: list[tuple[int, str]] = []
         self._next: dict[str, int] = {}  # the deadline of a group that counts; others in the heap are stale
         self._sweep_ms = now_ms + SWEEP_MS
-        self.queues = Queues(self._outputs, counts, queue_limits, now_ms=now_ms, wall_ms=wall_ms)
+        self.queues = Queues(self._outputs, topics, queue_limits, now_ms=now_ms, wall_ms=wall_ms)
         for name, group in self._outputs.state.groups.items():
             if group.members:
                 self._membership(name).take_over(now_ms)
@@ -123,7 +119,7 @@ class Coordination:
             self._expire(now_ms, wall_ms)
 
     def partitions_changed(self, now_ms: int) -> None:
-        """``counts`` or ``topic_ids`` has other values than before."""
+        """The topics are not as they were before."""
         for name, membership in list(self._memberships.items()):
             membership.look_at_partitions(now_ms)
             self._after(name)
@@ -274,9 +270,9 @@ class Coordination:
 
     def _drop_offsets_of_removed(self) -> None:
         """A partition that is added again under the number of a removed one has no committed offset."""
-        if self._beginnings != self._beginnings_seen:
-            self._beginnings_seen = dict(self._beginnings)
-            keys = commits.offsets_of_removed(self.state, self._counts, self._beginnings)
+        if self._topics.beginnings != self._beginnings_seen:
+            self._beginnings_seen = dict(self._topics.beginnings)
+            keys = commits.offsets_of_removed(self.state, self._topics)
             for first in range(0, len(keys), DROPPED_MAX):
                 self._outputs.write(*((key, None) for key in keys[first : first + DROPPED_MAX]))
 
@@ -285,7 +281,7 @@ class Coordination:
     def _membership(self, name: str) -> Membership:
         found = self._memberships.get(name)
         if found is None:
-            found = Membership(name, self._outputs, self._counts, self._beginnings, self._topic_ids)
+            found = Membership(name, self._outputs, self._topics)
             self._memberships[name] = found
         return found
 

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from typing import Final
 
-from groups.commits import NO_BEGINNINGS, NO_TOPIC_IDS
 from groups.coordination import Coordination
 from groups.outputs import Row
-from groups.ports import Jobs
+from groups.ports import Jobs, KnownTopics
 from groups.queue_effects import Bury, Look, Looked
 from groups.queue_requests import ReadQueue, Settled
 from groups.queues import DEFAULTS, QueueLimits
@@ -42,21 +40,16 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         self,
         name: str,
         clock: Clock,
-        counts: Mapping[str, int],
+        topics: KnownTopics,
         jobs: Jobs,
         *,
-        beginnings: Mapping[tuple[str, int], int] = NO_BEGINNINGS,
-        topic_ids: Mapping[str, str] = NO_TOPIC_IDS,
         offsets_retention_ms: int,
         queue_limits: QueueLimits = DEFAULTS,
     ) -> None:
-        """``counts``, ``beginnings`` and ``topic_ids`` are as in ``ports.Topics``, kept up to date."""
         super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = GroupsState()
         self.tally = Tally()
-        self._counts = counts
-        self._beginnings = beginnings
-        self._topic_ids = topic_ids
+        self._topics = topics
         self._jobs = jobs
         self._offsets_retention_ms = offsets_retention_ms
         self._queue_limits = queue_limits
@@ -120,9 +113,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
         """With the groups as they are committed."""
         return Coordination(
             self.state,
-            self._counts,
-            beginnings=self._beginnings,
-            topic_ids=self._topic_ids,
+            self._topics,
             now_ms=now_ms,
             wall_ms=self._clock.wall_ms(),
             offsets_retention_ms=self._offsets_retention_ms,

@@ -19,7 +19,7 @@ Source: Kafka's group protocol (KIP-62; KIP-345 for static members; KIP-429 for 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,6 +27,7 @@ import msgspec
 
 from groups import commits, generations
 from groups.outputs import Outputs
+from groups.ports import KnownTopics
 from groups.records import Group, GroupKey, Member, Rebalance
 from groups.requests import Beat, Done, Heartbeat, Join, Leave, Plan, Reply, Sync
 from raftlog.errors import (
@@ -90,20 +91,10 @@ class _Planning:
 class Membership:
     """One group. Times are milliseconds of the coordinator's monotonic clock; ``wall_ms`` is for people."""
 
-    def __init__(
-        self,
-        name: str,
-        outputs: Outputs,
-        counts: Mapping[str, int],
-        beginnings: Mapping[tuple[str, int], int] = commits.NO_BEGINNINGS,
-        topic_ids: Mapping[str, str] = commits.NO_TOPIC_IDS,
-    ) -> None:
-        """``counts``, ``beginnings`` and ``topic_ids`` are as in ``ports.Topics``, kept up to date."""
+    def __init__(self, name: str, outputs: Outputs, topics: KnownTopics) -> None:
         self.name = name
         self._outputs = outputs
-        self._counts = counts
-        self._beginnings = beginnings
-        self._topic_ids = topic_ids
+        self._topics = topics
         self._sessions: dict[str, int] = {}  # when they end
         self._waiting: dict[RequestId, _Waiting] = {}
         self._phase: _Joining | _Planning | None = None  # None: stable, or without members
@@ -242,7 +233,7 @@ class Membership:
         if self._phase is not None or not group.members:
             return
         counts = self._counts_of(generations.topics_of(group))
-        reason = generations.why_changed(group, counts, self._topic_ids)
+        reason = generations.why_changed(group, counts, self._topics.topic_ids)
         if reason:
             self._begin(reason, now_ms, len(group.members))
 
@@ -265,13 +256,19 @@ class Membership:
         """Write the next generation, of those that have joined."""
         self._phase = None
         topics = (topic for ask in joining.joined.values() for topic in ask.topics)
-        before, counts, ids = self.group, self._counts_of(topics), self._topic_ids
+        before, counts, ids = self.group, self._counts_of(topics), self._topics.topic_ids
         known = self._outputs.state.offsets.get(self.name, {})
         consumed = commits.consumed_topics(known, ids)
-        former = generations.former_counts(before, counts, self._counts, consumed)
+        former = generations.former_counts(before, counts, self._topics.counts, consumed)
         group = generations.next_generation(before, joining.joined, counts, former, ids, wall_ms)
         starts = commits.starts_of_added(
-            self.name, generations.counts_of_all(before), counts, known, consumed, wall_ms, self._beginnings
+            self.name,
+            generations.counts_of_all(before),
+            counts,
+            known,
+            consumed,
+            wall_ms,
+            self._topics.beginnings,
         )
         self._outputs.write((GroupKey(self.name), group), *starts)
         self._sessions.clear()
@@ -446,7 +443,8 @@ class Membership:
                 self._touch(waiting.member_id, self.group.members[waiting.member_id], now_ms)
 
     def _counts_of(self, topics: Iterable[str]) -> dict[str, int]:
-        return {topic: self._counts[topic] for topic in sorted(set(topics)) if topic in self._counts}
+        counts = self._topics.counts
+        return {topic: counts[topic] for topic in sorted(set(topics)) if topic in counts}
 
     def _rebalancing(self) -> RaftlogError:
         return RebalanceInProgress(

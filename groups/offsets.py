@@ -80,7 +80,7 @@ class GroupOffsets:
         self, topic: str, partition: int, offset: int, leader_epoch: int, metadata: str
     ) -> OffsetCommit:
         """An offset to commit, for the topic that has the name now. Raises as ``commit``."""
-        topic_id, count = self._topics.topic_id(topic), self._topics.counts.get(topic, 0)
+        topic_id, count = self._topics.topic_id(topic), self._topics.known.counts.get(topic, 0)
         if topic_id is None:
             raise UnknownTopic(f"there is no topic {topic[:250]!r}", topic=topic[:250])
         if not 0 <= partition < count:
@@ -106,7 +106,7 @@ class GroupOffsets:
     def is_removed(self, topic: str, partition: int) -> bool:
         """Whether a partition was decommissioned and is no more: an offset in it means nothing to anyone."""
         key = (self._topics.topic_id(topic) or "", partition)
-        return partition >= self._topics.counts.get(topic, 0) and key in self._topics.beginnings
+        return partition >= self._topics.known.counts.get(topic, 0) and key in self._topics.known.beginnings
 
     async def view(self, group: str, *, timeout_ms: int) -> GroupView:
         """A group, without offsets of topics that were deleted. Raises ``UnknownGroup``, ``NoLeader``."""

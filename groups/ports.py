@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from groups.queue_effects import Bury, Look, Looked
+
+
+@dataclass(slots=True)
+class KnownTopics:
+    """What this broker knows of the topics now. Its owner keeps it up to date; nobody else changes it."""
+
+    counts: Mapping[str, int]
+    """Partitions by topic."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """By topic; without a topic where its id makes no difference."""
+    beginnings: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """By topic id and partition: offsets below are those of a partition of this number that was removed.
+    Only where there was one."""
 
 
 class Topics(Protocol):
     """The topics that groups consume."""
 
     @property
-    def counts(self) -> Mapping[str, int]:
-        """Partitions by topic; kept up to date."""
-
-    @property
-    def topic_ids(self) -> Mapping[str, str]:
-        """Ids of the topics by name; kept up to date."""
-
-    @property
-    def beginnings(self) -> Mapping[tuple[str, int], int]:
-        """By topic id and partition: offsets below are those of a partition of this number that was removed.
-
-        Only where there was one; kept up to date.
-        """
+    def known(self) -> KnownTopics:
+        """What this broker knows of them; kept up to date."""
 
     def topic_id(self, topic: str) -> str | None:
         """None for a topic that does not exist."""

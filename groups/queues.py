@@ -7,11 +7,12 @@ consume it by members at the same time. Leaves to others: the jobs of one queue 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, assert_never
 
 from groups.outputs import Outputs
+from groups.ports import KnownTopics
 from groups.queue_effects import Bury, Look, Looked
 from groups.queue_requests import (
     Abandon,
@@ -46,11 +47,10 @@ class Queues:
     """Begins with what ``outputs`` has of them."""
 
     def __init__(
-        self, outputs: Outputs, counts: Mapping[str, int], limits: QueueLimits, *, now_ms: int, wall_ms: int
+        self, outputs: Outputs, topics: KnownTopics, limits: QueueLimits, *, now_ms: int, wall_ms: int
     ) -> None:
-        """``counts`` are the partitions by topic; the caller keeps them up to date."""
         self._outputs = outputs
-        self._counts = counts
+        self._topics = topics
         self._room = Room(limits.queue_max, limits.total_max)
         self._queues: dict[Name, WorkQueue] = {}
         self._deadlines: list[tuple[int, Name]] = []
@@ -82,7 +82,7 @@ class Queues:
         name = (request.group, request.topic)
         match request:
             case Receive():
-                partitions = self._counts.get(request.topic, 0)
+                partitions = self._topics.counts.get(request.topic, 0)
                 queue = self._queue(name, now_ms, wall_ms)
                 queue.receive(request_id, request, partitions, now_ms, wall_ms)
             case Settle():
@@ -116,9 +116,9 @@ class Queues:
             queue.forget(request_id)
 
     def partitions_changed(self, now_ms: int) -> None:
-        """``counts`` has other values than before. New partitions are looked at in the next tick."""
+        """Topics have other partitions than before. New partitions are looked at in the next tick."""
         for name, queue in self._queues.items():
-            queue.look_at(self._counts.get(name[1], 0))
+            queue.look_at(self._topics.counts.get(name[1], 0))
             self._next[name] = now_ms
             heapq.heappush(self._deadlines, (now_ms, name))
 

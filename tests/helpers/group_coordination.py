@@ -8,6 +8,7 @@ from typing import TypeVar
 from groups import commits
 from groups.coordination import Coordination
 from groups.outputs import Row
+from groups.ports import KnownTopics
 from groups.requests import (
     AddOffsets,
     Beat,
@@ -43,6 +44,7 @@ class CoordinatedGroups:
         self.counts = dict(counts)
         self.topic_ids = dict.fromkeys(counts, "t1")
         self.beginnings: dict[tuple[str, int], int] = {}
+        self.topics = KnownTopics(self.counts, self.topic_ids, self.beginnings)
         self.now_ms = 0
         self.answers: dict[RequestId, Reply | RaftlogError] = {}
         self.committed = GroupsState()
@@ -55,9 +57,7 @@ class CoordinatedGroups:
     def _begin(self) -> Coordination:
         return Coordination(
             self.committed,
-            self.counts,
-            beginnings=self.beginnings,
-            topic_ids=self.topic_ids,
+            self.topics,
             now_ms=self.now_ms,
             wall_ms=self.wall_ms,
             offsets_retention_ms=self._retention_ms,

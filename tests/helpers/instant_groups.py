@@ -103,9 +103,7 @@ def instant_groups(
     topics = ConsumedTopics(controller, gateway)
     controller.listener = topics.take
     jobs = BrokerJobs(controller, gateway, clock)
-    coordinator = GroupCoordinator(
-        "__offsets/0", clock, topics.counts, jobs, topic_ids=topics.topic_ids, offsets_retention_ms=1 << 40
-    )
+    coordinator = GroupCoordinator("__offsets/0", clock, topics.known, jobs, offsets_retention_ms=1 << 40)
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
     service = GroupService(NodeId(1), OneTopic("__offsets", coordinator), {0: coordinator}, calls)
     return service, GroupOffsets(service, topics, clock)

@@ -64,7 +64,7 @@ class WorkedOff(CoordinatedGroups):
     def _begin(self) -> Coordination:
         return Coordination(
             self.committed,
-            self.counts,
+            self.topics,
             now_ms=self.now_ms,
             wall_ms=self.wall_ms,
             offsets_retention_ms=self._retention_ms,

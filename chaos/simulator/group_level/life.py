@@ -17,6 +17,7 @@ from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.trace import Trace
 from groups.coordination import Coordination
 from groups.outputs import Output
+from groups.ports import KnownTopics
 from groups.records import Key, Value
 from groups.requests import Commit, Request
 from groups.state import GroupsState
@@ -37,7 +38,7 @@ class _Coordinator:
         state.restore(life.checker.state.snapshot())
         self.coordination = Coordination(
             state,
-            life.counts,
+            KnownTopics(life.counts),
             now_ms=life.now_ms,
             wall_ms=WALL_MS + life.now_ms,
             offsets_retention_ms=1 << 40,

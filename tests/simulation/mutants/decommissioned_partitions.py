@@ -190,8 +190,8 @@ DECOMMISSIONED_PARTITIONS = (
     Mutant(
         "an offset in a later partition of the number is taken for one in the removed one",
         "groups.commits:offsets_of_removed",
-        "committed.offset < beginnings.get((committed.topic_id, partition), 0)",
-        "(committed.topic_id, partition) in beginnings",
+        "committed.offset < topics.beginnings.get((committed.topic_id, partition), 0)",
+        "(committed.topic_id, partition) in topics.beginnings",
         script=OFFSETS,
     ),
     Mutant(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from groups.coordinator import GroupCoordinator
+from groups.ports import KnownTopics
 from groups.requests import Commit, GroupView, OffsetCommit, ReadGroup
 from groups.service import GroupService
 from raftlog.errors import CommitUnknown, NoLeader
@@ -74,7 +75,7 @@ def service_of(coordinator: GroupCoordinator, topic: OnePartition | None = None)
 async def test_a_commit_whose_coordinator_is_deposed_after_the_append_is_unknown() -> None:
     # requirement: D2
     coordinator = GroupCoordinator(
-        "__offsets/0", VirtualClock(), {"orders": 1}, NoJobs(), offsets_retention_ms=1 << 40
+        "__offsets/0", VirtualClock(), KnownTopics({"orders": 1}), NoJobs(), offsets_retention_ms=1 << 40
     )
     coordinator.leads(DeposedLog(coordinator))
     with pytest.raises(CommitUnknown):
@@ -85,7 +86,7 @@ async def test_a_commit_whose_coordinator_is_deposed_after_the_append_is_unknown
 @in_virtual_time
 async def test_a_read_whose_coordinator_is_deposed_is_no_commit_in_doubt() -> None:
     coordinator = GroupCoordinator(
-        "__offsets/0", VirtualClock(), {"orders": 1}, NoJobs(), offsets_retention_ms=1 << 40
+        "__offsets/0", VirtualClock(), KnownTopics({"orders": 1}), NoJobs(), offsets_retention_ms=1 << 40
     )
     coordinator.leads(DeposedLog(coordinator))
     coordinator.leads(None)
@@ -96,7 +97,7 @@ async def test_a_read_whose_coordinator_is_deposed_is_no_commit_in_doubt() -> No
 @in_virtual_time
 async def test_a_broker_that_does_not_know_the_topic_yet_asks_before_it_denies_a_group() -> None:
     coordinator = GroupCoordinator(
-        "__offsets/0", VirtualClock(), {"orders": 1}, NoJobs(), offsets_retention_ms=1 << 40
+        "__offsets/0", VirtualClock(), KnownTopics({"orders": 1}), NoJobs(), offsets_retention_ms=1 << 40
     )
     coordinator.leads(InstantLog(coordinator))
     service = service_of(coordinator)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from groups.coordinator import GroupCoordinator
+from groups.ports import KnownTopics
 from groups.requests import Join, ReadGroup
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.instant_groups import InstantLog, NoJobs
@@ -25,7 +26,7 @@ class AdvancedClock(VirtualClock):
 
 async def coordinator_with_a_silent_member(clock: AdvancedClock) -> GroupCoordinator:
     coordinator = GroupCoordinator(
-        "__offsets/0", clock, {"orders": 1}, NoJobs(), offsets_retention_ms=1 << 40
+        "__offsets/0", clock, KnownTopics({"orders": 1}), NoJobs(), offsets_retention_ms=1 << 40
     )
     coordinator.leads(InstantLog(coordinator))
     join = Join(group="billing", member_id="silent", topics=("orders",), session_timeout_ms=600_000)

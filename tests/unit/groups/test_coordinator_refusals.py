@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from groups.coordinator import GroupCoordinator
+from groups.ports import KnownTopics
 from groups.requests import Join
 from raftlog.errors import StorageFull
 from tests.helpers.async_tests import in_virtual_time
@@ -17,7 +18,7 @@ from tests.helpers.virtual_time import VirtualClock
 @in_virtual_time
 async def test_a_coordinator_begins_again_after_an_append_was_refused() -> None:
     coordinator = GroupCoordinator(
-        "__offsets/0", VirtualClock(), {"orders": 1}, NoJobs(), offsets_retention_ms=1 << 40
+        "__offsets/0", VirtualClock(), KnownTopics({"orders": 1}), NoJobs(), offsets_retention_ms=1 << 40
     )
     log = FullLog(coordinator)
     log.is_full = True

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 from groups.lag_samples import SAMPLE_S, LagSamples, Row
+from groups.ports import KnownTopics
 from groups.records import CommittedOffset
 from raftlog.errors import NoLeader
 from raftlog.testing.shifted_clock import ShiftedClock
@@ -17,7 +17,7 @@ class Topics:
     def __init__(self) -> None:
         self.ends = {0: 10, 1: 20}
         self.asked: list[tuple[str, int]] = []
-        self.counts: Mapping[str, int] = {"orders": 2}
+        self.known = KnownTopics({"orders": 2})
 
     def topic_id(self, topic: str) -> str | None:
         return "t1" if topic == "orders" else None

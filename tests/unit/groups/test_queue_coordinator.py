@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from groups.coordinator import GroupCoordinator
+from groups.ports import KnownTopics
 from groups.queue_effects import Bury, Found, Look, Looked
 from groups.queue_requests import Receive, Received, Settle, Settled, Token
 from raftlog.errors import NoLeader, NotLeader, StorageFull
@@ -40,7 +41,9 @@ class OneJob:
 
 
 def coordinator_of(jobs: OneJob) -> GroupCoordinator:
-    return GroupCoordinator("__offsets/0", VirtualClock(), {"mail": 1}, jobs, offsets_retention_ms=1 << 40)
+    return GroupCoordinator(
+        "__offsets/0", VirtualClock(), KnownTopics({"mail": 1}), jobs, offsets_retention_ms=1 << 40
+    )
 
 
 def receive(lease: bytes, *, wait_ms: int = 0) -> Receive:

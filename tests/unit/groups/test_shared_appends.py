@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from groups.coordinator import GroupCoordinator
+from groups.ports import KnownTopics
 from groups.requests import Commit, OffsetCommit
 from raftlog.records.batch import Batch
 from tests.helpers.async_tests import in_virtual_time
@@ -29,7 +30,7 @@ class CountedLog(InstantLog):
 @in_virtual_time
 async def test_commits_that_arrive_in_one_turn_of_the_loop_share_an_append() -> None:
     coordinator = GroupCoordinator(
-        "__offsets/0", VirtualClock(), {"orders": 1}, NoJobs(), offsets_retention_ms=1 << 40
+        "__offsets/0", VirtualClock(), KnownTopics({"orders": 1}), NoJobs(), offsets_retention_ms=1 << 40
     )
     log = CountedLog(coordinator)
     coordinator.leads(log)

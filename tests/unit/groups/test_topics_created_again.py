@@ -86,7 +86,7 @@ def test_a_topic_that_was_created_again_between_two_images_is_noticed() -> None:
     before, _ = applied(create("orders", [1], number=1), to=cluster())
     controller: Any = SimpleNamespace(image=before)
     topics = ConsumedTopics(controller, cast("Any", None))
-    old = topics.topic_ids["orders"]
+    old = topics.known.topic_ids["orders"]
     assert not topics.take(before)
     after, _ = applied(
         DeleteTopic("orders", topic_id=before.topics["orders"].topic_id),
@@ -94,7 +94,7 @@ def test_a_topic_that_was_created_again_between_two_images_is_noticed() -> None:
         to=before,
     )
     assert topics.take(after)
-    assert topics.topic_ids["orders"] == after.topics["orders"].topic_id != old
+    assert topics.known.topic_ids["orders"] == after.topics["orders"].topic_id != old
 
 
 # requirement: G4
