@@ -49,6 +49,7 @@ from raftlog.hosting.supervisor import Supervisor
 from raftlog.node.cluster_time import ClockBounds
 from raftlog.node.flusher import RunSyncs, SyncThreads
 from raftlog.node.group_host import GroupHost, HostSettings
+from raftlog.node.kernel_syncs import KernelSyncs
 from raftlog.node.network.transport import Transport
 from raftlog.node.peer_disks import PeerDisks
 from raftlog.repair.repairer import Repairer
@@ -57,6 +58,7 @@ from raftlog.repair.service import RepairService
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.disk_age import DiskAge
 from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.linux_aio import LinuxAio
 from raftlog.storage.replica_progress import ReplicaProgress
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import SegmentedLog
@@ -82,9 +84,14 @@ class BrokerEnvironment:
     on_older_copy: Callable[[], None]  # the disk is an older copy: the broker must stop and start again
 
 
-def sync_thread() -> RunSyncs:
-    """The threads of a process that wait for the disk."""
-    return SyncThreads()
+def syncs_of_process() -> RunSyncs:
+    """What waits for the disk in this process: the kernel, where it can, and threads."""
+    threads = SyncThreads()
+    try:
+        return KernelSyncs(LinuxAio(), threads)
+    except OSError as error:
+        _log.info("syncs of files run on threads, since the kernel offers no io_submit: %s", error)
+        return threads
 
 
 class Broker:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine
 from prometheus_client import PlatformCollector, ProcessCollector
 
 from api.app import RequestPipeline
-from api.broker import Broker, BrokerEnvironment, sync_thread
+from api.broker import Broker, BrokerEnvironment, syncs_of_process
 from api.cluster_files import read_secret
 from api.connections.listener import HttpListener
 from api.descriptors import Descriptors, share_out
@@ -176,7 +176,7 @@ def _environment(
         transport=transport,
         secret=secret,
         rng=rng,
-        run_syncs=sync_thread(),
+        run_syncs=syncs_of_process(),
         on_fatal=_end_process,
         on_older_copy=begin_again,
     )

@@ -15,6 +15,7 @@ from chaos.simulator.event_loop import SimulatedLoop
 from raftlog.storage.filesystem import File
 from raftlog.storage.held_files import HeldFiles
 from raftlog.storage.log_storage import DiskWork
+from raftlog.storage.log_sync import LogSync
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 
 
@@ -101,9 +102,15 @@ class SyncQueue:
         return errors
 
 
-def _run_one(sync: DiskWork) -> OSError | None:
+def _run_one(work: DiskWork) -> OSError | None:
+    """As with Linux, whose kernel syncs a file where there is nothing else to do."""
+    sync = work if isinstance(work, LogSync) else None
+    file = None if sync is None else sync.begin_alone()
+    found: OSError | None = None
     try:
-        sync.run()
+        (work.run if file is None else file.sync)()
     except OSError as error:
-        return error
-    return None
+        found = error
+    if sync is not None and file is not None:
+        sync.end_alone(found)
+    return found

@@ -43,9 +43,22 @@ class SyncFailure:
             message = "an earlier sync of this log failed; it is never tried again"
             raise OSError(errno.EIO, message, self._directory)
 
+    def is_begun_at_once(self) -> bool:
+        """Whether nothing waits for the disk, and nothing has failed: then ``end`` is to be called."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        if self.happened:
+            self._turn.release()
+            return False
+        return True
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.end(error)
+
+    def end(self, error: BaseException | None) -> None:
+        """What waited for the disk has ended, with this error."""
         if isinstance(error, OSError):
             self.happened = True
         self._turn.release()
@@ -120,6 +133,21 @@ class LogSync:
             for file in self.files:
                 file.sync()
             self._note_success(has_voted=has_voted)
+
+    def begin_alone(self) -> File | None:
+        """The file whose sync takes the place of ``run``; ``end_alone`` must be called after it.
+
+        None where ``run`` would do more, or wait for another. Does not wait.
+        """
+        is_more = self.names_changed or self._notes_end or self._epochs is not None or len(self.files) != 1
+        is_due = self._state.is_dirty or self._members.is_due or self._states.is_due
+        if is_more or is_due or not self._failure.is_begun_at_once():
+            return None
+        return self.files[0]
+
+    def end_alone(self, error: OSError | None) -> None:
+        """That file is synced; or it is not, for this reason, which is final; or its sync was not begun."""
+        self._failure.end(error)
 
     def _note_success(self, *, has_voted: bool) -> None:
         # Both only make the next opening faster and surer, so that a full disk is no reason to stop.

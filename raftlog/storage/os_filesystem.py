@@ -126,17 +126,28 @@ class OsFile:
 
     def sync(self) -> None:
         """Block until the disk has everything; a file closed meanwhile has nothing left to sync."""
+        descriptor = self.begin_sync()
+        if descriptor is None:
+            return
+        try:
+            _sync_data(descriptor)
+        finally:
+            self.end_sync()
+
+    def begin_sync(self) -> int | None:
+        """The descriptor to sync, which stays open until ``end_sync``; None for a file that is closed."""
         with _guard:
             if self._closing:
-                return
+                return None
             self._syncing += 1
-        try:
-            _sync_data(self._descriptor)
-        finally:
-            with _guard:
-                self._syncing -= 1
-                if self._closing and not self._syncing:
-                    os.close(self._descriptor)
+            return self._descriptor
+
+    def end_sync(self) -> None:
+        """The descriptor is used no more."""
+        with _guard:
+            self._syncing -= 1
+            if self._closing and not self._syncing:
+                os.close(self._descriptor)
 
     def descriptor(self) -> int:
         """For sendfile or mmap."""

@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -152,6 +153,24 @@ static int sync_outcome(int file)
     }
 SYNC(fsync)
 SYNC(fdatasync)
+
+/* While syncs have a fault the kernel takes none: brokers then call fdatasync, which has it. */
+long syscall(long number, ...)
+{
+    NEXT(syscall);
+    long argument[6];
+    va_list given;
+    va_start(given, number);
+    for (int place = 0; place < 6; place++)
+        argument[place] = va_arg(given, long);
+    va_end(given);
+    if (number == SYS_io_submit
+        && (faults->slow_ms || faults->failing_sync || faults->lying_sync || faults->read_only)) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return next(number, argument[0], argument[1], argument[2], argument[3], argument[4], argument[5]);
+}
 
 /* Called before bytes up to ``end`` are written (-1: from the current position); -1 = failure with errno. */
 static int before_write(int file, off_t end, size_t length)

@@ -1,0 +1,84 @@
+"""Rounds of syncs on Linux: the kernel syncs files, threads do everything else that waits for the disk.
+
+Waking a thread for each round, and the event loop after it, costs a quarter of the CPU of one synchronous
+record. Decides: which works the kernel does. Leaves to others: what a round is (``flusher``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from functools import partial
+
+from raftlog.node.flusher import Errors, RoundEnded, RunSyncs
+from raftlog.storage.linux_aio import LinuxAio
+from raftlog.storage.log_storage import DiskWork
+from raftlog.storage.log_sync import LogSync
+from raftlog.storage.os_filesystem import OsFile
+
+
+class KernelSyncs:
+    """``RunSyncs`` with a kernel that takes syncs. ``threads`` run what is no sync of one file alone."""
+
+    def __init__(self, aio: LinuxAio, threads: RunSyncs) -> None:
+        self._aio = aio
+        self._threads = threads
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __call__(self, works: Sequence[DiskWork], ended: RoundEnded) -> None:
+        """Begin a whole round, which ends when its last work has."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop = loop
+            loop.add_reader(self._aio.eventfd, self._aio.deliver)
+        this_round = _Round(len(works), ended)
+        others = [number for number, work in enumerate(works) if not self._is_begun(work, number, this_round)]
+        if others:
+            self._threads([works[number] for number in others], partial(this_round.others_ended, others))
+
+    def _is_begun(self, work: DiskWork, number: int, this_round: _Round) -> bool:
+        file = work.begin_alone() if isinstance(work, LogSync) else None
+        if file is None:
+            return False
+        assert isinstance(work, LogSync)
+        if isinstance(file, OsFile) and (descriptor := file.begin_sync()) is not None:
+            is_begun = self._aio.begin(descriptor, partial(this_round.file_synced, number, work))
+            file.end_sync()  # the kernel keeps the file open
+            if is_begun:
+                return True
+        work.end_alone(None)
+        return False
+
+
+class _Round:
+    """Works of which some run on threads."""
+
+    __slots__ = ("_broken", "_ended", "_errors", "_left")
+
+    def __init__(self, works: int, ended: RoundEnded) -> None:
+        self._ended = ended
+        self._errors: Errors = [None] * works
+        self._broken: BaseException | None = None
+        self._left = works
+
+    def file_synced(self, number: int, work: LogSync, code: int) -> None:
+        """The kernel has done one of them, or failed with this error."""
+        error = OSError(code, os.strerror(code), work.files[0].path) if code else None
+        work.end_alone(error)
+        self._errors[number] = error
+        self._count(1)
+
+    def others_ended(self, numbers: Sequence[int], result: Errors | BaseException) -> None:
+        """Those on threads have run."""
+        if isinstance(result, BaseException):
+            self._broken = result
+        else:
+            for number, error in zip(numbers, result, strict=True):
+                self._errors[number] = error
+        self._count(len(numbers))
+
+    def _count(self, ended: int) -> None:
+        self._left -= ended
+        if not self._left:
+            self._ended(self._broken or self._errors)
