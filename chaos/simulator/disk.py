@@ -102,15 +102,26 @@ class SyncQueue:
         return errors
 
 
-def _run_one(work: DiskWork) -> OSError | None:
-    """As with Linux, whose kernel syncs a file where there is nothing else to do."""
+def run_work(work: DiskWork) -> None:
+    """As brokers do on Linux, whose kernel syncs a file alone where it can. Raises ``OSError``."""
     sync = work if isinstance(work, LogSync) else None
     file = None if sync is None else sync.begin_alone()
-    found: OSError | None = None
+    if sync is None or file is None:
+        work.run()
+        return
+    failure: BaseException | None = None
     try:
-        (work.run if file is None else file.sync)()
+        file.sync()
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        sync.end_alone(failure)
+
+
+def _run_one(work: DiskWork) -> OSError | None:
+    try:
+        run_work(work)
     except OSError as error:
-        found = error
-    if sync is not None and file is not None:
-        sync.end_alone(found)
-    return found
+        return error
+    return None

@@ -145,7 +145,7 @@ class LogSync:
             return None
         return self.files[0]
 
-    def end_alone(self, error: OSError | None) -> None:
+    def end_alone(self, error: BaseException | None) -> None:
         """That file is synced; or it is not, for this reason, which is final; or its sync was not begun."""
         self._failure.end(error)
 

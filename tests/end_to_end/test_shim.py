@@ -149,6 +149,30 @@ def test_a_read_only_disk_refuses_changes_and_serves_reads(
     assert process.code(function, file) == 0
 
 
+BEGINS_A_SYNC = (
+    "lambda file: __import__('raftlog.storage.linux_aio').storage.linux_aio.LinuxAio().begin(file, print)"
+)
+
+
+def test_the_kernel_takes_no_syncs_while_they_have_a_fault(shim: Shim, process: Process, data: Path) -> None:
+    """Else they would have none: brokers that are refused call ``fdatasync``."""
+    file = process.open(data / "a")
+    code, is_begun, _ = process.call(BEGINS_A_SYNC, file)
+    if code:
+        pytest.skip(f"the kernel syncs no files here: {os.strerror(code)}")
+    assert is_begun
+    for begins, ends in (
+        (lambda: shim.slow(1), lambda: shim.slow(0)),
+        (lambda: shim.failing_sync("a"), lambda: shim.failing_sync("")),
+        (lambda: shim.lying_sync(True), lambda: shim.lying_sync(False)),
+        (lambda: shim.read_only(True), lambda: shim.read_only(False)),
+    ):
+        begins()
+        assert process.call(BEGINS_A_SYNC, file)[:2] == (0, False)
+        ends()
+        assert process.call(BEGINS_A_SYNC, file)[:2] == (0, True)
+
+
 @pytest.mark.parametrize("sync", ["os.fsync", "os.fdatasync"])
 def test_syncs_fail_where_the_path_matches(shim: Shim, process: Process, data: Path, sync: str) -> None:
     bad, good = process.open(data / "orders-0.log"), process.open(data / "other-0.log")

@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from typing import Final
 
+from chaos.simulator.disk import run_work
 from chaos.simulator.gc_off import gc_off
 from chaos.simulator.result import Broken, Result, Violation
 from chaos.simulator.storage_level import checker
@@ -181,7 +182,7 @@ class LogRun:
         if not self.pending:
             return
         sync, hard_state = self.pending.pop(self.rng.randrange(len(self.pending)))
-        sync.run()
+        run_work(sync)
         self.log.sync_finished(sync)
         model, durable = self.model, int(self.log.durable_index)
         self.written += max(0, durable - model.durable)

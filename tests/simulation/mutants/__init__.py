@@ -32,6 +32,7 @@ from tests.simulation.mutants.healing import HEALING
 from tests.simulation.mutants.healing_seeds import HEALING_SEEDS
 from tests.simulation.mutants.http import HTTP
 from tests.simulation.mutants.joining import JOINING
+from tests.simulation.mutants.kernel_syncs import KERNEL_SYNCS
 from tests.simulation.mutants.later import LATER
 from tests.simulation.mutants.log_starts import LOG_STARTS
 from tests.simulation.mutants.logs import LOGS
@@ -74,6 +75,7 @@ MUTANTS = (
     *STORAGE,
     *COMPACTION,
     *ADAPTER,
+    *KERNEL_SYNCS,
     *GIVEN_AWAY,
     *LOGS,
     *LOG_STARTS,

@@ -69,23 +69,22 @@ ADAPTER = (
     Mutant(
         "a sync does nothing",
         f"{_FILE}.sync",
-        "_sync_data(self._descriptor)",
+        "_sync_data(descriptor)",
         "pass",
         script=_CALLS,
     ),
     Mutant(
         "an error of a sync is swallowed",
         f"{_FILE}.sync",
-        "_sync_data(self._descriptor)",
-        "with contextlib.suppress(OSError): _sync_data(self._descriptor)",
+        "_sync_data(descriptor)",
+        "with contextlib.suppress(OSError): _sync_data(descriptor)",
         script=_CALLS,
     ),
     Mutant(
         "a failed sync is tried again",
         f"{_FILE}.sync",
-        "_sync_data(self._descriptor)",
-        "with contextlib.suppress(OSError): _sync_data(self._descriptor); return\n"
-        "        _sync_data(self._descriptor)",
+        "_sync_data(descriptor)",
+        "with contextlib.suppress(OSError): _sync_data(descriptor); return\n        _sync_data(descriptor)",
         script=_CALLS,
     ),
     Mutant(

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from raftlog.node.kernel_syncs import KernelSyncs
 from raftlog.storage.linux_aio import LinuxAio
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.log_sync import LogSync
-from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.storage.os_filesystem import OsFile, OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import NodeId, Term
 from tests.helpers.async_tests import on_both_loops
@@ -74,6 +74,17 @@ def appended(log: SegmentedLog) -> LogSync:
     return taken(log)
 
 
+def descriptor_of(sync: LogSync) -> int:
+    file = sync.files[0]
+    assert isinstance(file, OsFile)
+    return file.descriptor()
+
+
+def begin_with(aio: LinuxAio, descriptor: int, ended: Callable[[int], None]) -> bool:
+    """The real call, where ``aio.begin`` is replaced."""
+    return LinuxAio.begin(aio, descriptor, ended)
+
+
 async def run(syncs: KernelSyncs, *works: DiskWork) -> Errors | BaseException:
     ended: asyncio.Future[Errors | BaseException] = asyncio.get_running_loop().create_future()
     syncs(works, ended.set_result)
@@ -123,6 +134,34 @@ async def test_a_disk_that_is_in_use_is_waited_for_by_a_thread(tmp_path: Path, a
 
 # requirement: L9
 @on_both_loops
+async def test_an_error_of_the_kernel_is_final_for_its_log_and_for_no_other(
+    tmp_path: Path, aio: LinuxAio
+) -> None:
+    logs = [settled_log(tmp_path) for _ in range(3)]
+    works, threads = [*map(appended, logs)], CountedThreads()
+
+    def begin(descriptor: int, ended: Callable[[int], None]) -> bool:
+        is_broken = descriptor == descriptor_of(works[1])
+        return begin_with(aio, descriptor, (lambda code: ended(errno.EIO)) if is_broken else ended)
+
+    syncs = KernelSyncs(aio, threads)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(aio, "begin", begin)
+        errors = await run(syncs, *works)
+    assert isinstance(errors, list)
+    assert [error and (error.errno, error.filename) for error in errors] == [
+        None,
+        (errno.EIO, works[1].files[0].path),
+        None,
+    ]
+    errors = await run(syncs, *map(appended, logs))
+    assert isinstance(errors, list)
+    assert [error and error.errno for error in errors] == [None, errno.EIO, None]
+    assert len(threads.works) == 1
+
+
+# requirement: L9
+@on_both_loops
 async def test_after_a_failed_sync_none_is_begun(tmp_path: Path, aio: LinuxAio) -> None:
     threads = CountedThreads()
     log = settled_log(tmp_path)
@@ -151,7 +190,10 @@ async def test_a_file_that_is_closed_while_it_is_synced_is_no_error(tmp_path: Pa
     work = appended(settled_log(tmp_path))
     running = asyncio.create_task(run(KernelSyncs(aio, threads), work))
     await asyncio.sleep(0)
+    descriptor = descriptor_of(work)
     work.files[0].close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
     assert await running == [None]
     assert threads.works == []
 
@@ -165,10 +207,10 @@ async def test_a_round_with_an_error_on_a_thread_tells_whose_it_is(tmp_path: Pat
         def run(self) -> None:
             raise OSError(errno.EIO, "broken")
 
-    sound = appended(settled_log(tmp_path))
-    errors = await run(KernelSyncs(aio, threads), Broken(), sound, Broken())
+    sound, sound_too = (appended(settled_log(tmp_path)) for _ in range(2))
+    errors = await run(KernelSyncs(aio, threads), Broken(), sound, Broken(), sound_too)
     assert isinstance(errors, list)
-    assert [error and error.errno for error in errors] == [errno.EIO, None, errno.EIO]
+    assert [error and error.errno for error in errors] == [errno.EIO, None, errno.EIO, None]
 
 
 def test_a_descriptor_that_cannot_be_synced_is_refused(aio: LinuxAio) -> None:
