@@ -27,7 +27,7 @@ KERNEL_SYNCS = (
         _ALONE,
         "len(self.files) != 1",
         "not self.files",
-        equivalent="a second file is there only after the first was closed, whose name and epochs are due then",
+        equivalent="there is a second file only after the first was closed: its name and epochs are due",
     ),
     Mutant(
         "the durable end is never noted where a file is synced alone",
