@@ -58,14 +58,16 @@ class LinuxAio:
     """
 
     def __init__(self, at_once: int = SYNCS_AT_ONCE) -> None:
-        self._numbers = _CALLS.get(platform.machine() if sys.platform == "linux" else "", ())
-        if not self._numbers:
+        numbers = _CALLS.get(platform.machine() if sys.platform == "linux" else "")
+        if numbers is None:
             raise OSError(errno.ENOSYS, "no known numbers of its system calls")
+        self._numbers = [*map(ctypes.c_long, numbers)]
         # Not released for a call that does not wait: another thread could keep it for 5 ms.
         self._syscall = ctypes.PyDLL(None, use_errno=True).syscall
         self._syscall.restype = ctypes.c_long
         self._context = ctypes.c_ulong(0)
-        self._call(_SETUP, at_once, ctypes.byref(self._context))
+        self._at_once = ctypes.c_long(at_once)
+        self._call(_SETUP, self._at_once, ctypes.byref(self._context))
         self.eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._requests = [
             _Request(data=slot, opcode=_FDSYNC, flags=_TELLS_EVENTFD, eventfd=self.eventfd)
@@ -75,7 +77,6 @@ class LinuxAio:
             (ctypes.POINTER(_Request) * 1)(ctypes.pointer(request)) for request in self._requests
         ]
         self._events = (_Event * at_once)()
-        self._at_once = ctypes.c_long(at_once)
         self._free = list(range(at_once))
         self._ended: dict[int, Callable[[int], None]] = {}
 
@@ -88,9 +89,7 @@ class LinuxAio:
             return False
         slot = self._free[-1]
         self._requests[slot].descriptor = descriptor
-        try:
-            self._call(_SUBMIT, self._context, _ONE, self._pointers[slot])
-        except OSError:
+        if self._syscall(self._numbers[_SUBMIT], self._context, _ONE, self._pointers[slot]) != 1:
             return False
         self._free.pop()
         self._ended[slot] = ended
@@ -103,11 +102,10 @@ class LinuxAio:
         except BlockingIOError:
             return  # the report before has told of it, too
         count = self._call(_EVENTS, self._context, _NONE, self._at_once, self._events, _NOW)
-        ends = [(int(event.data), -int(event.result)) for event in self._events[:count]]
-        for slot, _ in ends:
+        for event in self._events[:count]:
+            slot = event.data
             self._free.append(slot)
-        for ended, error in [(self._ended.pop(slot), error) for slot, error in ends]:
-            ended(error)
+            self._ended.pop(slot)(-event.result)
 
     def _call(self, which: int, *arguments: object) -> int:
         result = int(self._syscall(self._numbers[which], *arguments))
