@@ -43,7 +43,7 @@ class SyncFailure:
             message = "an earlier sync of this log failed; it is never tried again"
             raise OSError(errno.EIO, message, self._directory)
 
-    def is_begun_at_once(self) -> bool:
+    def try_begin(self) -> bool:
         """Whether nothing waits for the disk, and nothing has failed: then ``end`` is to be called."""
         if not self._turn.acquire(blocking=False):
             return False
@@ -141,7 +141,7 @@ class LogSync:
         """
         is_more = self.names_changed or self._notes_end or self._epochs is not None or len(self.files) != 1
         is_due = self._state.is_dirty or self._members.is_due or self._states.is_due
-        if is_more or is_due or not self._failure.is_begun_at_once():
+        if is_more or is_due or not self._failure.try_begin():
             return None
         return self.files[0]
 

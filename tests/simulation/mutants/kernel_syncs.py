@@ -38,14 +38,14 @@ KERNEL_SYNCS = (
     ),
     Mutant(
         "a file is synced while its log waits for the disk",
-        "raftlog.storage.log_sync:SyncFailure.is_begun_at_once",
+        "raftlog.storage.log_sync:SyncFailure.try_begin",
         "if not self._turn.acquire(blocking=False):\n        return False",
         "self._turn.acquire(blocking=False)",
         script=_SYNCS,
     ),
     Mutant(
         "a file is synced again after a failure",
-        "raftlog.storage.log_sync:SyncFailure.is_begun_at_once",
+        "raftlog.storage.log_sync:SyncFailure.try_begin",
         "if self.happened:",
         "if False:",
         script=_SYNCS,
