@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.helpers.planted_bugs import Mutant
 
-_SYNCS = "tests/unit/node/test_kernel_syncs.py"
+_SYNCS = "tests/scenarios/node/test_kernel_syncs.py"
 _ALONE = "raftlog.storage.log_sync:LogSync.begin_alone"
 _AIO = "raftlog.storage.linux_aio:LinuxAio"
 _KERNEL = "raftlog.node.kernel_syncs"
