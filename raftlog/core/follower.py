@@ -91,7 +91,8 @@ class Follower(RoleState):
         """Learn what is committed; become quiescent with the leader if nothing is open here."""
         member = self._member
         self._silent_ticks = 0
-        if heartbeat.commit_index > member.commit_index:
+        # A leader goes by what a replica held before it lost a part of it; appends compare the logs.
+        if heartbeat.commit_index > member.commit_index and not member.rejoining:
             member.commit_to(min(heartbeat.commit_index, member.terms.last_index))
         is_current = heartbeat.round > self._newest_round
         if is_current:
