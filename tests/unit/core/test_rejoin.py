@@ -335,3 +335,10 @@ def test_a_request_wakes_a_group_whose_leader_is_gone_without_a_word() -> None:
     member.tick(3 * ELECTION_TICKS)
     assert member.core.role is not Role.FOLLOWER
     assert ME in member.core.membership.voters
+
+
+# requirement: F6
+def test_it_commits_nothing_by_a_heartbeat_whose_leader_knew_a_longer_log() -> None:
+    member = rejoining()
+    member.hear(TWO, Heartbeat(term=Term(4), commit_index=Index(2), round=1))
+    assert member.core.commit_index < 2
