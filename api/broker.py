@@ -7,6 +7,7 @@ filesystem, the clock and the transport are passed in, so that the simulator can
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import random
 import uuid
@@ -90,7 +91,8 @@ def syncs_of_process() -> RunSyncs:
     try:
         return KernelSyncs(LinuxAio(), threads)
     except OSError as error:
-        _log.info("syncs of files run on threads, since the kernel offers no io_submit: %s", error)
+        remedy = "; raise fs.aio-max-nr, or end what uses it" if error.errno == errno.EAGAIN else ""
+        _log.info("files are synced by threads, since the kernel offers no io_submit: %s%s", error, remedy)
         return threads
 
 

@@ -104,9 +104,7 @@ class SyncQueue:
 
 def run_work(work: DiskWork) -> None:
     """As brokers do on Linux, whose kernel syncs a file alone where it can. Raises ``OSError``."""
-    sync = work if isinstance(work, LogSync) else None
-    file = None if sync is None else sync.begin_alone()
-    if sync is None or file is None:
+    if not isinstance(work, LogSync) or (file := work.begin_alone()) is None:
         work.run()
         return
     failure: BaseException | None = None
@@ -116,7 +114,7 @@ def run_work(work: DiskWork) -> None:
         failure = error
         raise
     finally:
-        sync.end_alone(failure)
+        work.end_alone(failure)
 
 
 def _run_one(work: DiskWork) -> OSError | None:

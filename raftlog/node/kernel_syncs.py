@@ -32,16 +32,14 @@ class KernelSyncs:
         if loop is not self._loop:
             self._loop = loop
             loop.add_reader(self._aio.eventfd, self._aio.deliver)
-        this_round = _Round(len(works), ended)
+        this_round = _MixedRound(len(works), ended)
         others = [number for number, work in enumerate(works) if not self._is_begun(work, number, this_round)]
         if others:
             self._threads([works[number] for number in others], partial(this_round.others_ended, others))
 
-    def _is_begun(self, work: DiskWork, number: int, this_round: _Round) -> bool:
-        file = work.begin_alone() if isinstance(work, LogSync) else None
-        if file is None:
+    def _is_begun(self, work: DiskWork, number: int, this_round: _MixedRound) -> bool:
+        if not isinstance(work, LogSync) or (file := work.begin_alone()) is None:
             return False
-        assert isinstance(work, LogSync)
         if isinstance(file, OsFile) and (descriptor := file.begin_sync()) is not None:
             is_begun = self._aio.begin(descriptor, partial(this_round.file_synced, number, work))
             file.end_sync()  # the kernel keeps the file open
@@ -51,7 +49,7 @@ class KernelSyncs:
         return False
 
 
-class _Round:
+class _MixedRound:
     """Works of which some run on threads."""
 
     __slots__ = ("_broken", "_ended", "_errors", "_left")

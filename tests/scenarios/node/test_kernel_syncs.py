@@ -80,11 +80,6 @@ def descriptor_of(sync: LogSync) -> int:
     return file.descriptor()
 
 
-def begin_with(aio: LinuxAio, descriptor: int, ended: Callable[[int], None]) -> bool:
-    """The real call, where ``aio.begin`` is replaced."""
-    return LinuxAio.begin(aio, descriptor, ended)
-
-
 async def run(syncs: KernelSyncs, *works: DiskWork) -> Errors | BaseException:
     ended: asyncio.Future[Errors | BaseException] = asyncio.get_running_loop().create_future()
     syncs(works, ended.set_result)
@@ -138,11 +133,11 @@ async def test_an_error_of_the_kernel_is_final_for_its_log_and_for_no_other(
     tmp_path: Path, aio: LinuxAio
 ) -> None:
     logs = [settled_log(tmp_path) for _ in range(3)]
-    works, threads = [*map(appended, logs)], CountedThreads()
+    works, threads, really_begin = [*map(appended, logs)], CountedThreads(), aio.begin
 
     def begin(descriptor: int, ended: Callable[[int], None]) -> bool:
         is_broken = descriptor == descriptor_of(works[1])
-        return begin_with(aio, descriptor, (lambda code: ended(errno.EIO)) if is_broken else ended)
+        return really_begin(descriptor, (lambda code: ended(errno.EIO)) if is_broken else ended)
 
     syncs = KernelSyncs(aio, threads)
     with pytest.MonkeyPatch.context() as patched:

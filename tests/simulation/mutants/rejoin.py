@@ -161,4 +161,11 @@ REJOIN = (
         "member.is_voter",
         script=_CORE,
     ),
+    Mutant(
+        "a rejoining replica commits what its leader knew of its earlier log",
+        "raftlog.core.follower:Follower.receive_heartbeat",
+        " and not member.rejoining",
+        "",
+        script=_CORE,
+    ),
 )
