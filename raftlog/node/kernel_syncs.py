@@ -40,7 +40,8 @@ class KernelSyncs:
     def _is_begun(self, work: DiskWork, number: int, this_round: _MixedRound) -> bool:
         if not isinstance(work, LogSync) or (file := work.begin_alone()) is None:
             return False
-        if isinstance(file, OsFile) and (descriptor := file.begin_sync()) is not None:
+        # Not a subclass of it, which may sync in a way of its own.
+        if type(file) is OsFile and (descriptor := file.begin_sync()) is not None:
             is_begun = self._aio.begin(descriptor, partial(this_round.file_synced, number, work))
             file.end_sync()  # the kernel keeps the file open
             if is_begun:

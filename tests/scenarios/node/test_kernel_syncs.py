@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from chaos.kit.disk import UnreliableDisk
 from raftlog.core.ready import HardState
 from raftlog.node.flusher import Errors, RoundEnded, SyncThreads
 from raftlog.node.kernel_syncs import KernelSyncs
+from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.linux_aio import LinuxAio
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.log_sync import LogSync
@@ -52,9 +54,10 @@ def kernel(at_once: int = 8) -> LinuxAio:
         pytest.skip(f"the kernel syncs no files here: {error}")
 
 
-def settled_log(within: Path) -> SegmentedLog:
+def settled_log(within: Path, disk: Filesystem | None = None) -> SegmentedLog:
     """A new log with an entry, of which everything is durable."""
-    log = SegmentedLog.open(OsFilesystem(), tempfile.mkdtemp(dir=within), SETTINGS, ManualWallClock())
+    directory = f"{tempfile.mkdtemp(dir=within)}/log"
+    log = SegmentedLog.open(disk or OsFilesystem(), directory, SETTINGS, ManualWallClock())
     log.save_hard_state(HardState(Term(1), None))
     log.append([storage_batch(0)])
     log.tick()
@@ -110,6 +113,18 @@ async def test_what_is_more_than_one_file_is_left_to_threads(tmp_path: Path, aio
     works = [appended(plain), appended(votes), taken(rolls), appended(notes)]
     assert await run(KernelSyncs(aio, threads), *works) == [None] * 4
     assert threads.works == works[1:]
+
+
+# requirement: L9
+@on_both_loops
+async def test_a_file_that_syncs_in_a_way_of_its_own_is_left_to_threads(
+    tmp_path: Path, aio: LinuxAio
+) -> None:
+    threads = CountedThreads()
+    disk = UnreliableDisk(str(tmp_path), held_files_max=8)
+    work = appended(settled_log(tmp_path, disk))
+    assert await run(KernelSyncs(aio, threads), work) == [None]
+    assert threads.works == [work]
 
 
 @on_both_loops

@@ -93,6 +93,13 @@ KERNEL_SYNCS = (
         script=_SYNCS,
     ),
     Mutant(
+        "a file that syncs in a way of its own is synced by the kernel",
+        f"{_KERNEL}:KernelSyncs._is_begun",
+        "type(file) is OsFile",
+        "isinstance(file, OsFile)",
+        script=_SYNCS,
+    ),
+    Mutant(
         "a place of the kernel is used once",
         f"{_AIO}.deliver",
         "self._free.append(slot)",
