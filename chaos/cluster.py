@@ -11,11 +11,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from api.addresses import RPC_PORT_STEP
 from api.cluster_files import create_cluster, existing_brokers, settings_path
@@ -47,6 +47,18 @@ class BrokerProcess(Protocol):
         """SIGKILL."""
 
 
+StartProcess = Callable[[Sequence[str], Mapping[str, str], Path], BrokerProcess]
+"""Starts a command with this whole environment, and appends its output to the file."""
+
+
+def as_program(command: Sequence[str], environment: Mapping[str, str], log: Path) -> BrokerProcess:
+    """See ``StartProcess``."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command, stdout=output, stderr=output, env=environment, start_new_session=True
+        )
+
+
 class Cluster(ClusterView):
     """Brokers as processes on this machine, on consecutive free ports.
 
@@ -56,7 +68,10 @@ class Cluster(ClusterView):
             cluster.kill(cluster.leader("orders", 0))
 
     ``commands``: for each broker, a command that runs the command line after it under the same process id.
+    ``start_process`` starts the brokers of all clusters of this process.
     """
+
+    start_process: ClassVar[StartProcess] = staticmethod(as_program)
 
     def __init__(
         self,
@@ -123,15 +138,9 @@ class Cluster(ClusterView):
         self._processes[broker] = self._new_process(broker, {**own, **(environment or {})})
 
     def _new_process(self, broker: int, environment: Mapping[str, str]) -> BrokerProcess:
-        config = settings_path(self.directory, broker)
-        with self._log_path(broker).open("ab") as log:
-            return subprocess.Popen(
-                [*self._commands.get(broker, ()), *self._limit, *COMMAND, "serve", "--config", str(config)],
-                stdout=log,
-                stderr=log,
-                env={**self._environment, **environment},
-                start_new_session=True,
-            )
+        config = str(settings_path(self.directory, broker))
+        command = [*self._commands.get(broker, ()), *self._limit, *COMMAND, "serve", "--config", config]
+        return type(self).start_process(command, {**self._environment, **environment}, self._log_path(broker))
 
     def wait_ready(self, *brokers: int, wait_s: float = 30) -> None:
         """Wait until these brokers report that they are ready. Raises ``ClusterFailed``."""

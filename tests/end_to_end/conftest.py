@@ -9,6 +9,15 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
+from chaos.forked_brokers import as_fork
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_brokers() -> Iterator[None]:
+    """Brokers without disk faults or commands of their own are forks: starts were half of the CPU."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Cluster, "start_process", staticmethod(as_fork))
+        yield
 
 
 @pytest.fixture

@@ -1,0 +1,64 @@
+"""The harness: a broker that is a fork starts and ends as a program does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from api.cluster_files import create_cluster, settings_path
+from chaos.cluster import StartProcess, as_program, free_ports
+from chaos.forked_brokers import ForkedCommand, as_fork
+from raftlog.__main__ import COMMAND
+from tests.helpers.real_cluster import eventually
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def command(directory: Path) -> list[str]:
+    create_cluster(directory, brokers=1, http_port=free_ports(1))
+    return [*COMMAND, "serve", "--config", str(settings_path(directory, 1))]
+
+
+@pytest.mark.parametrize("start", [as_fork, as_program])
+def test_a_command_has_its_environment_its_output_and_its_status(
+    directory: Path, command: list[str], start: StartProcess
+) -> None:
+    log = directory / "log"
+    log.write_text("before\n")
+    process = start(command, {**os.environ, "RAFTLOG_TIMING__TICK_MS": "nonsense"}, log)
+    assert (process.wait(30), process.poll()) == (1, 1)
+    assert log.read_text().startswith("before\n")
+    assert "RAFTLOG_TIMING__TICK_MS" in log.read_text()
+
+
+@pytest.mark.parametrize("start", [as_fork, as_program])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)])
+def test_a_command_runs_until_a_signal_ends_it(
+    directory: Path, command: list[str], start: StartProcess, number: int, status: int
+) -> None:
+    log = directory / "log"
+    process = start(command, os.environ, log)
+    eventually(lambda: "serving http" in log.read_text(), within_s=30, what="it serves")
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.01)
+    assert process.poll() is None
+    assert os.getsid(process.pid) == process.pid
+    process.send_signal(number)
+    assert process.wait(30) == status
+    assert not Path(f"/proc/{process.pid}").exists()
+    process.send_signal(number)
+
+
+def test_a_variable_that_a_fork_would_read_too_late_needs_a_program(
+    directory: Path, command: list[str]
+) -> None:
+    for environment, is_fork in ({}, True), ({"LD_PRELOAD": ""}, False), ({"RAFTLOG_RACK": "a"}, True):
+        process = as_fork(command, {**os.environ, **environment}, directory / "log")
+        process.kill()
+        assert process.wait(30) == -signal.SIGKILL
+        assert isinstance(process, ForkedCommand) == is_fork
