@@ -11,6 +11,10 @@ UNTIMED := tests/conformance tests/corruption tests/paper tests/project tests/pr
 # run once more, and the summary names it.
 ONCE_MORE := --reruns 1 -rR
 
+# Compiled modules are kept whatever the machine says, and not beside the source: the tests start thousands of processes.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
+
 .PHONY: demo test check fix bench scale planted-bugs sim corruption abuse fuzz reliability slow soak clean
 
 # The last act needs Spark, which needs Java.

@@ -1,4 +1,4 @@
-"""Brokers as forks of a process that has imported their modules: a start takes a fifth of the CPU.
+"""Brokers as forks of a process that has imported their modules: a start takes a seventh of the CPU.
 
 For tests, which start brokers by the thousand. Decides: which brokers can be such forks: all that need no
 program before theirs and no variable that is read before Python runs. The others are programs of their own.
