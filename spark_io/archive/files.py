@@ -97,7 +97,10 @@ def write_file(storage: Storage, target: TopicPartition, table: pa.Table) -> Ent
 
 
 def read_file(storage: Storage, entry: Entry) -> pq.ParquetFile:
-    """A file that is what its entry says. Raises ``ArchiveDamaged``."""
+    """A file that is what its entry says. Raises ``ArchiveDamaged``.
+
+    To be read without threads: a process that ends while Arrow's still run may abort, with all done.
+    """
     try:
         data = storage.read(entry.path)
     except FileNotFoundError as error:
@@ -107,7 +110,7 @@ def read_file(storage: Storage, entry: Entry) -> pq.ParquetFile:
             f"{entry.path} has {len(data)} bytes with CRC-32C {crc32c(data)}, its manifest says "
             f"{entry.bytes} and {entry.crc}; restore it from a copy of the archive"
         )
-    return pq.ParquetFile(pa.BufferReader(data))
+    return pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)  # all of it is in memory
 
 
 def read_batches(
@@ -117,7 +120,7 @@ def read_batches(
     for entry, wanted in pieces:
         file = read_file(storage, entry)
         groups = [at for at in range(file.num_row_groups) if _may_have(file.metadata.row_group(at), wanted)]
-        for batch in file.iter_batches(batch_size=rows_max, row_groups=groups):
+        for batch in file.iter_batches(batch_size=rows_max, row_groups=groups, use_threads=False):
             offsets = batch.column(batch.schema.get_field_index("offset"))
             kept = pc.and_(pc.greater_equal(offsets, wanted.start), pc.less(offsets, wanted.end))
             found = batch.filter(kept)

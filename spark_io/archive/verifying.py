@@ -36,7 +36,7 @@ def verify(storage: Storage, catalogue: Catalogue) -> Iterator[Problem]:
 
 def _problem_of(storage: Storage, entry: Entry) -> str | None:
     try:
-        table = read_file(storage, entry).read(columns=["offset"])
+        table = read_file(storage, entry).read(columns=["offset"], use_threads=False)
     except ArchiveDamaged as error:
         return str(error).partition("; ")[0].removeprefix(f"{entry.path} ")
     except pa.ArrowException as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from uuid import uuid4
 
@@ -184,6 +186,33 @@ def test_damage_is_found_and_never_read(directory: DirectoryStorage, tmp_path: P
     for start in (0, 10, 20):
         with pytest.raises(ArchiveDamaged):
             offsets(directory, start, start + 1)
+
+
+READER = """
+import os, sys
+from pathlib import Path
+from spark_io.archive import catalogue
+from spark_io.archive.files import read_batches
+from spark_io.archive.storage import DirectoryStorage
+from spark_io.archive.verifying import verify
+from spark_io.planning import Range
+
+before = len(os.listdir("/proc/self/task"))
+storage = DirectoryStorage(Path(sys.argv[1]))
+found = catalogue.load(storage)
+assert list(verify(storage, found)) == []
+pieces = [(one, Range("orders", 0, one.start, one.end)) for one in found.files]
+assert sum(batch.num_rows for batch in read_batches(storage, pieces)) == 20
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the threads of a process are counted in /proc")
+def test_reading_starts_no_threads(directory: DirectoryStorage, tmp_path: Path) -> None:
+    """Arrow's own may abort a process that ends: apache/arrow issue 34314."""
+    archived(directory, 1, (0, 10), (10, 20))
+    command = [sys.executable, "-c", READER, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "0\n"
 
 
 @pytest.mark.parametrize(
