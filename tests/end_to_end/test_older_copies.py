@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
+from raftlog.storage import twin_file
+from raftlog.storage.disk_age import AGE_FILE, DiskRecord
+from raftlog.storage.os_filesystem import OsFilesystem
+from raftlog.types import NodeId
 from tests.helpers.real_cluster import create_topic, eventually, has_leaders, produce_surely, read_all
 
 TOPIC = "orders"
@@ -50,6 +54,14 @@ def aged(cluster: Cluster) -> None:
     eventually(lambda: age() > began + 5, within_s=WITHIN_S, what="a disk that is older than its copy")
 
 
+def disks(cluster: Cluster, broker: int) -> DiskRecord:
+    """What a broker has stored of its own disk and those of the others."""
+    directory = str(cluster.data_directory(broker))
+    found = twin_file.load(OsFilesystem(), directory, AGE_FILE, DiskRecord)
+    assert found is not None
+    return found
+
+
 def stopped(cluster: Cluster) -> None:
     """A broker notes the progress of its replicas when it stops."""
     assert cluster.stop(COPIED) == 0
@@ -80,6 +92,12 @@ def test_an_older_copy_elects_nobody(brokers: Cluster, tmp_path: Path, what: str
     replaced(brokers.data_directory(COPIED), backup, copy.pattern)
     brokers.start(COPIED)
     brokers.wait_ready(COPIED, wait_s=WITHIN_S)
+    copied = disks(brokers, COPIED).disk.age  # of the copy, or later
+    eventually(
+        lambda: disks(brokers, BEHIND).peers[NodeId(COPIED)][0].age > copied,
+        within_s=WITHIN_S,
+        what="a broker that knows of a newer disk than its copy",
+    )
     brokers.kill(BEHIND)
     for number in range(10):
         value = f"after-{number}"
