@@ -24,8 +24,9 @@ from raftlog.types import GroupId, NodeId
 
 _log = logging.getLogger("raftlog.partitions")
 
-LOOK_S: Final = 1.0
+LOOK_S: Final = 5.0
 TRANSFERS_MAX: Final = 20  # of one broker, each look: groups that elect cost their clients milliseconds
+NEXT_TRANSFERS_S: Final = 1.0  # after a look that left some for the next one
 DOUBLINGS_MAX: Final = 6
 HELD_FACTOR: Final = 10  # a leadership that lasted so many times the patience has held
 
@@ -59,12 +60,15 @@ class PreferredLeaders:
         self._attempts: dict[GroupId, _Attempts] = {}
 
     async def run(self) -> None:
-        """Look once a second, until cancelled."""
+        """Look again and again, until cancelled."""
+        pause_s = LOOK_S
         while True:
-            await asyncio.sleep(min(LOOK_S, max(self._after_s, 0.05)))
-            self._look(self._host.clock.monotonic())
+            await asyncio.sleep(min(pause_s, max(self._after_s, 0.05)))
+            has_room = self._look(self._host.clock.monotonic())
+            pause_s = LOOK_S if has_room else NEXT_TRANSFERS_S
 
-    def _look(self, now: float) -> None:
+    def _look(self, now: float) -> bool:
+        """Give away what is due; whether there was room for more."""
         image = self._image()
         wanted = {} if missing_brokers(image) else self._wanted(image)
         if self._attempts:
@@ -85,6 +89,7 @@ class PreferredLeaders:
                 self._since[group] = now
                 _log.info("%s: leadership goes to its preferred leader, broker %s", replica.target, preferred)
                 replica.group.transfer_leadership(preferred)
+        return room > 0
 
     def _patience_s(self, attempts: _Attempts) -> float:
         return self._after_s * (1 << min(attempts.count, DOUBLINGS_MAX))

@@ -242,7 +242,7 @@ class Supervisor:
                 RepairTarget(hosted.tenant.group_id, hosted.tenant.directory, hosted.tenant.peers),
             )
             for hosted in self._hosted.values()
-            if hosted.is_repairable and hosted.error is not None
+            if hosted.error is not None and hosted.is_repairable
         ]
 
     async def take_offline(self, failed: FailedReplica) -> None:

@@ -3,8 +3,9 @@
 Decides: in which order files are read, how fast, and what is compared. Leaves to others: what becomes
 of a replica that is found damaged (it is stopped, and ``scheduler`` has it repaired).
 
-At most ``bytes_per_s`` are read, by one thread; a cycle takes as long as that takes, and the next one
-begins at once, but not before ``CYCLE_S_MIN``. The active segment is read as far as it was durable when
+At most ``bytes_per_s`` are read, by one thread, and a replica begins ``REPLICA_S`` after the one before: so
+thousands of idle ones cost no more than some. A cycle takes as long as that takes, and the next one begins
+at once, but not before ``CYCLE_S_MIN``. The active segment is read as far as it was durable when
 its turn came. Indexes, which can be made again at any time, are read, too.
 """
 
@@ -24,8 +25,7 @@ from raftlog.repair.scrubbing import (
     ScrubRange,
     check_index,
     check_range,
-    check_slots_and_epochs,
-    check_states,
+    check_small_files,
     scrub_ranges,
 )
 from raftlog.storage.filesystem import Filesystem
@@ -35,6 +35,7 @@ from raftlog.storage.segmented_log import SegmentedLog
 _log = logging.getLogger("raftlog.repair")
 
 CYCLE_S_MIN: Final = 60.0
+REPLICA_S: Final = 0.2
 STEP_BYTES: Final = 1 << 20  # between two pauses
 
 
@@ -94,13 +95,16 @@ class Scrubber:
 
     async def cycle(self) -> None:
         """Everything once."""
+        loop = asyncio.get_running_loop()
         for replica in list(self.replicas()):
+            began = loop.time()
             if replica.group.stopped is None:
                 await self._small_files(replica)
             done = -1
             while replica.group.stopped is None and (part := _next(replica.log, done)) is not None:
                 await self._segment(replica, part)
                 done = part.first
+            await asyncio.sleep(max(0.0, began + REPLICA_S - loop.time()))
         self.counts.last_cycle_ended_ms = self.clock.wall_ms()
 
     async def _segment(self, replica: Scrubbed, part: ScrubRange) -> None:
@@ -125,11 +129,11 @@ class Scrubber:
 
     async def _small_files(self, replica: Scrubbed) -> None:
         directory = replica.log.directory
-        states = partial(check_states, self.filesystem, directory, replica.log.first_index)
-        self._note(await self.run_blocking(states))
-        damaged = await self.run_blocking(partial(check_slots_and_epochs, self.filesystem, directory))
-        if damaged and replica.group.stopped is None:
-            self._note(damaged)
+        check = partial(check_small_files, self.filesystem, directory, replica.log.first_index)
+        states, others = await self.run_blocking(check)
+        self._note(states)
+        if others and replica.group.stopped is None:
+            self._note(others)
             await replica.group.change_log(replica.log.rewrite_change)
         await self._pause(4096)
 

@@ -94,8 +94,18 @@ def check_range(
     return position, expected
 
 
-def check_slots_and_epochs(filesystem: Filesystem, directory: str) -> Sequence[str]:
-    """Paths of those that are damaged. An open log knows what they should say."""
+def check_small_files(
+    filesystem: Filesystem, directory: str, log_start: Index
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Paths of damaged states, and of damaged slots and epochs.
+
+    States are removed, unless the log cannot be applied without them. An open log knows what the others
+    should say.
+    """
+    return _check_states(filesystem, directory, log_start), _damaged_slots_and_epochs(filesystem, directory)
+
+
+def _damaged_slots_and_epochs(filesystem: Filesystem, directory: str) -> Sequence[str]:
     found = [
         f"{directory}/{name}"
         for name, slot in zip(SLOT_NAMES, found_slots(filesystem, directory), strict=True)
@@ -107,8 +117,7 @@ def check_slots_and_epochs(filesystem: Filesystem, directory: str) -> Sequence[s
     return found
 
 
-def check_states(filesystem: Filesystem, directory: str, log_start: Index) -> Sequence[str]:
-    """Paths of damaged states. They are removed, unless the log cannot be applied without them."""
+def _check_states(filesystem: Filesystem, directory: str, log_start: Index) -> Sequence[str]:
     found = [f"{directory}/{name}" for name in damaged_states(filesystem, directory)]
     if found and is_state_known(filesystem, directory, log_start):
         for path in found:

@@ -7,6 +7,7 @@ import contextlib
 import random
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import TypeVar
 
 import pytest
@@ -18,7 +19,8 @@ from chaos.simulator.machine import DATA_DIRECTORY, Machine
 from partitions.metadata.image import MetadataImage
 from partitions.replica.replica import PartitionReplica
 from raftlog.errors import RaftlogError
-from raftlog.repair.scrubbing import check_index, check_range
+from raftlog.repair.scrubber import REPLICA_S
+from raftlog.repair.scrubbing import check_index, check_range, check_small_files
 from raftlog.repair.verify import examine
 from raftlog.storage.log_storage import LogChange
 from raftlog.storage.segmented_log import SegmentedLog
@@ -216,6 +218,31 @@ def test_a_scrub_beside_compaction_finds_no_damage(when: Callable[..., object]) 
 
     RottingCluster("a scrub beside compaction", {}, work).go()
     assert counts == [(0, True)]
+
+
+# requirement: M3
+def test_a_scrub_spreads_its_replicas_over_time() -> None:
+    """A thousand idle logs that were read at once would keep the event loop busy."""
+    begins: list[float] = []
+
+    async def work(cluster: RottingCluster) -> None:
+        await filled(cluster)
+        machine, _ = one(cluster, leads=False)
+        assert machine.broker is not None
+        scrubber, loop = machine.broker.scrubber, asyncio.get_running_loop()
+
+        async def run(check: Callable[[], Result]) -> Result:
+            if isinstance(check, partial) and check.func is check_small_files:
+                begins.append(loop.time())
+            return check()
+
+        scrubber.run_blocking = run
+        await scrubber.cycle()
+        await scrubber.cycle()
+
+    RottingCluster("a scrub at rest", {}, work).go()
+    assert len(begins) >= 4
+    assert all(after - before >= 0.99 * REPLICA_S for before, after in pairwise(begins))
 
 
 def replica(broker: Broker) -> PartitionReplica:
