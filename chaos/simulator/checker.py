@@ -129,6 +129,7 @@ class Checker:
                 view = replica.durable
                 record = self.groups[group_id]
                 record.lost[machine.node] = Lost(machine, replica.directory, view.start, tuple(view.entries))
+                record.forget_candidacies(machine.node)
                 del self.replicas[machine.node][group_id]
                 record.replicas.pop(machine.node, None)
 

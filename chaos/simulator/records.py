@@ -58,6 +58,12 @@ class GroupRecord:
         """True for more than half of the voters; in a joint membership, of the old and of the new ones."""
         return all(2 * len(half & nodes) > len(half) for half in self.halves)
 
+    def forget_candidacies(self, node: NodeId) -> None:
+        """The node loses its disk. Candidacies that elected no leader have ended with its process (I28)."""
+        for (term, voter), candidate in list(self.votes.items()):
+            if voter == candidate == node and term not in self.leaders:
+                del self.votes[term, voter]
+
 
 @dataclass(frozen=True, slots=True)
 class Lost:

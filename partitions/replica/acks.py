@@ -92,8 +92,7 @@ async def acknowledged(
     except CommitUnknown as error:
         raise _unknown(placed, acks, str(error)) from error
     committed = acks.kind is not AcksKind.LEADER or placed.proposal is None
-    # Not the newest membership: its new voters may still lack what the voters before them have committed.
-    quorum = len(group.membership_at(placed.last).voters) // 2 + 1
+    quorum = group.quorum_since(placed.last)
     return Durability(
         acks=str(acks),
         committed=committed,

@@ -96,6 +96,19 @@ class Memberships:
             (entry.membership for entry in reversed(self._entries) if entry.index <= index), self.base
         )
 
+    def quorum_since(self, index: Index) -> int:
+        """The fewest voters that are a majority in any membership in force from ``index`` on.
+
+        At least so many hold what is committed at ``index``: a change is committed by a majority of the
+        voters that it leaves, who then hold all before it.
+        """
+        newest = self._entries[-1]
+        quorum = len(newest.membership.voters) // 2 + 1
+        if newest.index <= index:
+            return quorum
+        before = [entry.membership for entry in self._entries[1:-1] if entry.index > index]
+        return min(quorum, *(len(each.voters) // 2 + 1 for each in (self.at(index), *before)))
+
     def have_named(self, node: NodeId) -> bool:
         """Whether the node is a member in any of them."""
         return any(node in entry.membership.members for entry in self._entries)

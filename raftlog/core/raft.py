@@ -124,6 +124,10 @@ class Raft(Member):
         """The membership in force at ``index``: a snapshot there must keep it."""
         return self.memberships.at(index)
 
+    def quorum_since(self, index: Index) -> int:
+        """How many voters hold what is committed at ``index``, at least; see ``Memberships``."""
+        return self.memberships.quorum_since(index)
+
     @property
     def leader(self) -> NodeId | None:
         """The leader of that term, as far as it knows."""

@@ -104,6 +104,10 @@ class GroupView:
         """The membership in force once the log up to ``index`` counts; not before the log's first entry."""
         return self._core.membership_at(index)
 
+    def quorum_since(self, index: Index) -> int:
+        """How many voters hold what is committed at ``index``, at least, whatever members came and went."""
+        return self._core.quorum_since(index)
+
     @property
     def is_membership_committed(self) -> bool:
         """Whether that is known to be committed; a new leader may undo it otherwise."""

@@ -202,3 +202,17 @@ async def test_voters_that_were_added_since_are_not_said_to_have_it() -> None:
             other.disk.set()
         await changing
         assert (await append(cluster, leader, "quorum")).durability.replicas >= 2
+
+
+@in_virtual_time
+async def test_voters_that_were_removed_since_are_not_said_to_have_it() -> None:
+    # requirement: RP8
+    async with PartitionCluster() as cluster:
+        leader = await cluster.leader()
+        group, others = cluster.replica(leader.node_id).group, cluster.followers(leader)
+        nodes = frozenset(other.node_id for other in others)
+        body = batch_of(b"a", producer=PRODUCER, sequence=0)
+        assert (await append(cluster, leader, "quorum", body=body)).durability.replicas >= 2
+        await group.change_membership(Membership(frozenset({leader.node_id}), learners=nodes))
+        again = await append(cluster, leader, "quorum", body=body)
+        assert (again.was_duplicate, again.durability.replicas) == (True, 1)

@@ -140,9 +140,23 @@ PARTITIONS = (
     Mutant(
         "voters that were added later count as durable copies",
         "partitions.replica.acks:acknowledged",
-        "group.membership_at(placed.last).voters",
-        "group.membership.voters",
+        "group.quorum_since(placed.last)",
+        "len(group.membership.voters) // 2 + 1",
         script="tests/scenarios/partitions/test_acks.py",
+    ),
+    Mutant(
+        "voters that were removed later count as durable copies",
+        "raftlog.core.membership:Memberships.quorum_since",
+        "return min(quorum, *",
+        "return max(*",
+        script="tests/unit/core/test_memberships.py",
+    ),
+    Mutant(
+        "only the first voters and the newest ones count as durable copies",
+        "raftlog.core.membership:Memberships.quorum_since",
+        "(self.at(index), *before)",
+        "(self.at(index),)",
+        script="tests/unit/core/test_memberships.py",
     ),
     Mutant(
         "acks=1 is answered before the leader has synced",
