@@ -43,15 +43,17 @@ def test_a_command_runs_until_a_signal_ends_it(
 ) -> None:
     log = directory / "log"
     process = start(command, os.environ, log)
-    eventually(lambda: "serving http" in log.read_text(), within_s=30, what="it serves")
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(0.01)
-    assert process.poll() is None
-    assert os.getsid(process.pid) == process.pid
-    process.send_signal(number)
-    assert process.wait(30) == status
-    assert not Path(f"/proc/{process.pid}").exists()
-    process.send_signal(number)
+    try:
+        eventually(lambda: "serving http" in log.read_text(), within_s=30, what="it serves")
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.01)
+        assert process.poll() is None
+        assert os.getsid(process.pid) == process.pid
+        process.send_signal(number)
+        assert process.wait(30) == status
+        assert not Path(f"/proc/{process.pid}").exists()
+    finally:
+        process.kill()
 
 
 def test_a_variable_that_a_fork_would_read_too_late_needs_a_program(
