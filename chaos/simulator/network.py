@@ -115,10 +115,8 @@ class SimulatedNetwork:
             self._tell_other_end(closed)
         for direction in healed:
             connection = self._connections.get(direction)
-            if connection is not None:
-                held, connection.held = connection.held, []
-                for frame in held:  # frames in flight were sent before
-                    self.loop.later_in(connection.receiver.process, 0.0, self._deliver, connection, frame)
+            if connection is not None and connection.held:
+                self.loop.later_in(connection.receiver.process, 0.0, self._release, connection)
 
     def silence(self, direction: Direction) -> None:
         """The open connection delivers nothing more, and neither end notices."""
@@ -285,11 +283,17 @@ class SimulatedNetwork:
             connection.free_at = due
         self.loop.at_in(receiver.process, connection.free_at, self._deliver, connection, frame)
 
+    def _release(self, connection: _Connection) -> None:
+        held, connection.held = connection.held, []
+        for frame in held:
+            self._deliver(connection, frame)
+
     def _deliver(self, connection: _Connection, frame: bytes) -> None:
         if connection.ended or connection.is_silent:
             return
         sender, receiver = connection.sender.node, connection.receiver
-        if self._blocked and (sender, receiver.node) in self._blocked:
+        # Behind a delayed frame others wait, too: a receiver that was paused may get to them first.
+        if connection.held or (self._blocked and (sender, receiver.node) in self._blocked):
             connection.held.append(frame)
             return
         self.on_arrival(frame)
