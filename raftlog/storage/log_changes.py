@@ -86,7 +86,7 @@ class LogChanges(LogReads):
                 f"{self._directory}: cut at {first_removed} below the log start {self._first}"
             )
         segment = self._segments[self._segments.position_of(first_removed)]
-        file = segment.open_file()
+        file = segment.open_to_cut()
         place = segment.locate(file, first_removed)
         if place.base != first_removed:
             raise InvariantViolated(f"{self._directory}: cut at {first_removed}, inside batch {place}")

@@ -176,6 +176,15 @@ class Segment:
             self._hold(file)
         return file
 
+    def open_to_cut(self) -> File:
+        """The file, which all readers share while the caller keeps it.
+
+        The disk may have cut it before ``reopen``: opened anew it would be shorter than ``size`` says.
+        """
+        file = self._opened()
+        self._hold(file)
+        return file
+
     def open_to_append(self) -> File:
         """The active segment's file; the caller keeps it until it is synced.
 

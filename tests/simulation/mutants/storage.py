@@ -9,6 +9,13 @@ _SNAPSHOTS = "tests/unit/storage/test_snapshots.py"
 
 STORAGE = (
     Mutant(
+        "a segment is opened anew while the disk cuts it",
+        "raftlog.storage.segment:Segment.open_to_cut",
+        "self._hold(file)",
+        "pass",
+        script="tests/unit/storage/test_checked_reads.py",
+    ),
+    Mutant(
         "entries that may still be lost take room from committed ones",
         "raftlog.storage.retention:first_index_to_keep",
         "if segment.base <= commit_index",

@@ -181,3 +181,20 @@ def test_readers_of_old_segments_leave_few_indexes_in_memory() -> None:
         log.read(Index(first), Index(first), bytes_max=1).read()
     loaded = [segment.base for segment in log._segments.closed if segment.has_index_loaded]
     assert loaded == [60, 64, 68, 72]  # of the last four that were read; 76 and on is active
+
+
+# requirement: M3
+@pytest.mark.parametrize("first_removed", [2, 3, 6])
+def test_what_is_kept_is_read_while_the_disk_cuts_the_rest_off(first_removed: int) -> None:
+    """Also from a closed segment, whose file is then shorter than when it was closed."""
+    disk = FakeFilesystem()
+    log = log_of(disk)
+    log.cut(Index(first_removed))
+    change = log.cut_change()
+    assert change is not None
+    change.run()
+    last = Index(first_removed - 1)
+    kept = log.read(Index(0), last, bytes_max=1 << 20).read()
+    assert len(kept) == first_removed * BATCH
+    change.finish()
+    assert log.read(Index(0), last, bytes_max=1 << 20).read() == kept
