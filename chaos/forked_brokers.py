@@ -29,8 +29,8 @@ _reading = threading.Lock()  # of a status, as each start does, too: it can be r
 
 def as_fork(command: Sequence[str], environment: Mapping[str, str], log: Path) -> BrokerProcess:
     """Run a broker's command with this environment; its output is appended to ``log``."""
-    changed = dict(environment.items() ^ os.environ.items())
-    comes_too_late = any(name.startswith(READ_BEFORE_MODULES) for name in changed)
+    changed = environment.items() ^ os.environ.items()
+    comes_too_late = any(name.startswith(READ_BEFORE_MODULES) for name, _ in changed)
     if comes_too_late or tuple(command[: len(COMMAND)]) != COMMAND:
         return as_program(command, environment, log)
     return ForkedCommand(command[len(COMMAND) :], environment, log)

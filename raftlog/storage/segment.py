@@ -179,7 +179,8 @@ class Segment:
     def open_to_cut(self) -> File:
         """The file, which all readers share while the caller keeps it.
 
-        The disk may have cut it before ``reopen``: opened anew it would be shorter than ``size`` says.
+        A file that is opened between the truncation on the disk and ``reopen`` is shorter than ``size``, and
+        would count as damaged.
         """
         file = self._opened()
         self._hold(file)

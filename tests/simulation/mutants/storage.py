@@ -9,7 +9,7 @@ _SNAPSHOTS = "tests/unit/storage/test_snapshots.py"
 
 STORAGE = (
     Mutant(
-        "a segment is opened anew while the disk cuts it",
+        "readers open the file of a segment that is being truncated",
         "raftlog.storage.segment:Segment.open_to_cut",
         "self._hold(file)",
         "pass",
