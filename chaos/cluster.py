@@ -11,52 +11,20 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
 from api.addresses import RPC_PORT_STEP
 from api.cluster_files import create_cluster, existing_brokers, settings_path
+from chaos.broker_process import BrokerProcess, StartProcess, as_program
 from chaos.cluster_view import POLL_S, ClusterFailed, ClusterView
 from raftlog.__main__ import COMMAND
 
 PORT_MIN = 10_000
 EPHEMERAL_PORT_MIN = 32_768  # the range of outgoing connections on Linux begins here
-
-
-class BrokerProcess(Protocol):
-    """What ``subprocess.Popen`` does."""
-
-    pid: int
-
-    def poll(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """The exit status. Raises ``subprocess.TimeoutExpired``."""
-
-    def send_signal(self, sig: int) -> None:
-        """Nothing happens when it has ended."""
-
-    def terminate(self) -> None:
-        """SIGTERM."""
-
-    def kill(self) -> None:
-        """SIGKILL."""
-
-
-StartProcess = Callable[[Sequence[str], Mapping[str, str], Path], BrokerProcess]
-"""Starts a command with this whole environment, and appends its output to the file."""
-
-
-def as_program(command: Sequence[str], environment: Mapping[str, str], log: Path) -> BrokerProcess:
-    """See ``StartProcess``."""
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            command, stdout=output, stderr=output, env=environment, start_new_session=True
-        )
 
 
 class Cluster(ClusterView):

@@ -24,6 +24,7 @@ import msgspec
 from api.broker import BrokerEnvironment
 from api.server import run_in
 from api.settings import BrokerSettings
+from chaos.broker_process import ForkedProcess
 from chaos.kit.disk import UnreliableDisk
 from chaos.kit.network import CuttableTransport
 from raftlog.testing.shifted_clock import ShiftedClock
@@ -59,8 +60,8 @@ _orders = msgspec.json.Decoder(PowerLoss | NewFaults)
 _open_here: set[socket.socket] = set()  # this process's ends, which its forks close
 
 
-class ForkedBroker:
-    """A running broker; the part of ``subprocess.Popen`` that ``chaos.cluster`` needs, and its faults."""
+class ForkedBroker(ForkedProcess):
+    """A running broker, and its faults."""
 
     def __init__(self, settings: BrokerSettings, log: Path, faults: Faults) -> None:
         self._status: int | None = None
@@ -91,19 +92,6 @@ class ForkedBroker:
                 raise subprocess.TimeoutExpired(f"broker {self.pid}", limit_s)
             time.sleep(0.002)
         return status
-
-    def send_signal(self, number: int) -> None:
-        """Nothing happens when it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        """SIGTERM."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self.send_signal(signal.SIGKILL)
 
     def set_faults(self, faults: Faults) -> None:
         """Returns when they are in effect. Raises ``OSError``."""

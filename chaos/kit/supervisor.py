@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from api.cluster_files import settings_path
 from api.settings import Timing, load_settings
-from chaos.cluster import BrokerProcess, Cluster
+from chaos.broker_process import BrokerProcess
+from chaos.cluster import Cluster
 from chaos.cluster_view import ClusterFailed
 from chaos.kit.forked_broker import Faults, ForkedBroker
 from raftlog.testing import orders

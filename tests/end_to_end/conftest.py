@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
-from chaos.forked_brokers import as_fork
+from chaos.fork_server import as_fork
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from api.cluster_files import create_cluster, settings_path
-from chaos.cluster import StartProcess, as_program, free_ports
-from chaos.forked_brokers import ForkedCommand, as_fork
+from chaos.broker_process import StartProcess, as_program
+from chaos.cluster import free_ports
+from chaos.fork_server import ForkedCommand, as_fork
 from raftlog.__main__ import COMMAND
 from tests.helpers.real_cluster import eventually
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Final
 
-from chaos.cluster import BrokerProcess, as_program
+from chaos.broker_process import BrokerProcess, ForkedProcess, as_program
 from raftlog.__main__ import COMMAND, main
 
 READ_BEFORE_MODULES: Final = ("LD_", "PYTHON")  # names of variables begin so
@@ -36,7 +35,7 @@ def as_fork(command: Sequence[str], environment: Mapping[str, str], log: Path) -
     return ForkedCommand(command[len(COMMAND) :], environment, log)
 
 
-class ForkedCommand:
+class ForkedCommand(ForkedProcess):
     """The part of ``subprocess.Popen`` that clusters need. Safe for use by many threads."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
@@ -59,19 +58,6 @@ class ForkedCommand:
         if status is None:
             raise subprocess.TimeoutExpired(f"broker {self.pid}", timeout or 0)
         return status
-
-    def send_signal(self, sig: int) -> None:
-        """Nothing happens when it has ended."""
-        if self.poll() is None:
-            os.kill(self.pid, sig)
-
-    def terminate(self) -> None:
-        """SIGTERM."""
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self.send_signal(signal.SIGKILL)
 
 
 def _run(arguments: list[str], environment: dict[str, str], log: str) -> None:

@@ -1,0 +1,71 @@
+"""The processes of brokers: programs, and the signals of those that are forks.
+
+Clusters start and end each broker through this interface. How forks begin and are waited for is decided by
+``chaos.fork_server`` and ``chaos.kit.forked_broker``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+
+class BrokerProcess(Protocol):
+    """What ``subprocess.Popen`` does."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit status. Raises ``subprocess.TimeoutExpired``."""
+
+    def send_signal(self, sig: int) -> None:
+        """Nothing happens when it has ended."""
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+
+class ForkedProcess(ABC):
+    """The signals of a fork, which are sent only while ``poll`` has not reaped it."""
+
+    pid: int
+
+    @abstractmethod
+    def poll(self) -> int | None:
+        """See ``BrokerProcess``."""
+
+    def send_signal(self, sig: int) -> None:
+        """See ``BrokerProcess``."""
+        if self.poll() is None:
+            os.kill(self.pid, sig)
+
+    def terminate(self) -> None:
+        """See ``BrokerProcess``."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """See ``BrokerProcess``."""
+        self.send_signal(signal.SIGKILL)
+
+
+StartProcess = Callable[[Sequence[str], Mapping[str, str], Path], BrokerProcess]
+"""Starts a command with this whole environment, and appends its output to the file."""
+
+
+def as_program(command: Sequence[str], environment: Mapping[str, str], log: Path) -> BrokerProcess:
+    """See ``StartProcess``."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command, stdout=output, stderr=output, env=environment, start_new_session=True
+        )
