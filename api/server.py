@@ -8,8 +8,6 @@ process.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -21,6 +19,7 @@ from collections.abc import Callable, Coroutine
 
 from prometheus_client import PlatformCollector, ProcessCollector
 
+from api import freed_memory
 from api.app import RequestPipeline
 from api.broker import Broker, BrokerEnvironment, syncs_of_process
 from api.cluster_files import read_secret
@@ -43,7 +42,6 @@ Equip = Callable[[BrokerEnvironment], BrokerEnvironment]
 
 EXIT_BROKEN = 70
 HTTP_STOP_S = 2.0
-_M_MMAP_THRESHOLD = -3  # of malloc.h
 # How long a computing thread keeps the interpreter from the event loop; Python's default is 5 ms.
 TURN_S = 0.001
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -59,7 +57,7 @@ def run(settings: BrokerSettings) -> int:
 
 def run_in(settings: BrokerSettings, equip: Equip) -> int:
     """Run one broker in an environment made from that of this machine. ``equip`` is called on the loop."""
-    _give_back_large_blocks()
+    freed_memory.use_again()
     sys.setswitchinterval(TURN_S)  # after each system call the loop must get the interpreter again
     descriptors = share_out(settings.limits.connections_max)
     try:
@@ -79,12 +77,6 @@ def run_in(settings: BrokerSettings, equip: Equip) -> int:
         return 1
     finally:
         directory.close()
-
-
-def _give_back_large_blocks() -> None:
-    """Make glibc return blocks of 1 MiB and more to the system at once, not keep them for later requests."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 
 
 def _run_loop(main: Coroutine[None, None, bool]) -> bool:
@@ -122,7 +114,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     listener = HttpListener(
         RequestPipeline(services), shutdown_timeout_s=HTTP_STOP_S, connections_max=descriptors.connections_max
     )
-    delay = LoopDelay(services.registry)
+    delay, returning = LoopDelay(services.registry), freed_memory.Returning()
     try:
         if await _started(broker, stop):
             await listener.start(settings.http.host, settings.http.port)
@@ -134,6 +126,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
                 await broker.drain()
     finally:
         delay.stop()
+        returning.stop()
         await listener.stop()
         await broker.stop()
         for number in STOP_SIGNALS:

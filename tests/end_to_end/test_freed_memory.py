@@ -1,0 +1,62 @@
+"""The memory of large reads: used again by the next one, returned to the system when there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from api.freed_memory import RETURN_S
+from chaos.cluster import Cluster
+from raftlog.records.batch import Codec
+from raftlog.records.builder import Record, build_batch
+from raftlog.wire import media_types
+from tests.helpers.real_cluster import call, create_topic, eventually, records_path
+
+pytestmark = pytest.mark.e2e
+
+MIB = 1 << 20
+PAGE_BYTES = 4096
+WARM_UP, READS, READ_BYTES = 3, 20, 8 * MIB
+
+
+def page_faults(pid: int) -> int:
+    """Pages that a process was given so far, without those read from a disk."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[7])
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+
+
+def test_large_reads_use_memory_again_and_leave_none_behind(unbroken: Cluster) -> None:
+    # requirement: L7
+    create_topic(unbroken.urls[0], "large", 1)
+    leader = unbroken.leader("large", 0)
+    url, pid = unbroken.url(leader), unbroken.pid(leader)
+    batch = build_batch([Record(b"x" * 1024)] * 1000, codec=Codec.NONE, timestamp_ms=0)
+    for _ in range(9):
+        answer = call(url, "POST", records_path("large"), batch, {"Content-Type": media_types.BATCH})
+        assert answer.status == 200, answer
+
+    def read() -> None:
+        path = f"{records_path('large')}?offset=0&max_bytes={READ_BYTES}"
+        found = call(url, "GET", path, headers={"Accept": media_types.BATCH})
+        assert found.status == 200
+        assert READ_BYTES - MIB * 2 < len(found.body) <= READ_BYTES
+
+    before = resident_bytes(pid)
+    for _ in range(WARM_UP):
+        read()
+    faults = page_faults(pid)
+    for _ in range(READS):
+        read()
+    fresh = (page_faults(pid) - faults) * PAGE_BYTES
+    assert fresh < READS * READ_BYTES / 4, f"{fresh / MIB:.0f} MiB of new pages for {READS} reads"
+    eventually(
+        lambda: resident_bytes(pid) - before < READ_BYTES / 2,
+        within_s=3 * RETURN_S,
+        what="the memory is returned",
+    )
