@@ -35,7 +35,7 @@ HEADERS = {
     "X-Accel-Buffering": "no",  # a proxy must not buffer events
 }
 RECORDS_PER_WRITE = 1_000
-WRITE_BYTES = 1 << 20  # at once, of which aiohttp makes a copy
+WRITE_BYTES = 64 << 10  # in one turn of the loop: aiohttp and the kernel copy it
 
 
 async def stream(call: Call, view: View, request: FetchRequest) -> web.StreamResponse:
@@ -141,6 +141,8 @@ async def _write(call: Call, response: web.StreamResponse, data: bytes, held_byt
     with call.admission.answers.waiting(len(data) + copied_bytes + held_bytes, partial(_abort, call)):
         async with asyncio.timeout(call.services.limits.write_timeout_s):
             for at in range(0, len(data), WRITE_BYTES):
+                if at:
+                    await asyncio.sleep(0)  # a write that the kernel takes does not wait
                 await response.write(memoryview(data)[at : at + WRITE_BYTES])
     if _transport(call) is None:
         raise ConnectionResetError("the reader of the stream has disconnected")

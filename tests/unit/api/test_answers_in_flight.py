@@ -9,11 +9,13 @@ import tracemalloc
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pkgutil import resolve_name
 
 import pytest
 
 from api.http.answers_in_flight import LARGE_PAGE_BYTES, LARGE_PAGES_MAX, AnswersInFlight
 from api.http.services import Limits
+from api.resources.events import WRITE_BYTES
 from api.resources.reading import read_in_turn
 from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec
@@ -67,6 +69,31 @@ async def test_readers_that_do_not_read_cost_no_more_than_what_they_leave_untake
                 assert tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX
 
 
+@in_real_time
+async def test_a_large_page_of_events_is_written_in_many_turns_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # requirement: C4
+    written_in_turn = [0]
+    socket_transport = resolve_name("asyncio.selector_events:_SelectorSocketTransport")
+    write = socket_transport.write
+
+    def counted(transport: asyncio.Transport, data: bytes) -> None:
+        if not written_in_turn[-1]:
+            asyncio.get_running_loop().call_soon(written_in_turn.append, 0)
+        written_in_turn[-1] += len(data)
+        write(transport, data)
+
+    monkeypatch.setattr(socket_transport, "write", counted)
+    async with serve() as server:
+        await _store_bombs(server, 1)
+        with ExitStack() as stack:
+            link = await _silent_reader(server, WAYS["event stream"], stack, buffer_bytes=4 << 20)
+            await _bytes_of(link, VALUE_BYTES)
+    assert sum(written_in_turn) > VALUE_BYTES
+    assert max(written_in_turn) < 2 * WRITE_BYTES
+
+
 async def _store_bombs(server: HttpServer, count: int) -> None:
     await server.topic(partitions=1)
     bomb = build_batch([Record(bytes(VALUE_BYTES))], codec=Codec.ZSTD, timestamp_ms=1)
@@ -75,10 +102,12 @@ async def _store_bombs(server: HttpServer, count: int) -> None:
         assert sent.status == 200
 
 
-async def _silent_reader(server: HttpServer, header: str, stack: ExitStack) -> socket.socket:
+async def _silent_reader(
+    server: HttpServer, header: str, stack: ExitStack, *, buffer_bytes: int = 4096
+) -> socket.socket:
     """A connection whose answer has begun to come."""
     loop, link = asyncio.get_running_loop(), stack.enter_context(socket.socket())
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
     link.setblocking(False)
     await loop.sock_connect(link, ("127.0.0.1", server.port))
     await loop.sock_sendall(link, f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n".encode())
