@@ -95,6 +95,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         self._ahead = b""  # bytes received after it
         self._linger: asyncio.TimerHandle | None = None  # responded, while its body is incomplete
         self._is_last = False
+        self._written: web.Response | None = None  # only while it is written
         self._is_full = False  # the client does not read its responses
         self._head: Head | None = None  # of the previous request
 
@@ -163,7 +164,10 @@ class FastPathConnection(asyncio.BufferedProtocol):
         """Responses pile up: no further request until the client has read them."""
         self._is_full = True
         if self.transport is not None:
-            self._server.answers.wait(self, self.transport.get_write_buffer_size(), self.abort)
+            # A response is held as a whole, also when the kernel has taken its beginning.
+            whole_bytes = 0 if self._written is None else self._written.content_length or 0
+            held_bytes = max(whole_bytes, self.transport.get_write_buffer_size())
+            self._server.answers.wait(self, held_bytes, self.abort)
 
     def resume_writing(self) -> None:
         """Continue with the bytes received meanwhile."""
@@ -239,7 +243,9 @@ class FastPathConnection(asyncio.BufferedProtocol):
             return
         assert isinstance(response, web.Response)
         self._is_last = response.keep_alive is False or self._server.is_stopping
+        self._written = response
         write_answer(transport, response, is_last=self._is_last)
+        self._written = None
         if request.content.missing:
             request.content.drop()
             transport.resume_reading()

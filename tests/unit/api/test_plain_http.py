@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import pytest
 from aiohttp import web
@@ -345,6 +345,19 @@ class _Transport(asyncio.Transport):
         self.is_paused = False
 
 
+class _AlmostSent(_Transport):
+    """The kernel takes all bytes of an answer but the last."""
+
+    connection: asyncio.BaseProtocol
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        super().writelines(list_of_data)
+        self.connection.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return 1
+
+
 class _Answers:
     """An application with one answer."""
 
@@ -376,6 +389,25 @@ async def test_only_a_connection_without_a_request_is_closed_for_its_silence() -
     assert not transports[1].is_closed  # it is silent since its answer, however old it is
     await asyncio.sleep(15)
     assert transports[1].is_closed
+    await server.stop(1)
+
+
+@in_virtual_time
+async def test_an_answer_counts_as_a_whole_until_its_client_has_taken_its_end() -> None:
+    # requirement: C4
+    async def at_once(_: object) -> web.StreamResponse:
+        return web.Response(body=bytes(300_000))
+
+    answers = AnswersInFlight(1 << 20)
+    server = FastPathServer(_Answers(at_once), asyncio.Protocol, 20, answers)
+    connection, transport = server.accept(), _AlmostSent()
+    transport.connection = connection
+    connection.connection_made(transport)
+    deliver(lambda: connection, request("GET /"))
+    await asyncio.sleep(1)
+    assert answers.untaken_bytes == 300_000
+    connection.resume_writing()
+    assert answers.untaken_bytes == 0
     await server.stop(1)
 
 
