@@ -20,8 +20,10 @@ _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
 
 _OPTIONS: Final = (
-    (_M_MMAP_THRESHOLD, 32 << 20),  # the largest value there is; a fetch takes up to 16 MiB
-    (_M_TRIM_THRESHOLD, 64 << 20),
+    # Fetches of up to 4 MiB. Larger blocks, such as pages of JSON, grow while they are encoded: they would
+    # leave gaps.
+    (_M_MMAP_THRESHOLD, (4 << 20) + (128 << 10)),
+    (_M_TRIM_THRESHOLD, 16 << 20),
     (_M_ARENA_MAX, 1),  # a block that a thread has read into is freed by the loop, and serves any thread next
 )
 
@@ -37,7 +39,7 @@ def use_again() -> None:
 class Returning:
     """Returns what was not used again to the system every ``RETURN_S``, until ``stop``.
 
-    On a thread: 60 MB take some 4 ms, and nothing at all some microseconds.
+    On a thread: 16 MB take about a millisecond, and nothing at all some microseconds.
     """
 
     def __init__(self) -> None:

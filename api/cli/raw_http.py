@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from raftlog.wire import headers, media_types, paths
 
 READ_BYTES = 1 << 20
-FETCH_BYTES = 8 << 20
+FETCH_BYTES = 4 << 20  # brokers use the memory of larger ones only once
 _SHOWN_BYTES = 500  # of an answer that is an error
 # Shared by all connections: received bytes are handled before the next read.
 _MEMORY = memoryview(bytearray(READ_BYTES))

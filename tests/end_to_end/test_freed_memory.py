@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 
 MIB = 1 << 20
 PAGE_BYTES = 4096
-WARM_UP, READS, READ_BYTES = 3, 20, 8 * MIB
+WARM_UP, READS, READ_BYTES = 3, 20, 4 * MIB
 
 
 def page_faults(pid: int) -> int:
@@ -37,7 +37,7 @@ def test_large_reads_use_memory_again_and_leave_none_behind(unbroken: Cluster) -
     leader = unbroken.leader("large", 0)
     url, pid = unbroken.url(leader), unbroken.pid(leader)
     batch = build_batch([Record(b"x" * 1024)] * 1000, codec=Codec.NONE, timestamp_ms=0)
-    for _ in range(9):
+    for _ in range(5):
         answer = call(url, "POST", records_path("large"), batch, {"Content-Type": media_types.BATCH})
         assert answer.status == 200, answer
 
