@@ -326,4 +326,25 @@ FETCHING = (
         "False",
         script="tests/unit/api/test_answers_in_flight.py",
     ),
+    Mutant(
+        "a turn of the loop writes a whole page of events",
+        "api.resources.events:_write",
+        "if at:",
+        "if False:",
+        script="tests/unit/api/test_answers_in_flight.py",
+    ),
+    Mutant(
+        "an unread response counts without what the kernel has taken",
+        "api.connections.fast_path:FastPathConnection.pause_writing",
+        "max(whole_bytes, self.transport.get_write_buffer_size())",
+        "self.transport.get_write_buffer_size()",
+        script="tests/unit/api/test_plain_http.py",
+    ),
+    Mutant(
+        "a connection holds its last response",
+        "api.connections.fast_path:FastPathConnection._answer",
+        "self._written = None",
+        "pass",
+        script="tests/unit/api/test_plain_http.py",
+    ),
 )

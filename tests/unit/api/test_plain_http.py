@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import pytest
@@ -395,8 +396,12 @@ async def test_only_a_connection_without_a_request_is_closed_for_its_silence() -
 @in_virtual_time
 async def test_an_answer_counts_as_a_whole_until_its_client_has_taken_its_end() -> None:
     # requirement: C4
+    written = []
+
     async def at_once(_: object) -> web.StreamResponse:
-        return web.Response(body=bytes(300_000))
+        response = web.Response(body=bytes(300_000))
+        written.append(weakref.ref(response))
+        return response
 
     answers = AnswersInFlight(1 << 20)
     server = FastPathServer(_Answers(at_once), asyncio.Protocol, 20, answers)
@@ -406,6 +411,7 @@ async def test_an_answer_counts_as_a_whole_until_its_client_has_taken_its_end() 
     deliver(lambda: connection, request("GET /"))
     await asyncio.sleep(1)
     assert answers.untaken_bytes == 300_000
+    assert [response() for response in written] == [None]  # the transport has what is left of it
     connection.resume_writing()
     assert answers.untaken_bytes == 0
     await server.stop(1)
