@@ -154,7 +154,7 @@ class CompactionManager:
                     break
                 if isinstance(step, RewrittenSegment):
                     await group.change_log(partial(log.replace_change, step))
-                    removals = log.removals
+                    removals += 1  # more, or none, if retention or a snapshot was faster
                 else:
                     self.counts.bytes_read += step
                     await asyncio.sleep(step / self.bytes_per_s if self.bytes_per_s else 0)

@@ -28,7 +28,7 @@ from raftlog.repair.scrubbing import (
     check_small_files,
     scrub_ranges,
 )
-from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.filesystem import Filesystem, is_short_of_descriptors
 from raftlog.storage.log_storage import LogChange
 from raftlog.storage.segmented_log import SegmentedLog
 
@@ -87,10 +87,7 @@ class Scrubber:
             loop = asyncio.get_running_loop()
             began = loop.time()
             await asyncio.sleep(CYCLE_S_MIN / 2)  # a broker that starts has other things to do
-            try:
-                await self.cycle()
-            except OSError as error:
-                _log.error("the files are not read through for now: %s", error)
+            await self.cycle()
             await asyncio.sleep(max(0.0, began + CYCLE_S_MIN - loop.time()))
 
     async def cycle(self) -> None:
@@ -98,14 +95,20 @@ class Scrubber:
         loop = asyncio.get_running_loop()
         for replica in list(self.replicas()):
             began = loop.time()
-            if replica.group.stopped is None:
-                await self._small_files(replica)
-            done = -1
-            while replica.group.stopped is None and (part := _next(replica.log, done)) is not None:
-                await self._segment(replica, part)
-                done = part.first
+            try:
+                await self._files(replica)
+            except OSError as error:  # those of the other replicas can still be read
+                _log.error("%s is not read through for now: %s", replica.log.directory, error)
             await asyncio.sleep(max(0.0, began + REPLICA_S - loop.time()))
         self.counts.last_cycle_ended_ms = self.clock.wall_ms()
+
+    async def _files(self, replica: Scrubbed) -> None:
+        if replica.group.stopped is None:
+            await self._small_files(replica)
+        done = -1
+        while replica.group.stopped is None and (part := _next(replica.log, done)) is not None:
+            await self._segment(replica, part)
+            done = part.first
 
     async def _segment(self, replica: Scrubbed, part: ScrubRange) -> None:
         place, removals = (0, part.first), replica.log.removals
@@ -114,6 +117,8 @@ class Scrubber:
             try:
                 following = await self.run_blocking(check)
             except (LogCorrupt, OSError) as error:
+                if isinstance(error, OSError) and is_short_of_descriptors(error):
+                    raise
                 is_removed = replica.log.removals != removals or replica.log.is_changing
                 if not is_removed and replica.group.stopped is None:
                     self._found(replica, error)
@@ -130,7 +135,12 @@ class Scrubber:
     async def _small_files(self, replica: Scrubbed) -> None:
         directory = replica.log.directory
         check = partial(check_small_files, self.filesystem, directory, replica.log.first_index)
-        states, others = await self.run_blocking(check)
+        try:
+            states, others = await self.run_blocking(check)
+        except OSError as error:
+            if is_short_of_descriptors(error) or replica.group.stopped is not None:
+                raise
+            states, others = (), [f"{directory} ({error})"]  # new files take the place of what cannot be read
         self._note(states)
         if others and replica.group.stopped is None:
             self._note(others)

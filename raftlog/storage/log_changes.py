@@ -68,14 +68,14 @@ class LogChanges(LogReads):
         self._epochs_due = len(opened.segments) > 1 and opened.epochs_cover != self._active.base
         self._syncs: list[LogSync] = []
         self._cut: _Cut | None = None  # what is forgotten here and still on the disk
-        self._is_running = False  # a change
+        self._running = 0  # changes: a cut may come between the parts of another
         self._removable: list[Segment] = []  # whose files are of no use any more
         self._failure = SyncFailure(directory)
 
     @property
     def is_changing(self) -> bool:
         """Whether a change waits for the disk, or for being begun: nothing can be appended."""
-        return self._is_running or self._cut is not None
+        return self._running > 0 or self._cut is not None
 
     def cut(self, first_removed: Index) -> None:
         """Forget this entry and all after it; the disk does so with ``cut_change``."""
@@ -279,10 +279,10 @@ class LogChanges(LogReads):
         is_long: bool = True,
     ) -> LogChange:
         """A change that nothing may be appended beside."""
-        self._is_running = True
+        self._running += 1
 
         def ended(how: Callable[[], LogChange | None]) -> LogChange | None:
-            self._is_running = False
+            self._running -= 1
             return how()
 
         return LogChange(run, partial(ended, finish), partial(ended, give_up), is_long=is_long)

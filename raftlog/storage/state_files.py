@@ -35,7 +35,9 @@ Holds = Callable[[EntryId], bool]
 
 
 class StateFiles:
-    """The states of one log. ``flush`` runs on the sync's thread, everything else on the owner's."""
+    """The states of one log. ``flush`` runs on the sync's thread, what changes call on theirs, one at a time.
+    Everything else belongs to the owner's, which waits for no disk.
+    """
 
     __slots__ = ("_directory", "_due", "_filesystem", "_lock", "_standing")
 
@@ -72,17 +74,24 @@ class StateFiles:
 
     def flush(self) -> None:
         """Write what is due. Where that fails, the log cannot begin there, and nothing else is lost."""
+        while (due := self._newest_due()) is not None:
+            with contextlib.suppress(OSError):
+                self.save(*due)
+            with self._lock:
+                base = Index(due[0].index + 1)
+                if self._due.get(base) is due:  # else another was kept meanwhile
+                    del self._due[base]
+
+    def _newest_due(self) -> tuple[EntryId, bytes] | None:
         with self._lock:
-            while self._due:
-                _, due = self._due.popitem()
-                with contextlib.suppress(OSError):
-                    self.save(*due)
+            return next(reversed(self._due.values()), None)
 
     def save(self, at: EntryId, state: bytes) -> None:
         """Write one now, durably."""
         base = Index(at.index + 1)
         self._filesystem.replace_file(self._path(base), _encode(at, state))
-        self._standing.add(base)
+        with self._lock:
+            self._standing.add(base)
 
     def load(self, base: Index) -> bytes | None:
         """The state below ``base``; None when it was not kept or is damaged."""
@@ -129,10 +138,11 @@ class StateFiles:
 
     def remove_below(self, base: Index, *, above: int = -1) -> None:
         """States below ``base`` are of no use, but for those up to ``above``. Durable with the directory."""
-        with self._lock:
-            for older in [known for known in self._standing if above < known < base]:
-                self._filesystem.remove(self._path(older))
+        for older in [known for known in self.standing if above < known < base]:
+            self._filesystem.remove(self._path(older))
+            with self._lock:
                 self._standing.discard(older)
+        with self._lock:
             self._due = {kept: due for kept, due in self._due.items() if kept >= base}
 
     def remove_superseded(self, start: Index, end: Index) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import random
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +26,7 @@ from raftlog.repair.verify import examine
 from raftlog.storage.log_storage import LogChange
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
-from raftlog.types import METADATA_GROUP
+from raftlog.types import METADATA_GROUP, Index
 from tests.helpers.compacting import compact
 
 Result = TypeVar("Result")
@@ -243,6 +244,41 @@ def test_a_scrub_spreads_its_replicas_over_time() -> None:
     RottingCluster("a scrub at rest", {}, work).go()
     assert len(begins) >= 4
     assert all(after - before >= 0.99 * REPLICA_S for before, after in pairwise(begins))
+
+
+# requirement: M3
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE])
+def test_a_replica_with_an_unreadable_file_does_not_hide_the_damage_of_others(number: int) -> None:
+    """Its slots are written again."""
+    name, seen = "hard_state.a", list[tuple[list[str], bool]]()
+
+    async def work(cluster: RottingCluster) -> None:
+        await filled(cluster)
+        machine, _ = one(cluster, leads=False)
+        assert machine.broker is not None
+        broker, checked, unreadable = machine.broker, list[str](), list[str]()
+
+        async def run(check: Callable[[], Result]) -> Result:
+            if isinstance(check, partial) and check.func is check_small_files:
+                directory = check.args[1]
+                checked.append(directory)
+                if len(checked) == 1:
+                    unreadable.append(f"{directory}/{name}")
+                    before = machine.disk.read_file(unreadable[0])
+                    machine.disk.overwrite(unreadable[0], before[:-1] + b"?")
+                    raise OSError(number, "on purpose", unreadable[0])
+            return check()
+
+        broker.scrubber.run_blocking = run
+        await broker.scrubber.cycle()
+        assert broker.scrubber.counts.last_cycle_ended_ms > 0
+        is_sound = name not in str(check_small_files(machine.disk, checked[0], Index(0))[1])
+        seen.append((checked, is_sound))
+
+    RottingCluster("an unreadable file", {}, work).go()
+    [(checked, is_sound)] = seen
+    assert len(checked) >= 2
+    assert is_sound or number == errno.EMFILE  # then it is not known to be damaged
 
 
 def replica(broker: Broker) -> PartitionReplica:

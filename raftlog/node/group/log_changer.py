@@ -21,6 +21,7 @@ class LogChanger:
         self._log = log
         self._waiting: deque[tuple[Callable[[], LogChange | None], asyncio.Future[None]]] = deque()
         self._running: tuple[LogChange, asyncio.Future[None] | None] | None = None
+        self._has_left, self._is_cut_wanted = False, True
 
     @property
     def is_running(self) -> bool:
@@ -38,7 +39,7 @@ class LogChanger:
 
     def begin(self) -> LogChange | None:
         """The next change to run, if there is one. Raises what ``begin`` raises."""
-        change = self._log.cut_change()
+        change = self._log.cut_change() if self._is_cut_wanted else None
         if change is not None:
             self._running = (change, None)
             return change
@@ -65,6 +66,7 @@ class LogChanger:
         try:
             if error is not None:
                 change.give_up()
+                self._is_cut_wanted = not self._has_left  # it would come before the close again and again
                 raise error
             more = change.finish()
         finally:
@@ -77,6 +79,7 @@ class LogChanger:
 
     def leave(self) -> None:
         """Begin none of those that wait."""
+        self._has_left = True
         while self._waiting:
             _end(self._waiting.popleft()[1])
 

@@ -282,7 +282,6 @@ class RaftGroup(LeaderRequests[Reply]):
         except InvariantViolated as violated:
             self._environment.fail(violated, self.group_id)
         except (OSError, LogCorrupt) as trouble:
-            self._is_installing = False
             if self.stopped is not None:
                 # Nothing that was acknowledged is lost by it: the next start goes by what is on the disk.
                 _log.error("group %d on broker %d closes: %s", self.group_id, self.node_id, trouble)
@@ -381,13 +380,12 @@ class RaftGroup(LeaderRequests[Reply]):
         self.drain()
         if self.stopped is None and self._transfer.may_install(self._core):
             self._is_installing = True
-            self._change(self._install_change)
+            self._change(self._install_change).add_done_callback(self._install_ended)
 
     def _install_change(self) -> LogChange | None:
         request, state = self._transfer.taken()
 
         def installed() -> None:
-            self._is_installing = False
             self._applier.installed(request.snapshot.index, state)
             self._step(SnapshotInstalled(request.snapshot, request.membership))
             self._note_commit_index()
@@ -395,6 +393,11 @@ class RaftGroup(LeaderRequests[Reply]):
 
         change = self.log.install_change(request.snapshot, request.membership, state)
         return after(change, installed)
+
+    def _install_ended(self, _: asyncio.Future[None]) -> None:
+        """It was carried out, has failed, or was left out."""
+        self._is_installing = False
+        self._install()  # another may have come meanwhile
 
     def _apply(self) -> None:
         """The committed entries without those that a full disk keeps out of the log."""
