@@ -24,6 +24,7 @@ from raftlog.log_limit import LogLimit
 TARGET_BYTES_MAX: Final = 8192
 HEADER_BYTES_MAX: Final = 8190  # aiohttp's errors differ only by their limits
 HEADERS_MAX: Final = 128
+PIECE_BYTES: Final = 16 << 10
 NO_METHOD: Final = "UNKNOWN"  # aiohttp's attribute of unreadable requests
 
 _LOG = logging.getLogger("raftlog.api")
@@ -75,9 +76,16 @@ class _Connection(web.RequestHandler):
         self._is_lost = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes after something that is not HTTP are ignored."""
-        if not self._is_refused:
-            super().data_received(data)
+        """Bytes after something that is not HTTP are ignored.
+
+        They come in pieces: aiohttp's error has several copies of all that it was given.
+        """
+        for at in range(0, len(data) or 1, PIECE_BYTES):  # without data aiohttp reads what it has kept
+            if self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
+                self._is_refused = True
+            if self._is_refused:
+                return
+            super().data_received(data[at : at + PIECE_BYTES])
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The client has disconnected; stop waiting."""
@@ -119,6 +127,7 @@ class _Connection(web.RequestHandler):
             raise ConnectionError("a response has begun, so there is no other one")
         if isinstance(exc, http_exceptions.HttpProcessingError):
             self._is_refused = True
+            exc.__traceback__ = None  # its frames hold what was received, and form a cycle with it
             error = refusal_of(exc)
             self._tell(str(error))
             return self._request_pipeline.refuse(request, error)

@@ -103,6 +103,7 @@ class FastPathConnection(asyncio.BufferedProtocol):
         """Wait for a request."""
         # uvloop's transports have the methods without being subclasses.
         self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(0)  # what is left of a response holds all of it
         address = transport.get_extra_info("peername")
         self.remote = str(address[0]) if address else None
         if (connected := transport.get_extra_info("socket")) is not None:

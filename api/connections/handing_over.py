@@ -9,6 +9,7 @@ from typing import cast
 
 def hand_over(transport: asyncio.Transport, protocol: asyncio.BaseProtocol, data: bytes) -> None:
     """Continue a connection with another protocol, to which ``data``, received before, belongs."""
+    transport.set_write_buffer_limits()
     transport.pause_reading()  # uvloop chooses the kind of protocol when reading begins
     transport.set_protocol(protocol)
     protocol.connection_made(transport)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 import time
@@ -62,6 +63,37 @@ def readers_that_do_not_read(target: Target) -> Counter[str]:
         return Counter({"opened": 2 * count})
 
 
+def fetches_that_nobody_takes(target: Target) -> Counter[str]:
+    """Binary fetches of up to 16 MiB from the leader and through the other brokers, all at once."""
+    part = random.Random(13).randbytes(900_000)
+    responses = Counter(
+        target.ask("POST", target.records, part, {"Content-Type": media_types.OCTET_STREAM})[0]
+        for _ in range(target.times(20))
+    )
+    fetch = (
+        f"GET {target.records}?offset=earliest&max_bytes={16 << 20} HTTP/1.1\r\nHost: localhost\r\n"
+        f"Accept: {media_types.BATCH}\r\n\r\n"
+    ).encode()
+    with contextlib.ExitStack() as stack:
+        for broker in range(len(target.urls)):
+            opened = stack.enter_context(target.connections(target.times(200), fetch, broker=broker))
+            responses["opened"] += len(opened)
+        time.sleep(HOLD_S * target.scale)
+    return responses
+
+
+def noise_behind_waits(target: Target) -> Counter[str]:
+    """Noise that comes while a request waits, and is read after it."""
+    wait = f"GET {target.records}?offset=latest&wait=2s HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    with target.connections(target.times(500), wait) as opened:
+        for link in opened:
+            with contextlib.suppress(OSError):
+                link.setblocking(False)
+                link.send(b"x" * (700 << 10))
+        time.sleep(HOLD_S)
+        return Counter({"opened": len(opened)})
+
+
 def not_http(target: Target) -> Counter[str]:
     """Noise, TLS, and almost valid requests."""
     rng = random.Random(11)
@@ -106,6 +138,8 @@ ATTACKS: Final = (
     Attack("1,100 idle connections, 1,024 descriptors", idle_connections),
     Attack("64 announced bodies of 16 MiB", announced_bodies),
     Attack("400 readers that do not read", readers_that_do_not_read, bound_mib=256),
+    Attack("600 fetches that nobody takes", fetches_that_nobody_takes, bound_mib=256 + 5 * 16 + 2 * 64),
+    Attack("noise behind 500 waits", noise_behind_waits, bound_mib=500 * 512 // 1024),
     Attack("bytes that are no HTTP", not_http),
     Attack("noise on the node ports", noise_on_node_ports),
     Attack("300 waits of years", long_waits),

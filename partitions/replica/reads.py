@@ -25,7 +25,7 @@ from partitions.replica.serving import CONFIRM_S, RETRY_AFTER_MS
 from partitions.values import AtTime, FetchRequest, FetchResult, Position
 from raftlog.errors import LogCorrupt, NoLeader, NotLeader, OffsetOutOfRange, RaftlogError
 from raftlog.node.group.raft_group import RaftGroup
-from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part
+from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part, read_recent
 from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.compaction import ending_at
 from raftlog.records.tags import TagFilter
@@ -265,7 +265,9 @@ class Reads:
             self._check_start(offset, committed_only)
             if offset > visible:
                 return None, high_watermark, stable
-            found = await read_batches(log, Index(offset), visible, bytes_max=bytes_max)
+            found = read_recent(log, Index(offset), visible, bytes_max=bytes_max)
+            if found is None:
+                found = await self._read_in_turn(Index(offset), visible, bytes_max)
             if found.last > visible:  # the end of a gap batch that is not yet known to be committed
                 found = LogBytes(visible, ending_at(found.data, visible))
             return found, high_watermark, stable
@@ -273,6 +275,17 @@ class Reads:
         found = await self._from_log(look)
         self._check_start(offset, committed_only)
         return found
+
+    async def _read_in_turn(self, first: Index, last: Index, bytes_max: int) -> LogBytes:
+        """Read from the disk, at a few places at the same time: what was read is held until the event loop
+        hands it on, and threads that ran ahead of a late loop would fill the memory.
+        """
+        group = self._serving.group
+        removals = group.log.removals
+        async with group.read_places:
+            if group.stopped is not None or group.log.removals != removals:
+                raise LogChanged
+            return await read_batches(group.log, first, last, bytes_max=bytes_max)
 
     async def _from_log(self, look: Callable[[], Awaitable[Found]]) -> Found:
         """Search the log while this replica leads; search again where retention has moved the start."""

@@ -47,6 +47,7 @@ from raftlog.node.leaderless_groups import LeaderlessGroups
 from raftlog.node.network.transport import Transport
 from raftlog.node.peer_disks import PeerDisks
 from raftlog.node.peer_watch import PeerWatch
+from raftlog.node.reading import READ_THREADS
 from raftlog.node.room_watch import RoomWatch
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch
@@ -106,6 +107,7 @@ class GroupHost:
         self.settings = settings or HostSettings()
         self.clock = ClusterTime(clock, self.settings.clock_bounds)
         self.uncommitted = UncommittedBytes(self.settings.uncommitted_bytes_max)
+        self.read_places = asyncio.Semaphore(READ_THREADS)
         self.catch_up = CatchUpRate(clock, self.settings.catch_up_bytes_per_s)
         self.flusher = Flusher(run_syncs, self.fail)
         self.calls = Calls(transport, first_id=rng.getrandbits(48))

@@ -33,6 +33,7 @@ Body = TypeVar("Body")
 RETRY_AFTER_MS: Final = 100
 ANSWER_AGAIN_S: Final = 0.05  # an answer that cannot leave is sent again after so long
 ANSWER_TRIES_MAX: Final = 100
+HELD_BYTES_MAX: Final = 32 << 20  # of records in answers that cannot leave
 _log = logging.getLogger("raftlog.node")
 
 
@@ -51,6 +52,7 @@ class Calls:
         self._running: dict[asyncio.Task[None], tuple[NodeId, CallClass]] = {}
         self._served: Counter[CallClass] = Counter()
         self._last_id = first_id
+        self._held_bytes = 0  # of answers that cannot leave
 
     def serve(self, service: Service, handler: Handler) -> None:
         """Offer a service under its name; one handler a name."""
@@ -137,7 +139,8 @@ class Calls:
         elif self._served[kind] >= CALLS_MAX[kind]:
             refusal = _overloaded(kind)
         else:
-            work = self._answer(sender, call_id, name, partial(handler, sender, head, payload))
+            answer = partial(handler, sender, head, payload)
+            work = self._answer(sender, call_id, Service(name, kind), answer)
             task = asyncio.get_running_loop().create_task(work)
             self._running[task] = sender, kind
             self._served[kind] += 1
@@ -149,23 +152,44 @@ class Calls:
         _, kind = self._running.pop(task)
         self._served[kind] -= 1
 
-    async def _answer(self, sender: NodeId, call_id: int, name: str, answer: Callable[[], Answering]) -> None:
+    async def _answer(
+        self, sender: NodeId, call_id: int, service: Service, answer: Callable[[], Answering]
+    ) -> None:
+        # A fetch has no effect: its answer may be dropped.
+        instead = partial(_failure, call_id, _TOO_MUCH_HELD) if service.kind is CallClass.FETCH else None
         try:
-            head, data = await answer()
-            await self._deliver(sender, encode_frame(FrameKind.ANSWER, [call_id, head], data))
+            await self._deliver(sender, await _answered(call_id, answer), instead)
         except RaftlogError as error:
             await self._deliver(sender, _failure(call_id, error))
         except Exception:
             # What it has done is not known: the caller must not take it for refused.
-            _log.exception("service %s failed for broker %d", name, sender)
-            await self._deliver(sender, _failure(call_id, ConnectionLost(f"{name} failed there", sent=True)))
+            _log.exception("service %s failed for broker %d", service.name, sender)
+            lost = ConnectionLost(f"{service.name} failed there", sent=True)
+            await self._deliver(sender, _failure(call_id, lost))
 
-    async def _deliver(self, peer: NodeId, frame: Sequence[Buffer]) -> None:
-        """Send an answer once its link takes it: the question came over another one, and its caller waits."""
-        for _ in range(ANSWER_TRIES_MAX):
-            if self._send(peer, frame):
-                return
-            await asyncio.sleep(ANSWER_AGAIN_S)
+    async def _deliver(
+        self,
+        peer: NodeId,
+        frame: Sequence[Buffer],
+        instead: Callable[[], Sequence[Buffer]] | None = None,
+    ) -> None:
+        """Send an answer once its link takes it: the question came over another one, and its caller waits.
+
+        ``instead`` takes its place where too many bytes wait already.
+        """
+        if self._send(peer, frame):
+            return
+        size_bytes = sum(map(len, frame))
+        if instead is not None and self._held_bytes + size_bytes > HELD_BYTES_MAX:
+            frame, size_bytes = instead(), 0
+        self._held_bytes += size_bytes
+        try:
+            for _ in range(ANSWER_TRIES_MAX):
+                await asyncio.sleep(ANSWER_AGAIN_S)
+                if self._send(peer, frame):
+                    return
+        finally:
+            self._held_bytes -= size_bytes
 
     def _send(self, peer: NodeId, frame: Sequence[Buffer]) -> bool:
         try:
@@ -178,6 +202,18 @@ def _overloaded(kind: CallClass) -> Overloaded:
     return Overloaded(
         f"too many calls of class {kind.value} between brokers are open; retry", retry_after_ms=RETRY_AFTER_MS
     )
+
+
+_TOO_MUCH_HELD: Final = Overloaded(
+    "too many records wait for their way to the broker that was asked; retry, or ask their leader",
+    retry_after_ms=RETRY_AFTER_MS,
+)
+
+
+async def _answered(call_id: int, answer: Callable[[], Answering]) -> list[Buffer]:
+    """The frame alone: no caller holds the records beside it."""
+    head, data = await answer()
+    return encode_frame(FrameKind.ANSWER, [call_id, head], data)
 
 
 def _failure(call_id: int, error: RaftlogError) -> list[Buffer]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from chaos.cluster import Cluster
+from raftlog.wire import media_types
 from tests.helpers.real_cluster import (
     Answer,
     call,
@@ -69,6 +72,18 @@ def test_a_body_announced_as_ten_gigabytes_is_refused_before_it_is_read(brokers:
         )
     assert resident_bytes(brokers.pid(1)) - before < 8 << 20
     assert produce(url, "huge", ["fine"]).status == 200
+
+
+def test_large_bodies_that_are_no_plain_requests_come_whole(brokers: Cluster) -> None:
+    """Another parser reads them: the connection closes after each."""
+    # requirement: T8
+    create_topic(brokers.urls[0], "closing", 1)
+    url = brokers.url(brokers.leader("closing", 0))
+    headers = {"Content-Type": media_types.OCTET_STREAM}
+    for _ in range(10):
+        request = urllib.request.Request(url + records_path("closing"), os.urandom(1_000_000), headers)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert answer.status == 200
 
 
 def test_a_client_that_hangs_up_in_the_middle_of_a_body_leaves_nothing_behind(brokers: Cluster) -> None:

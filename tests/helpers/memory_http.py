@@ -119,6 +119,9 @@ class _End(asyncio.Transport):
         """Whether it has ended."""
         return self._is_closing
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is ever unsent."""
+
     def get_write_buffer_size(self) -> int:
         """Nothing is ever unsent."""
         return 0

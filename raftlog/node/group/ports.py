@@ -58,6 +58,10 @@ class GroupEnvironment(Protocol):
         """The limit of bytes per second to members that are far behind, for all groups together."""
 
     @property
+    def read_places(self) -> asyncio.Semaphore:
+        """Held by each large read for others, from its beginning until its reader has what it asked for."""
+
+    @property
     def uncommitted(self) -> UncommittedBytes:
         """The bytes that wait to be committed, of all groups together."""
 

@@ -96,6 +96,11 @@ class RaftGroup(LeaderRequests[Reply]):
         return self.stopped is not None or (self._core.is_quiescent and not self._writer.is_blocked)
 
     @property
+    def read_places(self) -> asyncio.Semaphore:
+        """Of this broker, for large reads."""
+        return self._environment.read_places
+
+    @property
     def waits_for_room(self) -> bool:
         """Whether entries wait for room on the disk, or for a file descriptor."""
         return self._writer.is_full and self._writer.is_blocked

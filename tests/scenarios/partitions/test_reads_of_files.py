@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -14,7 +14,7 @@ from partitions.values import QUORUM, AtTime, FetchResult, LastRecords, Position
 from partitions.values import FetchRequest as Fetch
 from raftlog.core.ready import HardState
 from raftlog.errors import LogCorrupt, NotLeader, OffsetOutOfRange, UnknownTopic
-from raftlog.node.reading import LogChanged, read_part
+from raftlog.node.reading import READ_THREADS, LogChanged, read_part
 from raftlog.records.batch import split_batches
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
@@ -74,6 +74,26 @@ async def test_a_cold_read_gives_what_a_hot_one_gives() -> None:
         assert [value for value in values_of(result.data) if value in VALUES] == VALUES
         newest = await replica.fetch(Fetch(position=LastRecords(1), bytes_max=1 << 20))
         assert values_of(newest.data) == VALUES[-1:]
+
+
+@in_virtual_time
+async def test_reads_of_the_disk_wait_for_those_that_nobody_has_taken_and_the_newest_do_not() -> None:
+    # requirement: C4
+    async with leader_with_log() as (_, leader, replica):
+        async with AsyncExitStack() as others:
+            for _ in range(READ_THREADS):
+                await others.enter_async_context(leader.host.read_places)
+            cold = [asyncio.create_task(replica.fetch(Fetch(position=Offset(at)))) for at in (0, 19)]
+            await asyncio.sleep(1)
+            assert [task.done() for task in cold] == [False, True]
+            start = await leader.groups[GROUP].truncate_prefix(Index(8))
+            assert start > 0
+            late = asyncio.create_task(replica.fetch(Fetch(position=Offset(start))))
+            await asyncio.sleep(1)
+            assert not late.done()
+        with pytest.raises(OffsetOutOfRange):
+            await cold[0]
+        assert (await late).data
 
 
 @in_virtual_time

@@ -57,8 +57,8 @@ DRIVER = (
     Mutant(
         "a log is synced before it is truncated",
         "raftlog.node.group.log_changer:LogChanger.begin",
-        "change = self._log.cut_change()\n    if change is not None:",
-        "change = None\n    if change is not None:",
+        "self._log.cut_change() if self._is_cut_wanted else None",
+        "None",
     ),
     Mutant(
         "the event loop truncates the log itself",

@@ -218,8 +218,8 @@ NETWORK = (
     Mutant(
         "a response that cannot be sent is dropped",
         "raftlog.node.rpc:Calls._deliver",
-        "if self._send(peer, frame):",
-        "if self._send(peer, frame) or not self._transport.queued_bytes(peer):",
+        "await asyncio.sleep(ANSWER_AGAIN_S)",
+        "return",
         script=CALLS,
     ),
 )

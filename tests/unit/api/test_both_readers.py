@@ -55,6 +55,9 @@ class Wire(asyncio.Transport):
         if not self._is_closing:
             self.answers += data
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is ever unsent."""
+
     def can_write_eof(self) -> bool:
         return False
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import gc
 import tracemalloc
 import zlib
 from collections.abc import Iterator
@@ -62,3 +65,27 @@ async def test_records_are_held_once_when_they_wait_to_be_stored() -> None:
             answer = await server.call("POST", PATH, body, {"Content-Type": media_types.JSON})
         assert answer.status == 200
         assert peak[0] < 4 * 12
+
+
+@in_real_time
+async def test_what_follows_a_request_and_is_no_http_is_not_kept() -> None:
+    # requirement: C4
+    junk = b"x" * (240 << 10)
+    async with serve() as server:
+        await server.topic(partitions=1)
+        asked = f"GET {PATH}?offset=latest HTTP/1.1\r\nHost: localhost\r\nTE: trailers\r\n\r\n".encode()
+        gc.disable()  # it may come late
+        tracemalloc.start()
+        try:
+            for _ in range(10):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 10)
+                writer.write(asked + junk)
+                with contextlib.suppress(ConnectionError):
+                    while await reader.read(1000):
+                        pass
+                writer.close()
+            held = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+    assert held < 10 * len(junk) / 2

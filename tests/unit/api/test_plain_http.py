@@ -321,6 +321,7 @@ class _Transport(asyncio.Transport):
         self.written = b""
         self.is_closed = False
         self.is_paused = False
+        self.high: int | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
@@ -333,6 +334,9 @@ class _Transport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.is_closed
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -410,6 +414,7 @@ async def test_an_answer_counts_as_a_whole_until_its_client_has_taken_its_end() 
     connection.connection_made(transport)
     deliver(lambda: connection, request("GET /"))
     await asyncio.sleep(1)
+    assert transport.high == 0  # every unsent byte is told
     assert answers.untaken_bytes == 300_000
     assert [response() for response in written] == [None]  # the transport has what is left of it
     connection.resume_writing()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import weakref
 from collections.abc import Sequence
 
 import pytest
@@ -190,6 +191,41 @@ async def test_an_answer_that_cannot_leave_waits_until_it_can(monkeypatch: pytes
     two.calls.serve(ECHO, echo)
     assert (await one.calls.call(TWO, ECHO, b"head", timeout_ms=1000))[0] == b"head"
     assert not refused
+
+
+@in_real_time
+async def test_records_that_cannot_leave_are_held_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch above it is refused, and does not hold its records; a produce that is done is answered."""
+    # requirement: C4
+    monkeypatch.setattr(calls_module, "ANSWER_AGAIN_S", 0.001)
+    monkeypatch.setattr(calls_module, "HELD_BYTES_MAX", 250_000)
+    one, two = await ends(ONE, TWO)
+    fetches, produces = Service("fetches", CallClass.FETCH), Service("produces", CallClass.PRODUCE)
+    send, is_open, held = two.transport.send, False, list[weakref.ref[bytearray]]()
+
+    class Records(bytearray):
+        """Something that one can see go."""
+
+    async def records(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+        found = Records(100_000)
+        held.append(weakref.ref(found))
+        return head, (found,)
+
+    monkeypatch.setattr(two.transport, "send", lambda peer, frame: is_open and send(peer, frame))
+    two.calls.serve(fetches, records)
+    two.calls.serve(produces, records)
+    asked = [
+        asyncio.create_task(one.calls.call(TWO, service, b"", timeout_ms=5000))
+        for service in (fetches, fetches, fetches, fetches, produces)
+    ]
+    while len(held) < len(asked):
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.002)
+    assert [each() is not None for each in held] == [True, True, False, False, True]
+    is_open = True
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert [isinstance(each, Overloaded) for each in found] == [False, False, True, True, False]
+    assert two.calls._held_bytes == 0
 
 
 @in_real_time
