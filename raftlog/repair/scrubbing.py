@@ -17,7 +17,7 @@ from raftlog.errors import LogCorrupt
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
 from raftlog.storage.durable_state import found_slots
 from raftlog.storage.epochs import EPOCHS_NAME, load_epochs
-from raftlog.storage.filesystem import Filesystem
+from raftlog.storage.filesystem import Filesystem, is_short_of_descriptors
 from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.segmented_log import SegmentedLog
@@ -129,8 +129,12 @@ def check_index(filesystem: Filesystem, part: ScrubRange, closed: ClosedSegment)
     """The path of an index that is not that of its segment. It is built again."""
     path = part.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
     summary = SegmentSummary(part.first, part.last, part.size, closed.max_timestamp, closed.stored_ms)
-    if load_index(filesystem, path, summary, INDEX_INTERVAL_BYTES) is not None:
-        return []
+    try:
+        if load_index(filesystem, path, summary, INDEX_INTERVAL_BYTES) is not None:
+            return []
+    except OSError as error:
+        if is_short_of_descriptors(error):
+            raise
     try:
         file = filesystem.open(part.path)
     except FileNotFoundError:

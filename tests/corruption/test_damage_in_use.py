@@ -21,13 +21,14 @@ from partitions.metadata.image import MetadataImage
 from partitions.replica.replica import PartitionReplica
 from raftlog.errors import RaftlogError
 from raftlog.repair.scrubber import REPLICA_S
-from raftlog.repair.scrubbing import check_index, check_range, check_small_files
+from raftlog.repair.scrubbing import check_index, check_range, check_small_files, scrub_ranges
 from raftlog.repair.verify import examine
 from raftlog.storage.log_storage import LogChange
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import METADATA_GROUP, Index
 from tests.helpers.compacting import compact
+from tests.unit.storage.test_failed_sync import log_of
 
 Result = TypeVar("Result")
 DIRECTORY = f"{DATA_DIRECTORY}/__cluster_metadata/Partition-0"
@@ -219,6 +220,17 @@ def test_a_scrub_beside_compaction_finds_no_damage(when: Callable[..., object]) 
 
     RottingCluster("a scrub beside compaction", {}, work).go()
     assert counts == [(0, True)]
+
+
+# requirement: M3
+def test_an_unreadable_index_is_built_again() -> None:
+    filesystem = FakeFilesystem()
+    log = log_of(filesystem, 10)
+    part, closed = scrub_ranges(log)[0], log.closed_segments[0]
+    index = part.path.removesuffix(".log") + ".index"
+    assert check_index(filesystem, part, closed) == []
+    filesystem.fails_read = lambda path: path == index
+    assert check_index(filesystem, part, closed) == [index]
 
 
 # requirement: M3
