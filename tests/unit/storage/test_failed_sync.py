@@ -8,21 +8,11 @@ import pytest
 
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
-from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_NAMES
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, NodeId, Term
-from tests.helpers.manual_wall_clock import ManualWallClock
-from tests.helpers.storage_batches import storage_batch
-
-DIRECTORY = "/data/orders-0/Partition-0"
-BATCH = len(storage_batch(0).data)
-SETTINGS = LogSettings(segment_bytes=4 * BATCH, index_interval_bytes=2 * BATCH)
-
-
-def open_log(filesystem: FakeFilesystem) -> SegmentedLog:
-    filesystem.fails_sync = lambda path: False
-    return SegmentedLog.open(filesystem, DIRECTORY, SETTINGS, ManualWallClock())
+from tests.helpers.small_logs import append, log_of, open_log, sync
 
 
 def started_anew(filesystem: FakeFilesystem) -> SegmentedLog:
@@ -34,26 +24,6 @@ def started_anew(filesystem: FakeFilesystem) -> SegmentedLog:
 def after_power_loss(filesystem: FakeFilesystem) -> SegmentedLog:
     filesystem.lose_power(random.Random(0))
     return open_log(filesystem)
-
-
-def log_of(filesystem: FakeFilesystem, batches: int) -> SegmentedLog:
-    log = open_log(filesystem)
-    log.save_hard_state(HardState(Term(2), NodeId(1)))
-    append(log, batches)
-    sync(log)
-    return log
-
-
-def append(log: SegmentedLog, batches: int, epoch: int = 1) -> None:
-    for _ in range(batches):
-        log.append([storage_batch(log.last_index + 1, epoch=epoch)])
-
-
-def sync(log: SegmentedLog) -> None:
-    flush = log.take_sync()
-    assert flush is not None
-    flush.run()
-    log.sync_finished(flush)
 
 
 def vote(log: SegmentedLog) -> HardState:
