@@ -28,7 +28,7 @@ from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import METADATA_GROUP, Index
 from tests.helpers.compacting import compact
-from tests.helpers.small_logs import log_of
+from tests.helpers.synced_logs import log_of
 
 Result = TypeVar("Result")
 DIRECTORY = f"{DATA_DIRECTORY}/__cluster_metadata/Partition-0"

@@ -11,8 +11,8 @@ from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.small_logs import log_of
 from tests.helpers.storage_batches import storage_batch
+from tests.helpers.synced_logs import log_of
 
 
 def carried_out(changer: LogChanger) -> None:
