@@ -137,7 +137,8 @@ class Judge(PatientJudge):
         self.when_known(check)
 
     def _check_absent(self, id_: bytes) -> None:
-        if id_ in self.arrived:
+        # What has failed because its topic was deleted may have been there before.
+        if id_ in self.arrived and not self.known[id_].failed:
             raise Broken(CANCELLED, f"{id_.hex()} is cancelled, and is in {self.arrived[id_]}")
 
     def _assign(
