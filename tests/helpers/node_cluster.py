@@ -376,6 +376,24 @@ class NodeCluster:
         for broker in self.up:
             assert await broker.groups[FIRST_GROUP].truncate_prefix(Index(15)) > 0
 
+    async def depose(self) -> ClusterNode:
+        """Cut the leader off while it appends three batches; return it once it follows nobody.
+
+        Another broker leads by then, with a batch of its own: the tail of the first is cut when links heal.
+        """
+        old, others = self.leading(), self.followers()
+        await old.replicas[FIRST_GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
+        for other in others:
+            self.network.cut_both(old.node_id, other.node_id)
+        for value in (b"1", b"2", b"3"):
+            validated = old.replicas[FIRST_GROUP]._rules.validated(batch_of(value))
+            old.groups[FIRST_GROUP].propose(validated)
+        await self.until(lambda: any(other.groups[FIRST_GROUP].is_ready for other in others))
+        leader = next(other for other in others if other.groups[FIRST_GROUP].is_ready)
+        await leader.replicas[FIRST_GROUP].append(batch_of(b"new"), acks=QUORUM, timeout_ms=1000)
+        await self.until(lambda: not old.groups[FIRST_GROUP].is_leader)
+        return old
+
     async def quiescent(self, within_s: float = 30.0) -> None:
         """Return once all groups of all running brokers are quiescent."""
         await self.until(

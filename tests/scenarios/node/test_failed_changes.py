@@ -5,39 +5,21 @@ from __future__ import annotations
 import asyncio
 import errno
 
-from partitions.values import QUORUM
 from raftlog.storage.log_storage import LogChange
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.node_cluster import ClusterNode, NodeCluster
-from tests.helpers.orders import batch_of
+from tests.helpers.node_cluster import NodeCluster
 
 GROUP = GroupId(1)
-
-
-async def about_to_cut(cluster: NodeCluster) -> ClusterNode:
-    """A deposed leader whose log has what the others do not; its links come back next."""
-    await cluster.start()
-    old = cluster.leading()
-    others = cluster.followers()
-    await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
-    for other in others:
-        cluster.network.cut_both(old.node_id, other.node_id)
-    for value in (b"1", b"2", b"3"):
-        old.groups[GROUP].propose(old.replicas[GROUP]._rules.validated(batch_of(value)))
-    await cluster.until(lambda: any(other.groups[GROUP].is_ready for other in others))
-    leader = next(other for other in others if other.groups[GROUP].is_ready)
-    await leader.replicas[GROUP].append(batch_of(b"new"), acks=QUORUM, timeout_ms=1000)
-    await cluster.until(lambda: not old.groups[GROUP].is_leader)
-    return old
 
 
 @in_virtual_time
 async def test_a_replica_whose_cut_fails_ends_and_can_be_closed() -> None:
     # requirement: M3
     cluster = NodeCluster(3)
-    old = await about_to_cut(cluster)
+    await cluster.start()
+    old = await cluster.depose()
     group = old.groups[GROUP]
     old.filesystem.fails_sync = lambda path: path.endswith(".log")
     cluster.network.heal_all()

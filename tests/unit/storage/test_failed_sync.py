@@ -12,7 +12,8 @@ from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_NAMES
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, NodeId, Term
-from tests.helpers.synced_logs import append, log_of, open_log, sync
+from tests.helpers.log_files import append, sync
+from tests.helpers.synced_logs import log_of, open_log
 
 
 def started_anew(filesystem: FakeFilesystem) -> SegmentedLog:
