@@ -60,6 +60,22 @@ async def test_records_move_on_in_order_without_an_error() -> None:
         assert all(receipt.partition == 0 for receipt in receipts[-100:])
 
 
+# requirement: F5 K1
+@in_real_time
+async def test_batches_that_move_together_stay_in_order() -> None:
+    """Every batch waits in the partition that leaves, so that the order does not depend on the moment."""
+    async with whole_broker(partitions=2) as whole, Client(whole.url) as client, Client(whole.url) as admin:
+        await kept_partitions(whole)
+        key = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 1)
+        async with client.producer(TOPIC, linger="1ms", batch_bytes=400) as producer:
+            await (await producer.send("warm", key=key))
+            await admin.topics.decommission_partitions(TOPIC, [1])
+            pending = [await producer.send(f"{number}", key=key) for number in range(200)]
+            assert {(await one).partition for one in pending} == {0}
+        found = await stored(client, 2)
+        assert [value for k, value in found[0] if k == key.encode()] == [f"{number}" for number in range(200)]
+
+
 # requirement: F5
 @pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.UNANSWERED])
 @in_real_time
