@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import socket
+import statistics
 import tempfile
 import threading
 import time
@@ -93,23 +94,22 @@ async def consume(bench: Bench) -> Section:
     for system in _readable(bench):
         await _fill(system, wanted_bytes)
     rows = []
+    copies: list[tuple[float, float]] = []
+    streams, costs = 1, dict[str, list[float]]()
+
+    async def one(system: System) -> Measured:
+        if system is bench.raftlog:
+            copies.append(_bare_copy(wanted_bytes))  # in turn, as machines change their speed
+        return await _consume_round(streams, wanted_bytes, costs, system)
+
     for streams in (1, STREAMS):
-        costs: dict[str, list[float]] = {}
-        one = functools.partial(_consume_round, streams, wanted_bytes, costs)
+        costs = {}
         found = await bench.rounds_of(_readable(bench), one)
         for name, figures in found.items():
-            spent = sorted(costs[name])[len(costs[name]) // 2]
-            rows.append([name, str(streams), f"{figures.records_per_s / 1e6:,.0f} MB/s", f"{spent:.2f} s"])
-    rates, spent_s = zip(*(_bare_copy(wanted_bytes) for _ in range(bench.rounds)), strict=True)
-    middle = bench.rounds // 2
-    rows.append(
-        [
-            "`pread` + `sendall`",
-            "1",
-            f"{sorted(rates)[middle] / 1e6:,.0f} MB/s",
-            f"{sorted(spent_s)[middle]:.2f} s",
-        ]
-    )
+            rate, cost = figures.records_per_s, statistics.median(costs[name])
+            rows.append([name, str(streams), f"{rate / 1e6:,.0f} MB/s", f"{cost:.2f} s"])
+    rate, cost = (statistics.median(each) for each in zip(*copies, strict=True))
+    rows.append(["`pread` + `sendall`", "1", f"{rate / 1e6:,.0f} MB/s", f"{cost:.2f} s"])
     section.tables.append(table(["system", "partitions", "throughput", "CPU per GB"], rows))
     return section
 
