@@ -71,9 +71,8 @@ class PreferredLeaders:
         """Give away what is due; whether there was room for more."""
         image = self._image()
         wanted = {} if missing_brokers(image) else self._wanted(image)
-        if self._attempts:
-            here = {replica.group.group_id for replica in self._replicas.values()}
-            self._attempts = {group: found for group, found in self._attempts.items() if group in here}
+        here = self._host.groups
+        self._attempts = {group: found for group, found in self._attempts.items() if group in here}
         self._since = {group: self._since.get(group, now) for group in wanted}
         room = TRANSFERS_MAX
         for group, (replica, preferred) in wanted.items():
