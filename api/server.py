@@ -8,7 +8,6 @@ process.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import random
@@ -25,6 +24,7 @@ from api.broker import Broker, BrokerEnvironment, syncs_of_process
 from api.cluster_files import read_secret
 from api.connections.listener import HttpListener
 from api.descriptors import Descriptors, share_out
+from api.long_lived import LongLived
 from api.loop_delay import LoopDelay
 from api.serving import services_of
 from api.settings import BrokerSettings
@@ -115,10 +115,11 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
         RequestPipeline(services), shutdown_timeout_s=HTTP_STOP_S, connections_max=descriptors.connections_max
     )
     delay, returning = LoopDelay(services.registry), freed_memory.Returning()
+    long_lived = LongLived(lambda: (broker.host.groups_opened, len(broker.host.groups)))
     try:
         if await _started(broker, stop):
             await listener.start(settings.http.host, settings.http.port)
-            gc.freeze()  # exclude the objects of the start from garbage collections
+            long_lived.set_apart()
             _log.info("serving %s", settings.http_url)
             await stop.wait()
             _log.info("stopping")
@@ -127,6 +128,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     finally:
         delay.stop()
         returning.stop()
+        long_lived.stop()
         await listener.stop()
         await broker.stop()
         for number in STOP_SIGNALS:

@@ -127,6 +127,7 @@ class GroupHost:
         self._on_fatal = on_fatal
         self._note_broken = note_broken
         self._groups: dict[GroupId, RaftGroup[object]] = {}
+        self.groups_opened = 0  # since the start
         self._awake: dict[GroupId, None] = {}
         self._scheduled: dict[GroupId, None] = {}
         self._backlogs = Backlogs(self._apply_more)
@@ -195,6 +196,7 @@ class GroupHost:
             group: RaftGroup[Reply] = RaftGroup(group_id, core, log, machine, listener, self)
         # The host never looks at a machine's replies, so for it all groups are alike.
         self._groups[group_id] = cast("RaftGroup[object]", group)
+        self.groups_opened += 1
         self._awake[group_id] = None
         self.watch_peers(group.membership.members)
         self._leaderless.opened(self._groups[group_id])
