@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.helpers.planted_bugs import Mutant
 
 _INIT = "tests/unit/cli/test_cluster_init.py"
+_LONG_LIVED = "tests/unit/api/test_long_lived.py"
 
 SPEED = (
     Mutant(
@@ -48,5 +49,33 @@ SPEED = (
         "self.counts_replicas = True",
         "pass",
         script="tests/unit/node/test_proposals.py",
+    ),
+    Mutant(
+        "garbage collections search the objects of open replicas",
+        "api.long_lived:LongLived.look",
+        "opened - self._opened >= OPENED_MIN",
+        "False",
+        script=_LONG_LIVED,
+    ),
+    Mutant(
+        "garbage is kept with the objects of new replicas",
+        "api.long_lived:LongLived.look",
+        "gc.collect(1)",
+        "pass",
+        script=_LONG_LIVED,
+    ),
+    Mutant(
+        "the objects of closed replicas are never freed",
+        "api.long_lived:LongLived.look",
+        "gc.unfreeze()",
+        "pass",
+        script=_LONG_LIVED,
+    ),
+    Mutant(
+        "everything is searched for a few closed replicas among many",
+        "api.long_lived:LongLived.look",
+        "max(CLOSED_MIN, here // 2)",
+        "CLOSED_MIN",
+        script=_LONG_LIVED,
     ),
 )
