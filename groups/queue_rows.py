@@ -72,8 +72,10 @@ class QueueRows:
         self._outputs.write(*created, *rows)
 
     def delete(self) -> None:
-        """All but the committed offsets."""
-        gone: list[Row] = [self.job(slot, None) for slot in sorted(self.jobs())]
-        gone += [(QueueKey(self._group, self._topic, partition), None) for partition in sorted(self.queues())]
+        """All but the committed offsets. Cut anywhere, it leaves no partition whose jobs are gone in part."""
+        gone: list[Row] = [
+            (QueueKey(self._group, self._topic, partition), None) for partition in sorted(self.queues())
+        ]
+        gone += [self.job(slot, None) for slot in sorted(self.jobs())]
         if gone:
             self._outputs.write(*gone)

@@ -55,10 +55,12 @@ class Queues:
         self._queues: dict[Name, WorkQueue] = {}
         self._deadlines: list[tuple[int, Name]] = []
         self._next: dict[Name, int] = {}  # the deadline of a queue that counts; others in the heap are stale
-        for group, jobs in outputs.state.jobs.items():
-            for topic in sorted({topic for topic, _ in jobs}):
-                self._queue((group, topic), now_ms, wall_ms)
-                self._after((group, topic), now_ms)
+        jobs = outputs.state.jobs
+        for name in [
+            (group, topic) for group in jobs for topic in sorted({topic for topic, _ in jobs[group]})
+        ]:
+            self._queue(name, now_ms, wall_ms)
+            self._after(name, now_ms)
 
     # Time.
 
@@ -82,9 +84,7 @@ class Queues:
         name = (request.group, request.topic)
         match request:
             case Receive():
-                partitions = self._topics.counts.get(request.topic, 0)
-                queue = self._queue(name, now_ms, wall_ms)
-                queue.receive(request_id, request, partitions, now_ms, wall_ms)
+                self._queue(name, now_ms, wall_ms).receive(request_id, request, self._topics, now_ms, wall_ms)
             case Settle():
                 if name in self._queues or self.has(*name):
                     self._queue(name, now_ms, wall_ms).settle(request_id, request, now_ms, wall_ms)
@@ -187,6 +187,7 @@ class Queues:
         if found is None:
             found = self._queues[name] = WorkQueue(*name, self._outputs, self._room)
             found.take_over(now_ms, wall_ms)
+            found.look_at(self._topics.counts.get(name[1], 0))
         return found
 
     def _check_exists(self, name: Name) -> None:

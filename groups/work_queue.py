@@ -17,6 +17,7 @@ from groups import job_steps
 from groups.look_ahead import LookAhead
 from groups.open_jobs import OpenJobs, Place
 from groups.outputs import Outputs, Row
+from groups.ports import KnownTopics
 from groups.queue_effects import Bury, Look, Looked
 from groups.queue_requests import (
     Abandon,
@@ -31,8 +32,8 @@ from groups.queue_requests import (
 )
 from groups.queue_rows import QueueRows
 from groups.records import Job
-from groups.room import Room, no_room
-from raftlog.errors import Conflict, RaftlogError
+from groups.room import RETRY_AFTER_MS, Room, no_room
+from raftlog.errors import Conflict, NoLeader, RaftlogError
 from raftlog.hosting.decisions import RequestId
 
 OPENED_MAX: Final = 400  # jobs in one step, so that its rows are one batch
@@ -67,8 +68,13 @@ class WorkQueue:
         self._jobs = OpenJobs({}, is_ordered=False, now_ms=0, wall_ms=0)
 
     def take_over(self, now_ms: int, wall_ms: int) -> None:
-        """Leases go on for what is left of them. Dead letters that may not be stored are stored again."""
-        rows, jobs = self._rows.queues(), self._rows.jobs()
+        """Leases go on for what is left of them. Dead letters that may not be stored are stored again.
+
+        Jobs without the row of their partition are those of a step that was cut: of a deletion, which begins
+        with that row, or of the first step there, which was not answered. They are jobs like any other again.
+        """
+        rows, stored = self._rows.queues(), self._rows.jobs()
+        jobs = {slot: job for slot, job in stored.items() if job.partition in rows}
         is_ordered = any(row.is_ordered for row in rows.values())
         self._touched_ms = now_ms
         self._jobs = OpenJobs(jobs, is_ordered=is_ordered, now_ms=now_ms, wall_ms=wall_ms)
@@ -80,7 +86,7 @@ class WorkQueue:
             self._ahead.add(job.partition, job.offset + 1)
         for place in self._jobs.dead():
             self._bury(place)
-        self._write([], (), wall_ms)
+        self._write([self._rows.job(slot, None) for slot in sorted(stored.keys() - jobs)], (), wall_ms)
 
     # Time.
 
@@ -120,15 +126,18 @@ class WorkQueue:
     # Requests.
 
     def receive(
-        self, request_id: RequestId, ask: Receive, partitions: int, now_ms: int, wall_ms: int
+        self, request_id: RequestId, ask: Receive, topics: KnownTopics, now_ms: int, wall_ms: int
     ) -> None:
-        """Answered with jobs as soon as there are any. Raises ``Conflict`` for the other kind of order."""
+        """Answered with jobs as soon as there are any. Raises ``Conflict`` for the other kind of order.
+
+        Raises ``NoLeader`` for another topic of this name, unless it is the one of now.
+        """
         self._touched_ms = now_ms
         held = self._jobs.held_under(ask.lease)
         if held:  # a repetition, whose first answer was lost
             self._outputs.answer(request_id, Received(tuple(self._delivered(place) for place in held)))
             return
-        self._set_up(ask, partitions)
+        self._set_up(ask, topics)
         self._dismiss(ask.lease)
         self._waiters[request_id] = _Waiter(request_id, ask, now_ms + ask.wait_ms, self._ahead.mark)
         self._serve(now_ms, wall_ms)
@@ -150,17 +159,22 @@ class WorkQueue:
         self.settle(request_id, release, now_ms, wall_ms)
 
     def reopen(self, request_id: RequestId, ask: Reopen, now_ms: int, wall_ms: int) -> None:
-        """Dead letters are jobs again, behind the open ones of their keys. Raises ``Overloaded``.
+        """Dead letters are jobs again, behind the open ones of their keys.
 
         What nobody has had yet is delivered anyway, and so is everything of a topic that was made again.
+        Raises ``Overloaded``, and ``NoLeader`` while a partition is not known here.
         """
         rows = list[Row]()
         if not self._room.has(len(self._jobs), len(ask.jobs)):
             raise no_room(self._group, self._topic, len(self._jobs))
-        for dead in ask.jobs if ask.topic_id == self._topic_id else ():
+        jobs = ask.jobs if ask.topic_id == self._topic_id else ()
+        if any(self._ahead.next_offset(dead.partition) is None for dead in jobs):
+            raise self._not_known_yet()
+        for dead in jobs:
             place = dead.partition, dead.offset
             job, given = self._jobs.get(place), self._ahead.next_offset(dead.partition)
-            if given is not None and dead.offset < given and (job is None or job.state == "dead"):
+            assert given is not None
+            if dead.offset < given and (job is None or job.state == "dead"):
                 job = self._opened(place, dead.key) if job is None else job
                 rows.append(self._put(place, job_steps.redriven(job, dead.redrives), None))
         self._write(rows, {dead.partition for dead in ask.jobs}, wall_ms)
@@ -369,9 +383,11 @@ class WorkQueue:
         assert job is not None
         return Delivered(*place, job.deliveries, job.due_ms)
 
-    def _set_up(self, ask: Receive, partitions: int) -> None:
+    def _set_up(self, ask: Receive, topics: KnownTopics) -> None:
         """The first receive decides about the order; partitions may be new, and the topic another one."""
         if self._topic_id not in ("", ask.topic_id):
+            if topics.topic_ids.get(self._topic) != ask.topic_id:  # it may be the one before
+                raise self._not_known_yet()
             self.end()
         if not self._topic_id:
             self._topic_id = ask.topic_id
@@ -379,7 +395,13 @@ class WorkQueue:
         if self._jobs.is_ordered != ask.is_ordered:
             flag = str(self._jobs.is_ordered).lower()
             raise Conflict(f"this queue has ordered_by_key={flag}: receive with that, or delete it first")
-        self.look_at(partitions)
+        self.look_at(topics.counts.get(self._topic, 0))
+
+    def _not_known_yet(self) -> NoLeader:
+        return NoLeader(
+            f"topic {self._topic} has changed, and not every broker knows it yet; retry",
+            retry_after_ms=RETRY_AFTER_MS,
+        )
 
     def _write(self, rows: list[Row], partitions: Iterable[int], wall_ms: int) -> None:
         """Rows of jobs, then how far the queue has come with them; then the effects that need the rows."""

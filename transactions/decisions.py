@@ -143,6 +143,8 @@ class Decisions:
             if isinstance(request, End):  # the decision is committed, and this record may be lost
                 ended = Ended(is_committed=is_commit, next_epoch=_next_epoch(handle.epoch))
                 self._outputs.answer(request_id, ended, is_settled=True)
+            elif isinstance(request, CommitBatch | AbortBatch):  # decided, whoever has registered since
+                self._when_complete(request_id, request)
             else:
                 self._receive(request_id, request)
 

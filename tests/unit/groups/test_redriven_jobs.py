@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from groups.queue_requests import DeadJob, Reopen, Token
+from groups.queue_requests import DeadJob, Reopen, Settled, Token
 from groups.queues import QueueLimits
-from raftlog.errors import Overloaded
+from groups.work_queue import IDLE_MS
+from raftlog.errors import NoLeader, Overloaded
 from tests.helpers.worked_off import WorkedOff
 
 
@@ -93,6 +94,34 @@ def test_what_nobody_has_had_or_another_topic_has_is_not_redriven() -> None:
     mail.topic_id = "t2"
     mail.redrive(0)
     assert mail.view().parts[0].waiting == 0
+
+
+# requirement: A7
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_a_dead_letter_of_a_partition_without_jobs_since_is_redriven(fails_over: bool) -> None:
+    mail = WorkedOff(partitions=2)
+    mail.produce(b"", partition=1)
+    mail.settle("dead", mail.take(), reason="poison")
+    mail.delete_queue()
+    mail.produce(b"")
+    mail.settle("ack", mail.take())  # a queue again, with a row of partition 0 only
+    if fails_over:
+        mail.fail_over()
+    else:
+        mail.after(2 * IDLE_MS)
+    jobs = (DeadJob(1, 0, b"", 1),)
+    mail.ask(Reopen(group="g", topic="mail", topic_id="t1", jobs=jobs), Settled)
+    assert [(token.partition, token.offset) for token in mail.take(5)] == [(1, 0)]
+
+
+# requirement: A7
+def test_a_redrive_is_refused_while_its_partition_is_not_known() -> None:
+    mail = WorkedOff(partitions=1)
+    mail.produce(b"")
+    mail.settle("ack", mail.take())
+    jobs = (DeadJob(1, 0, b"", 1),)
+    refused = mail.send(Reopen(group="g", topic="mail", topic_id="t1", jobs=jobs))
+    assert isinstance(mail.answers[refused], NoLeader)
 
 
 # requirement: A7

@@ -9,7 +9,17 @@ from raftlog.errors import Conflict, InvalidRequest, ProducerFenced
 from raftlog.hosting.decisions import RECORDS_PER_BATCH
 from tests.helpers.decided_transactions import Coordinator, opened, prepared
 from transactions.records import KINDS, Handle, Sink, SinkKey, State, Transaction, TransactionKey
-from transactions.requests import AbortBatch, BeginRun, CommitBatch, Done, Join, Open, Prepare, RunBegun
+from transactions.requests import (
+    AbortBatch,
+    BeginRun,
+    CommitBatch,
+    Done,
+    Join,
+    Open,
+    Prepare,
+    Request,
+    RunBegun,
+)
 from transactions.sinks import RETIRED_MAX, check_request
 from transactions.state import TransactionsState
 
@@ -63,6 +73,22 @@ def test_a_run_that_registers_fences_the_run_before_at_once_and_for_ever() -> No
     assert isinstance(anonymous, ProducerFenced)
     new = prepared(coordinator, "sink~1", 7, run_epoch=2)
     assert committed(coordinator, 1, new, run="run-2", epoch=2) == Done()
+
+
+# requirement: D3
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_run_that_registers_does_not_change_the_outcome_of_a_decided_batch(is_commit: bool) -> None:
+    coordinator = with_batches(0)
+    handle = prepared(coordinator, "sink~1", 7, run_epoch=1)
+    if is_commit:
+        ask: Request = CommitBatch(key="sink", sequence=1, handles=(handle,), run="run-1", run_epoch=1)
+    else:
+        ask = AbortBatch(key="sink", handles=(handle,), run_epoch=1)
+    assert coordinator.ask(ask) is None, "its markers are on their way"
+    asked = max(coordinator.replies) + 1
+    assert begun(coordinator, 2 if is_commit else 1, "run-2") == RunBegun(epoch=2, is_committed=False)
+    coordinator.complete()
+    assert coordinator.replies[asked] == Done()
 
 
 # requirement: D3
