@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.helpers.planted_bugs import Mutant
 
 UNIT = "tests/unit/groups/test_queues.py"
+REDRIVEN = "tests/unit/groups/test_redriven_jobs.py"
 RANDOM = "tests/properties/test_queues.py"
 HTTP = "tests/unit/api/test_queues_over_http.py"
 QUEUE = "groups.work_queue:WorkQueue"
@@ -257,5 +258,40 @@ QUEUES = (
         'await _settle(call, request, "release", found.left)',
         "pass",
         script=HTTP,
+    ),
+    Mutant(
+        "a deletion that is cut leaves a queue without some of its jobs",
+        "groups.queue_rows:QueueRows.delete",
+        "self._outputs.write(*gone)",
+        "self._outputs.write(*reversed(gone))",
+        script=UNIT,
+    ),
+    Mutant(
+        "jobs that a cut deletion left are open",
+        f"{QUEUE}.take_over",
+        "if job.partition in rows",
+        "if True",
+        script=UNIT,
+    ),
+    Mutant(
+        "a request with an older topic id ends a queue",
+        f"{QUEUE}._set_up",
+        "if topics.topic_ids.get(self._topic) != ask.topic_id:",
+        "if False:",
+        script=UNIT,
+    ),
+    Mutant(
+        "a coordinator knows the partitions with jobs only",
+        "groups.queues:Queues._queue",
+        "found.look_at(self._topics.counts.get(name[1], 0))",
+        "pass",
+        script=REDRIVEN,
+    ),
+    Mutant(
+        "a redrive of a partition that is not known is dropped",
+        f"{QUEUE}.reopen",
+        "raise self._not_known_yet()",
+        "jobs = ()",
+        script=REDRIVEN,
     ),
 )

@@ -16,6 +16,12 @@ def _mutant(name: str, place: str, text: str, planted: str, script: str = _TESTS
 
 SINKS = (
     _mutant(
+        "a run that registers refuses a batch that was committed before",
+        _DECISIONS + "completed",
+        "isinstance(request, CommitBatch | AbortBatch)",
+        "False",
+    ),
+    _mutant(
         "a retired run of a sink registers again",
         _SINKS + "registered",
         "if ask.run in before.retired:",
