@@ -49,6 +49,7 @@ class Buffer:
         self._lock = threading.Lock()
         self._used_bytes = 0
         self._is_closed = False
+        self.is_full = False  # a record had no room, and since then too little room was released
         self.unfinished: set[Batch] = set()
         self.closed_count = 0  # rises with every batch that became full
 
@@ -75,6 +76,7 @@ class Buffer:
             used_bytes = self._used_bytes + size_bytes
             if used_bytes > self._buffer_bytes and not is_moved:
                 self._check_possible(size_bytes)
+                self.is_full = True
                 return None
             if queue.is_leaving:
                 return None
@@ -111,6 +113,7 @@ class Buffer:
             batch, used_bytes = queue.open, self._used_bytes
             for record, size_bytes in zip(records, sizes, strict=True):
                 if used_bytes + size_bytes > self._buffer_bytes:
+                    self.is_full = True
                     break
                 if batch is None or batch.size_bytes + size_bytes > self.batch_bytes:
                     if taken and fills_one:
@@ -160,6 +163,7 @@ class Buffer:
         """Release the room of a batch with an outcome."""
         with self._lock:
             self._used_bytes -= batch.size_bytes
+            self.is_full = self.is_full and not self.is_roomy
             self.unfinished.discard(batch)
 
     def make_due(self, queue: PartitionQueue) -> None:

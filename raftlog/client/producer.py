@@ -262,7 +262,10 @@ class AsyncProducer:
         return append_all(router, self._buffer, records, partition)
 
     async def make_ready(self, topic: str | None) -> None:
-        """Wait until the topic is known and there is room."""
+        """Wait until the topic is known, or until room may have been released. Then append again.
+
+        Raises ``NotSent`` once the producer is closed, and what ends the search for the topic's partitions.
+        """
         name = topic or self._topic or ""
         if name not in self._routers:
             counts = await self._partition_counts(name)
@@ -271,7 +274,7 @@ class AsyncProducer:
             return
         if self._is_closed:
             raise NotSent("the producer is closed")
-        if not self._buffer.is_roomy or name in self._narrowings:
+        if self._buffer.is_full or name in self._narrowings:
             waiter = self._loop.create_future()
             self._waiting_for_room.append(waiter)
             self._pump_all()  # buffered records must not linger

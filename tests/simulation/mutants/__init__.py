@@ -42,6 +42,7 @@ from tests.simulation.mutants.network import NETWORK
 from tests.simulation.mutants.older_copies import OLDER_COPIES
 from tests.simulation.mutants.one_shot import ONE_SHOT
 from tests.simulation.mutants.partitions import METADATA, PARTITIONS
+from tests.simulation.mutants.producers import PRODUCERS
 from tests.simulation.mutants.queue_seeds import QUEUE_SEEDS
 from tests.simulation.mutants.queues import QUEUES
 from tests.simulation.mutants.quiescence import QUIESCENCE
@@ -102,6 +103,7 @@ MUTANTS = (
     *JOINING,
     *FORGETTING,
     *CLIENTS,
+    *PRODUCERS,
     *HTTP,
     *GROUPS,
     *DEAD_LETTERS,

@@ -20,3 +20,19 @@ def test_a_batch_that_was_taken_is_no_longer_open() -> None:
     assert later is not None
     assert later[0] is not sent[0]
     assert [record.value for record in sent[0].records] == [b"first"]
+
+
+def test_a_buffer_is_full_from_a_refusal_until_half_of_it_is_free() -> None:
+    # requirement: P6
+    buffer, queue = Buffer(producer_options(buffer_bytes=1_000), SystemClock()), PartitionQueue("orders", 0)
+    small, large = Record(b"small"), Record(b"large")
+    first = buffer.append(queue, small, 400, None)
+    assert not buffer.is_full
+    assert buffer.append(queue, large, 700, None) is None
+    assert buffer.is_full
+    assert first is not None
+    buffer.release(first[0])
+    assert not buffer.is_full
+    queue.open = None
+    assert buffer.append_all(queue, [small, large], [400, 700]) == 1
+    assert buffer.is_full
