@@ -150,6 +150,7 @@ class AsyncTransaction:
     async def commit(self) -> None:
         """Commit, and return once readers see all records. The end of the block calls this.
 
+        Aborts, and raises why, if a record was not stored, also one that another task sends meanwhile.
         After ``CommitUnknown`` it may be called again, to ask for the outcome again.
         """
         if self._outcome == "committed":
@@ -194,14 +195,14 @@ class AsyncTransaction:
         return self._name
 
     async def _flush(self) -> None:
-        """All records are stored. Otherwise aborts, and raises why."""
+        """All records are stored, and no more are accepted. Otherwise aborts, and raises why."""
         await self.records.flush()
+        await self.records.close(0)  # a record that another task has sent meanwhile fails
         if self.records.failure is not None:
             raise await self._abandoned(self.records.failure)
 
     async def _end(self, *, is_commit: bool) -> Outcome:
         """Raises ``CommitUnknown`` without an answer, since an earlier attempt may have been carried out."""
-        await self.records.close(0)
         self._outcome = "unknown"
         try:
             self._outcome = await self._incarnation.end(self._begun, is_commit=is_commit)

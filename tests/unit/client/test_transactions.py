@@ -524,3 +524,26 @@ async def test_the_blocking_client_has_the_same_transactions() -> None:
                 return [message.value for message in client.partition("orders", 0).read(0).messages]
 
         assert await asyncio.to_thread(use) == [b"1", b"3"]
+
+
+# requirement: D3
+@pytest.mark.parametrize("way", ["commit", "prepare"])
+@in_real_time
+async def test_a_record_sent_during_the_end_is_not_left_out_of_a_transaction(way: str) -> None:
+    async with connected() as (broker, client):
+        incarnation = producer(client, "sink~task-1")
+        with ended_by(TransactionAborted) as caught:
+            async with incarnation.transaction() as tx:
+                early = await tx.send("1", partition=0)
+                ending = asyncio.ensure_future(tx.commit() if way == "commit" else tx.prepare())
+                await asyncio.sleep(0)
+                assert not early.done()  # so the end waits for this record
+                broker.trouble("partitions/1/records", Trouble.HELD)
+                late = await tx.send("2", partition=1)
+                await ending
+        assert is_definite(caught)
+        assert tx.outcome == "aborted"
+        assert isinstance(late.exception(), RaftlogError)
+        broker.release.set()
+        await write(incarnation, 3)
+        assert await visible(client) == [[3], [3]]
