@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -42,6 +43,7 @@ def check(cron: str, time_zone: str, now_ms: int) -> None:
         )
 
 
+@lru_cache(maxsize=4_096)  # a rare instant takes a millisecond, and a list asks for 100 again and again
 def next_ms(cron: str, time_zone: str, after_ms: int) -> int | None:
     """The first instant after a time, or None. Raises ``InvalidRequest``, and ``OSError`` for no zone."""
     return next(_instants(cron, time_zone, after_ms), None)

@@ -1,7 +1,8 @@
 """Which messages are due next.
 
 A new leader takes in the messages that wait a slice at a time, so that its broker does other work between
-two slices. Until it has all of them none is due: they leave in the order of their times.
+two slices. Until it has all of them none is due: they leave in the order of their times. Once most times are
+those of messages that have left or have got another time, all are taken in anew in the same way.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 from delayed.pending import SHARDS
 from delayed.state import DelayedState
 
+STALE_MIN: Final = 1_000  # times of the past, before all are taken in anew
 SLICE: Final = 4_096  # messages at a time, and the rest of a shard: a few milliseconds
 
 
@@ -39,7 +41,10 @@ class DueTimes:
                     heapq.heappush(self._heap, time)
 
     def add(self, due_ms: int, id_: bytes) -> None:
-        """A message, or another time of one."""
+        """A message that waits, or another time of one."""
+        if self.is_complete and len(self._heap) > 2 * len(self._state.waiting) + STALE_MIN:
+            self._heap.clear()
+            self._unread = list(range(SHARDS))
         heapq.heappush(self._heap, (due_ms, id_))
 
     def next_ms(self) -> int | None:

@@ -53,7 +53,10 @@ from raftlog.errors import Conflict, InvalidRequest, UnknownSchedule
 SCHEDULES_MAX: Final = 1_000  # of one partition of ``__delayed``
 LATE_MS_MAX: Final = 60_000  # an instant that is later is missed
 MISSED_MAX: Final = 100  # so many of them fire at most
-LOOK_MAX: Final = 100  # schedules at a time: some milliseconds
+LOOK_MAX: Final = 25  # schedules at a time: some milliseconds
+FIRED_BYTES_MAX: Final = 1 << 20  # at a time, and one schedule more
+PAUSE_MS: Final = 100  # after so many bytes, in which they are appended
+STALE_MIN: Final = 1_000  # times that do not count any more
 AGAIN_MS: Final = 1_000  # when there is no room for another message
 SCHEDULE_HEADER: Final = "raftlog.schedule"
 INSTANT_HEADER: Final = "raftlog.scheduled_at"
@@ -75,6 +78,8 @@ class Scheduling:
         self._add = add
         self._due: list[tuple[int, str]] = []  # look again at this schedule then
         self._look: dict[str, int] = {}  # which of these times counts
+        self._fired_bytes = 0  # by this ``collect``
+        self._rests_until_ms = draft.now_ms
         self._names = {_prefix(name): name for name in self._state.schedules}
         for name, schedule in self._state.schedules.items():
             self._look_at(name, schedule.after_ms)
@@ -82,12 +87,19 @@ class Scheduling:
     def deadline_ms(self) -> int:
         """When ``collect`` has something to do; soon enough to notice a clock that jumps."""
         draft = self._draft
-        return draft.now_ms + wait_ms(self._due[0][0] - draft.wall_ms if self._due else None)
+        at_ms = draft.now_ms + wait_ms(self._due[0][0] - draft.wall_ms if self._due else None)
+        return max(at_ms, self._rests_until_ms)
 
     def collect(self) -> None:
         """Fire what is due, of some schedules."""
+        if self._draft.now_ms < self._rests_until_ms:
+            return
+        self._fired_bytes = 0
         for _ in range(LOOK_MAX):
             if not self._due or self._due[0][0] > self._draft.wall_ms:
+                return
+            if self._fired_bytes >= FIRED_BYTES_MAX:
+                self._rests_until_ms = self._draft.now_ms + PAUSE_MS
                 return
             at_ms, name = heapq.heappop(self._due)
             if self._look.get(name) == at_ms:
@@ -188,7 +200,11 @@ class Scheduling:
         self._look.pop(name, None)
         if at_ms is not None:
             self._look[name] = at_ms
-            heapq.heappush(self._due, (at_ms, name))
+            if len(self._due) > 2 * len(self._look) + STALE_MIN:
+                self._due = [(at_ms, name) for name, at_ms in self._look.items()]
+                heapq.heapify(self._due)
+            else:
+                heapq.heappush(self._due, (at_ms, name))
 
     # Firing.
 
@@ -218,6 +234,7 @@ class Scheduling:
             assert isinstance(row.key, MessageKey)
             self._add(row.key.id)
         self._tally.fired += len(rows)
+        self._fired_bytes += len(rows) * (len(schedule.value or b"") + len(schedule.key or b""))
         self._look_at(name, _next_ms(after))
 
     def _instants(self, name: str, schedule: Schedule, first_ms: int) -> tuple[list[int], int]:

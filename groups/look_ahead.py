@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from sortedcontainers import SortedSet
+
 from groups.queue_effects import Found, Look, Looked
 from raftlog.errors import RaftlogError
 
@@ -36,6 +38,7 @@ class LookAhead:
 
     def __init__(self) -> None:
         self._parts: dict[int, _Part] = {}
+        self._giving: SortedSet[int] = SortedSet()  # partitions that have found jobs
         self._turn = 0  # the partition that gives the next job
         self.mark = 0  # counts looks; a look with a higher mark than a request began after it
 
@@ -58,12 +61,15 @@ class LookAhead:
 
     def give(self) -> tuple[int, Found] | None:
         """The next job, of the partitions in turn."""
-        order = sorted(self._parts, key=lambda partition: (partition < self._turn, partition))
-        for partition in order:
-            if self._parts[partition].found:
-                self._turn = partition + 1
-                return partition, self._parts[partition].found.popleft()
-        return None
+        if not self._giving:
+            return None
+        partition = self._giving[self._giving.bisect_left(self._turn) % len(self._giving)]
+        self._turn = partition + 1
+        found = self._parts[partition].found
+        given = found.popleft()
+        if not found:
+            self._giving.discard(partition)
+        return partition, given
 
     # Looks.
 
@@ -114,6 +120,8 @@ class LookAhead:
         part.again_ms = now_ms + AGAIN_MS if part.is_at_tail else 0
         part.read_offset = result.next_offset
         part.found.extend(each for each in result.found if is_new(each.offset))
+        if part.found:
+            self._giving.add(look.partition)
         return True
 
     def failed(self, look: Look, error: RaftlogError, now_ms: int) -> bool:

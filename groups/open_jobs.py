@@ -98,15 +98,16 @@ class OpenJobs:
         """The jobs whose leases of this id are running."""
         return sorted(place for place in self._leases.get(lease, ()) if self.is_held(place))
 
-    def view_of(self, partition: int, end: int) -> PartView:
-        """A partition, where no job from ``end`` on was given. A lease that has ended counts as waiting."""
-        found = {"leased": 0, "waiting": 0, "dead": 0}
+    def views(self, ends: Mapping[int, int]) -> tuple[PartView, ...]:
+        """Partitions whose jobs from ``ends`` on nobody has had. A lease that has ended counts as waiting."""
+        found = {partition: {"leased": 0, "waiting": 0, "dead": 0} for partition in ends}
         for place, each in self._open.items():
-            if place[0] == partition:
-                is_over = each.job.state == "leased" and not self.is_held(place)
-                found["waiting" if is_over else each.job.state] += 1
-        start = self.start(partition, end)
-        return PartView(partition=partition, start_offset=start, next_offset=end, **found)
+            is_over = each.job.state == "leased" and not self.is_held(place)
+            found[place[0]]["waiting" if is_over else each.job.state] += 1
+        return tuple(
+            PartView(partition=part, start_offset=self.start(part, end), next_offset=end, **found[part])
+            for part, end in ends.items()
+        )
 
     def dead(self) -> list[Place]:
         """Jobs on their way to the dead-letter topic."""

@@ -200,7 +200,7 @@ class WorkQueue:
     def view(self) -> QueueView:
         """As it will be once all rows are committed."""
         ahead, is_ordered = self._ahead, self._jobs.is_ordered
-        parts = tuple(self._jobs.view_of(part, ahead.next_offset(part) or 0) for part in ahead.partitions)
+        parts = self._jobs.views({part: ahead.next_offset(part) or 0 for part in ahead.partitions})
         receivers = len(self._waiters)
         return QueueView(topic_id=self._topic_id, is_ordered=is_ordered, parts=parts, receivers=receivers)
 

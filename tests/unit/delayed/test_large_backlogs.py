@@ -118,6 +118,21 @@ def test_a_lane_with_the_same_numbers_of_another_topic_stays() -> None:
 
 
 # requirement: A3
+def test_times_of_messages_that_have_left_or_changed_are_not_kept() -> None:
+    coordinator = Coordinator(pending_max=10)
+    coordinator.ask(add(new(0, delay_ms=1_000_000), new(1, delay_ms=2_000_000)))
+    for step in range(2 * due_times.STALE_MIN):
+        coordinator.ask(Reschedule(id=id_of(0), when=When(at_ms=coordinator.wall_ms + 1_000_000 + step)))
+        coordinator.ask(add(new(2 + step, delay_ms=3_000_000)))
+        assert coordinator.ask(Cancel(id=id_of(2 + step))) == Done()
+    assert len(coordinator.decisions._lanes._due._heap) <= due_times.STALE_MIN + 10
+    for _ in range(3):
+        coordinator.advance(1_000_000 + 2 * due_times.STALE_MIN)
+        coordinator.deliver()
+    assert coordinator.values() == [0, 1]
+
+
+# requirement: A3
 def test_a_new_leader_takes_in_its_messages_in_slices_and_delivers_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import pytest
@@ -20,7 +21,7 @@ from delayed.requests import (
     ReadSchedule,
     ReadSchedules,
 )
-from delayed.scheduling import MISSED_MAX, SCHEDULES_MAX
+from delayed.scheduling import FIRED_BYTES_MAX, MISSED_MAX, PAUSE_MS, SCHEDULES_MAX, STALE_MIN
 from delayed.state import DelayedState
 from delayed.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, UnknownSchedule
@@ -131,6 +132,39 @@ def test_so_many_missed_instants_fire_at_most() -> None:
     assert len(instants) == MISSED_MAX + 1
     assert instants[-1] == 365 * DAY_MS - MINUTE_MS
     assert instants == sorted(set(instants))
+
+
+# requirement: A5
+def test_missed_instants_of_many_schedules_fire_little_by_little() -> None:
+    """Each step writes what one append takes, and the next one leaves time for it."""
+    large = replace(schedule(missed=Missed.ALL), value=bytes(16 << 10))
+    coordinator = Coordinator(wall_ms=BEGIN_MS + 1_000, pending_max=10_000)
+    for number in range(6):
+        coordinator.ask(create(f"s{number}", large))
+    coordinator.wall_ms = BEGIN_MS + DAY_MS
+    coordinator.lead()
+    coordinator.commit()
+    most = (MISSED_MAX + 1) * (16 << 10)
+    sizes, began_ms = list[int](), coordinator.wall_ms
+    while len(coordinator.messages()) < 6 * (MISSED_MAX + 1) and len(sizes) < 20:
+        before = len(coordinator.messages())
+        coordinator.advance(coordinator.decisions.next_deadline_ms() - coordinator.wall_ms)
+        sizes.append((len(coordinator.messages()) - before) * (16 << 10))
+    assert max(sizes) <= FIRED_BYTES_MAX + most
+    assert coordinator.wall_ms - began_ms >= PAUSE_MS * (6 * most // (FIRED_BYTES_MAX + most) - 1)
+    coordinator.advance(0)
+    instants = [int.from_bytes(id_[6:], "big") for id_ in coordinator.committed.waiting]
+    assert Counter(Counter(instants).values()) == {6: MISSED_MAX + 1}, "each instant, once for each schedule"
+
+
+# requirement: A5
+def test_times_of_the_past_are_not_kept() -> None:
+    coordinator = begun(wanted=schedule(EACH_HOUR))
+    for is_paused in (True, False) * (2 * STALE_MIN):
+        coordinator.ask(PauseSchedule(id="s", is_paused=is_paused))
+    assert len(coordinator.decisions._schedules._due) <= STALE_MIN + 2
+    coordinator.advance(HOUR_MS)
+    assert fired(coordinator) == [HOUR_MS]
 
 
 # requirement: A5
