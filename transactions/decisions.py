@@ -15,7 +15,7 @@ that no clock can end a transaction too early.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Final, assert_never
 
 import msgspec
@@ -70,7 +70,7 @@ from transactions.state import TransactionsState
 from transactions.tally import AbortReason, Tally
 
 SWEEP_MS: Final = 600_000  # how often ids that nobody uses are looked for
-IDS_MAX: Final = 100_000  # of one partition
+IDS_MAX: Final = 100_000  # of one partition, and as many sinks
 PARTITIONS_MAX: Final = 1_000  # of one transaction
 GROUPS_MAX: Final = 100
 
@@ -213,11 +213,8 @@ class Decisions:
                 f"another incarnation has opened {name!r}",
                 current_epoch=-1 if found is None else found.epoch,
             )
-        if found is None and len(self.state.transactions) >= IDS_MAX:
-            raise Overloaded(
-                f"there are {IDS_MAX} transactional ids here; use fewer, or wait until some are forgotten",
-                retry_after_ms=1_000,
-            )
+        if found is None:
+            _check_room(self.state.transactions, "transactional ids")
         if found is not None and found.state in ENDING:
             self._wait(request_id, name, ask)
         elif found is not None and found.state is State.PREPARED:
@@ -332,6 +329,8 @@ class Decisions:
     def _commit_batch(self, request_id: RequestId, ask: CommitBatch) -> None:
         before = self.state.sinks.get(ask.key)
         sinks.check_driver(ask, before)
+        if before is None:
+            _check_room(self.state.sinks, "sinks")
         if before is None or sinks.is_new_batch(ask, before):
             chosen = batches.chosen(ask.key, ask.handles, self._existing)
             sink = sinks.after(ask, before, self._wall_ms)
@@ -344,6 +343,8 @@ class Decisions:
 
     def _begin_run(self, request_id: RequestId, ask: BeginRun) -> None:
         before = self.state.sinks.get(ask.key)
+        if before is None:
+            _check_room(self.state.sinks, "sinks")
         sink = sinks.registered(ask, before, self._wall_ms)
         if sink is not None:
             self._outputs.write((SinkKey(ask.key), sink))
@@ -511,3 +512,12 @@ def _goes_on(after: Handle, found: Transaction) -> bool:
     last = found.last
     is_last = last is not None and (last.producer_id, last.epoch) == (after.producer_id, after.epoch)
     return is_last and found.producer_id == after.producer_id and found.epoch == after.epoch + 1
+
+
+def _check_room(known: Sized, what: str) -> None:
+    """Raise ``Overloaded`` for one more than a partition may have."""
+    if len(known) >= IDS_MAX:
+        raise Overloaded(
+            f"there are {IDS_MAX} {what} here; use fewer, or wait until some are forgotten",
+            retry_after_ms=1_000,
+        )

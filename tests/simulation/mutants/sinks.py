@@ -16,6 +16,18 @@ def _mutant(name: str, place: str, text: str, planted: str, script: str = _TESTS
 
 SINKS = (
     _mutant(
+        "runs register as many sinks as they like",
+        _DECISIONS + "_begin_run",
+        '_check_room(self.state.sinks, "sinks")',
+        "pass",
+    ),
+    _mutant(
+        "batches without a run make as many sinks as they like",
+        _DECISIONS + "_commit_batch",
+        '_check_room(self.state.sinks, "sinks")',
+        "pass",
+    ),
+    _mutant(
         "a run that registers refuses a batch that was committed before",
         _DECISIONS + "completed",
         "isinstance(request, CommitBatch | AbortBatch)",
