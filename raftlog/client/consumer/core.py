@@ -135,10 +135,10 @@ class ConsumerCore:
         """
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
+            await self._until_assigned(deadline)
             left_s = deadline - asyncio.get_running_loop().time()
-            await self._until_assigned(left_s)
             messages: list[Message] = []
-            if self._assignment and await self._rewind(left_s):
+            if await self._rewind(left_s):  # a member without partitions waits, too
                 messages = await self._fetching.take(count_max, max(0.0, left_s))
                 if messages:
                     newest = messages[-1]
@@ -466,9 +466,9 @@ class ConsumerCore:
         self._failure = error
         self._is_assigned.set()
 
-    async def _until_assigned(self, wait_s: float) -> None:
+    async def _until_assigned(self, deadline_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, wait_s)):
+            async with asyncio.timeout_at(deadline_s):
                 await self._is_assigned.wait()
         if self._failure is not None:
             raise self._failure

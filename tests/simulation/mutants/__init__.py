@@ -16,6 +16,7 @@ from tests.simulation.mutants.changes import CHANGES
 from tests.simulation.mutants.clients import CLIENTS
 from tests.simulation.mutants.clocks import CLOCKS
 from tests.simulation.mutants.compaction import COMPACTION
+from tests.simulation.mutants.consumers import CONSUMERS
 from tests.simulation.mutants.core import CORE
 from tests.simulation.mutants.dead_letters import DEAD_LETTERS
 from tests.simulation.mutants.decommission import DECOMMISSION
@@ -103,6 +104,7 @@ MUTANTS = (
     *JOINING,
     *FORGETTING,
     *CLIENTS,
+    *CONSUMERS,
     *PRODUCERS,
     *HTTP,
     *GROUPS,
