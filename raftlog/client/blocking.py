@@ -16,8 +16,8 @@ from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.blocking_producer import Producer
 from raftlog.client.blocking_queue import Queue
 from raftlog.client.client import AsyncClient, rack_from, url_from
-from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import Consumer
+from raftlog.client.consumer.handing import Making
 from raftlog.client.consumer.options import TopicNames, consumer_options
 from raftlog.client.dead_letters import AsyncDeadLetters
 from raftlog.client.delayed import AsyncDelayed
@@ -370,11 +370,12 @@ class Client(SyncProxy[AsyncClient]):
             transaction_timeout=transaction_timeout,
             tags=tags,
         )
-
-        async def make() -> ConsumerCore:
-            return self._core.consumer_core(options, Decoders(key, value))
-
-        return Consumer(self._portal.call(make), self._portal)
+        making = Making(lambda: self._core.consumer_core(options, Decoders(key, value)))
+        try:
+            return Consumer(self._portal.call(making.make), self._portal)
+        except BaseException:
+            self._portal.post(making.undo)
+            raise
 
     def worker(
         self, topics: Sequence[str] | str, **settings: Unpack[WorkerSettings]

@@ -14,6 +14,7 @@ from raftlog.client import values
 from raftlog.client.admin import AsyncCluster, AsyncTopics
 from raftlog.client.consumer.core import ConsumerCore
 from raftlog.client.consumer.faces import AsyncConsumer
+from raftlog.client.consumer.handing import Making
 from raftlog.client.consumer.options import ConsumerOptions, TopicNames, consumer_options
 from raftlog.client.dead_letters import AsyncDeadLetters
 from raftlog.client.delayed import AsyncDelayed
@@ -287,11 +288,12 @@ class AsyncClient:
             tags=tags,
         )
         portal, second = await self._background()
-
-        async def make() -> ConsumerCore:
-            return second.consumer_core(options, Decoders(key, value))
-
-        return AsyncConsumer(await portal.awaited(make), portal)
+        making = Making(lambda: second.consumer_core(options, Decoders(key, value)))
+        try:
+            return AsyncConsumer(await portal.awaited(making.make), portal)
+        except BaseException:
+            portal.post(making.undo)
+            raise
 
     async def _background(self) -> tuple[Portal, AsyncClient]:
         """A client on a loop of its own, which a blocked loop of the application does not stop."""
@@ -303,6 +305,7 @@ class AsyncClient:
                 retry_timeout=timedelta(seconds=self._session.retry_timeout_s),
                 **({} if place is None else place.options),
             )
+        if not self._second._session.is_open:  # also where an earlier caller was cancelled
             await self._portal.awaited(self._second.open)
         return self._portal, self._second
 

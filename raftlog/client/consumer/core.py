@@ -91,6 +91,7 @@ class ConsumerCore:
         self._is_assigned = asyncio.Event()
         self._committing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
+        self._closing: asyncio.Task[None] | None = None
         self._failure: RaftlogError | None = None
 
     @property
@@ -293,7 +294,15 @@ class ConsumerCore:
         return {target: max(0, ends[target] - at) for target, at in self._fetching.positions.items()}
 
     async def close(self) -> None:
-        """Commit, leave, and end. What is being handled is not acknowledged."""
+        """Commit, leave, and end. What is being handled is not acknowledged.
+
+        A caller that is cancelled does not stop it, and another call waits for the same end.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -307,8 +316,7 @@ class ConsumerCore:
             await self._producer.close(0)
         self._assignment = frozenset()
         self.epoch += 1
-        self._failure = self._failure or NotSent("the consumer is closed")
-        self._is_assigned.set()
+        self._fail(NotSent("the consumer is closed"))
 
     # Membership.
 
@@ -463,8 +471,9 @@ class ConsumerCore:
         self._assignment = frozenset()
 
     def _fail(self, error: RaftlogError) -> None:
-        self._failure = error
+        self._failure = self._failure or error
         self._is_assigned.set()
+        self._fetching.fail(self._failure)  # a take that waits raises it at once
 
     async def _until_assigned(self, deadline_s: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -2,65 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from types import TracebackType
 from typing import Self
 
-from raftlog.client.consumer.batch_transaction import BatchTransactionCore
 from raftlog.client.consumer.batches import AsyncMessageBatch, MessageBatch
 from raftlog.client.consumer.core import ConsumerCore
-from raftlog.client.consumer.options import Delivery
+from raftlog.client.consumer.handing import Handed, Taken, Takes
 from raftlog.client.messages import Message
 from raftlog.client.options import Duration, positive, seconds
 from raftlog.client.partition import Position
 from raftlog.client.portal import Portal
 from raftlog.types import TopicPartition
-
-Taken = tuple[int, list[Message]]  # the epoch, and records
-
-
-class _Handed:
-    """Records that were handed out and are not all handled. They belong to the user's thread."""
-
-    def __init__(self, core: ConsumerCore) -> None:
-        self._core = core
-        self._epoch = -1
-        self._messages: list[Message] = []
-        self._last: Message | None = None
-
-    def put(self, epoch: int, messages: list[Message]) -> None:
-        """The next ones."""
-        self._epoch, self._messages = epoch, messages[::-1]
-
-    def next(self) -> Message | None:
-        """Acknowledge the last one; the next one, or None."""
-        self.done()
-        if self._messages and self._epoch == self._core.epoch:
-            self._core.is_handling = True
-            if self._epoch != self._core.epoch:
-                self._core.is_handling = False  # a rebalance came first
-                return None
-            self._last = self._messages.pop()
-            return self._last
-        return None
-
-    def batch(self) -> tuple[list[Message], BatchTransactionCore] | None:
-        """All at once, and their transaction, which has not begun."""
-        self.done()
-        messages, self._messages = self._messages[::-1], []
-        generation = self._core.generation  # of this epoch, which ends before the next generation begins
-        if not messages or self._epoch != self._core.epoch:
-            return None
-        self._core.is_handling = True
-        self._last = messages[-1]
-        return messages, BatchTransactionCore(self._core, self._epoch, generation, messages[-1])
-
-    def done(self) -> None:
-        """What was handed out last is processed."""
-        if self._last is not None and self._core.options.delivery is Delivery.AT_LEAST_ONCE:
-            self._core.acknowledge(self._last)
-        self._last = None
-        self._core.is_handling = False
 
 
 class _Face:
@@ -69,7 +23,8 @@ class _Face:
     def __init__(self, core: ConsumerCore, portal: Portal) -> None:
         self._core = core
         self._portal = portal
-        self._handed = _Handed(core)
+        self._handed = Handed(core)
+        self._takes = Takes(core)
 
     @property
     def member_id(self) -> str:
@@ -106,14 +61,23 @@ class _Face:
         if self._core.options.is_exactly_once:
             raise RuntimeError("exactly once hands out batches: iterate over batches(), not over records")
 
+    def _count(self, max_records: int | None) -> int:
+        return self._core.options.max_records if max_records is None else positive("max_records", max_records)
+
     def _take(
         self, max_records: int | None, wait: Duration
-    ) -> Callable[[], Awaitable[tuple[int, list[Message]]]]:
-        count = (
-            self._core.options.max_records if max_records is None else positive("max_records", max_records)
-        )
-        wait_s = seconds("wait", wait)
-        return lambda: self._core.take(count, wait_s)
+    ) -> Callable[[], Awaitable[asyncio.Task[Taken] | None]]:
+        count, wait_s = self._count(max_records), seconds("wait", wait)
+        return lambda: self._takes.next(count, wait_s)
+
+    def _accept(self, take: asyncio.Task[Taken] | None) -> None:
+        """Raise what the take raised, or keep its records to hand them out."""
+        if take is None:
+            return
+        try:
+            self._handed.put(*take.result())
+        finally:
+            self._takes.done()
 
     def _seek(self, topic: str, partition: int, position: Position) -> Callable[[], Awaitable[None]]:
         self._handed.done()  # else it would be acknowledged after the seek, and take it back
@@ -155,7 +119,7 @@ class Consumer(_Face):
         self._check_single()
         message = self._handed.next()
         if message is None:
-            self._handed.put(*self._portal.call(self._take(None, wait)))
+            self._accept(self._portal.call(self._take(None, wait)))
             message = self._handed.next()
         return message
 
@@ -164,11 +128,12 @@ class Consumer(_Face):
 
         Exactly once acknowledges nothing: ``with batch.transaction() as tx`` handles a batch.
         """
-        take = self._take(max_records, wait)
+        take, count = self._take(max_records, wait), self._count(max_records)
         while True:
-            self._handed.done()
-            self._handed.put(*self._portal.call(take))
-            batch = self._handed.batch()
+            batch = self._handed.batch(count)
+            if batch is None:
+                self._accept(self._portal.call(take))
+                batch = self._handed.batch(count)
             if batch is not None:
                 yield MessageBatch(*batch, self._portal)
 
@@ -226,7 +191,7 @@ class AsyncConsumer(_Face):
         self._check_single()
         message = self._handed.next()
         if message is None:
-            self._handed.put(*await self._portal.awaited(self._take(None, wait)))
+            self._accept(await self._portal.awaited(self._take(None, wait)))
             message = self._handed.next()
         return message
 
@@ -237,11 +202,12 @@ class AsyncConsumer(_Face):
 
         Exactly once acknowledges nothing: ``async with batch.transaction() as tx`` handles a batch.
         """
-        take = self._take(max_records, wait)
+        take, count = self._take(max_records, wait), self._count(max_records)
         while True:
-            self._handed.done()
-            self._handed.put(*await self._portal.awaited(take))
-            batch = self._handed.batch()
+            batch = self._handed.batch(count)
+            if batch is None:
+                self._accept(await self._portal.awaited(take))
+                batch = self._handed.batch(count)
             if batch is not None:
                 yield AsyncMessageBatch(*batch, self._portal)
 

@@ -101,6 +101,11 @@ class Fetching:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.failure = None
 
+    def fail(self, error: RaftlogError) -> None:
+        """Let a take raise this."""
+        self.failure = error
+        self._changed.set()
+
     async def seek(self, target: TopicPartition, position: int) -> None:
         """Continue elsewhere. Raises ``KeyError`` for a partition of another member."""
         before = self._sources[target]
@@ -167,8 +172,7 @@ class Fetching:
                 else:
                     is_behind = await self._read_once(source, share, wait=WAIT)
         except RaftlogError as error:
-            self.failure = error
-            self._changed.set()
+            self.fail(error)
 
     async def _read_once(self, source: _Source, bytes_max: int, *, wait: Duration) -> bool:
         """Read a chunk; whether there is more. Raises an error that stays."""

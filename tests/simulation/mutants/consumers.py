@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.helpers.planted_bugs import Mutant
 
 _CORE = "raftlog.client.consumer.core:ConsumerCore."
+_HANDING = "raftlog.client.consumer.handing:"
 _TESTS = "tests/unit/client/test_consuming.py::test_"
 
 CONSUMERS = (
@@ -14,5 +15,33 @@ CONSUMERS = (
         "if await self._rewind(left_s):",
         "if self._assignment and await self._rewind(left_s):",
         script=_TESTS + "a_member_without_partitions_waits_in_poll",
+    ),
+    Mutant(
+        "the records of a cancelled poll are lost",
+        _HANDING + "Takes.next",
+        "if self._task is not None:",
+        "if False and self._task is not None:",
+        script=_TESTS + "the_records_of_a_cancelled_poll_come_with_the_next_one",
+    ),
+    Mutant(
+        "a part of a batch is handed out that a transaction has not committed",
+        _HANDING + "Handed.batch",
+        "len(self._messages) if self._core.options.is_exactly_once else count_max",
+        "count_max",
+        script=_TESTS + "the_records_of_a_cancelled_batch_come_with_the_next_one",
+    ),
+    Mutant(
+        "a poll waits as long as the one that was cancelled",
+        _HANDING + "Takes.next",
+        "timeout=wait_s",
+        "timeout=None",
+        script=_TESTS + "a_poll_waits_no_longer_than_it_says_for_a_cancelled_one",
+    ),
+    Mutant(
+        "a consumer that nobody has stays in its group",
+        _HANDING + "Making.undo",
+        "if self._core is not None:",
+        "if False and self._core is not None:",
+        script=_TESTS + "a_consumer_that_nobody_has_leaves_its_group",
     ),
 )

@@ -3,10 +3,65 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from raftlog.aio import Client, Consumer
+from raftlog.client.messages import Message
+from raftlog.types import TopicPartition
 from tests.helpers.async_tests import in_real_time
-from tests.helpers.whole_broker import TOPIC, whole_broker
+from tests.helpers.whole_broker import TOPIC, WholeBroker, whole_broker
+
+
+@asynccontextmanager
+async def filled(*counts: int) -> AsyncIterator[tuple[WholeBroker, Client]]:
+    """A broker with so many numbered records in each partition of ``orders``."""
+    async with whole_broker(partitions=len(counts)) as broker, Client(broker.url) as client:
+        async with client.producer(TOPIC) as producer:
+            for partition, count in enumerate(counts):
+                for number in range(count):
+                    await producer.send(str(number), partition=partition)
+        yield broker, client
+
+
+def block_until(is_so: Callable[[], bool]) -> None:
+    """Block the event loop of the application, as a slow handler does, while the client's thread runs on."""
+    ends_s = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < ends_s
+        time.sleep(0.001)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Wait for something of another thread."""
+    async with asyncio.timeout(20):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+async def cancelled(call: Awaitable[object], is_so: Callable[[], bool]) -> None:
+    """Begin a call, and cancel it at the moment at which something is so on the client's thread."""
+    task = asyncio.ensure_future(call)
+    await asyncio.sleep(0)
+    block_until(is_so)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def read_ahead(taken: Consumer, *counts: int) -> None:
+    """Return once so many records of each partition wait to be handed out."""
+    wanted = {TopicPartition(TOPIC, number): count for number, count in enumerate(counts)}
+    await until(lambda: taken.lag == wanted)
+
+
+async def polled(taken: Consumer) -> Message:
+    """The next record."""
+    message = await taken.poll("20s")
+    assert message is not None
+    return message
 
 
 async def until_shared(*members: Consumer) -> None:
@@ -62,3 +117,66 @@ async def test_a_worker_without_partitions_ends_when_it_is_stopped() -> None:
         other.stop()
         async with asyncio.timeout(20):
             await running
+
+
+# requirement: D2
+@in_real_time
+async def test_the_records_of_a_cancelled_poll_come_with_the_next_one() -> None:
+    async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
+        await read_ahead(taken, 5)
+        await cancelled(taken.poll("20s"), lambda: taken.lag == {TopicPartition(TOPIC, 0): 0})
+        assert [(await polled(taken)).offset for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+# requirement: D4
+@in_real_time
+async def test_the_records_of_a_cancelled_batch_come_with_the_next_one() -> None:
+    async with (
+        filled(5) as (_, client),
+        await client.consumer("g", TOPIC, delivery="exactly_once") as taken,
+    ):
+        await read_ahead(taken, 5)
+        first = anext(taken.batches())
+        await cancelled(first, lambda: taken.lag == {TopicPartition(TOPIC, 0): 0})
+        async with asyncio.timeout(20):
+            batch = await anext(taken.batches(max_records=2))
+        assert [message.offset for message in batch] == [0, 1, 2, 3, 4]  # in one transaction
+
+
+# requirement: D2
+@in_real_time
+async def test_batches_begin_with_what_poll_has_left() -> None:
+    async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
+        assert (await polled(taken)).offset == 0
+        offsets: list[list[int]] = []
+        async for batch in taken.batches(max_records=3):
+            offsets.append([message.offset for message in batch])
+            if offsets[-1][-1] == 4:
+                break
+        assert offsets == [[1, 2, 3], [4]]
+
+
+# requirement: C3
+@in_real_time
+async def test_a_poll_waits_no_longer_than_it_says_for_a_cancelled_one() -> None:
+    async with filled(0) as (_, client), await client.consumer("g", TOPIC) as taken:
+        await until(lambda: taken.is_assigned)
+        poll = asyncio.create_task(taken.poll("1h"))
+        await asyncio.sleep(0)
+        poll.cancel()
+        async with asyncio.timeout(20):
+            assert await taken.poll("20ms") is None
+            await client.send(TOPIC, "1")
+            assert (await polled(taken)).offset == 0
+
+
+# requirement: G4
+@in_real_time
+async def test_a_consumer_that_nobody_has_leaves_its_group() -> None:
+    async with filled(1) as (broker, client):
+        _, second = await client._background()
+        making = client.consumer("g", TOPIC, member_id="m")
+        await cancelled(making, lambda: bool(second._consumers))
+        await until(lambda: broker.counted("DELETE /v1/groups/g/members/m") > 0)
+        async with await client.consumer("g", TOPIC) as taken:
+            assert (await polled(taken)).offset == 0
