@@ -47,6 +47,7 @@ FIRSTS_AT_A_TIME: Final = 8
 LOOK_S: Final = 0.02  # at a handler, while a rebalance waits for it
 SETTLE_S: Final = 0.5  # for the outcome of a transaction, at least
 Outcome = TypeVar("Outcome")
+Place = tuple[int, int]
 _log = logging.getLogger("raftlog.client")
 
 
@@ -81,6 +82,7 @@ class ConsumerCore:
         self._handed_out: dict[TopicPartition, int] = {}  # one past the newest since then
         self._stopped_at: dict[TopicPartition, int] = {}  # the positions when reading stopped
         self._rewound: set[TopicPartition] = set()
+        self._seeks: dict[TopicPartition, int] = {}  # how many there were
         self._producer: AsyncProducer | None = None
         if options.is_exactly_once:
             member = options.instance_id or self._member.member_id
@@ -142,15 +144,19 @@ class ConsumerCore:
             if await self._rewind(left_s):  # a member without partitions waits, too
                 messages = await self._fetching.take(count_max, max(0.0, left_s))
                 if messages:
-                    newest = messages[-1]
-                    self._handed_out[TopicPartition(newest.topic, newest.partition)] = newest.offset + 1
+                    self._handed_out[_target(messages[-1])] = messages[-1].offset + 1
             epoch = self.epoch  # of now: the wait may have been longer than a rebalance
             if self._failure is not None:
                 raise self._failure
-            if (not messages or await self._may_hand_out(messages)) and epoch == self.epoch:
+            is_due = not messages or (await self._may_hand_out(messages) and self._is_newest(messages[-1]))
+            if is_due and epoch == self.epoch:
                 return epoch, messages
             if left_s <= 0:
                 return self.epoch, []
+
+    def place(self, target: TopicPartition) -> Place:
+        """Where this partition is read: another one after a seek, and after its records are dropped."""
+        return self.epoch, self._seeks.get(target, 0)
 
     def acknowledge(self, message: Message) -> None:
         """It is processed, and so are those before it. From any thread.
@@ -160,7 +166,7 @@ class ConsumerCore:
         these lines matters, and of those in ``_assign``.
         """
         acknowledged = self._acknowledged
-        target, offset = TopicPartition(message.topic, message.partition), message.offset + 1
+        target, offset = _target(message), message.offset + 1
         before = acknowledged.get(target, self._committed.get(target, 0))
         if before < offset <= self._handed_out.get(target, 0):
             acknowledged[target] = offset
@@ -196,6 +202,10 @@ class ConsumerCore:
             if acknowledged >= self._handed_out.get(target, -1) and position > reached:
                 found[target] = position
         return found
+
+    def _is_newest(self, message: Message) -> bool:
+        """Whether its partition was not sought elsewhere since it was taken."""
+        return self._handed_out.get(_target(message)) == message.offset + 1
 
     async def _may_hand_out(self, messages: list[Message]) -> bool:
         """At most once: committed before; a member that is fenced hands out nothing."""
@@ -252,7 +262,7 @@ class ConsumerCore:
             await asyncio.sleep(pause_s(error, 3, self._session.rng))
             return False
         if epoch == self.epoch:
-            for target in positions.keys() & self._fetching.positions.keys():
+            for target in positions.keys() & self._uncommitted & self._fetching.positions.keys():
                 await self._fetching.seek(target, positions[target])
             self._uncommitted.clear()
         return epoch == self.epoch
@@ -272,10 +282,20 @@ class ConsumerCore:
         else:
             self._rewound.add(target)
             self._acknowledged[target] = offset
-        self.epoch += 1  # records that were handed out are from elsewhere
         self._began[target] = offset
         self._handed_out.pop(target, None)
+        await self._continue_at(target, offset)
+
+    async def _continue_at(self, target: TopicPartition, offset: int) -> None:
+        """Records of this partition that were handed out, and not begun, are dropped."""
+        self._seeks[target] = self._seeks.get(target, 0) + 1
         await self._fetching.seek(target, offset)
+
+    async def read_again(self, target: TopicPartition, place: Place, offset: int) -> None:
+        """Take back the records from this offset on, unless they were dropped: they are handed out later."""
+        if place == self.place(target):
+            self._handed_out[target] = offset
+            await self._continue_at(target, offset)
 
     def pause(self, targets: Collection[TopicPartition], *, is_paused: bool) -> None:
         """Hand out no records of these partitions, or again."""
@@ -283,6 +303,10 @@ class ConsumerCore:
             if target not in self._assignment:
                 raise KeyError(f"{target} is not assigned to this consumer")
             self._fetching.pause(target, is_paused)
+
+    def is_paused(self, target: TopicPartition) -> bool:
+        """Whether no records of this partition are handed out. From any thread."""
+        return self._fetching.is_paused(target)
 
     def positions(self) -> dict[TopicPartition, int]:
         """The next offset to hand out, by partition."""
@@ -494,3 +518,7 @@ class ConsumerCore:
                 if isinstance(error, FENCED):
                     continue  # the records come again, perhaps to another member
                 _log.warning("member %s commits later: %s", self.member_id, error)
+
+
+def _target(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic, message.partition)

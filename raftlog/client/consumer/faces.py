@@ -61,21 +61,25 @@ class _Face:
         if self._core.options.is_exactly_once:
             raise RuntimeError("exactly once hands out batches: iterate over batches(), not over records")
 
-    def _count(self, max_records: int | None) -> int:
-        return self._core.options.max_records if max_records is None else positive("max_records", max_records)
+    def _bounds(self, max_records: int | None, wait: Duration) -> tuple[int, float]:
+        """How many records a take may return, and how many seconds it may wait."""
+        count = (
+            self._core.options.max_records if max_records is None else positive("max_records", max_records)
+        )
+        return count, seconds("wait", wait)
 
-    def _take(
-        self, max_records: int | None, wait: Duration
-    ) -> Callable[[], Awaitable[asyncio.Task[Taken] | None]]:
-        count, wait_s = self._count(max_records), seconds("wait", wait)
-        return lambda: self._takes.next(count, wait_s)
+    def _take(self, count: int, wait_s: float) -> Callable[[], Awaitable[asyncio.Task[Taken | None] | None]]:
+        unread = self._handed.unread()
+        return lambda: self._takes.next(count, wait_s, unread)
 
-    def _accept(self, take: asyncio.Task[Taken] | None) -> None:
+    def _accept(self, take: asyncio.Task[Taken | None] | None) -> None:
         """Raise what the take raised, or keep its records to hand them out."""
         if take is None:
             return
         try:
-            self._handed.put(*take.result())
+            taken = take.result()
+            if taken is not None:
+                self._handed.put(taken)
         finally:
             self._takes.done()
 
@@ -119,7 +123,7 @@ class Consumer(_Face):
         self._check_single()
         message = self._handed.next()
         if message is None:
-            self._accept(self._portal.call(self._take(None, wait)))
+            self._accept(self._portal.call(self._take(*self._bounds(None, wait))))
             message = self._handed.next()
         return message
 
@@ -128,11 +132,11 @@ class Consumer(_Face):
 
         Exactly once acknowledges nothing: ``with batch.transaction() as tx`` handles a batch.
         """
-        take, count = self._take(max_records, wait), self._count(max_records)
+        count, wait_s = self._bounds(max_records, wait)
         while True:
             batch = self._handed.batch(count)
             if batch is None:
-                self._accept(self._portal.call(take))
+                self._accept(self._portal.call(self._take(count, wait_s)))
                 batch = self._handed.batch(count)
             if batch is not None:
                 yield MessageBatch(*batch, self._portal)
@@ -191,7 +195,7 @@ class AsyncConsumer(_Face):
         self._check_single()
         message = self._handed.next()
         if message is None:
-            self._accept(await self._portal.awaited(self._take(None, wait)))
+            self._accept(await self._portal.awaited(self._take(*self._bounds(None, wait))))
             message = self._handed.next()
         return message
 
@@ -202,11 +206,11 @@ class AsyncConsumer(_Face):
 
         Exactly once acknowledges nothing: ``async with batch.transaction() as tx`` handles a batch.
         """
-        take, count = self._take(max_records, wait), self._count(max_records)
+        count, wait_s = self._bounds(max_records, wait)
         while True:
             batch = self._handed.batch(count)
             if batch is None:
-                self._accept(await self._portal.awaited(take))
+                self._accept(await self._portal.awaited(self._take(count, wait_s)))
                 batch = self._handed.batch(count)
             if batch is not None:
                 yield AsyncMessageBatch(*batch, self._portal)

@@ -125,6 +125,11 @@ class Fetching:
         source.drained.set()
         self._changed.set()
 
+    def is_paused(self, target: TopicPartition) -> bool:
+        """Whether no records of a partition are handed out."""
+        source = self._sources.get(target)
+        return source is not None and source.is_paused
+
     @property
     def ends(self) -> dict[TopicPartition, int]:
         """The ends of partitions, as last seen; -1 before the first response."""

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from raftlog.client.consumer.batch_transaction import BatchTransactionCore
-from raftlog.client.consumer.core import ConsumerCore
+from raftlog.client.consumer.core import ConsumerCore, Place
 from raftlog.client.consumer.options import Delivery
 from raftlog.client.messages import Message
+from raftlog.types import TopicPartition
 
-Taken = tuple[int, list[Message]]  # the epoch, and records
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Records of one partition, in order. They count until the partition is read in another place."""
+
+    target: TopicPartition
+    place: Place
+    messages: list[Message]
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Records of a partition that was paused after they were handed out, by the offset of the first one."""
+
+    target: TopicPartition
+    place: Place
+    offset: int
 
 
 class Takes:
@@ -21,25 +39,45 @@ class Takes:
 
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
-        self._task: asyncio.Task[Taken] | None = None
+        self._task: asyncio.Task[Taken | None] | None = None
 
-    async def next(self, count_max: int, wait_s: float) -> asyncio.Task[Taken] | None:
+    async def next(
+        self, count_max: int, wait_s: float, unread: Unread | None
+    ) -> asyncio.Task[Taken | None] | None:
         """A take that has ended, or None if an earlier one does not end in time. On the client's loop.
 
-        It is returned again until ``done``.
+        It is returned again until ``done``. What is ``unread`` is given back, to be handed out later.
         """
+        if unread is not None:
+            await self._core.read_again(unread.target, unread.place, unread.offset)
         ends_s = asyncio.get_running_loop().time() + wait_s
         if self._task is not None:
             await asyncio.wait((self._task,), timeout=wait_s)
             if not self._task.done():
                 return None
-            if self._task.exception() is not None or self._task.result()[1]:
+            if self._task.exception() is not None or await self._is_due(self._task.result()):
                 return self._task
             wait_s = max(0.0, ends_s - asyncio.get_running_loop().time())
-        self._task = asyncio.create_task(self._core.take(count_max, wait_s))
+        self._task = asyncio.create_task(self._take(count_max, wait_s))
         self._task.add_done_callback(_seen)
         await asyncio.wait((self._task,))
         return self._task
+
+    async def _is_due(self, taken: Taken | None) -> bool:
+        """Whether records of a cancelled call may be handed out. Those of a paused partition go back."""
+        if taken is None or taken.place != self._core.place(taken.target):
+            return False
+        if self._core.is_paused(taken.target):
+            await self._core.read_again(taken.target, taken.place, taken.messages[0].offset)
+            return False
+        return True
+
+    async def _take(self, count_max: int, wait_s: float) -> Taken | None:
+        _, messages = await self._core.take(count_max, wait_s)
+        if not messages:
+            return None
+        target = TopicPartition(messages[0].topic, messages[0].partition)
+        return Taken(target, self._core.place(target), messages)
 
     def done(self) -> None:
         """The user has the records of the take that has ended. On the user's thread, while no call runs."""
@@ -51,25 +89,25 @@ class Handed:
 
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
-        self._epoch = -1
-        self._messages: list[Message] = []
+        self._taken: Taken | None = None  # its messages are those that are left, the next one last
         self._last: Message | None = None
 
-    def put(self, epoch: int, messages: list[Message]) -> None:
+    def put(self, taken: Taken) -> None:
         """The next ones."""
-        self._epoch, self._messages = epoch, messages[::-1]
+        self._taken = replace(taken, messages=taken.messages[::-1])
 
     def next(self) -> Message | None:
         """Acknowledge the last one; the next one, or None."""
         self.done()
-        if self._messages and self._epoch == self._core.epoch:
-            self._core.is_handling = True
-            if self._epoch != self._core.epoch:
-                self._core.is_handling = False  # a rebalance came first
-                return None
-            self._last = self._messages.pop()
-            return self._last
-        return None
+        taken = self._due()
+        if taken is None:
+            return None
+        self._core.is_handling = True
+        if not self._counts(taken):
+            self._core.is_handling = False  # a rebalance came first
+            return None
+        self._last = taken.messages.pop()
+        return self._last
 
     def batch(self, count_max: int) -> tuple[list[Message], BatchTransactionCore] | None:
         """So many at once, and their transaction, which has not begun.
@@ -78,13 +116,32 @@ class Handed:
         """
         self.done()
         generation = self._core.generation  # of this epoch, which ends before the next generation begins
-        if not self._messages or self._epoch != self._core.epoch:
+        taken = self._due()
+        if taken is None:
             return None
         self._core.is_handling = True
-        count = len(self._messages) if self._core.options.is_exactly_once else count_max
-        messages, self._messages = self._messages[: -count - 1 : -1], self._messages[:-count]
+        count = len(taken.messages) if self._core.options.is_exactly_once else count_max
+        messages = taken.messages[: -count - 1 : -1]
+        del taken.messages[-count:]
         self._last = messages[-1]
-        return messages, BatchTransactionCore(self._core, self._epoch, generation, messages[-1])
+        return messages, BatchTransactionCore(self._core, taken.place[0], generation, messages[-1])
+
+    def unread(self) -> Unread | None:
+        """What is left though a take is due: the records of a partition that is paused."""
+        taken = self._taken
+        if taken is None or not taken.messages or not self._counts(taken):
+            return None
+        return Unread(taken.target, taken.place, taken.messages[-1].offset)
+
+    def _due(self) -> Taken | None:
+        """Records that may be handed out."""
+        taken = self._taken
+        if taken is None or not taken.messages or not self._counts(taken):
+            return None
+        return None if self._core.is_paused(taken.target) else taken
+
+    def _counts(self, taken: Taken) -> bool:
+        return taken.place == self._core.place(taken.target)
 
     def done(self) -> None:
         """What was handed out last is processed."""
@@ -117,6 +174,6 @@ class Making:
             self._closing = asyncio.create_task(self._core.close())
 
 
-def _seen(take: asyncio.Task[Taken]) -> None:
+def _seen(take: asyncio.Task[Taken | None]) -> None:
     if not take.cancelled():
         take.exception()  # the next call raises it, if there is one

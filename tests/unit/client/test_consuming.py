@@ -180,3 +180,62 @@ async def test_a_consumer_that_nobody_has_leaves_its_group() -> None:
         await until(lambda: broker.counted("DELETE /v1/groups/g/members/m") > 0)
         async with await client.consumer("g", TOPIC) as taken:
             assert (await polled(taken)).offset == 0
+
+
+async def offsets(client: Client) -> dict[int, int]:
+    """The committed ones."""
+    return {each.partition: each.committed_offset for each in await client.groups.offsets("g")}
+
+
+# requirement: D2
+@in_real_time
+async def test_a_seek_leaves_the_records_of_other_partitions() -> None:
+    async with filled(5, 5) as (_, client), await client.consumer("g", TOPIC) as taken:
+        first = await polled(taken)
+        await taken.seek(TOPIC, 1 - first.partition, 3)
+        seen: dict[int, list[int]] = {0: [], 1: []}
+        while len(seen[0]) + len(seen[1]) < 6:
+            message = await polled(taken)
+            seen[message.partition].append(message.offset)
+        assert seen == {first.partition: [1, 2, 3, 4], 1 - first.partition: [3, 4]}
+        await taken.commit()
+        assert await offsets(client) == {0: 5, 1: 5}
+
+
+# requirement: D2
+@in_real_time
+async def test_a_seek_drops_what_a_cancelled_poll_has_taken() -> None:
+    async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
+        await read_ahead(taken, 5)
+        await cancelled(taken.poll("20s"), lambda: taken.lag == {TopicPartition(TOPIC, 0): 0})
+        await taken.seek(TOPIC, 0, 3)
+        assert [(await polled(taken)).offset for _ in range(2)] == [3, 4]
+
+
+# requirement: D2
+@in_real_time
+async def test_records_of_a_paused_partition_are_kept_back_until_it_is_resumed() -> None:
+    async with filled(5, 5) as (_, client), await client.consumer("g", TOPIC) as taken:
+        first = await polled(taken)
+        paused = [TopicPartition(TOPIC, first.partition)]
+        await taken.pause(paused)
+        others = [await polled(taken) for _ in range(5)]
+        assert {each.partition for each in others} == {1 - first.partition}
+        assert await taken.poll("50ms") is None
+        await taken.resume(paused)
+        assert [(await polled(taken)).offset for _ in range(4)] == [1, 2, 3, 4]
+        await taken.commit()
+        assert await offsets(client) == {0: 5, 1: 5}
+
+
+# requirement: D2
+@in_real_time
+async def test_what_a_cancelled_poll_has_taken_is_kept_back_by_a_pause() -> None:
+    async with filled(3) as (_, client), await client.consumer("g", TOPIC) as taken:
+        await read_ahead(taken, 3)
+        await cancelled(taken.poll("20s"), lambda: taken.lag == {TopicPartition(TOPIC, 0): 0})
+        await taken.pause(taken.assignment)
+        for _ in range(3):
+            assert await taken.poll("20ms") is None
+        await taken.resume(taken.assignment)
+        assert [(await polled(taken)).offset for _ in range(3)] == [0, 1, 2]
