@@ -313,9 +313,13 @@ class ConsumerCore:
         return self._fetching.positions
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Records behind the end, as last seen, by partition."""
+        """Records behind the end, as last seen, by partition; none of partitions without a response yet."""
         ends = self._fetching.ends
-        return {target: max(0, ends[target] - at) for target, at in self._fetching.positions.items()}
+        return {
+            target: max(0, ends[target] - at)
+            for target, at in self._fetching.positions.items()
+            if ends.get(target, -1) >= 0
+        }
 
     async def close(self) -> None:
         """Commit, leave, and end. What is being handled is not acknowledged.

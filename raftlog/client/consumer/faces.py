@@ -53,7 +53,7 @@ class _Face:
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """Records behind the end of each partition, as last seen."""
+        """Records behind the end of each partition, as last seen. Partitions not read yet are left out."""
         return self._core.lag()
 
     def _check_single(self) -> None:

@@ -81,7 +81,7 @@ class Fetching:
         self._ready: deque[_Source] = deque()  # those with records, in order of arrival
         self._changed = asyncio.Event()
         self._catching_up = asyncio.Semaphore(max(1, prefetch_bytes // 2 // CATCH_UP_BYTES))
-        self.failure: RaftlogError | None = None
+        self.failures: list[tuple[_Source | None, RaftlogError]] = []  # each is raised once
 
     async def start(self, positions: dict[TopicPartition, int]) -> None:
         """Read these partitions, and no others, from now on."""
@@ -99,11 +99,11 @@ class Fetching:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.failure = None
+        self.failures.clear()
 
-    def fail(self, error: RaftlogError) -> None:
-        """Let a take raise this."""
-        self.failure = error
+    def fail(self, error: RaftlogError, source: _Source | None = None) -> None:
+        """Let a take raise this, unless its partition is sought elsewhere before."""
+        self.failures.append((source, error))
         self._changed.set()
 
     async def seek(self, target: TopicPartition, position: int) -> None:
@@ -114,7 +114,8 @@ class Fetching:
             before.task.cancel()
         if before in self._ready:
             self._ready.remove(before)
-        source = _Source(before.partition, position, is_paused=before.is_paused)
+        self.failures = [each for each in self.failures if each[0] is not before]
+        source = _Source(before.partition, position, end=before.end, is_paused=before.is_paused)
         self._sources = {**buffers, target: source}
         source.task = asyncio.create_task(self._read(source))
 
@@ -144,12 +145,14 @@ class Fetching:
         }
 
     async def take(self, count_max: int, wait_s: float) -> list[Message]:
-        """Records of one partition, in order; empty when none come in time. Raises what ended a reader."""
+        """Records of one partition, in order; empty when none come in time.
+
+        Raises what ended a reader, one error at a time.
+        """
         deadline = asyncio.get_running_loop().time() + wait_s
         while True:
-            if self.failure is not None:
-                failure, self.failure = self.failure, None
-                raise failure
+            if self.failures:
+                raise self.failures.pop(0)[1]
             source = next((each for each in self._ready if not each.is_paused), None)
             if source is not None:
                 taken, source.buffer = source.buffer[:count_max], source.buffer[count_max:]
@@ -177,7 +180,7 @@ class Fetching:
                 else:
                     is_behind = await self._read_once(source, share, wait=WAIT)
         except RaftlogError as error:
-            self.fail(error)
+            self.fail(error, source)
 
     async def _read_once(self, source: _Source, bytes_max: int, *, wait: Duration) -> bool:
         """Read a chunk; whether there is more. Raises an error that stays."""

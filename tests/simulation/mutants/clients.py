@@ -383,7 +383,7 @@ SENDING = (
     Mutant(
         "the error of an earlier assignment ends a poll",
         "raftlog.client.consumer.fetching:Fetching.stop",
-        "self.failure = None",
+        "self.failures.clear()",
         "pass",
         script="tests/unit/client/test_generations.py",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.helpers.planted_bugs import Mutant
 
 _CORE = "raftlog.client.consumer.core:ConsumerCore."
+_FETCHING = "raftlog.client.consumer.fetching:Fetching."
 _HANDING = "raftlog.client.consumer.handing:"
 _TESTS = "tests/unit/client/test_consuming.py::test_"
 
@@ -78,5 +79,26 @@ CONSUMERS = (
         "await self._core.read_again(taken.target, taken.place, taken.messages[0].offset)",
         "pass",
         script=_TESTS + "what_a_cancelled_poll_has_taken_is_kept_back_by_a_pause",
+    ),
+    Mutant(
+        "of two partitions that fail one is never read again",
+        _FETCHING + "fail",
+        "self.failures.append((source, error))",
+        "self.failures = [(source, error)]",
+        script=_TESTS + "each_partition_that_fails_raises_its_error",
+    ),
+    Mutant(
+        "a seek leaves the error of the place before",
+        _FETCHING + "seek",
+        "if each[0] is not before",
+        "",
+        script=_TESTS + "a_seek_takes_back_the_error_of_its_partition",
+    ),
+    Mutant(
+        "a partition that was not read yet has no lag",
+        _CORE + "lag",
+        "if ends.get(target, -1) >= 0",
+        "",
+        script=_TESTS + "each_partition_that_fails_raises_its_error",
     ),
 )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import pytest
+
 from raftlog.aio import Client, Consumer
 from raftlog.client.messages import Message
+from raftlog.errors import InvalidRecord
 from raftlog.types import TopicPartition
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.whole_broker import TOPIC, WholeBroker, whole_broker
@@ -239,3 +243,43 @@ async def test_what_a_cancelled_poll_has_taken_is_kept_back_by_a_pause() -> None
             assert await taken.poll("20ms") is None
         await taken.resume(taken.assignment)
         assert [(await polled(taken)).offset for _ in range(3)] == [0, 1, 2]
+
+
+async def fill_with(client: Client, *values: str) -> None:
+    """These records in both partitions."""
+    async with client.producer(TOPIC) as producer:
+        for partition in (0, 1):
+            for value in values:
+                await producer.send(value, partition=partition)
+
+
+# requirement: C4
+@in_real_time
+async def test_each_partition_that_fails_raises_its_error() -> None:
+    async with filled(0, 0) as (_, client):
+        await fill_with(client, "not json", "1", "2")
+        async with await client.consumer("g", TOPIC, value=json.loads) as taken:
+            fetching = taken._core._fetching
+            await until(lambda: len(fetching.failures) == 2)  # before the first one is raised
+            assert taken.lag == {}
+            for _ in range(2):
+                with pytest.raises(InvalidRecord) as caught:
+                    await taken.poll("20s")
+                details = caught.value.details
+                assert details["next_offset"] == 1
+                await taken.seek(TOPIC, int(str(details["partition"])), 1)
+            seen = [await polled(taken) for _ in range(4)]
+            assert sorted((each.partition, each.offset) for each in seen) == [(0, 1), (0, 2), (1, 1), (1, 2)]
+
+
+# requirement: C4
+@in_real_time
+async def test_a_seek_takes_back_the_error_of_its_partition() -> None:
+    async with filled(0, 0) as (_, client):
+        await fill_with(client, "not json", "1", "2")
+        async with await client.consumer("g", TOPIC, value=json.loads) as taken:
+            fetching = taken._core._fetching
+            await until(lambda: len(fetching.failures) == 2)
+            for partition in (0, 1):
+                await taken.seek(TOPIC, partition, 2)
+            assert sorted([(await polled(taken)).partition for _ in range(2)]) == [0, 1]

@@ -126,7 +126,7 @@ async def test_the_error_of_a_read_is_not_raised_in_the_next_assignment() -> Non
         await fetching.start({TopicPartition(TOPIC, 0): 0})
         await client.topics.delete(TOPIC)
         async with asyncio.timeout(20):
-            while fetching.failure is None:
+            while not fetching.failures:
                 await asyncio.sleep(0.01)
         await fetching.start({})
         assert await fetching.take(1, 0) == []
