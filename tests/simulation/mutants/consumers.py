@@ -101,4 +101,11 @@ CONSUMERS = (
         "",
         script=_TESTS + "each_partition_that_fails_raises_its_error",
     ),
+    Mutant(
+        "a commit that is on its way undoes a seek",
+        _CORE + "_commit",
+        " if self.place(target) == places[target]",
+        "",
+        script=_TESTS + "a_seek_back_outlasts_a_commit_that_is_on_its_way",
+    ),
 )

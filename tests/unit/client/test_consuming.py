@@ -16,7 +16,7 @@ from raftlog.client.messages import Message
 from raftlog.errors import InvalidRecord
 from raftlog.types import TopicPartition
 from tests.helpers.async_tests import in_real_time
-from tests.helpers.whole_broker import TOPIC, WholeBroker, whole_broker
+from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
 
 
 @asynccontextmanager
@@ -283,3 +283,24 @@ async def test_a_seek_takes_back_the_error_of_its_partition() -> None:
             for partition in (0, 1):
                 await taken.seek(TOPIC, partition, 2)
             assert sorted([(await polled(taken)).partition for _ in range(2)]) == [0, 1]
+
+
+# requirement: C6
+@in_real_time
+async def test_a_seek_back_outlasts_a_commit_that_is_on_its_way() -> None:
+    commits = "PUT /v1/groups/g/offsets"
+    async with (
+        filled(5) as (broker, client),
+        await client.consumer("g", TOPIC, commit_interval="1h") as taken,
+    ):
+        for _ in range(5):
+            await polled(taken)
+        broker.trouble(commits, Trouble.HELD)
+        committing = asyncio.create_task(taken.commit())
+        await until(lambda: broker.counted(commits) == 1)
+        await taken.seek(TOPIC, 0, 0)
+        broker.release.set()
+        await committing
+        assert [(await polled(taken)).offset for _ in range(2)] == [0, 1]
+        await taken.commit()
+        assert await offsets(client) == {0: 2}
