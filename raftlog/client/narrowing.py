@@ -16,15 +16,16 @@ from raftlog.client.buffer import RECORD_OVERHEAD_BYTES, Buffer, PartitionQueue
 from raftlog.client.partitioners import Router, no_more_records
 from raftlog.client.receipts import Batch
 from raftlog.client.values import headers_bytes
-from raftlog.errors import RaftlogError
+from raftlog.errors import InvalidRecord, RaftlogError
 from raftlog.records.builder import Record
+from raftlog.units import counted
 
 
 class Narrowing:
     """The change of one topic to its first ``count`` partitions."""
 
     def __init__(self, router: Router, buffer: Buffer, fail: Callable[[RaftlogError], None]) -> None:
-        """``fail`` is told of each record that has named a partition which leaves."""
+        """``fail`` is called with the error of each record that cannot go to another partition."""
         self.count = len(router.queues)
         self._router = router
         self._buffer = buffer
@@ -70,6 +71,13 @@ class Narrowing:
         except RaftlogError as error:
             self._fail(error)
             return error
+        except BaseException as error:  # the partitioner's; the other records go on
+            failure = InvalidRecord(
+                f"the partitioner raised {error!r}; {batch.topic} has {counted(self.count, 'partition')}"
+            )
+            failure.__cause__ = error
+            self._fail(failure)
+            return failure
         placed = self._buffer.append(queue, record, size_bytes, None, is_moved=True)
         assert placed is not None  # the partition stays, and the room was there
         targets[queue] = None

@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import logging
 import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
-from typing import Concatenate, Generic, ParamSpec, TypeVar
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from raftlog.errors import NotSent
+from raftlog.errors import NotSent, RaftlogError
 
 Core = TypeVar("Core")
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
+_log = logging.getLogger("raftlog.client")
 
 
 class Portal:
@@ -29,6 +31,7 @@ class Portal:
         self._thread = threading.Thread(target=self._run, name="raftlog-client", daemon=True)
         self._lock = threading.Lock()
         self._is_open = True
+        self._pending: set[Future[Any]] = set()
         self._thread.start()
 
     @property
@@ -37,7 +40,10 @@ class Portal:
         return self._is_open
 
     def call(self, work: Callable[[], Awaitable[Result]]) -> Result:
-        """Run ``work`` on the loop and wait for it. Ctrl-C cancels it and is raised here."""
+        """Run ``work`` on the loop and wait for it. Ctrl-C cancels it and is raised here.
+
+        Raises ``NotSent`` once the portal is closed, ``RaftlogError`` if the loop fails meanwhile.
+        """
         if threading.current_thread() is self._thread:
             raise RuntimeError(
                 "a blocking call on the client's own thread would wait for itself; call it on another thread"
@@ -66,7 +72,10 @@ class Portal:
         with self._lock:
             if not self._is_open:
                 raise NotSent("the client is closed")
-            return asyncio.run_coroutine_threadsafe(run(), self._loop)
+            future = asyncio.run_coroutine_threadsafe(run(), self._loop)
+            self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+        return future
 
     def close(self) -> None:
         """End the loop and its thread; waiting calls are cancelled."""
@@ -80,14 +89,32 @@ class Portal:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_forever()
-            tasks = asyncio.all_tasks(self._loop)
-            for task in tasks:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._run_until_stopped()
+            self._end_tasks()
         finally:
+            with self._lock:
+                self._is_open = False  # also if the loop has failed
             self._loop.close()
+            for future in tuple(self._pending):
+                with contextlib.suppress(InvalidStateError):  # its caller has cancelled it meanwhile
+                    future.set_exception(RaftlogError("the client's thread has ended before this call"))
+
+    def _run_until_stopped(self) -> None:
+        """``sys.exit`` in a function of the user, such as a decoder, ends its call but not the loop."""
+        while True:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                _log.exception("a function that the client has called tried to end the client's thread")
+            else:
+                return
+
+    def _end_tasks(self) -> None:
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
 
 
 class SyncProxy(Generic[Core]):

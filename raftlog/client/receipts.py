@@ -68,7 +68,10 @@ class Moved:
 
 
 OnAck = Callable[[Receipt | None, RaftlogError | None], None]
-"""Called once with the receipt or with the error, on the thread of the client's event loop."""
+"""Called once with the receipt or with the error, on the thread of the client's event loop.
+
+What it raises is logged.
+"""
 
 
 class RecordFields(TypedDict, total=False):
@@ -149,7 +152,7 @@ class Batch:
             try:
                 error = self.error(index)
                 on_ack(None if error else self.receipt(index), error)
-            except Exception:
+            except BaseException:  # also CancelledError and SystemExit: the other records go on
                 _logger.exception("on_ack raised an exception; the outcome of the record is unchanged")
 
     async def wait(self) -> None:

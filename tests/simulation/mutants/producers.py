@@ -22,4 +22,40 @@ PRODUCERS = (
         "if self.records.failure is None:\n        return await self.records.close(0)",
         script=_TRANSACTIONS + "::test_a_record_sent_during_the_end_is_not_left_out_of_a_transaction",
     ),
+    Mutant(
+        "a partitioner that raises keeps the records of a decommissioned partition from moving",
+        "raftlog.client.narrowing:Narrowing._place",
+        "except BaseException as error:",
+        "except GeneratorExit as error:",
+        script="tests/unit/client/test_decommissioned_partitions.py::"
+        "test_a_partitioner_that_raises_fails_its_own_record_only",
+    ),
+    Mutant(
+        "an on_ack that raises CancelledError ends the work of its producer",
+        "raftlog.client.receipts:Batch.finish",
+        "except BaseException:",
+        "except Exception:",
+        script=_PRODUCING,
+    ),
+    Mutant(
+        "a function of the user that exits ends the thread of a client",
+        "raftlog.client.portal:Portal._run_until_stopped",
+        "except (SystemExit, KeyboardInterrupt):",
+        "except GeneratorExit:",
+        script=_PRODUCING,
+    ),
+    Mutant(
+        "calls wait for ever once the thread of a client has ended",
+        "raftlog.client.portal:Portal._run",
+        "for future in tuple(self._pending):",
+        "for future in ():",
+        script=_PRODUCING,
+    ),
+    Mutant(
+        "a client whose thread has ended accepts calls",
+        "raftlog.client.portal:Portal._run",
+        "self._is_open = False",
+        "pass",
+        script=_PRODUCING,
+    ),
 )

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter, defaultdict
 
 import pytest
 
 from raftlog.aio import Client
-from raftlog.errors import NotSent, PartitionDecommissioned, RaftlogError, UnknownPartition
+from raftlog.client.buffer import Buffer, PartitionQueue
+from raftlog.client.narrowing import Narrowing
+from raftlog.client.options import producer_options
+from raftlog.client.partitioners import Router
+from raftlog.clock import SystemClock
+from raftlog.errors import InvalidRecord, NotSent, PartitionDecommissioned, RaftlogError, UnknownPartition
+from raftlog.records.builder import Record
 from raftlog.records.keys import partition_for_key
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
@@ -188,3 +195,51 @@ async def test_records_that_were_about_to_move_fail_when_the_producer_is_closed(
         for one in pending:
             error = one.exception()
             assert isinstance(error, NotSent | RaftlogError)
+
+
+# requirement: F5 K3
+def test_a_partitioner_that_raises_fails_its_own_record_only() -> None:
+    def chosen(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:
+        return 1 if count == 2 else {b"moves": 0}[key or b""]
+
+    options = producer_options(partitioner=chosen)
+    buffer, failures = Buffer(options, SystemClock()), list[RaftlogError]()
+    router = Router(TOPIC, buffer=buffer, rng=random.Random(1), partitioner=chosen)
+    router.set_queues([PartitionQueue(TOPIC, 0), PartitionQueue(TOPIC, 1)])
+    queue = router.route(b"moves", None, None, 40)
+    placed = [buffer.append(queue, Record(None, key), 40, None) for key in (b"raises", b"moves")]
+    batches = [batch for batch, _ in filter(None, placed)][:1]
+    narrowing = Narrowing(router, buffer, failures.append)
+    narrowing.shrink(1)
+    assert narrowing.left(queue, batches) == [router.queues[0]]
+    assert len(router.queues) == 1
+    assert [str(one) for one in failures] == [
+        "the partitioner raised KeyError(b'raises'); orders has 1 partition"
+    ]
+    moved = router.queues[0].open
+    assert moved is not None
+    assert [record.key for record in moved.records] == [b"moves"]
+
+
+# requirement: F5 K3
+@in_real_time
+async def test_a_record_whose_partitioner_raises_fails_and_the_others_move() -> None:
+    def chosen(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:
+        return {2: {b"raises": 1, b"moves": 1}, 1: {b"moves": 0}}[count][key or b""]
+
+    async with whole_broker(partitions=2) as whole, Client(whole.url) as client, Client(whole.url) as admin:
+        await kept_partitions(whole)
+        producer = client.producer(TOPIC, partitioner=chosen, linger=0)
+        await (await producer.send("warm", key="moves"))
+        await admin.topics.decommission_partitions(TOPIC, [1])
+        fails, moves = [await producer.send("x", key=key) for key in ("raises", "moves")]
+        async with asyncio.timeout(5):
+            await producer.flush()
+        failure = fails.exception()
+        assert isinstance(failure, InvalidRecord)
+        assert str(failure).startswith("the partitioner raised KeyError(b'raises')")
+        assert isinstance(failure.__cause__, KeyError)
+        assert (await moves).partition == 0
+        assert (await (await producer.send("x", key="moves"))).partition == 0
+        await producer.close()
+        assert producer.failure is failure
