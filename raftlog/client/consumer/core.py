@@ -94,7 +94,7 @@ class ConsumerCore:
         self._committing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing: asyncio.Task[None] | None = None
-        self._failure: RaftlogError | None = None
+        self._failure: Exception | None = None
 
     @property
     def member_id(self) -> str:
@@ -127,7 +127,15 @@ class ConsumerCore:
         """Join in the background, or read the assigned partitions."""
         if not self._tasks:
             work = self._hold() if self.options.assigned else self._belong()
-            self._tasks = [asyncio.create_task(work), asyncio.create_task(self._commit_regularly())]
+            both = work, self._commit_regularly()
+            self._tasks = [asyncio.create_task(self._or_fail(each)) for each in both]
+
+    async def _or_fail(self, work: Awaitable[None]) -> None:
+        """An unexpected error, such as one of the user's assignor, ends this consumer: ``take`` raises it."""
+        try:
+            await work
+        except Exception as error:
+            self._fail(error)
 
     # Records.
 
@@ -501,7 +509,7 @@ class ConsumerCore:
         await self._fetching.stop()
         self._assignment = frozenset()
 
-    def _fail(self, error: RaftlogError) -> None:
+    def _fail(self, error: Exception) -> None:
         self._failure = self._failure or error
         self._is_assigned.set()
         self._fetching.fail(self._failure)  # a take that waits raises it at once

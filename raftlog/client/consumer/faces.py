@@ -119,7 +119,11 @@ class Consumer(_Face):
                 yield message
 
     def poll(self, wait: Duration = "1s") -> Message | None:
-        """The next record, or None if none comes within ``wait``. Acknowledges the one before."""
+        """The next record, or None if none comes within ``wait``. Acknowledges the one before.
+
+        Raises why a partition cannot be read, once for each, such as ``InvalidRecord``: ``seek`` behind it
+        reads on. Raises what has ended this consumer, such as an exception of an assignor, each time.
+        """
         self._check_single()
         message = self._handed.next()
         if message is None:
@@ -191,7 +195,11 @@ class AsyncConsumer(_Face):
                 yield message
 
     async def poll(self, wait: Duration = "1s") -> Message | None:
-        """The next record, or None if none comes within ``wait``. Acknowledges the one before."""
+        """The next record, or None if none comes within ``wait``. Acknowledges the one before.
+
+        Raises why a partition cannot be read, once for each, such as ``InvalidRecord``: ``seek`` behind it
+        reads on. Raises what has ended this consumer, such as an exception of an assignor, each time.
+        """
         self._check_single()
         message = self._handed.next()
         if message is None:

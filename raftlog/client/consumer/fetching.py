@@ -81,7 +81,7 @@ class Fetching:
         self._ready: deque[_Source] = deque()  # those with records, in order of arrival
         self._changed = asyncio.Event()
         self._catching_up = asyncio.Semaphore(max(1, prefetch_bytes // 2 // CATCH_UP_BYTES))
-        self.failures: list[tuple[_Source | None, RaftlogError]] = []  # each is raised once
+        self.failures: list[tuple[_Source | None, Exception]] = []  # each is raised once
 
     async def start(self, positions: dict[TopicPartition, int]) -> None:
         """Read these partitions, and no others, from now on."""
@@ -101,7 +101,7 @@ class Fetching:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.failures.clear()
 
-    def fail(self, error: RaftlogError, source: _Source | None = None) -> None:
+    def fail(self, error: Exception, source: _Source | None = None) -> None:
         """Let a take raise this, unless its partition is sought elsewhere before."""
         self.failures.append((source, error))
         self._changed.set()
@@ -179,7 +179,7 @@ class Fetching:
                         await source.wait_drained_or_paused()
                 else:
                     is_behind = await self._read_once(source, share, wait=WAIT)
-        except RaftlogError as error:
+        except Exception as error:  # also an unexpected one: the partition is not read any more
             self.fail(error, source)
 
     async def _read_once(self, source: _Source, bytes_max: int, *, wait: Duration) -> bool:

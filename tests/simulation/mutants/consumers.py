@@ -108,4 +108,25 @@ CONSUMERS = (
         "",
         script=_TESTS + "a_seek_back_outlasts_a_commit_that_is_on_its_way",
     ),
+    Mutant(
+        "an exception of an assignor is seen by nobody",
+        _CORE + "_or_fail",
+        "self._fail(error)",
+        "raise",
+        script=_TESTS + "poll_raises_what_an_assignor_raises",
+    ),
+    Mutant(
+        "an unexpected error of a read is seen by nobody",
+        _FETCHING + "_read",
+        "except Exception as error:",
+        "except RaftlogError as error:",
+        script=_TESTS + "an_unexpected_error_of_a_read_is_raised",
+    ),
+    Mutant(
+        "a poll that waits does not see the end of its consumer",
+        _CORE + "_fail",
+        "self._fetching.fail(self._failure)",
+        "pass",
+        script=_TESTS + "a_poll_that_waits_ends_with_its_consumer",
+    ),
 )

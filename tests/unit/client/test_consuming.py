@@ -6,14 +6,18 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 
 from raftlog.aio import Client, Consumer
+from raftlog.assignors import Subscription
+from raftlog.client.consumer.fetching import Fetching
 from raftlog.client.messages import Message
-from raftlog.errors import InvalidRecord
+from raftlog.client.partition import AsyncPartition
+from raftlog.errors import InvalidRecord, NotSent
 from raftlog.types import TopicPartition
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
@@ -304,3 +308,56 @@ async def test_a_seek_back_outlasts_a_commit_that_is_on_its_way() -> None:
         assert [(await polled(taken)).offset for _ in range(2)] == [0, 1]
         await taken.commit()
         assert await offsets(client) == {0: 2}
+
+
+class BrokenAssignor:
+    """A strategy of the user that fails."""
+
+    name = "broken"
+
+    def assign(
+        self, members: Mapping[str, Subscription], partition_counts: Mapping[str, int]
+    ) -> dict[str, frozenset[TopicPartition]]:
+        raise ZeroDivisionError("of the user")
+
+
+# requirement: G14
+@in_real_time
+async def test_poll_raises_what_an_assignor_raises() -> None:
+    async with (
+        filled(1) as (_, client),
+        await client.consumer("g", TOPIC, strategies=[BrokenAssignor()]) as taken,
+    ):
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError, match="of the user"):
+                await taken.poll("20s")
+
+
+class Unreadable:
+    """A partition whose reads fail for an unknown reason."""
+
+    async def read(self, *_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+
+@in_real_time
+async def test_an_unexpected_error_of_a_read_is_raised() -> None:
+    fetching = Fetching(lambda _: cast("AsyncPartition", Unreadable()), 1 << 20)
+    await fetching.start({TopicPartition(TOPIC, 0): 0})
+    with pytest.raises(ZeroDivisionError):
+        await fetching.take(1, 20)
+    await fetching.stop()
+
+
+# requirement: C3
+@in_real_time
+async def test_a_poll_that_waits_ends_with_its_consumer() -> None:
+    async with filled(0) as (_, client):
+        taken = await client.consumer("g", TOPIC)
+        await until(lambda: taken.is_assigned)
+        poll = asyncio.create_task(taken.poll("1h"))
+        await asyncio.sleep(0)
+        await taken.close()
+        async with asyncio.timeout(20):
+            with pytest.raises(NotSent):
+                await poll
