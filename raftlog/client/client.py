@@ -242,7 +242,7 @@ class AsyncClient:
             )
 
         core = ConsumerCore(self._session, options, open_partition, self.topics.list, make_producer)
-        self._consumers.append(core)
+        self._consumers = [consumer for consumer in self._consumers if not consumer.is_closed] + [core]
         core.start()
         return core
 

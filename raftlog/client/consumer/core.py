@@ -332,6 +332,11 @@ class ConsumerCore:
             if ends.get(target, -1) >= 0
         }
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has left its group, and ended."""
+        return self._closing is not None and self._closing.done()
+
     async def close(self) -> None:
         """Commit, leave, and end. What is being handled is not acknowledged.
 

@@ -129,4 +129,18 @@ CONSUMERS = (
         "pass",
         script=_TESTS + "a_poll_that_waits_ends_with_its_consumer",
     ),
+    Mutant(
+        "a client keeps consumers that are closed",
+        "raftlog.client.client:AsyncClient.consumer_core",
+        "if not consumer.is_closed",
+        "",
+        script=_TESTS + "a_client_forgets_a_closed_consumer",
+    ),
+    Mutant(
+        "a consumer that is closed twice leaves twice",
+        _CORE + "close",
+        "if self._closing is None:",
+        "if True:",
+        script=_TESTS + "a_client_does_not_leave_again_for_a_closed_consumer",
+    ),
 )

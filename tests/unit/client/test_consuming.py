@@ -361,3 +361,28 @@ async def test_a_poll_that_waits_ends_with_its_consumer() -> None:
         async with asyncio.timeout(20):
             with pytest.raises(NotSent):
                 await poll
+
+
+@in_real_time
+async def test_a_client_forgets_a_closed_consumer() -> None:
+    async with filled(0) as (_, client):
+        for _ in range(3):
+            async with await client.consumer("g", TOPIC):
+                pass
+        _, second = await client._background()
+        assert len(second._consumers) == 1
+
+
+# requirement: G9
+@in_real_time
+async def test_a_client_does_not_leave_again_for_a_closed_consumer() -> None:
+    """Another process may have its member id by then."""
+    async with filled(0) as (broker, client):
+        async with Client(broker.url) as other:
+            async with await other.consumer("g", TOPIC, member_id="m"):
+                pass
+            taken = await client.consumer("g", TOPIC, member_id="m")
+            await until(lambda: taken.is_assigned)
+        assert [each.member_id for each in (await client.groups.describe("g")).members] == ["m"]
+        assert broker.counted("DELETE /v1/groups/g/members/m") == 1
+        await taken.close()
