@@ -48,7 +48,7 @@ class Buffer:
         self._clock = clock
         self._lock = threading.Lock()
         self._used_bytes = 0
-        self._is_closed = False
+        self.is_closed = False
         self.is_full = False  # a record had no room, and since then too little room was released
         self.unfinished: set[Batch] = set()
         self.closed_count = 0  # rises with every batch that became full
@@ -156,7 +156,7 @@ class Buffer:
     def close(self) -> None:
         """Accept no more records, from any thread."""
         with self._lock:
-            self._is_closed = True
+            self.is_closed = True
             self._buffer_bytes = -1
 
     def release(self, batch: Batch) -> None:
@@ -194,7 +194,7 @@ class Buffer:
         queue.wake(0.0)
 
     def _check_possible(self, size_bytes: int) -> None:
-        if self._is_closed:
+        if self.is_closed:
             raise NotSent("the producer is closed")
         if size_bytes > self._buffer_bytes:
             raise RecordTooLarge(

@@ -183,9 +183,8 @@ class AsyncProducer:
             self._sender(queue)
         for sender in list(self._senders.values()):
             await sender.close()
-        for narrowing in self._narrowings.values():
-            for batch in narrowing.handed_over:
-                self._finish(batch, NotSent("the producer was closed before this was sent"))
+        for batch in tuple(self._buffer.unfinished):  # that partitions have handed over meanwhile
+            self._finish(batch, NotSent("the producer was closed before this was sent"))
         await self._producer_ids.close()
         self._let_waiting_go()
 
@@ -364,6 +363,8 @@ class AsyncProducer:
             self._sender(queue).leave()
 
     def _left(self, queue: PartitionQueue, batches: list[Batch]) -> None:
+        if self._buffer.is_closed:
+            return  # no record moves to a partition whose sender may have ended: ``close`` fails it
         targets = self._narrowing(self._routers[queue.topic]).left(queue, batches)
         if targets is None:
             return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tests.helpers.planted_bugs import Mutant
+from tests.helpers.planted_bugs import Edit, Mutant
 
 _PRODUCING = "tests/unit/client/test_producing.py"
 _TRANSACTIONS = "tests/unit/client/test_transactions.py"
+_CLOSED = (
+    "tests/unit/client/test_decommissioned_partitions.py::test_a_record_that_moves_during_the_close_fails"
+)
 
 PRODUCERS = (
     Mutant(
@@ -57,5 +60,26 @@ PRODUCERS = (
         "self._is_open = False",
         "pass",
         script=_PRODUCING,
+    ),
+    Mutant(
+        "a record moves to a partition whose sender the close has ended",
+        "raftlog.client.producer:AsyncProducer._left",
+        "if self._buffer.is_closed:",
+        "if False:",
+        more=(
+            Edit(
+                "raftlog.client.producer:AsyncProducer.close",
+                "for batch in tuple(self._buffer.unfinished):",
+                "for batch in [one for each in self._narrowings.values() for one in each.handed_over]:",
+            ),
+        ),
+        script=_CLOSED,
+    ),
+    Mutant(
+        "a record that partitions hand over during the close gets no outcome",
+        "raftlog.client.producer:AsyncProducer.close",
+        "for batch in tuple(self._buffer.unfinished):",
+        "for batch in ():",
+        script=_CLOSED,
     ),
 )

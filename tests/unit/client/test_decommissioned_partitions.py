@@ -13,6 +13,7 @@ from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.narrowing import Narrowing
 from raftlog.client.options import producer_options
 from raftlog.client.partitioners import Router
+from raftlog.client.sender import PartitionSender
 from raftlog.clock import SystemClock
 from raftlog.errors import InvalidRecord, NotSent, PartitionDecommissioned, RaftlogError, UnknownPartition
 from raftlog.records.builder import Record
@@ -243,3 +244,34 @@ async def test_a_record_whose_partitioner_raises_fails_and_the_others_move() -> 
         assert (await (await producer.send("x", key="moves"))).partition == 0
         await producer.close()
         assert producer.failure is failure
+
+
+# requirement: F5
+@in_real_time
+async def test_a_record_that_moves_during_the_close_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with whole_broker(partitions=2) as whole, Client(whole.url) as client, Client(whole.url) as admin:
+        producer = client.producer(TOPIC, linger=0)
+        for partition in range(2):
+            await (await producer.send("kept", partition=partition))
+        await admin.topics.decommission_partitions(TOPIC, [1])
+        whole.trouble("partitions/1/records", Trouble.HELD)
+        key = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 1)
+        pending = await producer.send("moves", key=key)
+        close = PartitionSender.close
+
+        async def close_late(sender: PartitionSender) -> None:
+            await close(sender)
+            if sender.queue.partition == 0:  # from here on its queue is not emptied
+                whole.release.set()
+                async with asyncio.timeout(5):
+                    await asyncio.gather(*leaving._attempts)
+
+        monkeypatch.setattr(PartitionSender, "close", close_late)
+        staying, leaving = producer._senders.values()
+        assert staying.queue.partition == 0
+        while not leaving._attempts:
+            await asyncio.sleep(0)
+        await producer.close(0)
+        assert isinstance(pending.exception(), NotSent)
+        assert not producer._buffer.unfinished
+        assert [value for _, value in (await stored(client, 2))[0]] == ["kept"]
