@@ -90,17 +90,19 @@ def producer_options(
     batch_bytes = base.batch_bytes if batch_bytes is None else batch_bytes
     buffer_bytes = base.buffer_bytes if buffer_bytes is None else buffer_bytes
     checked_acks = _acks(acks)
+    linger = base.linger if linger is None else linger
+    linger_s, delivery_timeout_s = _times(linger, delivery_timeout)
     if transactional_id is not None:
         _check_transactional(transactional_id, acks, idempotent)
     return ProducerOptions(
         acks=checked_acks,
-        linger_s=seconds("linger", base.linger if linger is None else linger),
+        linger_s=linger_s,
         batch_bytes=_between("batch_bytes", batch_bytes, 1, BATCH_BYTES_MAX),
         buffer_bytes=_between("buffer_bytes", buffer_bytes, 1, 1 << 40),
         codec=_choice("compression", compression, COMPRESSIONS),
         partitioner=_partitioner(partitioner),
         is_idempotent=bool(idempotent) and checked_acks != "0",
-        delivery_timeout_s=positive_seconds("delivery_timeout", delivery_timeout),
+        delivery_timeout_s=delivery_timeout_s,
         transactional_id=transactional_id,
         transaction_timeout_ms=milliseconds("transaction_timeout", transaction_timeout),
         run_epoch=run_epoch,
@@ -168,6 +170,17 @@ def broker_urls(bootstrap: str | Sequence[str]) -> tuple[str, ...]:
     if not found:
         raise ValueError("bootstrap: name at least one broker, such as raftlog://localhost:7070")
     return tuple(dict.fromkeys(found))
+
+
+def _times(linger: Duration, delivery_timeout: Duration) -> tuple[float, float]:
+    linger_s = seconds("linger", linger)
+    delivery_timeout_s = positive_seconds("delivery_timeout", delivery_timeout)
+    if linger_s >= delivery_timeout_s:
+        raise ValueError(
+            f"linger is {linger!r} and delivery_timeout {delivery_timeout!r}: a record would fail before its "
+            "batch is sent; make linger shorter than delivery_timeout"
+        )
+    return linger_s, delivery_timeout_s
 
 
 def _check_transactional(transactional_id: str, acks: str | int, idempotent: bool) -> None:

@@ -82,4 +82,11 @@ PRODUCERS = (
         "for batch in ():",
         script=_CLOSED,
     ),
+    Mutant(
+        "a batch may wait until its records fail",
+        "raftlog.client.options:_times",
+        "if linger_s >= delivery_timeout_s:",
+        "if False:",
+        script="tests/unit/client/test_options.py",
+    ),
 )

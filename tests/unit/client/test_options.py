@@ -98,6 +98,16 @@ def test_an_unknown_value_is_refused_with_the_choices(option: str, value: object
         producer_options(**{option: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("linger", ["1s", "500ms"])
+def test_a_batch_may_not_wait_until_its_records_fail(linger: str) -> None:
+    # requirement: P6
+    with pytest.raises(
+        ValueError, match=rf"linger is '{linger}' and delivery_timeout '500ms': .* make linger shorter"
+    ):
+        producer_options(linger=linger, delivery_timeout="500ms")
+    assert producer_options(linger="499ms", delivery_timeout="500ms").linger_s == 0.499
+
+
 @pytest.mark.parametrize("option", [{"acks": 1}, {"acks": 0}, {"idempotent": False}])
 def test_a_transaction_stores_each_record_once_and_committed(option: dict[str, object]) -> None:
     # requirement: D3
