@@ -371,11 +371,7 @@ class Client(SyncProxy[AsyncClient]):
             tags=tags,
         )
         making = Making(lambda: self._core.consumer_core(options, Decoders(key, value)))
-        try:
-            return Consumer(self._portal.call(making.make), self._portal)
-        except BaseException:
-            self._portal.post(making.undo)
-            raise
+        return Consumer(making.called(self._portal), self._portal)
 
     def worker(
         self, topics: Sequence[str] | str, **settings: Unpack[WorkerSettings]

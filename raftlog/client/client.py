@@ -289,11 +289,7 @@ class AsyncClient:
         )
         portal, second = await self._background()
         making = Making(lambda: second.consumer_core(options, Decoders(key, value)))
-        try:
-            return AsyncConsumer(await portal.awaited(making.make), portal)
-        except BaseException:
-            portal.post(making.undo)
-            raise
+        return AsyncConsumer(await making.awaited(portal), portal)
 
     async def _background(self) -> tuple[Portal, AsyncClient]:
         """A client on a loop of its own, which a blocked loop of the application does not stop."""

@@ -64,6 +64,7 @@ class ConsumerCore:
     ) -> None:
         self.options = options
         self.epoch = 0
+        self.version = 0  # rises with the epoch, and with each seek and pause
         self.is_handling = False
         self._session = session
         self._open_partition = open_partition
@@ -174,7 +175,7 @@ class ConsumerCore:
         these lines matters, and of those in ``_assign``.
         """
         acknowledged = self._acknowledged
-        target, offset = _target(message), message.offset + 1
+        target, offset = TopicPartition(message.topic, message.partition), message.offset + 1
         before = acknowledged.get(target, self._committed.get(target, 0))
         if before < offset <= self._handed_out.get(target, 0):
             acknowledged[target] = offset
@@ -300,6 +301,7 @@ class ConsumerCore:
     async def _continue_at(self, target: TopicPartition, offset: int) -> None:
         """Records of this partition that were handed out, and not begun, are dropped."""
         self._seeks[target] = self._seeks.get(target, 0) + 1
+        self.version += 1
         await self._fetching.seek(target, offset)
 
     async def read_again(self, target: TopicPartition, place: Place, offset: int) -> None:
@@ -314,6 +316,7 @@ class ConsumerCore:
             if target not in self._assignment:
                 raise KeyError(f"{target} is not assigned to this consumer")
             self._fetching.pause(target, is_paused)
+        self.version += 1
 
     def is_paused(self, target: TopicPartition) -> bool:
         """Whether no records of this partition are handed out. From any thread."""
@@ -359,7 +362,7 @@ class ConsumerCore:
         if self._producer is not None:
             await self._producer.close(0)
         self._assignment = frozenset()
-        self.epoch += 1
+        self._drop_all()
         self._fail(NotSent("the consumer is closed"))
 
     # Membership.
@@ -492,7 +495,7 @@ class ConsumerCore:
         deadline = loop.time() + self.options.rebalance_timeout_ms / 2_000
         beat_s = self.options.session_timeout_ms / 4_000
         beats_at = loop.time() + beat_s
-        self.epoch += 1
+        self._drop_all()
         while self.is_handling and loop.time() < deadline:
             await asyncio.sleep(LOOK_S)
             if loop.time() >= beats_at:
@@ -500,6 +503,11 @@ class ConsumerCore:
                 beats_at = loop.time() + beat_s
         with contextlib.suppress(RaftlogError):
             await self.commit()
+
+    def _drop_all(self) -> None:
+        """Records that were handed out and not begun are dropped. The user's thread looks at the version."""
+        self.epoch += 1
+        self.version += 1
 
     async def _stop_reading(self) -> None:
         """What was skipped so far can still be committed."""
@@ -510,7 +518,7 @@ class ConsumerCore:
         """Fenced: others have the partitions already, or may have them at once. Nothing is read any more."""
         self._member.owned = frozenset()
         self._is_assigned.clear()
-        self.epoch += 1
+        self._drop_all()
         await self._fetching.stop()
         self._assignment = frozenset()
 

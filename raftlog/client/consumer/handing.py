@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from raftlog.client.consumer.batch_transaction import BatchTransactionCore
 from raftlog.client.consumer.core import ConsumerCore, Place
 from raftlog.client.consumer.options import Delivery
 from raftlog.client.messages import Message
+from raftlog.client.portal import Portal
 from raftlog.types import TopicPartition
 
 
@@ -89,24 +90,26 @@ class Handed:
 
     def __init__(self, core: ConsumerCore) -> None:
         self._core = core
-        self._taken: Taken | None = None  # its messages are those that are left, the next one last
+        self._taken: Taken | None = None
+        self._messages: list[Message] = []  # those that are left of it, the next one last
+        self._version = -1  # of the core, when they were due
         self._last: Message | None = None
 
     def put(self, taken: Taken) -> None:
         """The next ones."""
-        self._taken = replace(taken, messages=taken.messages[::-1])
+        self._taken, self._messages, self._version = taken, taken.messages[::-1], -1
 
     def next(self) -> Message | None:
         """Acknowledge the last one; the next one, or None."""
         self.done()
-        taken = self._due()
-        if taken is None:
+        core = self._core
+        if not self._messages or (self._version != core.version and not self._are_due()):
             return None
-        self._core.is_handling = True
-        if not self._counts(taken):
-            self._core.is_handling = False  # a rebalance came first
+        core.is_handling = True
+        if self._version != core.version:
+            core.is_handling = False  # a rebalance came first
             return None
-        self._last = taken.messages.pop()
+        self._last = self._messages.pop()
         return self._last
 
     def batch(self, count_max: int) -> tuple[list[Message], BatchTransactionCore] | None:
@@ -116,32 +119,34 @@ class Handed:
         """
         self.done()
         generation = self._core.generation  # of this epoch, which ends before the next generation begins
-        taken = self._due()
-        if taken is None:
+        taken = self._taken
+        if taken is None or not self._are_due():
             return None
         self._core.is_handling = True
-        count = len(taken.messages) if self._core.options.is_exactly_once else count_max
-        messages = taken.messages[: -count - 1 : -1]
-        del taken.messages[-count:]
+        count = len(self._messages) if self._core.options.is_exactly_once else count_max
+        messages, self._messages = self._messages[: -count - 1 : -1], self._messages[:-count]
         self._last = messages[-1]
         return messages, BatchTransactionCore(self._core, taken.place[0], generation, messages[-1])
 
     def unread(self) -> Unread | None:
         """What is left though a take is due: the records of a partition that is paused."""
         taken = self._taken
-        if taken is None or not taken.messages or not self._counts(taken):
+        if taken is None or not self._are_left():
             return None
-        return Unread(taken.target, taken.place, taken.messages[-1].offset)
+        return Unread(taken.target, taken.place, self._messages[-1].offset)
 
-    def _due(self) -> Taken | None:
-        """Records that may be handed out."""
+    def _are_due(self) -> bool:
+        """Whether there are records that may be handed out."""
+        version = self._core.version
+        if self._taken is None or not self._are_left() or self._core.is_paused(self._taken.target):
+            return False
+        self._version = version
+        return True
+
+    def _are_left(self) -> bool:
+        """Whether there are records of a partition that is still read there."""
         taken = self._taken
-        if taken is None or not taken.messages or not self._counts(taken):
-            return None
-        return None if self._core.is_paused(taken.target) else taken
-
-    def _counts(self, taken: Taken) -> bool:
-        return taken.place == self._core.place(taken.target)
+        return taken is not None and bool(self._messages) and taken.place == self._core.place(taken.target)
 
     def done(self) -> None:
         """What was handed out last is processed."""
@@ -160,15 +165,29 @@ class Making:
         self._is_unwanted = False
         self._closing: asyncio.Task[None] | None = None
 
-    async def make(self) -> ConsumerCore:
+    def called(self, portal: Portal) -> ConsumerCore:
         """A core that has begun to join."""
+        try:
+            return portal.call(self._made)
+        except BaseException:
+            portal.post(self._undo)
+            raise
+
+    async def awaited(self, portal: Portal) -> ConsumerCore:
+        """The same for a task of another event loop."""
+        try:
+            return await portal.awaited(self._made)
+        except BaseException:
+            portal.post(self._undo)
+            raise
+
+    async def _made(self) -> ConsumerCore:
         if self._is_unwanted:
             raise asyncio.CancelledError
         self._core = self._make()
         return self._core
 
-    def undo(self) -> None:
-        """Let the core leave, or never make it. On the client's loop."""
+    def _undo(self) -> None:
         self._is_unwanted = True
         if self._core is not None:
             self._closing = asyncio.create_task(self._core.close())

@@ -27,7 +27,7 @@ CONSUMERS = (
     Mutant(
         "a part of a batch is handed out that a transaction has not committed",
         _HANDING + "Handed.batch",
-        "len(taken.messages) if self._core.options.is_exactly_once else count_max",
+        "len(self._messages) if self._core.options.is_exactly_once else count_max",
         "count_max",
         script=_TESTS + "the_records_of_a_cancelled_batch_come_with_the_next_one",
     ),
@@ -40,7 +40,7 @@ CONSUMERS = (
     ),
     Mutant(
         "a consumer that nobody has stays in its group",
-        _HANDING + "Making.undo",
+        _HANDING + "Making._undo",
         "if self._core is not None:",
         "if False and self._core is not None:",
         script=_TESTS + "a_consumer_that_nobody_has_leaves_its_group",
@@ -61,9 +61,9 @@ CONSUMERS = (
     ),
     Mutant(
         "records of a paused partition are handed out",
-        _HANDING + "Handed._due",
-        "return None if self._core.is_paused(taken.target) else taken",
-        "return taken",
+        _HANDING + "Handed._are_due",
+        "or self._core.is_paused(self._taken.target)",
+        "",
         script=_TESTS + "records_of_a_paused_partition_are_kept_back_until_it_is_resumed",
     ),
     Mutant(
