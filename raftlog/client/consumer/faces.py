@@ -132,7 +132,7 @@ class Consumer(_Face):
         return message
 
     def batches(self, max_records: int | None = None, wait: Duration = "1s") -> Iterator[MessageBatch]:
-        """Lists of records of one partition each, without end. Each acknowledges the one before.
+        """Lists of records of one partition each, without end. Each acknowledges the one before. Raises as ``poll``.
 
         Exactly once acknowledges nothing: ``with batch.transaction() as tx`` handles a batch.
         """
@@ -158,11 +158,14 @@ class Consumer(_Face):
         self._portal.call(self._seek(topic, partition, position))
 
     def pause(self, targets: Collection[TopicPartition]) -> None:
-        """Hand out no records of these partitions until ``resume``. Raises ``KeyError`` for others."""
+        """Hand out no records of these partitions until ``resume``. Raises ``KeyError`` for others.
+
+        Records that this consumer has taken already are kept back, too.
+        """
         self._portal.call(self._pause(targets, True))
 
     def resume(self, targets: Collection[TopicPartition]) -> None:
-        """Hand out records of these partitions again."""
+        """Hand out records of these partitions again. Raises ``KeyError`` for partitions of others."""
         self._portal.call(self._pause(targets, False))
 
     def close(self) -> None:
@@ -210,7 +213,7 @@ class AsyncConsumer(_Face):
     async def batches(
         self, max_records: int | None = None, wait: Duration = "1s"
     ) -> AsyncIterator[AsyncMessageBatch]:
-        """Lists of records of one partition each, without end. Each acknowledges the one before.
+        """Lists of records of one partition each, without end. Each acknowledges the one before. Raises as ``poll``.
 
         Exactly once acknowledges nothing: ``async with batch.transaction() as tx`` handles a batch.
         """
@@ -236,11 +239,14 @@ class AsyncConsumer(_Face):
         await self._portal.awaited(self._seek(topic, partition, position))
 
     async def pause(self, targets: Collection[TopicPartition]) -> None:
-        """Hand out no records of these partitions until ``resume``. Raises ``KeyError`` for others."""
+        """Hand out no records of these partitions until ``resume``. Raises ``KeyError`` for others.
+
+        Records that this consumer has taken already are kept back, too.
+        """
         await self._portal.awaited(self._pause(targets, True))
 
     async def resume(self, targets: Collection[TopicPartition]) -> None:
-        """Hand out records of these partitions again."""
+        """Hand out records of these partitions again. Raises ``KeyError`` for partitions of others."""
         await self._portal.awaited(self._pause(targets, False))
 
     async def close(self) -> None:
