@@ -132,9 +132,9 @@ class Consumer(_Face):
         return message
 
     def batches(self, max_records: int | None = None, wait: Duration = "1s") -> Iterator[MessageBatch]:
-        """Lists of records of one partition each, without end. Each acknowledges the one before. Raises as ``poll``.
+        """Lists of records of one partition each, without end. Each acknowledges the one before.
 
-        Exactly once acknowledges nothing: ``with batch.transaction() as tx`` handles a batch.
+        Raises what ``poll`` raises. Exactly once acknowledges nothing: ``with batch.transaction() as tx`` handles a batch.
         """
         count, wait_s = self._bounds(max_records, wait)
         while True:
@@ -213,9 +213,9 @@ class AsyncConsumer(_Face):
     async def batches(
         self, max_records: int | None = None, wait: Duration = "1s"
     ) -> AsyncIterator[AsyncMessageBatch]:
-        """Lists of records of one partition each, without end. Each acknowledges the one before. Raises as ``poll``.
+        """Lists of records of one partition each, without end. Each acknowledges the one before.
 
-        Exactly once acknowledges nothing: ``async with batch.transaction() as tx`` handles a batch.
+        Raises what ``poll`` raises. Exactly once acknowledges nothing: ``async with batch.transaction() as tx`` handles a batch.
         """
         count, wait_s = self._bounds(max_records, wait)
         while True:
