@@ -134,7 +134,8 @@ class Consumer(_Face):
     def batches(self, max_records: int | None = None, wait: Duration = "1s") -> Iterator[MessageBatch]:
         """Lists of records of one partition each, without end. Each acknowledges the one before.
 
-        Raises what ``poll`` raises. Exactly once acknowledges nothing: ``with batch.transaction() as tx`` handles a batch.
+        Raises what ``poll`` raises. Exactly once acknowledges nothing:
+        ``with batch.transaction() as tx`` handles a batch.
         """
         count, wait_s = self._bounds(max_records, wait)
         while True:
@@ -215,7 +216,8 @@ class AsyncConsumer(_Face):
     ) -> AsyncIterator[AsyncMessageBatch]:
         """Lists of records of one partition each, without end. Each acknowledges the one before.
 
-        Raises what ``poll`` raises. Exactly once acknowledges nothing: ``async with batch.transaction() as tx`` handles a batch.
+        Raises what ``poll`` raises. Exactly once acknowledges nothing:
+        ``async with batch.transaction() as tx`` handles a batch.
         """
         count, wait_s = self._bounds(max_records, wait)
         while True:
