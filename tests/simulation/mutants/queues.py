@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.helpers.planted_bugs import Mutant
 
 UNIT = "tests/unit/groups/test_queues.py"
+ENDED = "tests/unit/groups/test_ended_queues.py"
 REDRIVEN = "tests/unit/groups/test_redriven_jobs.py"
 RANDOM = "tests/properties/test_queues.py"
 HTTP = "tests/unit/api/test_queues_over_http.py"
@@ -264,21 +265,21 @@ QUEUES = (
         "groups.queue_rows:QueueRows.delete",
         "self._outputs.write(*gone)",
         "self._outputs.write(*reversed(gone))",
-        script=UNIT,
+        script=ENDED,
     ),
     Mutant(
         "jobs that a cut deletion left are open",
         f"{QUEUE}.take_over",
         "if job.partition in rows",
         "if True",
-        script=UNIT,
+        script=ENDED,
     ),
     Mutant(
         "a request with an older topic id ends a queue",
         f"{QUEUE}._set_up",
         "if topics.topic_ids.get(self._topic) != ask.topic_id:",
         "if False:",
-        script=UNIT,
+        script=ENDED,
     ),
     Mutant(
         "a coordinator knows the partitions with jobs only",

@@ -340,7 +340,7 @@ async def test_a_producer_id_that_could_not_be_had_is_asked_for_again() -> None:
 @in_virtual_time
 async def test_a_flush_waits_for_the_partition_that_takes_longest() -> None:
     async with connected(partitions=2) as (cluster, client):
-        producer = client.producer("orders", linger="1h")
+        producer = client.producer("orders", linger="10s")
         cluster.partition_troubles[0] = deque([Trouble.NO_LEADER] * 3)
         receipts = [await producer.send("x", partition=partition) for partition in range(2)]
         await producer.flush()
