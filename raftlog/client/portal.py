@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from raftlog.client.forks import FORKED, mark_in_children
 from raftlog.errors import NotSent, RaftlogError
 
 Core = TypeVar("Core")
@@ -31,8 +32,14 @@ class Portal:
         self._thread = threading.Thread(target=self._run, name="raftlog-client", daemon=True)
         self._lock = threading.Lock()
         self._is_open = True
+        self._is_forked = False  # the thread is in another process
         self._pending: set[Future[Any]] = set()
+        mark_in_children(self)
         self._thread.start()
+
+    def end_in_child(self) -> None:
+        """Refuse calls: the thread is in the parent process."""
+        self._is_forked, self._is_open = True, False
 
     @property
     def is_open(self) -> bool:
@@ -42,7 +49,8 @@ class Portal:
     def call(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Run ``work`` on the loop and wait for it. Ctrl-C cancels it and is raised here.
 
-        Raises ``NotSent`` once the portal is closed, ``RaftlogError`` if the loop fails meanwhile.
+        Raises ``NotSent`` once the portal is closed, ``RaftlogError`` if the loop fails meanwhile, and
+        ``RuntimeError`` on the thread of the loop and in a process that was forked later.
         """
         if threading.current_thread() is self._thread:
             raise RuntimeError(
@@ -69,6 +77,8 @@ class Portal:
         async def run() -> Result:
             return await work()
 
+        if self._is_forked:
+            raise RuntimeError(FORKED)
         with self._lock:
             if not self._is_open:
                 raise NotSent("the client is closed")
@@ -79,6 +89,8 @@ class Portal:
 
     def close(self) -> None:
         """End the loop and its thread; waiting calls are cancelled."""
+        if not self._is_open:
+            return  # in a child process the lock may never be free
         with self._lock:
             if not self._is_open:
                 return

@@ -18,6 +18,7 @@ from typing import Self
 from raftlog.client import values
 from raftlog.client.buffer import RECORD_OVERHEAD_BYTES, Buffer, PartitionQueue
 from raftlog.client.bulk import append_all
+from raftlog.client.forks import FORKED, mark_in_children
 from raftlog.client.incarnation import Incarnation, TransactionName
 from raftlog.client.metadata import Metadata
 from raftlog.client.narrowing import Narrowing
@@ -71,6 +72,8 @@ class AsyncProducer:
         self._failed_count = 0
         self._closed_seen = 0
         self._is_closed = False
+        self._is_forked = False  # its event loop is in another process
+        mark_in_children(self)
 
     async def __aenter__(self) -> Self:
         return self
@@ -221,7 +224,7 @@ class AsyncProducer:
     ) -> tuple[Batch, int] | None:
         """Append a record to the buffer; ``None`` when ``make_ready`` has to be awaited first.
 
-        For any thread. Raises ``InvalidRecord`` for an invalid record.
+        For any thread. Raises ``InvalidRecord`` for an invalid record, ``RuntimeError`` after a fork.
         """
         router = self._routers.get(topic or self._topic or "")
         if router is None or self._is_closed:
@@ -305,7 +308,13 @@ class AsyncProducer:
                     raise
                 await asyncio.sleep(pause)
 
+    def end_in_child(self) -> None:
+        """Accept no records: the event loop that sends them is in the parent process."""
+        self._is_forked = self._is_closed = True
+
     def _check_usable(self, topic: str | None) -> None:
+        if self._is_forked:
+            raise RuntimeError(FORKED)
         if self._is_closed:
             raise NotSent("the producer is closed")
         if self._incarnation is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.helpers.planted_bugs import Edit, Mutant
 
 _PRODUCING = "tests/unit/client/test_producing.py"
+_FORKS = "tests/unit/client/test_forks.py"
 _TRANSACTIONS = "tests/unit/client/test_transactions.py"
 _CLOSED = (
     "tests/unit/client/test_decommissioned_partitions.py::test_a_record_that_moves_during_the_close_fails"
@@ -88,5 +89,19 @@ PRODUCERS = (
         "if linger_s >= delivery_timeout_s:",
         "if False:",
         script="tests/unit/client/test_options.py",
+    ),
+    Mutant(
+        "a client waits for a thread of another process",
+        "raftlog.client.portal:Portal.end_in_child",
+        "self._is_forked, self._is_open = True, False",
+        "pass",
+        script=_FORKS,
+    ),
+    Mutant(
+        "a producer accepts records in a child of its process",
+        "raftlog.client.producer:AsyncProducer.end_in_child",
+        "self._is_forked = self._is_closed = True",
+        "pass",
+        script=_FORKS,
     ),
 )

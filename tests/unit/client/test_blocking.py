@@ -186,6 +186,7 @@ def test_both_faces_have_the_same_methods_and_parameters(name: str) -> None:
         "Producer": {
             "append",
             "append_all",
+            "end_in_child",
             "failure",
             "incarnation",
             "is_closed",
