@@ -171,4 +171,8 @@ def test_damage_in_the_active_segment_is_never_served_and_is_repaired(brokers: C
     assert brokers.metric("raftlog_damaged_logs_total", broker=leader) == found_before + 1
     eventually(lambda: len(logs_of(brokers, kind)) == 1, within_s=30, what="all replicas are equal again")
     assert [value for _, value in read_all(brokers.url(leader), kind)] == GOOD
-    assert brokers.metric("raftlog_failed_replicas", broker=leader) == 0
+    eventually(
+        lambda: brokers.metric("raftlog_failed_replicas", broker=leader) == 0,
+        within_s=30,
+        what="the replica is open again",
+    )
