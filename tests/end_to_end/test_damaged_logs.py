@@ -87,7 +87,11 @@ def test_a_damaged_log_is_repaired_from_its_peers_while_the_others_go_on(
         assert [value for _, value in read_all(url, "orders")] == [*values, "without it"]
     eventually(lambda: len(logs_of(cluster, "orders")) == 1, within_s=60, what="all replicas are equal again")
     produce_surely(cluster.urls, "orders", ["after"])
-    assert cluster.metric("raftlog_failed_replicas", broker=failed) == 0
+    eventually(
+        lambda: cluster.metric("raftlog_failed_replicas", broker=failed) == 0,
+        within_s=30,
+        what="the replica is open again",
+    )
     for broker in cluster.brokers:
         cluster.stop(broker)
         assert verify(cluster, broker).returncode == 0
