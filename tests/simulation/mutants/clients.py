@@ -190,13 +190,6 @@ SENDING = (
         script="tests/unit/client/test_blocking.py",
     ),
     Mutant(
-        "a closed producer leaves its buffer unanswered",
-        "raftlog.client.sender:PartitionSender.close",
-        "self._buffer.make_due(self.queue)",
-        "return",
-        script="tests/unit/client/test_timing.py",
-    ),
-    Mutant(
         "a closed producer leaves its requests running",
         "raftlog.client.sender:PartitionSender.close",
         "task.cancel()",
