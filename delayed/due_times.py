@@ -1,8 +1,8 @@
 """Which messages are due next.
 
 A new leader takes in the messages that wait a slice at a time, so that its broker does other work between
-two slices. Until it has all of them none is due: they leave in the order of their times. Once most times are
-those of messages that have left or have got another time, all are taken in anew in the same way.
+two slices. Until it has all of them none is due: they leave in the order of their times. When most entries of
+the heap are stale, as their messages have left or have another time, the heap is rebuilt in the same way.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 from delayed.pending import SHARDS
 from delayed.state import DelayedState
 
-STALE_MIN: Final = 1_000  # times of the past, before all are taken in anew
+STALE_MIN: Final = 1_000  # stale entries of the heap, before it is rebuilt
 SLICE: Final = 4_096  # messages at a time, and the rest of a shard: a few milliseconds
 
 
 class DueTimes:
-    """Times of messages. One that has got another time, or has left, may be in it still."""
+    """A heap of the times of messages, with stale entries of those that have left or have another time."""
 
     def __init__(self, state: DelayedState) -> None:
         self._state = state

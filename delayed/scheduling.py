@@ -49,6 +49,7 @@ from delayed.requests import (
 from delayed.state import left_as
 from delayed.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, UnknownSchedule
+from raftlog.hosting.deadlines import Deadlines
 
 SCHEDULES_MAX: Final = 1_000  # of one partition of ``__delayed``
 LATE_MS_MAX: Final = 60_000  # an instant that is later is missed
@@ -56,7 +57,6 @@ MISSED_MAX: Final = 100  # so many of them fire at most
 LOOK_MAX: Final = 25  # schedules at a time: some milliseconds
 FIRED_BYTES_MAX: Final = 1 << 20  # at a time, and one schedule more
 PAUSE_MS: Final = 100  # after so many bytes, in which they are appended
-STALE_MIN: Final = 1_000  # times that do not count any more
 AGAIN_MS: Final = 1_000  # when there is no room for another message
 SCHEDULE_HEADER: Final = "raftlog.schedule"
 INSTANT_HEADER: Final = "raftlog.scheduled_at"
@@ -76,8 +76,7 @@ class Scheduling:
         self._tally = tally
         self._has_room = has_room
         self._add = add
-        self._due: list[tuple[int, str]] = []  # look again at this schedule then
-        self._look: dict[str, int] = {}  # which of these times counts
+        self._due = Deadlines[str]()  # when to look at a schedule again
         self._fired_bytes = 0  # by this ``collect``
         self._rests_until_ms = draft.now_ms
         self._names = {_prefix(name): name for name in self._state.schedules}
@@ -87,7 +86,8 @@ class Scheduling:
     def deadline_ms(self) -> int:
         """When ``collect`` has something to do; soon enough to notice a clock that jumps."""
         draft = self._draft
-        at_ms = draft.now_ms + wait_ms(self._due[0][0] - draft.wall_ms if self._due else None)
+        next_ms = self._due.next_ms()
+        at_ms = draft.now_ms + wait_ms(None if next_ms is None else next_ms - draft.wall_ms)
         return max(at_ms, self._rests_until_ms)
 
     def collect(self) -> None:
@@ -96,14 +96,13 @@ class Scheduling:
             return
         self._fired_bytes = 0
         for _ in range(LOOK_MAX):
-            if not self._due or self._due[0][0] > self._draft.wall_ms:
+            name = self._due.take(self._draft.wall_ms)
+            if name is None:
                 return
+            self._fire(name, self._state.schedules[name])
             if self._fired_bytes >= FIRED_BYTES_MAX:
                 self._rests_until_ms = self._draft.now_ms + PAUSE_MS
                 return
-            at_ms, name = heapq.heappop(self._due)
-            if self._look.get(name) == at_ms:
-                self._fire(name, self._state.schedules[name])
 
     def failed(self, ids: Iterable[bytes], reason: str) -> None:
         """Messages cannot be delivered: their schedules end."""
@@ -163,7 +162,7 @@ class Scheduling:
             return Done()
         self._found(name)
         self._draft.write(Row(ScheduleKey(name), None, Outcome.CANCELLED))
-        self._look.pop(name, None)
+        self._due.discard(name)
         del self._names[_prefix(name)]
         return Done()
 
@@ -197,14 +196,10 @@ class Scheduling:
         self._look_at(name, _next_ms(schedule))
 
     def _look_at(self, name: str, at_ms: int | None) -> None:
-        self._look.pop(name, None)
-        if at_ms is not None:
-            self._look[name] = at_ms
-            if len(self._due) > 2 * len(self._look) + STALE_MIN:
-                self._due = [(at_ms, name) for name, at_ms in self._look.items()]
-                heapq.heapify(self._due)
-            else:
-                heapq.heappush(self._due, (at_ms, name))
+        if at_ms is None:
+            self._due.discard(name)
+        else:
+            self._due.set(name, at_ms)
 
     # Firing.
 

@@ -14,7 +14,6 @@ that no clock can end a transaction too early.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence, Sized
 from typing import Final, assert_never
 
@@ -28,6 +27,7 @@ from raftlog.errors import (
     RaftlogError,
     UnknownTransaction,
 )
+from raftlog.hosting.deadlines import Deadlines
 from raftlog.hosting.decisions import RECORDS_PER_BATCH, RequestId
 from transactions import batches, keyed_requests, sinks
 from transactions.fencing import ENDING, IDLE, is_newest, outcome_of, why_closed
@@ -94,8 +94,7 @@ class Decisions:
         self._key_retention_ms = key_retention_ms
         self._waiting: dict[str, dict[RequestId, Request]] = {}  # for a transaction to be complete
         self._waits_for: dict[RequestId, str] = {}
-        self._due: dict[str, int] = {}  # when an open transaction is aborted
-        self._deadlines: list[tuple[int, str]] = []  # those in ``_due``, and stale ones
+        self._due = Deadlines[str]()  # when an open transaction is aborted
         self._sweep_ms = now_ms + SWEEP_MS
         self._now_ms, self._wall_ms = now_ms, wall_ms
         for name, transaction in self.state.transactions.items():
@@ -114,7 +113,8 @@ class Decisions:
 
     def next_deadline_ms(self) -> int:
         """When ``tick`` has something to do, at the latest."""
-        return min(self._sweep_ms, self._deadlines[0][0] if self._deadlines else self._sweep_ms)
+        due_ms = self._due.next_ms()
+        return self._sweep_ms if due_ms is None else min(self._sweep_ms, due_ms)
 
     def receive(self, request_id: RequestId, request: Request, now_ms: int, wall_ms: int) -> None:
         """Answered now, or once a transaction is complete. A refusal is an answer, too."""
@@ -151,10 +151,8 @@ class Decisions:
     def tick(self, now_ms: int, wall_ms: int) -> None:
         """Abort what has exceeded its time, and forget ids that nobody uses."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            due_ms, name = heapq.heappop(self._deadlines)
-            if self._due.get(name) == due_ms:
-                self._decide([(name, self.state.transactions[name])], abort=AbortReason.TIMEOUT)
+        while (name := self._due.take(now_ms)) is not None:
+            self._decide([(name, self.state.transactions[name])], abort=AbortReason.TIMEOUT)
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + SWEEP_MS
             self._expire()
@@ -464,13 +462,11 @@ class Decisions:
         limits_ms = {State.ONGOING: transaction.timeout_ms, State.PREPARED: transaction.prepared_ms_max}
         limit_ms = limits_ms.get(transaction.state)
         if limit_ms is None:
-            self._due.pop(name, None)
+            self._due.discard(name)
             return
-        due_ms = self._now_ms + limit_ms
         if transaction.state is State.ONGOING and name in self._due:
             return  # another partition gives it no more time
-        self._due[name] = due_ms
-        heapq.heappush(self._deadlines, (due_ms, name))
+        self._due.set(name, self._now_ms + limit_ms)
 
     def _expire(self) -> None:
         """Forget ids and sinks that nobody has used for the whole retention, and old answers."""

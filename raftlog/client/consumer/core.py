@@ -236,9 +236,8 @@ class ConsumerCore:
         }
         if wanted:
             rewinds = bool(self._rewound)
-            places = {
-                target: self.place(target) for target in wanted
-            }  # the next commit has a seek from now on
+            # A seek from now on belongs to the next commit.
+            places = {target: self.place(target) for target in wanted}
             await self._member.commit(wanted, generation=self._assigned_in, rewinds=rewinds)
             self._committed.update(wanted)
             self._rewound -= {target for target in wanted if self.place(target) == places[target]}

@@ -20,8 +20,8 @@ SCHEDULED = (
         more=(
             Edit(
                 f"{SCHEDULES}.collect",
-                "self._due[0][0] > self._draft.wall_ms",
-                "self._due[0][0] > self._draft.wall_ms + 60_000",
+                "self._due.take(self._draft.wall_ms)",
+                "self._due.take(self._draft.wall_ms + 60_000)",
             ),
             Edit(
                 f"{SCHEDULES}._instants",
@@ -229,25 +229,25 @@ SCHEDULED = (
         script="tests/unit/delayed/test_coordinator_moves.py",
     ),
     Mutant(
-        "times of messages that have left are kept until they come",
+        "stale entries of messages that have left stay in the heap",
         "delayed.due_times:DueTimes.add",
         "self.is_complete and",
         "False and",
         script=BACKLOGS,
     ),
     Mutant(
-        "messages are not taken in anew with those of the future",
+        "a rebuild of the due times leaves out the messages that wait",
         "delayed.due_times:DueTimes.add",
         "self._unread = list(range(SHARDS))",
         "pass",
         script=BACKLOGS,
     ),
     Mutant(
-        "times of schedules that do not count are kept",
-        f"{SCHEDULES}._look_at",
-        "len(self._due) > 2 * len(self._look) + STALE_MIN",
+        "stale entries of deadlines stay in the heap",
+        "raftlog.hosting.deadlines:Deadlines.set",
+        "len(self._heap) > 2 * len(self._times) + STALE_MIN",
         "False",
-        script=SCHEDULING,
+        script="tests/unit/transactions/test_deadlines.py",
     ),
     Mutant(
         "all missed instants fire in one step",

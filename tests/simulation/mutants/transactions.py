@@ -72,11 +72,12 @@ TRANSACTIONS = (
         "abort=AbortReason.TIMEOUT",
         "abort=None",
     ),
-    _mutant(
-        "each further partition gives a transaction its whole time again, and the old deadline counts",
-        _DECISIONS + "tick",
-        "if self._due.get(name) == due_ms:",
-        "if name in self.state.transactions:",
+    Mutant(
+        "the deadline of a transaction that has ended aborts the next one of its id",
+        "raftlog.hosting.deadlines:Deadlines.take",
+        "if self._times.get(key) == at_ms:",
+        "if key in self._times:",
+        script="tests/unit/transactions/test_deadlines.py",
     ),
     _mutant(
         "a new incarnation does not abort what the earlier one has open",

@@ -21,10 +21,11 @@ from delayed.requests import (
     ReadSchedule,
     ReadSchedules,
 )
-from delayed.scheduling import FIRED_BYTES_MAX, MISSED_MAX, PAUSE_MS, SCHEDULES_MAX, STALE_MIN
+from delayed.scheduling import FIRED_BYTES_MAX, MISSED_MAX, PAUSE_MS, SCHEDULES_MAX
 from delayed.state import DelayedState
 from delayed.tally import Tally
 from raftlog.errors import Conflict, InvalidRequest, UnknownSchedule
+from raftlog.hosting.deadlines import STALE_MIN
 from tests.helpers.decided_delays import MINUTE_MS, Coordinator, LaneKey, add, create, new, schedule
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -162,7 +163,7 @@ def test_times_of_the_past_are_not_kept() -> None:
     coordinator = begun(wanted=schedule(EACH_HOUR))
     for is_paused in (True, False) * (2 * STALE_MIN):
         coordinator.ask(PauseSchedule(id="s", is_paused=is_paused))
-    assert len(coordinator.decisions._schedules._due) <= STALE_MIN + 2
+    assert len(coordinator.decisions._schedules._due._heap) <= STALE_MIN + 2
     coordinator.advance(HOUR_MS)
     assert fired(coordinator) == [HOUR_MS]
 

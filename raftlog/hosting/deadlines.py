@@ -1,0 +1,51 @@
+"""When each of many keys is due next. Pure.
+
+A key that gets another time, or none, leaves a stale entry in the heap. The heap is rebuilt when most entries
+are stale, so memory is proportional to the keys.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final, Generic, TypeVar
+
+STALE_MIN: Final = 1_000  # stale entries, before the heap is rebuilt
+
+Key = TypeVar("Key", str, bytes)
+
+
+class Deadlines(Generic[Key]):
+    """One time for each key."""
+
+    def __init__(self) -> None:
+        self._times: dict[Key, int] = {}
+        self._heap: list[tuple[int, Key]] = []
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._times
+
+    def set(self, key: Key, at_ms: int) -> None:
+        """The key is due at this time, and at no other."""
+        self._times[key] = at_ms
+        if len(self._heap) > 2 * len(self._times) + STALE_MIN:
+            self._heap = [(at_ms, key) for key, at_ms in self._times.items()]
+            heapq.heapify(self._heap)
+        else:
+            heapq.heappush(self._heap, (at_ms, key))
+
+    def discard(self, key: Key) -> None:
+        """The key is not due any more."""
+        self._times.pop(key, None)
+
+    def next_ms(self) -> int | None:
+        """When a key may be due, at the earliest; None without keys."""
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, now_ms: int) -> Key | None:
+        """The next key whose time has come, which then has none."""
+        while self._heap and self._heap[0][0] <= now_ms:
+            at_ms, key = heapq.heappop(self._heap)
+            if self._times.get(key) == at_ms:
+                del self._times[key]
+                return key
+        return None
