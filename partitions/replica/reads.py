@@ -25,7 +25,7 @@ from partitions.replica.serving import CONFIRM_S, RETRY_AFTER_MS
 from partitions.values import AtTime, FetchRequest, FetchResult, Position
 from raftlog.errors import LogCorrupt, NoLeader, NotLeader, OffsetOutOfRange, RaftlogError
 from raftlog.node.group.raft_group import RaftGroup
-from raftlog.node.reading import LogBytes, LogChanged, read_batches, read_part, read_recent
+from raftlog.node.reading import LogBytes, LogChanged, check_descriptors, read_batches, read_part, read_recent
 from raftlog.records.batch import HEADER_BYTES
 from raftlog.records.compaction import ending_at
 from raftlog.records.tags import TagFilter
@@ -300,6 +300,7 @@ class Reads:
             except LogChanged:
                 continue
             except (LogCorrupt, OSError) as error:
+                check_descriptors(error)
                 raise serving.damaged(error) from error
             serving.check_serves()  # a thread may have taken its time
             if serving.group.term == term:  # what it knew of the log start, it still knows

@@ -3,6 +3,8 @@
 Decides: what is read on the loop (little, of the newest batches, which the page cache holds) and what on a
 thread: all else, since it may wait for the disk and its checksums take time. Leaves to others: what is
 checked (``storage``), and what becomes of a damaged replica (the reader).
+
+A broker that has no file descriptor left cannot read for now, and its log is not damaged: ``Overloaded``.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar
 
-from raftlog.errors import LogCorrupt
+from raftlog.errors import LogCorrupt, Overloaded
 from raftlog.records.compaction import starting_at
+from raftlog.storage.filesystem import is_short_of_descriptors
 from raftlog.storage.log_storage import LogPart, LogRange, LogReader, LogStorage
 from raftlog.types import Index
 
@@ -21,6 +24,7 @@ Result = TypeVar("Result")
 
 READ_THREADS: Final = 4
 ON_LOOP_BYTES_MAX: Final = 256 << 10
+SHORT_RETRY_MS: Final = 1000
 
 _threads = ThreadPoolExecutor(READ_THREADS, "read")  # starts none before it is needed
 
@@ -44,12 +48,13 @@ def on_thread(work: Callable[[], Result]) -> Awaitable[Result]:
 async def read_part(log: LogStorage, part: LogPart, work: Callable[[LogReader], Result]) -> Result:
     """Run ``work`` on a part of the log on a thread; that part may have left the log by then.
 
-    Raises ``LogChanged``, and ``LogCorrupt`` and ``OSError`` where the log is damaged.
+    Raises ``LogChanged``, ``Overloaded``, and ``LogCorrupt`` and ``OSError`` where the log is damaged.
     """
     removals = log.removals
     try:
         result = await on_thread(lambda: work(part))
     except (LogCorrupt, OSError) as error:
+        check_descriptors(error)
         if log.removals != removals or log.is_changing:
             raise LogChanged from error
         raise
@@ -58,11 +63,18 @@ async def read_part(log: LogStorage, part: LogPart, work: Callable[[LogReader], 
 
 
 def read_recent(log: LogStorage, first: Index, last: Index, *, bytes_max: int) -> LogBytes | None:
-    """A few of the newest batches, read at once; else None. Raises ``LogCorrupt`` and ``OSError``."""
-    found = log.recent(first, last, bytes_max=bytes_max)
-    if found is None or found.size_bytes > ON_LOOP_BYTES_MAX:
-        return None
-    return _bytes_of(found, first)
+    """A few of the newest batches, read at once; else None.
+
+    Raises ``Overloaded``, ``LogCorrupt`` and ``OSError``.
+    """
+    try:
+        found = log.recent(first, last, bytes_max=bytes_max)
+        if found is None or found.size_bytes > ON_LOOP_BYTES_MAX:
+            return None
+        return _bytes_of(found, first)
+    except OSError as error:
+        check_descriptors(error)
+        raise
 
 
 async def read_batches(log: LogStorage, first: Index, last: Index, *, bytes_max: int) -> LogBytes:
@@ -77,6 +89,14 @@ async def read_batches(log: LogStorage, first: Index, last: Index, *, bytes_max:
             log, part, lambda part: _bytes_of(part.read(first, last, bytes_max=bytes_max), first)
         )
     return found
+
+
+def check_descriptors(error: Exception) -> None:
+    """Raise ``Overloaded`` if a file could not be opened for lack of a descriptor."""
+    if isinstance(error, OSError) and is_short_of_descriptors(error):
+        raise Overloaded(
+            "the broker has no file descriptor left to read the log; retry", retry_after_ms=SHORT_RETRY_MS
+        ) from error
 
 
 def _bytes_of(found: LogRange, first: Index) -> LogBytes:

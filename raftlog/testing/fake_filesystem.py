@@ -13,7 +13,7 @@ see them until the power goes, later syncs succeed without them, and only writin
 may, since it waits for no disk, is opening and making a file, appending and writing in place (the page cache
 takes that), and reading.
 
-Faults: no room (``capacity_bytes``), reads and syncs that fail, bits that flip, a crash at the n-th
+Faults: no room (``capacity_bytes``), reads, syncs and opens that fail, bits that flip, a crash at the n-th
 change. Used by tests and the simulator; it passes the same conformance suite as ``OsFilesystem``.
 """
 
@@ -141,6 +141,7 @@ class FakeFilesystem:
         self.crash_after_changes: int | None = None
         self.lies_about_syncs = False
         self.fails_read: Callable[[str], bool] = _never
+        self.fails_open: Callable[[str], bool] = _never  # for lack of a descriptor
         self.fails_sync: Callable[[str], bool] = _never
         self.on_wait: Callable[[str, str], None] = _not_told
         self._seen: dict[str, StoredFile] = {}
@@ -153,6 +154,8 @@ class FakeFilesystem:
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. Raises ``FileNotFoundError`` unless ``create``."""
+        if self.fails_open(path):
+            raise OSError(errno.EMFILE, "too many open files on purpose", path)
         node = self._seen.get(path)
         if node is None:
             if not create or _parent(path) not in self._directories:

@@ -50,7 +50,7 @@ from raftlog.node.group.replication import Replication
 from raftlog.node.group.snapshot_transfer import SnapshotTransfer
 from raftlog.records.batch import Batch, stamp
 from raftlog.state_machine import StateMachine
-from raftlog.storage.filesystem import is_disk_full
+from raftlog.storage.filesystem import is_disk_full, is_short_of_descriptors
 from raftlog.storage.log_storage import DiskWork, LogChange, LogStorage, after
 from raftlog.types import METADATA_GROUP, EntryId, GroupId, Index, NodeId
 
@@ -88,12 +88,15 @@ class RaftGroup(LeaderRequests[Reply]):
         self._changer = LogChanger(log)
         self._is_installing = False  # a snapshot takes the place of the log
         self._transfer = SnapshotTransfer(node_id, group_id, environment.calls, self._install)
+        self._is_short = False  # of a descriptor to read what is committed
         self._apply_slice(core.commit_index)
 
     @property
     def is_quiescent(self) -> bool:
         """Needs no ticks until something happens."""
-        return self.stopped is not None or (self._core.is_quiescent and not self._writer.is_blocked)
+        return self.stopped is not None or (
+            self._core.is_quiescent and not self._writer.is_blocked and not self._is_short
+        )
 
     @property
     def read_places(self) -> asyncio.Semaphore:
@@ -178,6 +181,9 @@ class RaftGroup(LeaderRequests[Reply]):
         if self._writer.is_blocked:
             self._guarded(self._writer.try_append)
             self._environment.request_sync(self)
+        if self._is_short:
+            self._is_short = False
+            self._environment.apply_later(self.group_id)
         self.log.tick()
         if self.log.owes_end:
             self._environment.request_sync(self)
@@ -414,7 +420,13 @@ class RaftGroup(LeaderRequests[Reply]):
         self._listener.commit_advanced(min(commit_index, self.applied_index))
 
     def _apply_slice(self, commit_index: Index) -> None:
-        self._has_backlog = not self._applier.apply_up_to(commit_index)
+        try:
+            self._has_backlog = not self._applier.apply_up_to(commit_index)
+        except OSError as error:
+            if not is_short_of_descriptors(error):
+                raise
+            self._has_backlog = self._is_short = True  # the next tick tries again
+            return
         if self._has_backlog:
             self._environment.apply_later(self.group_id)
 

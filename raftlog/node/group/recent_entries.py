@@ -118,7 +118,8 @@ class RecentEntries(Generic[Reply]):
     def recent_bytes(self, first: Index, last: Index, bytes_max: int) -> tuple[Index, list[Buffer]] | None:
         """Whole batches from ``first`` on, at least one, about ``bytes_max``; the last index of them.
 
-        None where they must be read from the disk. Raises ``LogCorrupt`` and ``OSError``.
+        None where they must be read from the disk. Raises ``Overloaded``, ``LogCorrupt`` and
+        ``OSError``.
         """
         entries = self._between(first, last)
         if not entries or entries[0].first != first:

@@ -15,7 +15,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from raftlog.core.inputs import AppendCut, AppendDropped
 from raftlog.core.messages import AppendRequest, Heartbeat, TimeoutNow
 from raftlog.core.ready import Replicate
-from raftlog.errors import LogCorrupt, OffsetOutOfRange
+from raftlog.errors import LogCorrupt, OffsetOutOfRange, Overloaded
 from raftlog.node.catch_up import FAR_BYTES
 from raftlog.node.group.ports import GroupEnvironment
 from raftlog.node.group.recent_entries import RecentEntries
@@ -79,7 +79,11 @@ class Replication(Generic[Reply]):
             if behind > FAR_BYTES and not self._environment.catch_up.has_room():
                 self._step(AppendDropped(order.to))  # the core asks again with the next heartbeat
                 return
-            found = self._entries.recent_bytes(order.first, order.last, APPEND_BYTES_MAX)
+            try:
+                found = self._entries.recent_bytes(order.first, order.last, APPEND_BYTES_MAX)
+            except Overloaded:
+                self._step(AppendDropped(order.to))
+                return
             if found is None:
                 self._reading[order.to] = self._environment.begin(self._send_from_disk(order))
             else:
@@ -92,8 +96,8 @@ class Replication(Generic[Reply]):
             if group.is_leader:  # else its log may be closed by now
                 end = Index(min(order.last, group.log.last_index))
                 found = await read_batches(group.log, order.first, end, bytes_max=APPEND_BYTES_MAX)
-        except (LogChanged, OffsetOutOfRange):
-            pass  # retention was faster: the core asks for what is there now
+        except (LogChanged, OffsetOutOfRange, Overloaded):
+            pass  # retention was faster, or no file could be opened: the core asks for what is there then
         except (LogCorrupt, OSError) as error:
             group.stop(error)
         finally:

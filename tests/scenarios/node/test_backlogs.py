@@ -156,3 +156,23 @@ async def test_a_replica_that_closes_in_its_backlog_goes_on_from_there(
     assert broker.groups[group.group_id].applied_index >= applied
     await cluster.settled()
     await cluster.stop()
+
+
+# requirement: ST4
+@in_virtual_time
+async def test_a_backlog_waits_for_a_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = await filled(nodes=1)
+    (broker,) = cluster.up
+    group = await in_its_backlog(broker, monkeypatch)
+    broker.filesystem.fails_open = lambda path: path.endswith(".log")
+    for _ in range(GROUPS):
+        broker.filesystem.held.make_room()
+    await asyncio.sleep(30)
+    applied = group.applied_index
+    assert applied < BATCHES
+    assert group.stopped is None
+    assert not group.is_quiescent
+    broker.filesystem.fails_open = lambda path: False
+    await cluster.settled()
+    assert group.applied_index >= BATCHES
+    await cluster.stop()

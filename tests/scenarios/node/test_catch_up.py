@@ -54,3 +54,28 @@ async def test_a_replica_far_behind_is_brought_up_at_a_bounded_rate(
     assert at_least_s <= took_s <= at_most_s, took_s
     assert max(waits) < 0.5, waits
     await cluster.stop()
+
+
+@pytest.mark.parametrize("batches", [3, BATCHES])  # read at once, and on a thread
+@in_virtual_time
+async def test_a_leader_without_descriptors_brings_a_replica_up_later(batches: int) -> None:
+    cluster = NodeCluster(3, log_settings=LARGE)
+    await cluster.start()
+    behind = cluster.followers()[-1]
+    behind.crash()
+    for _ in range(batches):
+        await append(cluster, bytes(BATCH_BYTES // batches))
+    leader, refused = cluster.leading(), list[str]()
+
+    def fails(path: str) -> bool:
+        is_log = path.endswith(".log")
+        refused.extend([path] * is_log)
+        return is_log
+
+    leader.filesystem.fails_open = fails
+    await behind.start()
+    await cluster.until(lambda: len(refused) > 3)
+    leader.filesystem.fails_open = lambda path: False
+    await cluster.settled()
+    assert cluster.leading() is leader
+    await cluster.stop()

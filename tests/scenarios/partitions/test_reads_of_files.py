@@ -13,7 +13,7 @@ from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM, AtTime, FetchResult, LastRecords, Position, Start
 from partitions.values import FetchRequest as Fetch
 from raftlog.core.ready import HardState
-from raftlog.errors import LogCorrupt, NotLeader, OffsetOutOfRange, UnknownTopic
+from raftlog.errors import LogCorrupt, NotLeader, OffsetOutOfRange, Overloaded, UnknownTopic
 from raftlog.node.reading import READ_THREADS, LogChanged, read_part
 from raftlog.records.batch import split_batches
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
@@ -256,3 +256,19 @@ async def test_a_disk_that_does_not_give_what_is_asked_ends_the_replica() -> Non
         assert isinstance(stopped, OSError)
         assert stopped.errno == errno.EIO
         assert leader.host.damaged_logs == 0
+
+
+@pytest.mark.parametrize("position", [Offset(0), Offset(18), LastRecords(3), AtTime(1001)])
+@pytest.mark.parametrize("segments", ["small", "one"])
+@in_virtual_time
+async def test_a_broker_without_descriptors_reads_later(position: Position, segments: str) -> None:
+    async with leader_with_log(SMALL if segments == "small" else LogSettings()) as (_, leader, replica):
+        fetch = Fetch(position=position, bytes_max=1 << 20)
+        expected = await replica.fetch(fetch)
+        leader.filesystem.fails_open = lambda path: path.endswith(".log")
+        leader.filesystem.held.make_room()
+        with pytest.raises(Overloaded, match="descriptor"):
+            await replica.fetch(fetch)
+        assert leader.groups[GROUP].stopped is None
+        leader.filesystem.fails_open = lambda path: False
+        assert (await replica.fetch(fetch)).data == expected.data

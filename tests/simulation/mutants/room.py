@@ -42,4 +42,25 @@ ROOM = (
         "0",
         script=SCRIPT,
     ),
+    Mutant(
+        "a log that cannot be read for want of a descriptor counts as damaged",
+        "raftlog.node.reading:check_descriptors",
+        "is_short_of_descriptors(error)",
+        "False",
+        script="tests/scenarios/partitions/test_reads_of_files.py",
+    ),
+    Mutant(
+        "a leader ends the process when it finds no descriptor to read a member's entries",
+        "raftlog.node.group.replication:Replication._send_from_disk",
+        "(LogChanged, OffsetOutOfRange, Overloaded)",
+        "(LogChanged, OffsetOutOfRange)",
+        script="tests/scenarios/node/test_catch_up.py",
+    ),
+    Mutant(
+        "a backlog that found no descriptor is not tried again",
+        "raftlog.node.group.raft_group:RaftGroup._apply_slice",
+        "self._has_backlog = self._is_short = True",
+        "self._has_backlog = True",
+        script="tests/scenarios/node/test_backlogs.py",
+    ),
 )
