@@ -130,6 +130,7 @@ class GroupHost:
         self.groups_opened = 0  # since the start
         self._awake: dict[GroupId, None] = {}
         self._scheduled: dict[GroupId, None] = {}
+        self._unwritten: dict[GroupId, None] = {}
         self._backlogs = Backlogs(self._apply_more)
         SnapshotService(self.calls, lambda: self._groups)
         self._is_drain_due = False
@@ -302,6 +303,12 @@ class GroupHost:
     def apply_later(self, group: GroupId) -> None:
         """Have this group apply more of what is committed when it is its turn: one group a loop turn."""
         self._backlogs.add(group)
+
+    def append_soon(self, group: GroupId) -> None:
+        """Have this group append once the frames that were queued before have left."""
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self._append_unwritten)
+        self._unwritten[group] = None
 
     def request_sync(self, group: Flushed) -> None:
         """Have the flusher sync this group's log, or change it."""
@@ -498,6 +505,13 @@ class GroupHost:
         group = self._groups.get(group_id)
         if group is not None and not self._fatal:
             group.apply_more()
+
+    def _append_unwritten(self) -> None:
+        unwritten, self._unwritten = self._unwritten, {}
+        for group_id in unwritten:
+            group = self._groups.get(group_id)
+            if group is not None and not self._fatal:
+                group.append_written()
 
     def _drain_soon(self) -> None:
         if not self._is_drain_due:

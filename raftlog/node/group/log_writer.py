@@ -67,7 +67,7 @@ class LogWriter(Generic[Reply]):
         return self._recent.has_unwritten
 
     def write(self, write: Write, received: Sequence[Batch] = ()) -> None:
-        """Carry out one ``Write`` up to the operating system; the sync comes later.
+        """Carry out one ``Write``, but for appending its batches, which ``try_append`` does.
 
         ``received`` came with the message that the core has just taken in; it may want a part of them.
         """
@@ -84,8 +84,6 @@ class LogWriter(Generic[Reply]):
             for span in write.spans:
                 is_proposed = span.kind is EntryKind.DATA
                 self._recent.name(span, None if is_proposed else self._made(span, is_received=bool(received)))
-            self.try_append()
-            self._recent.drop_written()
         self._writes.append(
             _Waiting(write.write_id, write.send_after, bool(write.spans), self._recent.named_index)
         )
@@ -102,6 +100,7 @@ class LogWriter(Generic[Reply]):
             self.is_full = True
         else:
             self.is_full = False
+            self._recent.drop_written()
 
     def begin_sync(self) -> Sync | None:
         """The sync to run, while no cut is left to be done.

@@ -81,6 +81,9 @@ class GroupEnvironment(Protocol):
     def apply_later(self, group: GroupId) -> None:
         """Call ``apply_more`` in a later turn of the loop."""
 
+    def append_soon(self, group: GroupId) -> None:
+        """Call ``append_written`` once the frames of this loop turn have left."""
+
     def request_sync(self, group: Flushed) -> None:
         """Have the flusher call ``begin_sync`` and ``end_sync``."""
 

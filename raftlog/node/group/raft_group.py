@@ -179,8 +179,7 @@ class RaftGroup(LeaderRequests[Reply]):
         """One unit of time has passed. Most ticks of a core leave nothing to carry out."""
         core = self._core
         if self._writer.is_blocked:
-            self._guarded(self._writer.try_append)
-            self._environment.request_sync(self)
+            self._guarded(self._append)
         if self._is_short:
             self._is_short = False
             self._environment.apply_later(self.group_id)
@@ -232,6 +231,11 @@ class RaftGroup(LeaderRequests[Reply]):
                     self._carry_out(ready, received)
         except BaseException as error:
             self._broke(error)
+
+    def append_written(self) -> None:
+        """Append what the core has had written since, now that its followers have it on their way."""
+        if self.stopped is None:
+            self._guarded(self._append)
 
     def apply_more(self) -> None:
         """Apply the next slice of what is committed."""
@@ -350,9 +354,12 @@ class RaftGroup(LeaderRequests[Reply]):
             self._waits.settle(settled)
         if ready.write is not None:
             self._writer.write(ready.write, received)
-            self._environment.request_sync(self)
+            if not ready.replicate:
+                self._append()
         for order in ready.replicate:
             self._replication.carry_out(order)
+        if ready.write is not None and ready.replicate:
+            self._environment.append_soon(self.group_id)  # followers begin meanwhile
         for envelope in ready.send:
             self._environment.send(self.group_id, envelope.to, envelope.message)
         if self._core.commit_index > self._recent.applied_index and not self._has_backlog:
@@ -365,6 +372,10 @@ class RaftGroup(LeaderRequests[Reply]):
             self._transfer.want(ready.fetch_snapshot)
         if ready.role_change is not None:
             self._role_changed(ready.role_change)
+
+    def _append(self) -> None:
+        self._writer.try_append()
+        self._environment.request_sync(self)
 
     def _membership_seen(self, new: Membership | None) -> None:
         if new is not None:

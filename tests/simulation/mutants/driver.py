@@ -29,9 +29,23 @@ DRIVER = (
     Mutant(
         "messages are sent with the write, not after it",
         "raftlog.node.group.raft_group:RaftGroup._carry_out",
-        "self._environment.request_sync(self)",
+        "self._append()",
         "[self._environment.send(self.group_id, e.to, e.message) for e in ready.write.send_after]; "
-        "self._environment.request_sync(self)",
+        "self._append()",
+    ),
+    Mutant(
+        "a leader appends before its followers have the batch",
+        "raftlog.node.group.raft_group:RaftGroup._carry_out",
+        "if not ready.replicate:",
+        "if True:",
+        script="tests/scenarios/node/test_frames_first.py",
+    ),
+    Mutant(
+        "what a leader has sent is not appended before the next tick",
+        "raftlog.node.group_host:GroupHost.append_soon",
+        "asyncio.get_running_loop().call_soon(self._append_unwritten)",
+        "pass",
+        script="tests/scenarios/node/test_frames_first.py",
     ),
     Mutant(
         "a vote waits for entries that wait for room",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from raftlog.core.entries import EntrySpan
 from raftlog.core.messages import AppendReply, Envelope, VoteReply
 from raftlog.core.ready import HardState, Write
 from raftlog.node.group.log_writer import LogWriter, Synced
 from raftlog.node.group.recent_entries import RecentEntries
+from raftlog.records.batch import Batch
 from raftlog.records.compaction import gap_batch
 from raftlog.storage.log_storage import carry_out
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
@@ -34,7 +37,12 @@ class Log:
         write = Write(
             write_id=WriteId(number), hard_state=hard_state, spans=spans, send_after=(promise(number),)
         )
-        self.writer.write(write, [storage_batch(index, epoch=term) for index in entries])
+        self.hand(write, [storage_batch(index, epoch=term) for index in entries])
+
+    def hand(self, write: Write, received: Sequence[Batch] = ()) -> None:
+        """The same for any write."""
+        self.writer.write(write, received)
+        self.writer.try_append()
 
     def sync(self) -> Synced:
         """One round."""
@@ -108,9 +116,7 @@ def test_what_takes_the_place_of_entries_without_room_says_whether_there_is_room
     received = [storage_batch(0, epoch=2)]
     spans = (EntrySpan(Term(2), Index(0), Index(0)),)
     hard_state = HardState(Term(2), None)
-    log.writer.write(
-        Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(0), spans=spans), received
-    )
+    log.hand(Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(0), spans=spans), received)
     assert (log.log.last_index, log.writer.is_full) == (0, False)
 
 
@@ -121,9 +127,7 @@ def test_entries_wait_while_the_log_is_cut() -> None:
     received = [storage_batch(1, epoch=2)]
     spans = (EntrySpan(Term(2), Index(1), Index(1)),)
     hard_state = HardState(Term(2), None)
-    log.writer.write(
-        Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(1), spans=spans), received
-    )
+    log.hand(Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(1), spans=spans), received)
     assert (log.log.last_index, log.log.is_changing, log.writer.is_full) == (0, True, False)
     carry_out(log.log.cut_change())
     log.writer.try_append()
@@ -135,7 +139,7 @@ def test_a_cut_log_keeps_no_earlier_write_from_being_durable() -> None:
     log = Log()
     log.write(1, 1, 0, 1, 2)
     write = Write(write_id=WriteId(2), hard_state=HardState(Term(2), None), truncate_from=Index(1))
-    log.writer.write(write)
+    log.hand(write)
     carry_out(log.log.cut_change())
     assert numbers(log.sync()) == [1, 2]
 
@@ -144,6 +148,6 @@ def test_of_a_gap_batch_that_comes_again_only_the_news_is_written() -> None:
     log = Log()
     log.write(1, 1, 0, 1, 2)
     spans = (EntrySpan(Term(1), Index(3), Index(9)),)
-    log.writer.write(Write(write_id=WriteId(2), spans=spans), [gap_batch(1, 9, 1, None)])
+    log.hand(Write(write_id=WriteId(2), spans=spans), [gap_batch(1, 9, 1, None)])
     log.sync()
     assert [(batch.base_offset, batch.last_offset) for batch in stored(log.log)][-2:] == [(2, 2), (3, 9)]
