@@ -17,7 +17,7 @@ from api.broker import Broker
 from chaos.corruption.cluster import COMPACTED_FROM, TARGET, Filled, Image, RottingCluster, fill, is_cut
 from chaos.corruption.compacted import newest_of, without_superseded
 from chaos.corruption.damage import CATEGORIES, KEPT_TWICE, KINDS, Damage, Verdict, do_damage
-from chaos.corruption.harmless import Disk, shown_harmless
+from chaos.corruption.harmless import Disk, shown_harmless, whole_batches
 from chaos.simulator.clients import TOPIC
 from chaos.simulator.machine import DATA_DIRECTORY, Machine
 from partitions.values import FetchRequest, FetchResult
@@ -397,5 +397,8 @@ async def _fetch(broker: Broker, request: FetchRequest) -> FetchResult:
 
 
 def _log_of(machine: Machine, directory: str) -> bytes:
+    """The bytes of all its segments, without the zeros that follow the batches of a file."""
     files = machine.disk.stored_in(directory, durable=False)
-    return b"".join(bytes(file.seen) for name, file in files.items() if name.endswith(".log"))
+    logs = [bytes(file.seen) for name, file in files.items() if name.endswith(".log")]
+    ends = [sum(batch.header.size_bytes for _, batch in whole_batches(log)) for log in logs]
+    return b"".join(log if any(log[end:]) else log[:end] for log, end in zip(logs, ends, strict=True))

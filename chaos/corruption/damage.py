@@ -146,10 +146,11 @@ def do_damage(
     if kind == "missing file":
         disk.overwrite(path, None)
         return Damage(category, kind, path, f"{len(data)} bytes")
-    changed_data, detail = _changed(data, kind, rng)
-    if changed_data == data:
+    content = data.rstrip(b"\0") if path.endswith(".log") else data  # it may be filled ahead
+    changed_content, detail = _changed(content, kind, rng)
+    if changed_content == content:
         return None
-    disk.overwrite(path, changed_data)
+    disk.overwrite(path, changed_content + (b"" if kind == "truncated file" else data[len(content) :]))
     return Damage(category, kind, path, detail)
 
 

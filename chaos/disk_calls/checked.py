@@ -42,6 +42,7 @@ class CheckedFile:
     def append(self, buffers: Sequence[Buffer]) -> int:
         """All buffers are at the end, and earlier bytes are unchanged; or the file is unchanged."""
         before, data = bytes(self._node.content[: self.size]), b"".join(buffers)
+        zeros = bytes(self._node.content[len(before) + len(data) :])
         try:
             start = self._file.append(buffers)
         except OSError:
@@ -49,9 +50,25 @@ class CheckedFile:
             self._check_size("a failed append")
             raise
         self._expect(start == len(before), "append returns the position of its bytes")
-        self._expect(bytes(self._node.content) == before + data, "append writes all its bytes at the end")
+        self._expect(
+            bytes(self._node.content) == before + data + zeros, "append writes all its bytes at the end"
+        )
         self._check_size("append")
         return start
+
+    def fill(self, length: int) -> None:
+        """Only zeros are added."""
+        size, before = self.size, bytes(self._node.content)
+        self._file.fill(length)
+        after = bytes(self._node.content)
+        self._expect(after.startswith(before[:size]), "filling changes no byte")
+        self._expect(self.size == size, "filling leaves the size as it is")
+        self._check_size("fill")
+
+    def end_at(self, size: int) -> None:
+        """What is behind are zeros."""
+        self._file.end_at(size)
+        self._check_size("end_at")
 
     def read_at(self, position: int, length: int) -> bytes:
         """All bytes in the range, also after short reads."""
@@ -96,7 +113,8 @@ class CheckedFile:
         return sum(file.node is self._node and file.sync_has_failed for file in files)
 
     def _check_size(self, what: str) -> None:
-        self._expect(self.size == len(self._node.content), f"{what} leaves the size as it is in the system")
+        is_right = not any(self._node.content[self.size :]) and self.size <= len(self._node.content)
+        self._expect(is_right, f"{what} leaves the size as it is in the system, but for zeros")
 
     def _expect(self, holds: bool, rule: str) -> None:
         if not holds:

@@ -38,6 +38,17 @@ class UnreliableFile(OsFile):
             self._model.append(buffers)
             return start
 
+    def fill(self, length: int) -> None:
+        """Write zeros behind the end; ``size`` stays."""
+        with self._disk.lock:
+            super().fill(length)
+            self._model.fill(length)
+
+    def end_at(self, size: int) -> None:
+        """Count zeros behind as nothing."""
+        super().end_at(size)
+        self._model.end_at(size)
+
     def write_at(self, position: int, data: Buffer) -> None:
         """Overwrite in place."""
         with self._disk.lock:

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 
 from raftlog.errors import LogCorrupt
 from raftlog.storage.batch_search import Bounds, Damage, Pace, Run, sound_parts
+from raftlog.storage.batch_walk import ends_at
 from raftlog.storage.durable_state import doubt, found_slots, newest_slot
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
 from raftlog.storage.filesystem import Filesystem, file_size
 from raftlog.storage.members import MEMBERS_NAME, load_members
 from raftlog.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_path
 from raftlog.storage.slots import SLOT_NAMES, UNKNOWN_TERMS, ReplicaState, Slot, SlotError, initial_state
-from raftlog.storage.sparse_index import SegmentSummary, load_index, load_summary
+from raftlog.storage.sparse_index import load_index, load_summary
 from raftlog.storage.state_files import (
     CHECKPOINT_NAME,
     STATE_SUFFIX,
@@ -276,17 +277,23 @@ class _Examiner:
             if not self._filesystem.exists(path + INDEX_SUFFIX):
                 continue  # it is written without a sync, and built again
             summary = load_summary(self._filesystem, path + INDEX_SUFFIX)
-            size = file_size(self._filesystem, path + LOG_SUFFIX)
             last = self._seen.bases[at + 1] - 1
-            is_ours = summary is not None and _place(summary) == (base, last, size)
             if (
                 summary is None
-                or not is_ours
+                or (summary.base_offset, summary.last_offset) != (base, last)
+                or not self._ends_at(path + LOG_SUFFIX, summary.size_bytes)
                 or load_index(self._filesystem, path + INDEX_SUFFIX, summary, 1) is None
             ):
                 index = path + INDEX_SUFFIX
                 reason = "it is not the index of its segment"
                 self._seen.stale.append(Damage(index, 0, file_size(self._filesystem, index), reason))
+
+    def _ends_at(self, path: str, size: int) -> bool:
+        file = self._filesystem.open(path)
+        try:
+            return ends_at(file, size)
+        finally:
+            file.close()
 
     def _check_checkpoint(self) -> None:
         damaged = damaged_states(self._filesystem, self._directory)
@@ -303,10 +310,6 @@ class _Examiner:
             self._damaged(
                 CHECKPOINT_NAME, f"it stands at {found[0].index}, and the log ends at {self._seen.last}"
             )
-
-
-def _place(summary: SegmentSummary) -> tuple[int, int, int]:
-    return summary.base_offset, summary.last_offset, summary.size_bytes
 
 
 def _was_used(names: list[str], found: list[Slot | SlotError]) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from raftlog.errors import CorruptBatch
 from raftlog.records.batch import HEADER_BYTES, MAGIC, Batch, BatchHeader, check_batch, parse_header
-from raftlog.storage.batch_walk import BatchDamaged, walk_batches, why_not_next
+from raftlog.storage.batch_walk import BatchDamaged, is_blank, walk_batches, why_not_next
 from raftlog.storage.filesystem import File
 
 _MAGIC_AT = 16  # within a batch
@@ -73,7 +73,7 @@ def sound_parts(file: File, bounds: Bounds, pace: Pace) -> Iterator[Run | Damage
         walk = _Walk(file, position, expected, term, bounds, pace)
         yield from walk.runs()
         position, expected, term = walk.position, walk.expected, walk.term
-        if walk.trouble is None:
+        if walk.trouble is None or is_blank(file, position):
             return
         found = _next_sound(file, position + 1, expected, term, bounds, pace)
         end, expected = found or (file.size, expected)

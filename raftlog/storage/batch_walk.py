@@ -80,6 +80,29 @@ def walk_batches(
         position += header.size_bytes
 
 
+def is_blank(file: File, position: int) -> bool:
+    """Whether all from ``position`` on are zeros: what ``File.fill`` writes, or nothing."""
+    while data := file.read_at(position, _SCAN_CHUNK_BYTES):
+        if data.count(0) != len(data):
+            return False
+        position += len(data)
+    return True
+
+
+def walk_file(file: File, offset: int | None = None, epoch: int = 0) -> Iterator[tuple[int, Batch]]:
+    """``walk_batches`` for all of a file, up to zeros at its end."""
+    try:
+        yield from walk_batches(file, 0, file.size, offset, epoch)
+    except BatchDamaged as damage:
+        if not is_blank(file, damage.position):
+            raise
+
+
+def ends_at(file: File, size: int) -> bool:
+    """Whether a file has so many bytes, without zeros at its end."""
+    return file.size == size or (file.size > size and is_blank(file, size))
+
+
 def _next(header: BatchHeader, position: int, offset: int | None, epoch: int) -> tuple[int, int]:
     """Offset and epoch for the batch behind this one."""
     trouble = why_not_next(header, header.base_offset if offset is None else offset, epoch)

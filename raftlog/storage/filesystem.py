@@ -47,6 +47,15 @@ class File(Protocol):
         the caller may continue once there is room.
         """
 
+    def fill(self, length: int) -> None:
+        """Write up to ``length`` zeros behind the end, where appends will be; ``size`` stays.
+
+        The file is longer then for all who open it. Raises ``OSError``.
+        """
+
+    def end_at(self, size: int) -> None:
+        """Count what is behind as nothing: it was written by ``fill``. The disk is left as it is."""
+
     def read_at(self, position: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``position``; fewer only at the end of the file."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raftlog.records.batch import Batch, BatchHeader
-from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
+from raftlog.storage.batch_walk import BatchDamaged, walk_file, walk_headers
 from raftlog.storage.filesystem import Filesystem
 
 
@@ -54,7 +54,7 @@ def inspect_batches(filesystem: Filesystem, path: str) -> Iterator[tuple[BatchRo
     """
     file = filesystem.open(path)
     try:
-        for position, batch in walk_batches(file, 0, file.size):
+        for position, batch in walk_file(file):
             yield BatchRow(position, batch.header), batch
     except BatchDamaged as damage:
         try:

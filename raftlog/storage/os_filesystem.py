@@ -88,6 +88,14 @@ class OsFile:
         self._size = start + wanted
         return start
 
+    def fill(self, length: int) -> None:
+        """Write zeros behind the end; ``size`` stays."""
+        os.pwrite(self.descriptor(), bytes(length), self._size)
+
+    def end_at(self, size: int) -> None:
+        """Count zeros behind as nothing."""
+        self._size = size
+
     def _append_rest(self, buffers: Sequence[Buffer], start: int, written: int, wanted: int) -> None:
         rest = [memoryview(buffer) for buffer in buffers]
         skip = written

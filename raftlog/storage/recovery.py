@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from raftlog.errors import CorruptBatch, LogCorrupt
 from raftlog.records.batch import Batch
-from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
+from raftlog.storage.batch_walk import BatchDamaged, ends_at, walk_file, walk_headers
 from raftlog.storage.durable_state import DurableState, found_slots, is_being_created
 from raftlog.storage.epochs import EPOCHS_NAME, Epochs, load_epochs
 from raftlog.storage.filesystem import File, Filesystem, file_size
@@ -244,12 +244,13 @@ class _Opening:
             )
         index_path = segment_path(self.directory, base) + INDEX_SUFFIX
         summary = load_summary(self.filesystem, index_path)
-        if summary is None or summary.size_bytes != file.size or summary.last_offset != following - 1:
+        is_known = summary is not None and summary.last_offset == following - 1
+        if summary is None or not is_known or not ends_at(file, summary.size_bytes):
             summary = self._rebuild(file, base, following, index_path)
         return Segment.closed(self.filesystem, self.directory, summary, self.interval_bytes)
 
     def _rebuild(self, file: File, base: int, following: int, index_path: str) -> SegmentSummary:
-        headers = ((position, batch.header) for position, batch in walk_batches(file, 0, file.size, base))
+        headers = ((position, batch.header) for position, batch in walk_file(file, base))
         try:
             index, summary = build_index(headers, self.interval_bytes)
         except BatchDamaged as error:
@@ -276,7 +277,7 @@ class _Opening:
         term_max = self.state.state.hard_state.term
         epoch = self.epochs.last_term
         try:
-            for position, batch in walk_batches(file, 0, file.size, base, epoch):
+            for position, batch in walk_file(file, base, epoch):
                 header = batch.header
                 if header.leader_epoch > term_max:
                     # Hard state is synced before the log, so a batch of a newer term was never acknowledged.
@@ -293,6 +294,7 @@ class _Opening:
                 segment.note(header)
         except BatchDamaged as error:
             return segment, error
+        file.end_at(segment.size)
         return segment, None
 
     def _note_membership(self, position: int, batch: Batch) -> None:

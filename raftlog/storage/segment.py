@@ -5,22 +5,27 @@ open between its uses while it is among those that were used last (``held_files`
 numbers: its file is opened for a read and closes itself when the last reader lets go; its index is
 loaded by the first read that needs it.
 
+A sync takes a third less where an append has changed neither the length of its file nor where that is on the
+disk, so the file of a segment that is appended to in small pieces is filled ahead with zeros. A file may end
+with some: they count as nothing (``batch_walk.is_blank``).
+
 Decides where batches stand. Which segment is meant, and when one is closed, is the log's business.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 from weakref import ReferenceType, ref
 
 from raftlog.errors import LogCorrupt
 from raftlog.records.batch import BATCH_OVERHEAD, NO_TIMESTAMP, BatchHeader
 from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
-from raftlog.storage.filesystem import File, Filesystem
+from raftlog.storage.filesystem import Buffer, File, Filesystem
 from raftlog.storage.sparse_index import (
     NOT_DATED,
     SegmentSummary,
@@ -34,6 +39,11 @@ from raftlog.storage.sparse_index import (
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 _TAIL_BATCHES_MAX = 512
+
+FILL_BYTES_MIN: Final = 16 << 10
+FILL_BYTES_MAX: Final = 256 << 10
+FILL_FOR_BYTES_MAX: Final = 32 << 10  # of one append: a larger one costs as much either way
+_FILL_AFTER = 4  # appends to a file since it was opened
 
 
 class Place(NamedTuple):
@@ -54,9 +64,11 @@ class Segment:
     """See the module. ``last`` is ``base - 1`` while it is empty."""
 
     __slots__ = (
+        "_appends",
         "_directory",
         "_file",
         "_filesystem",
+        "_filled",
         "_index",
         "_interval_bytes",
         "_tail_offsets",
@@ -79,6 +91,8 @@ class Segment:
         self.stored_ms = NO_TIMESTAMP  # when its newest batch was stored, or later
         self.is_active = False
         self._file: ReferenceType[File] | None = None  # while it is active, and may be open
+        self._filled = 0  # where the zeros in its file end; up to ``size`` there are none
+        self._appends = 0  # that have passed their end since the file was opened
         self._filesystem = filesystem
         self._directory = directory
         self._interval_bytes = interval_bytes
@@ -186,15 +200,40 @@ class Segment:
         self._hold(file)
         return file
 
-    def open_to_append(self) -> File:
-        """The active segment's file; the caller keeps it until it is synced.
+    def append(self, buffers: Sequence[Buffer], size_bytes: int, fill_up_to: int) -> File:
+        """Write whole batches to the end of the active segment's file; ``note`` each of them then.
 
-        Raises ``OSError`` (EMFILE) when too many files wait for their syncs.
+        The caller keeps the file until it is synced. Zeros are written up to ``fill_up_to`` at most. Raises
+        ``OSError`` (EMFILE) when too many files wait for their syncs.
         """
         file = self._opened()
         if not self._hold(file):
             raise OSError(errno.EMFILE, "too many open segments wait for a sync", file.path)
+        try:
+            file.append(buffers)
+        except OSError:
+            self._filled = 0
+            raise
+        end = self.size + size_bytes
+        if end > self._filled and size_bytes <= FILL_FOR_BYTES_MAX:
+            self._fill(file, end, fill_up_to)
         return file
+
+    def _fill(self, file: File, end: int, limit: int) -> None:
+        """Not for the first appends: of thousands of segments, most are appended to now and then."""
+        self._appends += 1
+        length = min(max(end, FILL_BYTES_MIN), FILL_BYTES_MAX, limit - end)
+        if self._appends > _FILL_AFTER and length > 0:
+            with contextlib.suppress(OSError):  # appends go on without, and fail themselves where they must
+                file.fill(length)
+            self._filled = end + length
+
+    def end_fill(self) -> None:
+        """Cut the zeros off the active segment's file. Waits for the disk."""
+        if self._filled > self.size:
+            file = self._opened()
+            file.truncate(self.size)
+            self._filled = 0
 
     def _hold(self, file: File) -> bool:
         self._file = ref(file)
@@ -210,8 +249,12 @@ class Segment:
             raise self._corrupt(0, "the file is gone") from None
         if file.size < self.size:
             raise self._corrupt(file.size, f"the file ends here, it had {self.size} bytes when it was closed")
-        if self.is_active and file.size > self.size:  # an append has failed, and so has taking it back
-            file.truncate(self.size)
+        self._appends = 0
+        if self.is_active and file.size > self.size:
+            if file.size <= self._filled:
+                file.end_at(self.size)
+            else:  # an append has failed, and so has taking it back
+                file.truncate(self.size)
         return file
 
     def let_go(self) -> File | None:
@@ -283,6 +326,7 @@ class Segment:
     def reopen(self, file: File, index: SparseIndex, place: Place) -> None:
         """The batch at ``place`` and all behind it are cut off ``file``; the segment is active again."""
         self.size = place.position
+        self._filled = 0
         index = self._index = index.copy()  # a reader on another thread may have the one before
         newest = index.truncate(place.position)
         if len(index):

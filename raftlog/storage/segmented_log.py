@@ -10,6 +10,7 @@ to ``recovery``, the order of reaching the disk to ``log_sync``, and what to del
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from raftlog.core.ready import HardState
 from raftlog.errors import InvariantViolated
 from raftlog.records.batch import CONTROL_BIT, Batch
 from raftlog.storage.append_rules import require_follows
-from raftlog.storage.filesystem import Filesystem, is_disk_full
+from raftlog.storage.filesystem import Buffer, Filesystem, is_disk_full
 from raftlog.storage.log_changes import LogChanges, LogSettings
 from raftlog.storage.log_storage import LogChange, Sync, after, carry_out
 from raftlog.storage.log_sync import LogSync
@@ -99,18 +100,17 @@ class SegmentedLog(LogChanges):
         if size and (size + len(batches[at].data) > size_max or self._is_due(now_ms)):
             self._roll()
             size = 0
-        buffers = []
-        start = at
+        buffers: list[Buffer] = []
+        start, start_size = at, size
         while at < len(batches):
             data = batches[at].data
-            size += len(data)
-            if size > size_max and at > start:
+            if size + len(data) > size_max and at > start:
                 break
+            size += len(data)
             buffers.append(data)
             at += 1
         active = self._active
-        file = active.open_to_append()
-        file.append(buffers)
+        file = active.append(buffers, size - start_size, size_max)
         if not self._unsynced or self._unsynced[-1] is not file:
             self._unsynced.append(file)
         dated_ms = now_ms if self._clock.is_known else NOT_DATED
@@ -265,6 +265,8 @@ class SegmentedLog(LogChanges):
                         state.generation, self.first_index, durable_end, Index(self._commit)
                     )
                     state.save()
+                with contextlib.suppress(OSError):
+                    active.end_fill()
             finally:
                 active.close_file()
 

@@ -65,6 +65,16 @@ class FakeFile:
         self._write(start, b"".join(buffers))
         return start
 
+    def fill(self, length: int) -> None:
+        """Write zeros behind the end; ``size`` stays."""
+        size = self._size
+        self._write(size, bytes(length))
+        self._size = size
+
+    def end_at(self, size: int) -> None:
+        """Count zeros behind as nothing."""
+        self._size = size
+
     def read_at(self, position: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``position``."""
         self._check_open()

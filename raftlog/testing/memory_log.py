@@ -41,6 +41,14 @@ class BytesFile:
         """Refused."""
         raise self._read_only()
 
+    def fill(self, length: int) -> None:
+        """Refused."""
+        raise self._read_only()
+
+    def end_at(self, size: int) -> None:
+        """Refused."""
+        raise self._read_only()
+
     def read_at(self, position: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``position``."""
         return self._data[position : position + length]

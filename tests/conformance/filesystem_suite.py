@@ -57,6 +57,23 @@ class FilesystemSuite:
             filesystem.read_file(f"{root}/nothing")
         assert not filesystem.exists(f"{root}/nothing")
 
+    def test_appends_take_the_place_of_zeros_ahead(self, place: Place) -> None:
+        filesystem, root = place
+        file = filesystem.open(f"{root}/a", create=True)
+        file.append([b"one"])
+        file.fill(10)
+        assert file.size == 3
+        assert file.append([b"two", b"three"]) == 3
+        assert file.size == 11
+        again = filesystem.open(f"{root}/a")
+        assert again.read_at(0, 100) == b"onetwothree" + bytes(2)
+        assert again.size == 13
+        again.end_at(11)
+        assert (again.size, again.append([b"!"])) == (11, 11)
+        assert again.read_at(0, 100) == b"onetwothree!" + bytes(1)
+        again.truncate(again.size)
+        assert filesystem.open(f"{root}/a").size == 12
+
     def test_truncate_cuts_and_appends_go_on_there(self, place: Place) -> None:
         filesystem, root = place
         file = filesystem.open(f"{root}/a", create=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
-from tests.helpers.damage import flip_a_byte, logs_of
+from tests.helpers.damage import content_of, flip_a_byte, logs_of
 from tests.helpers.real_cluster import create_topic, eventually, produce_surely, read_all
 
 pytestmark = pytest.mark.e2e
@@ -36,7 +36,7 @@ def log_start(cluster: Cluster, broker: int) -> int:
 
 def is_cut(cluster: Cluster, broker: int) -> bool:
     """Whether retention has removed all it can: without its first segment, the log is too short."""
-    sizes = [path.stat().st_size for path in files_of(cluster, broker, ".log")]
+    sizes = [len(content_of(path)) for path in files_of(cluster, broker, ".log")]
     return log_start(cluster, broker) > 0 and sum(sizes[1:]) < RETENTION_BYTES
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from chaos.cluster import Cluster
 from raftlog import Client
+from tests.helpers.damage import content_of
 from tests.helpers.real_cluster import (
     RETRYABLE,
     Json,
@@ -85,7 +86,7 @@ def expected(last: int) -> dict[object, int]:
 def size_of(cluster: Cluster, broker: int) -> int:
     """Bytes of the segments of the partition's replica on one broker."""
     return sum(
-        path.stat().st_size for path in cluster.data_directory(broker).glob(f"{TOPIC}-*/Partition-0/*.log")
+        len(content_of(path)) for path in cluster.data_directory(broker).glob(f"{TOPIC}-*/Partition-0/*.log")
     )
 
 

@@ -29,7 +29,7 @@ def flip_bits(arena: Arena, draw: Draw) -> Steps:
     flipped = draw.rng.randint(1, 8)
     with path.open("r+b") as file:
         for _ in range(flipped):
-            at = draw.rng.randrange(path.stat().st_size)
+            at = draw.rng.randrange(_content_bytes(path))
             file.seek(at)
             byte = file.read(1)[0]
             file.seek(at)
@@ -44,7 +44,7 @@ def truncate_file(arena: Arena, draw: Draw) -> Steps:
 
     def cut(directory: Path) -> str:
         path = draw.rng.choice(_data_files(arena, draw, broker))
-        size = path.stat().st_size
+        size = _content_bytes(path)
         with path.open("r+b") as file:
             file.truncate(draw.rng.choice((0, draw.rng.randrange(size), size - 1)))
         return _name(arena, broker, path)
@@ -183,10 +183,15 @@ def _data_files(arena: Arena, draw: Draw, broker: int) -> list[Path]:
         "*/Partition-*/*.state",
     )
     for kind in draw.rng.sample(kinds, len(kinds)):
-        found = [path for path in sorted(directory.glob(kind)) if path.stat().st_size]
+        found = [path for path in sorted(directory.glob(kind)) if _content_bytes(path)]
         if found:
             return found
     raise NoTarget(f"broker {broker} has no files yet")
+
+
+def _content_bytes(path: Path) -> int:
+    """Without zeros at its end: a segment is filled ahead with them."""
+    return len(path.read_bytes().rstrip(b"\0"))
 
 
 def _name(arena: Arena, broker: int, path: Path) -> str:

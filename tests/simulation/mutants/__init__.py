@@ -25,6 +25,7 @@ from tests.simulation.mutants.delayed import DELAYED
 from tests.simulation.mutants.delayed_seeds import DELAYED_SEEDS
 from tests.simulation.mutants.delta import DELTA
 from tests.simulation.mutants.driver import DRIVER
+from tests.simulation.mutants.filled import FILLED
 from tests.simulation.mutants.followers import FOLLOWERS
 from tests.simulation.mutants.forgetting import FORGETTING
 from tests.simulation.mutants.given_away import GIVEN_AWAY
@@ -78,6 +79,7 @@ MUTANTS = (
     *COMPACTION,
     *ADAPTER,
     *KERNEL_SYNCS,
+    *FILLED,
     *GIVEN_AWAY,
     *LOGS,
     *LOG_STARTS,

@@ -47,6 +47,6 @@ def test_the_first_damage_ends_the_table_and_says_what_it_is() -> None:
 
 
 def test_a_gap_garbage_and_a_short_end_are_damage() -> None:
-    for tail, word in ((data(9), "in place of 1"), (bytes(100), "magic"), (data(1)[:50], "too few")):
+    for tail, word in ((data(9), "in place of 1"), (bytes(100) + b"x", "magic"), (data(1)[:50], "too few")):
         *_, last = inspect_segment(segment_of(data(0), tail), "/data/0.log")
         assert word in (last.problem or "")
