@@ -331,7 +331,7 @@ TABLE: dict[type[RaftlogError], Kind] = {
     errors.Overloaded: Kind(
         503,
         "Too much in flight",
-        "The broker has too many bytes in flight, too many connections, or no file descriptor left for a read.",
+        "The broker has too many bytes in flight, too many connections, or no file descriptor for a read.",
         "Retry after `retry_after_ms`.",
     ),
     errors.QuotaExceeded: Kind(
