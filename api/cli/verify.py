@@ -43,6 +43,7 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
         from raftlog.errors import InvalidRequest
         from raftlog.repair.verify import examine
         from raftlog.storage import twin_file
+        from raftlog.storage.batch_search import Zeros
         from raftlog.storage.data_directory import IDENTITY_NAME, is_in_use
         from raftlog.storage.os_filesystem import READ_FLAGS, OsFile, OsFilesystem
 
@@ -68,6 +69,8 @@ def verify(data: DirectoryOption, output: OutputOption = Format.TABLE) -> None:
             seen = examine(ReadOnly(), str(partition))
             rows += _rows(seen)
             for torn in seen.torn:
+                if isinstance(torn, Zeros):
+                    continue  # it was filled ahead
                 note(f"{torn.path}: torn tail above the promise from byte {torn.position}; opening cuts it")
             for index in seen.stale:
                 note(f"{index.path}: {index.reason}; opening rebuilds it")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raftlog.errors import LogCorrupt
-from raftlog.storage.batch_walk import BatchDamaged, ends_at, walk_batches, walk_headers
+from raftlog.storage.batch_walk import BatchDamaged, walk_batches, walk_headers
 from raftlog.storage.durable_state import found_slots
 from raftlog.storage.epochs import EPOCHS_NAME, load_epochs
 from raftlog.storage.filesystem import Filesystem, is_short_of_descriptors
@@ -75,7 +75,7 @@ def check_range(
         raise LogCorrupt(f"{part.path}: the file is gone") from None
     start = position
     try:
-        if file.size < part.size or (part.is_closed and not ends_at(file, part.size)):
+        if file.size < part.size:
             raise BatchDamaged(min(file.size, part.size), f"{file.size} bytes in place of {part.size}")
         for at, batch in walk_batches(file, position, part.size, expected):
             header = batch.header

@@ -176,7 +176,7 @@ class _Examiner:
                     if isinstance(part, Run):
                         seen.runs.append(part)
                         expected, term = part.last + 1, part.term
-                    else:
+                    elif expected != following:  # else the segment is whole, whatever is behind
                         self._cut_at.append((expected, part))
             finally:
                 file.close()

@@ -45,6 +45,11 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
+class Zeros(Damage):
+    """Nothing but zeros up to the end of a file: it was filled ahead, or has lost entries."""
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """Limits that all batches of a segment keep."""
 
@@ -73,7 +78,10 @@ def sound_parts(file: File, bounds: Bounds, pace: Pace) -> Iterator[Run | Damage
         walk = _Walk(file, position, expected, term, bounds, pace)
         yield from walk.runs()
         position, expected, term = walk.position, walk.expected, walk.term
-        if walk.trouble is None or is_blank(file, position):
+        if walk.trouble is None:
+            return
+        if is_blank(file, position):
+            yield Zeros(file.path, position, file.size, walk.trouble)
             return
         found = _next_sound(file, position + 1, expected, term, bounds, pace)
         end, expected = found or (file.size, expected)

@@ -89,10 +89,15 @@ def is_blank(file: File, position: int) -> bool:
     return True
 
 
-def walk_file(file: File, offset: int | None = None, epoch: int = 0) -> Iterator[tuple[int, Batch]]:
-    """``walk_batches`` for all of a file, up to zeros at its end."""
+def walk_file(
+    file: File, offset: int | None = None, epoch: int = 0, last: int | None = None
+) -> Iterator[tuple[int, Batch]]:
+    """``walk_batches`` for all of a file, up to ``last`` or to zeros at its end."""
     try:
-        yield from walk_batches(file, 0, file.size, offset, epoch)
+        for position, batch in walk_batches(file, 0, file.size, offset, epoch):
+            yield position, batch
+            if batch.last_offset == last:
+                return
     except BatchDamaged as damage:
         if not is_blank(file, damage.position):
             raise

@@ -186,7 +186,7 @@ class _Opening:
             segment, damage = self._check_whole(file, base)
             self.segments.append(segment)
             expected = segment.last + 1
-            if damage is not None:
+            if damage is not None and expected != following:  # else it is whole, whatever is behind
                 self._damaged(path, damage.position, damage.reason, expected)
                 self._cut(file, path, damage.position, damage.reason, bases[at + 1 :])
                 break
@@ -250,7 +250,7 @@ class _Opening:
         return Segment.closed(self.filesystem, self.directory, summary, self.interval_bytes)
 
     def _rebuild(self, file: File, base: int, following: int, index_path: str) -> SegmentSummary:
-        headers = ((position, batch.header) for position, batch in walk_file(file, base))
+        headers = ((position, batch.header) for position, batch in walk_file(file, base, last=following - 1))
         try:
             index, summary = build_index(headers, self.interval_bytes)
         except BatchDamaged as error:

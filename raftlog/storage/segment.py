@@ -14,7 +14,6 @@ Decides where batches stand. Which segment is meant, and when one is closed, is 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from array import array
 from bisect import bisect_right
@@ -224,9 +223,12 @@ class Segment:
         self._appends += 1
         length = min(max(end, FILL_BYTES_MIN), FILL_BYTES_MAX, limit - end)
         if self._appends > _FILL_AFTER and length > 0:
-            with contextlib.suppress(OSError):  # appends go on without, and fail themselves where they must
+            try:
                 file.fill(length)
-            self._filled = end + length
+            except OSError:  # appends go on without, and fail themselves where they must
+                self._appends = 0
+            else:
+                self._filled = end + length
 
     def end_fill(self) -> None:
         """Cut the zeros off the active segment's file. Waits for the disk."""

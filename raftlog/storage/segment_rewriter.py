@@ -17,7 +17,7 @@ from typing import Final
 
 from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.records.batch import Batch
-from raftlog.storage.batch_walk import BatchDamaged, ends_at, walk_batches
+from raftlog.storage.batch_walk import BatchDamaged, walk_batches
 from raftlog.storage.filesystem import File, Filesystem
 from raftlog.storage.retention import ClosedSegment
 from raftlog.storage.segment import LOG_SUFFIX, segment_path
@@ -147,7 +147,7 @@ def _opened(filesystem: Filesystem, path: str, size_bytes: int) -> File:
         file = filesystem.open(path)
     except FileNotFoundError:
         raise LogCorrupt(f"{path}: the file is gone") from None
-    if not ends_at(file, size_bytes):
+    if file.size < size_bytes:
         file.close()
         raise LogCorrupt(f"{path}: has {file.size} bytes in place of {size_bytes}")
     return file

@@ -18,7 +18,7 @@ from functools import partial
 from raftlog.clock import Clock
 from raftlog.core.membership import Membership, MembershipEntry
 from raftlog.core.ready import HardState
-from raftlog.errors import InvariantViolated
+from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.records.batch import CONTROL_BIT, Batch
 from raftlog.storage.append_rules import require_follows
 from raftlog.storage.filesystem import Buffer, Filesystem, is_disk_full
@@ -265,7 +265,7 @@ class SegmentedLog(LogChanges):
                         state.generation, self.first_index, durable_end, Index(self._commit)
                     )
                     state.save()
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError, LogCorrupt):  # zeros cost nothing, damage is found later
                     active.end_fill()
             finally:
                 active.close_file()

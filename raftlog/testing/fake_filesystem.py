@@ -62,7 +62,12 @@ class FakeFile:
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers at the end; return the position of the first byte."""
         start = self._size
-        self._write(start, b"".join(buffers))
+        try:
+            self._write(start, b"".join(buffers))
+        except OSError:
+            if len(self._node.seen) > start:
+                self._node.write(start, None)
+            raise
         return start
 
     def fill(self, length: int) -> None:

@@ -437,6 +437,7 @@ class RaftGroup(LeaderRequests[Reply]):
             if not is_short_of_descriptors(error):
                 raise
             self._has_backlog = self._is_short = True  # the next tick tries again
+            self._environment.schedule(self.group_id)
             return
         if self._has_backlog:
             self._environment.apply_later(self.group_id)

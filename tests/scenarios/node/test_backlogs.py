@@ -172,6 +172,7 @@ async def test_a_backlog_waits_for_a_descriptor(monkeypatch: pytest.MonkeyPatch)
     assert applied < BATCHES
     assert group.stopped is None
     assert not group.is_quiescent
+    assert group.group_id in broker.host._awake
     broker.filesystem.fails_open = lambda path: False
     await cluster.settled()
     assert group.applied_index >= BATCHES

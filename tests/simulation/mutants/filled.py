@@ -31,9 +31,16 @@ FILLED = (
         script=_SCRIPT,
     ),
     Mutant(
-        "a repair takes zeros for damage",
+        "a repair takes zeros behind a closed segment for damage",
+        "raftlog.repair.verify:_Examiner._read_segments",
+        "elif expected != following:",
+        "else:",
+        script=_SCRIPT,
+    ),
+    Mutant(
+        "a repair that does not know the durable end takes zeros for nothing",
         "raftlog.storage.batch_search:sound_parts",
-        " or is_blank(file, position)",
+        "            yield Zeros(file.path, position, file.size, walk.trouble)\n",
         "",
         script=_SCRIPT,
     ),
@@ -54,8 +61,8 @@ FILLED = (
     Mutant(
         "an append fails where there is no room for zeros",
         _FILL,
-        "contextlib.suppress(OSError)",
-        "contextlib.nullcontext()",
+        "except OSError:",
+        "except ValueError:",
         script=_SCRIPT,
     ),
     Mutant(
@@ -91,6 +98,20 @@ FILLED = (
         "raftlog.storage.segment:Segment.reopen",
         "self._filled = 0",
         "pass",
+        script=_SCRIPT,
+    ),
+    Mutant(
+        "garbage behind a whole segment costs the segments that follow",
+        "raftlog.storage.recovery:_Opening._check",
+        "damage is not None and expected != following",
+        "damage is not None",
+        script=_SCRIPT,
+    ),
+    Mutant(
+        "garbage behind a closed segment keeps its index from being built",
+        "raftlog.storage.recovery:_Opening._rebuild",
+        ", last=following - 1",
+        "",
         script=_SCRIPT,
     ),
     Mutant(

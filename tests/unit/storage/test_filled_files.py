@@ -135,6 +135,25 @@ def test_zeros_in_closed_segments_cost_nothing_that_follows() -> None:
     assert log.read(Index(6), Index(7), bytes_max=1 << 20).last == 7
 
 
+# requirement: L9
+@pytest.mark.parametrize("is_covered", [False, True])
+def test_garbage_in_the_zeros_of_a_closed_segment_costs_nothing(is_covered: bool) -> None:
+    filesystem = FakeFilesystem()
+    log = log_with(filesystem, 7)
+    assert log.roll_up_to(Index(6))
+    append(log, 4)
+    sync(log)
+    log.close()
+    if not is_covered:
+        filesystem.remove(f"{DIRECTORY}/epochs")
+    filesystem.flip_bit(segment(0), 7 * BATCH + 20)
+    assert examine(filesystem, DIRECTORY).is_clean
+    for _ in range(2):
+        log = open_log(filesystem)
+        assert (log.last_index, log.recovery.torn_tail) == (10, None)
+        log.close()
+
+
 # requirement: M3
 @pytest.mark.parametrize("base", [0, 7])
 def test_zeros_in_place_of_what_was_durable_are_damage(base: int) -> None:
@@ -151,6 +170,33 @@ def test_zeros_in_place_of_what_was_durable_are_damage(base: int) -> None:
     if base:
         with pytest.raises(LogCorrupt):
             open_log(filesystem)
+
+
+# requirement: M3
+@pytest.mark.parametrize("slots", ["a", "ab"])
+def test_zeros_are_what_may_be_lost_where_the_durable_end_is_unknown(slots: str) -> None:
+    filesystem = FakeFilesystem()
+    log_with(filesystem, 6).close()
+    filesystem.overwrite(segment(0), filesystem.read_file(segment(0))[: 4 * BATCH] + bytes(2 * BATCH))
+    for slot in slots:
+        filesystem.overwrite(f"{DIRECTORY}/hard_state.{slot}", bytes(89))
+    assert [(hole.first, hole.last) for hole in examine(filesystem, DIRECTORY).holes] == [(4, None)]
+
+
+def test_a_file_without_zeros_is_filled_when_there_is_room_again() -> None:
+    filesystem = FakeFilesystem()
+    log = opened(filesystem)
+    append(log, 3)
+    filesystem.capacity_bytes = filesystem.used_bytes + 20 * BATCH
+    append(log, 20)
+    with pytest.raises(OSError, match="no room"):
+        append(log, 1)
+    filesystem.capacity_bytes = None
+    append(log, 10)
+    assert size_of(filesystem) > log.size_bytes
+    sync(log)
+    filesystem.restart()
+    assert opened(filesystem).last_index == 32
 
 
 def test_a_disk_without_room_for_zeros_takes_appends() -> None:
