@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import resource
+import mmap
 from collections.abc import Callable
 from typing import Final
 
 RETURN_S: Final = 5.0
 GROWN_BYTES: Final = 4 << 20  # less is not worth the pages that come back: 0.3 % of a core
-
-_PAGE_BYTES: Final = resource.getpagesize()
 
 # Of malloc.h:
 _M_TRIM_THRESHOLD: Final = -1
@@ -76,4 +74,4 @@ class Returning:
 def _resident_bytes() -> int:
     """Memory of this process, on Linux."""
     with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * _PAGE_BYTES
+        return int(file.read().split()[1]) * mmap.PAGESIZE

@@ -17,7 +17,7 @@ from api.broker import Broker
 from chaos.corruption.cluster import COMPACTED_FROM, TARGET, Filled, Image, RottingCluster, fill, is_cut
 from chaos.corruption.compacted import newest_of, without_superseded
 from chaos.corruption.damage import CATEGORIES, KEPT_TWICE, KINDS, Damage, Verdict, do_damage
-from chaos.corruption.harmless import Disk, shown_harmless, whole_batches
+from chaos.corruption.harmless import Disk, shown_harmless
 from chaos.simulator.clients import TOPIC
 from chaos.simulator.machine import DATA_DIRECTORY, Machine
 from partitions.values import FetchRequest, FetchResult
@@ -29,6 +29,7 @@ from raftlog.repair.scrubbing import scrub_ranges
 from raftlog.repair.verify import examine
 from raftlog.storage import twin_file
 from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.testing.segment_content import content_of
 from raftlog.types import METADATA_GROUP, NodeId, Offset
 
 FILLINGS: Final = 12
@@ -399,6 +400,4 @@ async def _fetch(broker: Broker, request: FetchRequest) -> FetchResult:
 def _log_of(machine: Machine, directory: str) -> bytes:
     """The bytes of all its segments, without the zeros that follow the batches of a file."""
     files = machine.disk.stored_in(directory, durable=False)
-    logs = [bytes(file.seen) for name, file in files.items() if name.endswith(".log")]
-    ends = [sum(batch.header.size_bytes for _, batch in whole_batches(log)) for log in logs]
-    return b"".join(log if any(log[end:]) else log[:end] for log, end in zip(logs, ends, strict=True))
+    return b"".join(content_of(bytes(file.seen)) for name, file in files.items() if name.endswith(".log"))

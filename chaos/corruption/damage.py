@@ -16,6 +16,7 @@ from raftlog.storage.disk_age import AGE_FILE
 from raftlog.storage.replica_progress import PROGRESS_FILE
 from raftlog.storage.replica_registry import DISK_FILE, REPLICAS_FILE
 from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.testing.segment_content import content_of
 
 KINDS: Final = (
     "bit flip",
@@ -146,7 +147,7 @@ def do_damage(
     if kind == "missing file":
         disk.overwrite(path, None)
         return Damage(category, kind, path, f"{len(data)} bytes")
-    content = data.rstrip(b"\0") if path.endswith(".log") else data  # it may be filled ahead
+    content = content_of(data) if path.endswith(".log") else data  # it may be filled ahead
     changed_content, detail = _changed(content, kind, rng)
     if changed_content == content:
         return None

@@ -88,7 +88,7 @@ def _of_segment(disk: Disk, path: str) -> str | None:
     folder = path.rpartition("/")[0]
     truth = _state(disk.before, folder)
     before, after = disk.before[path], disk.after.get(path, b"")
-    batches = list(whole_batches(before))
+    batches = list(_whole(before))
     last = batches[-1][1].last_offset if batches else _base(path) - 1
     if path not in disk.end and last < _state(disk.end, folder).log_start:
         return "the log begins behind it"
@@ -104,7 +104,7 @@ def _of_index(disk: Disk, path: str) -> str | None:
     segment = path.removesuffix(INDEX_SUFFIX) + LOG_SUFFIX
     if segment not in disk.end:
         return "its segment is gone"
-    headers = ((at, batch.header) for at, batch in whole_batches(disk.end[segment]))
+    headers = ((at, batch.header) for at, batch in _whole(disk.end[segment]))
     index, summary = build_index(headers, INTERVAL_BYTES)
     if summary is not None and disk.end.get(path) == index.encode(summary):
         return "it is what its segment gives"
@@ -179,10 +179,10 @@ def _base(path: str) -> int:
 def _batches(image: Image, folder: str) -> Iterator[Batch]:
     for path in sorted(image):
         if path.rpartition("/")[0] == folder and path.endswith(LOG_SUFFIX):
-            yield from (batch for _, batch in whole_batches(image[path]))
+            yield from (batch for _, batch in _whole(image[path]))
 
 
-def whole_batches(data: bytes) -> Iterator[tuple[int, Batch]]:
+def _whole(data: bytes) -> Iterator[tuple[int, Batch]]:
     """Positions and batches up to the first incomplete one."""
     at = 0
     with contextlib.suppress(CorruptBatch):

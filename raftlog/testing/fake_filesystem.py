@@ -62,6 +62,7 @@ class FakeFile:
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers at the end; return the position of the first byte."""
         start = self._size
+        self._check_open()  # a file that died with the power takes nothing back
         try:
             self._write(start, b"".join(buffers))
         except OSError:

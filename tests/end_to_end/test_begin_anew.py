@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
-from tests.helpers.damage import content_of, flip_a_byte, logs_of
+from raftlog.testing.segment_content import content_of
+from tests.helpers.damage import flip_a_byte, logs_of
 from tests.helpers.real_cluster import create_topic, eventually, produce_surely, read_all
 
 pytestmark = pytest.mark.e2e
@@ -36,7 +37,7 @@ def log_start(cluster: Cluster, broker: int) -> int:
 
 def is_cut(cluster: Cluster, broker: int) -> bool:
     """Whether retention has removed all it can: without its first segment, the log is too short."""
-    sizes = [len(content_of(path)) for path in files_of(cluster, broker, ".log")]
+    sizes = [len(content_of(path.read_bytes())) for path in files_of(cluster, broker, ".log")]
     return log_start(cluster, broker) > 0 and sum(sizes[1:]) < RETENTION_BYTES
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from chaos.cluster import Cluster
 from raftlog import Client
-from tests.helpers.damage import content_of
+from raftlog.testing.segment_content import content_of
 from tests.helpers.real_cluster import (
     RETRYABLE,
     Json,
@@ -85,9 +85,8 @@ def expected(last: int) -> dict[object, int]:
 
 def size_of(cluster: Cluster, broker: int) -> int:
     """Bytes of the segments of the partition's replica on one broker."""
-    return sum(
-        len(content_of(path)) for path in cluster.data_directory(broker).glob(f"{TOPIC}-*/Partition-0/*.log")
-    )
+    segments = cluster.data_directory(broker).glob(f"{TOPIC}-*/Partition-0/*.log")
+    return sum(len(content_of(path.read_bytes())) for path in segments)
 
 
 def is_small(cluster: Cluster) -> bool:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
+from raftlog.testing.segment_content import content_of
 from raftlog.wire import media_types
-from tests.helpers.damage import content_of
 from tests.helpers.real_cluster import (
     Answer,
     call,
@@ -138,7 +138,7 @@ def test_what_retention_removed_is_gone_and_the_range_is_named(brokers: Cluster)
 
     def is_within_bounds(broker: int) -> bool:
         segments = list(brokers.data_directory(broker).glob("short-*/Partition-0/*.log"))
-        return sum(len(content_of(path)) for path in segments) <= 40_000
+        return sum(len(content_of(path.read_bytes())) for path in segments) <= 40_000
 
     for broker in brokers.brokers:
         eventually(lambda broker=broker: is_within_bounds(broker), within_s=20, what="old segments go")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from chaos.cluster import Cluster
+from raftlog.testing.segment_content import content_of
 
 
 def flip_a_byte(path: Path, position: int) -> None:
@@ -16,18 +17,10 @@ def flip_a_byte(path: Path, position: int) -> None:
         file.write(bytes([byte ^ 0x10]))
 
 
-def content_of(segment: Path) -> bytes:
-    """The batches of a segment's file, without the zeros with which it may be filled ahead."""
-    data, at = segment.read_bytes(), 0
-    while length := int.from_bytes(data[at + 8 : at + 12]):
-        at += 12 + length
-    return data if any(data[at:]) else data[:at]
-
-
 def logs_of(cluster: Cluster, topic: str) -> set[bytes]:
     """The bytes of partition 0 on each broker."""
     return {
-        b"".join(content_of(path) for path in sorted(directory.glob("*.log")))
+        b"".join(content_of(path.read_bytes()) for path in sorted(directory.glob("*.log")))
         for broker in cluster.brokers
         for directory in cluster.data_directory(broker).glob(f"{topic}-*/Partition-0")
     }

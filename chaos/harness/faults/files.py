@@ -14,6 +14,7 @@ from typing import Final
 
 from chaos.harness.arena import Arena, Draw, NoTarget
 from chaos.harness.faults.steps import Steps
+from raftlog.testing.segment_content import content_of
 
 DISK_ID: Final = "disk_id"
 METADATA: Final = "__cluster_metadata"
@@ -190,8 +191,8 @@ def _data_files(arena: Arena, draw: Draw, broker: int) -> list[Path]:
 
 
 def _content_bytes(path: Path) -> int:
-    """Without zeros at its end: a segment is filled ahead with them."""
-    return len(path.read_bytes().rstrip(b"\0"))
+    """Without the zeros with which a segment may be filled ahead."""
+    return len(content_of(path.read_bytes())) if path.suffix == ".log" else path.stat().st_size
 
 
 def _name(arena: Arena, broker: int, path: Path) -> str:
