@@ -4,12 +4,11 @@ TOXIPROXY := github.com/Shopify/toxiproxy/v2/cmd/server@v2.5.0
 BIN := .venv/bin
 PY := $(BIN)/python
 SOURCES := raftlog partitions groups transactions delayed api chaos spark_io pyspark_raftlog pyspark_raftlog_archive bench tests
-# Tests in which no real time passes: the load of their neighbours cannot fail them, and they are never repeated.
-UNTIMED := tests/conformance tests/corruption tests/paper tests/project tests/properties tests/simulation \
-	$(addprefix tests/unit/,assignors core records storage wire)
-# The other tests have real deadlines, and a machine that others share can stop for a second: what fails is
-# run once more, and the summary names it.
-ONCE_MORE := --reruns 1 -rR
+# $(call stage,NAME,COMMAND) runs a command and prints a line with its seconds.
+stage = @echo "stage $(1)"; began=$$(date +%s); $(2); status=$$?; \
+	echo "stage $(1): $$(($$(date +%s) - began)) s, $$(test $$status = 0 && echo passed || echo failed)"; exit $$status
+# Tests with real brokers mostly wait: more of them at once than cores.
+BROKER_TESTS_AT_ONCE ?= 5
 
 # Compiled modules are kept whatever the machine says, and not beside the source: the tests start thousands of processes.
 export PYTHONDONTWRITEBYTECODE :=
@@ -21,28 +20,25 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
 	$(PY) -m chaos.demo
 
-# Real brokers mostly wait: the search for planted bugs takes what they leave of the machine.
-test: check .cache/toxiproxy-server .cache/system.stamp
-	nice -n 19 $(PY) -m tests.simulation.mutants --check > .cache/planted-bugs.log 2>&1 & search=$$!; \
-	$(PY) -m pytest -m "e2e and not slow" -q -n auto --dist loadfile $(ONCE_MORE) --only-rerun "not within"; \
-	status=$$?; wait $$search || status=1; tail -n 40 .cache/planted-bugs.log; exit $$status
-	$(PY) -m chaos.simulator --seeds 5000 --minutes 2
+test: check
+	$(call stage,programs of the tests,$(MAKE) -s .cache/toxiproxy-server .cache/system.stamp)
+	$(call stage,tests with real brokers,$(PY) -m pytest -m "e2e and not slow" -q -n $(BROKER_TESTS_AT_ONCE) --dist loadfile)
+	$(call stage,fixed seeds,$(PY) -m chaos.simulator --fixed)
 
-check: .venv/dev.stamp
-	$(BIN)/ruff format --check --no-cache -q $(SOURCES)
-	$(BIN)/ruff check --no-cache -q $(SOURCES)
-	$(BIN)/mypy --cache-dir=/dev/null
-	$(BIN)/lint-imports --no-cache
-	$(PY) -m pytest -q -n auto $(UNTIMED)
-	$(PY) -m pytest -q -n auto $(UNTIMED:%=--ignore=%) $(ONCE_MORE)
+check:
+	$(call stage,set-up,$(MAKE) -s .venv/dev.stamp)
+	$(call stage,format and lint,$(BIN)/ruff format --check --no-cache -q $(SOURCES) && $(BIN)/ruff check --no-cache -q $(SOURCES))
+	$(call stage,types,$(BIN)/mypy --cache-dir=/dev/null)
+	$(call stage,layers,$(BIN)/lint-imports --no-cache)
+	$(call stage,tests without brokers,$(PY) -m pytest -q -n auto)
 
 fix: .venv/dev.stamp
 	$(BIN)/ruff check --fix -q $(SOURCES)
 	$(BIN)/ruff format -q $(SOURCES)
 
-# Every planted bug must be seen; `make test` looks for them, too.
+# Every planted bug must be seen. CHANGED=main: those in files that a change touches.
 planted-bugs: .venv/dev.stamp
-	$(PY) -m tests.simulation.mutants --check
+	$(PY) -m tests.planted_bugs $(if $(CHANGED),--changed $(CHANGED))
 
 slow: .venv/dev.stamp
 	$(PY) -m pytest -m slow -q

@@ -10,12 +10,11 @@ from chaos.corruption.cluster import COMPACTED_FROM, fill
 from chaos.corruption.damage import CATEGORIES, KINDS, categories_of
 from chaos.corruption.suite import run_suite
 from raftlog.records.batch import split_batches
-from tests.helpers.planted_bugs import Mutant, planted
+from tests.helpers.planted_bugs import Edit, planted
 
 CASES, ALL_REPLICAS = 40, 8
 
-BLIND = Mutant(
-    "segments are given to readers unchecked",
+BLIND = Edit(
     "raftlog.storage.log_storage:FileRange.read",
     "find_damage(data, self.first, self.last, self.terms)",
     "None",
@@ -57,8 +56,7 @@ def test_a_cluster_that_serves_what_it_does_not_check_is_convicted() -> None:
 
 # requirement: M3
 def test_a_search_for_damage_that_looks_at_nothing_misses_it() -> None:
-    look = Mutant(
-        "reading everything through looks at nothing",
+    look = Edit(
         "raftlog.repair.verify:examine",
         "return _Examiner(filesystem, directory, pace).run()",
         "return VerifyReport(directory=directory, state=initial_state(), doubt=None)",
@@ -85,8 +83,7 @@ def test_compacted_segments_are_damaged_and_repaired(monkeypatch: pytest.MonkeyP
 def test_a_compaction_that_loses_records_is_convicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(case, "COMPACTED", 1.0)
     case._filled.cache_clear()
-    loses = Mutant(
-        "compaction removes the newest record of a key",
+    loses = Edit(
         "raftlog.storage.compaction:Round.keeps",
         "record.offset >= self.newest.newest(record.key)",
         "record.offset > self.newest.newest(record.key)",

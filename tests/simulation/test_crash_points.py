@@ -8,8 +8,7 @@ import pytest
 
 from chaos.crash_points import enumerate_points, run_all, run_point
 from chaos.crash_workload import KILL, POWER_LOSS, CrashPoint
-from tests.helpers.planted_bugs import planted
-from tests.simulation.mutants import MUTANTS
+from tests.helpers.planted_bugs import Edit, planted
 
 LAST_LINE = re.compile(
     r"operations=\d+ crashes=\d+ power_losses=\d+ recovered=\d+ failed=\d+ seconds=\d+\.\d"
@@ -54,23 +53,28 @@ def test_the_workload_rolls_cuts_closes_deletes_and_moves() -> None:
     assert sum("-moved-away/moving" in path for path in disk.paths()) > 3
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a next coordinator does not send the markers of what was decided",
-        "a next coordinator gives open transactions no time limit",
-    ],
+_DECISIONS = "transactions.decisions:Decisions.__init__"
+SENDS_NO_MARKERS = Edit(_DECISIONS, "if transaction.state in ENDING:", "if False:")
+HAS_NO_DEADLINES = Edit(_DECISIONS, "self._schedule(name, transaction)", "pass")
+SYNCS_NO_VOTES = Edit(
+    "raftlog.storage.durable_state:DurableState.save", "self._write(sync=True)", "self._write(sync=False)"
 )
-def test_a_bug_in_transactions_is_seen(name: str) -> None:
+_LOG_SYNC = "raftlog.storage.log_sync:LogSync."
+SYNCS_NO_NAMES = (
+    Edit(f"{_LOG_SYNC}run", "names_changed:", "names_changed and False:"),
+    Edit(f"{_LOG_SYNC}_note_success", "if valid:", "if False:"),
+)
+
+
+@pytest.mark.parametrize("bug", [SENDS_NO_MARKERS, HAS_NO_DEADLINES], ids=["markers", "deadlines"])
+def test_a_bug_in_transactions_is_seen(bug: Edit) -> None:
     steps = dict(run_point(None).steps)
-    with planted(next(mutant for mutant in MUTANTS if mutant.name == name)):
+    with planted(bug):
         points = range(steps["transact"], steps["coordinate"], 4)
         assert any(run_point(CrashPoint(at, KILL)).violations for at in points)
 
 
-@pytest.mark.parametrize(
-    "name", ["the hard state is written and not synced", "names of new segments are not synced"]
-)
-def test_a_bug_that_forgets_what_was_durable_is_seen(name: str) -> None:
-    with planted(next(mutant for mutant in MUTANTS if mutant.name == name)):
+@pytest.mark.parametrize("bug", [(SYNCS_NO_VOTES,), SYNCS_NO_NAMES], ids=["votes", "names"])
+def test_a_bug_that_forgets_what_was_durable_is_seen(bug: tuple[Edit, ...]) -> None:
+    with planted(*bug):
         assert any(run_point(CrashPoint(at, POWER_LOSS)).violations for at in range(60, 240, 5))

@@ -6,26 +6,29 @@ import pytest
 
 from chaos.simulator.levels import LOG, Seed
 from chaos.simulator.shrink import Shrinker
-from tests.helpers.planted_bugs import planted
-from tests.simulation.mutants import MUTANTS
+from tests.helpers.planted_bugs import Edit, planted
 
-CASES = (
-    pytest.param("votes without looking at the candidate's log", "core:0", 4, id="core"),
-    pytest.param("memberships of truncated entries stay", "log:0", 0, id="log"),
-    pytest.param(
-        "data found on opening is used without a sync",
-        "brokers:1",
-        4,
-        marks=pytest.mark.slow,
-        id="brokers",
+_ELECTION = "raftlog.core.election:"
+LOOKS_AT_NO_LOG = (
+    Edit(f"{_ELECTION}answer_vote", " or request.last < member.newest_durable", ""),
+    Edit(f"{_ELECTION}answer_pre_vote", "request.last >= member.newest_durable", "True"),
+)
+KEEPS_MEMBERSHIPS = (
+    Edit(
+        "raftlog.storage.log_changes:LogChanges.cut", "self._members.truncate_suffix(first_removed)", "pass"
     ),
+)
+TRUSTS_THE_CACHE = (Edit("raftlog.storage.recovery:_Opening._make_durable", "file.sync()", "pass"),)
+CASES = (
+    pytest.param(LOOKS_AT_NO_LOG, "core:0", 4, id="core"),
+    pytest.param(KEEPS_MEMBERSHIPS, "log:0", 0, id="log"),
+    pytest.param(TRUSTS_THE_CACHE, "brokers:1", 4, marks=pytest.mark.slow, id="brokers"),
 )
 
 
-@pytest.mark.parametrize(("name", "first", "most"), CASES)
-def test_a_planted_bug_is_shown_by_a_few_faults(name: str, first: str, most: int) -> None:
-    bug = next(mutant for mutant in MUTANTS if mutant.name == name)
-    with planted(bug):
+@pytest.mark.parametrize(("bug", "first", "most"), CASES)
+def test_a_planted_bug_is_shown_by_a_few_faults(bug: tuple[Edit, ...], first: str, most: int) -> None:
+    with planted(*bug):
         seed = Seed.named(first)
         while not (found := seed.run(stops_at_violation=True)).violations:
             seed = Seed(seed.level, seed.number + 1)

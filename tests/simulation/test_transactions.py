@@ -1,4 +1,4 @@
-"""The checks of transactions over whole brokers see what they must see: controls, and planted bugs."""
+"""The checks of transactions over whole brokers see what they must see."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from chaos.simulator.levels import BROKERS_TRANSACTIONS, Seed
 from chaos.simulator.log_view import Entry
 from chaos.simulator.originals import Original
 from chaos.simulator.result import Broken
@@ -16,9 +15,6 @@ from chaos.simulator.transactions.sink_log import IN_ORDER, WHOLE, Batch
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.control import Marker, marker_batch
-from tests.helpers.planted_bugs import planted
-from tests.simulation.mutants.transaction_seeds import SEEDS, SEEN_BY_SEEDS
-from tests.simulation.mutants.transactions import TRANSACTIONS
 from transactions.records import Handle, Sink, SinkKey, State, Transaction, TransactionKey
 
 ORDERS = ("orders", 0)
@@ -160,10 +156,3 @@ def test_a_committed_batch_of_the_newest_run_is_seen_once() -> None:
         decided.sinks.check_begun("sink", "r1", "q", 1, 1, True)
     with pytest.raises(Broken, match=WHOLE):
         decided.sinks.check_committed("sink", "r1", 1)
-
-
-@pytest.mark.parametrize("name", SEEN_BY_SEEDS)
-def test_a_bug_that_its_own_test_sees_is_seen_by_a_seed_too(name: str) -> None:
-    seeds = [Seed(BROKERS_TRANSACTIONS, number) for number in range(SEEDS)]
-    with planted(next(mutant for mutant in TRANSACTIONS if mutant.name == name)):
-        assert any(seed.run(stops_at_violation=True).violations for seed in seeds)
