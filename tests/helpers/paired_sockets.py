@@ -1,8 +1,8 @@
 """TCP of one process for an event loop without real time: each connection is a pair of Unix sockets.
 
 Written bytes can be read at the other end in the next turn of the loop, on any machine under any load: the
-kernel hands them over inside the call. Buffers, half-closed connections and resets are those of the kernel and
-of asyncio's own transports. Ports belong to one loop, and no address of the machine is used.
+kernel hands them over inside the call. Buffers, half-closed connections and resets are those of the kernel
+and of asyncio's own transports. Ports belong to one loop, and no address of the machine is used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import itertools
 import selectors
 import socket
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Self
 from weakref import WeakKeyDictionary
 
 HOST: Final = "127.0.0.1"
@@ -60,6 +60,12 @@ class PairedServer:
 
     async def wait_closed(self) -> None:
         """Nothing remains to be done after ``close``."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
 
 
 class PairedSocketsLoop(asyncio.SelectorEventLoop):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
+from raftlog.clock import Clock, SystemClock
 from tests.helpers.paired_sockets import PairedSocketsLoop
 
 Result = TypeVar("Result")
@@ -102,6 +103,11 @@ class VirtualClock:
     def wall_ms(self) -> int:
         """A day of the year 2001, from its first moment on, and the shift."""
         return 1_000_000_000_000 + round(self.monotonic() * 1000) + self.shift_ms
+
+
+def clock_of_loop() -> Clock:
+    """Of the running loop: virtual, or that of the machine."""
+    return VirtualClock() if isinstance(asyncio.get_running_loop(), VirtualLoop) else SystemClock()
 
 
 async def eventually(holds: Callable[[], bool], *, within_s: float = 30.0) -> None:
