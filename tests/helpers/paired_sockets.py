@@ -103,9 +103,11 @@ class PairedSocketsLoop(asyncio.SelectorEventLoop):
         sock: socket.socket | None = None,
         **options: object,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect to a server of this loop. Raises ``ConnectionRefusedError``."""
+        """Connect to a server of this loop, or use ``sock``. Raises ``ConnectionRefusedError``."""
         address = (host or HOST, port or 0)
         if sock is not None:
+            if sock not in self._called:
+                return await super().create_connection(protocol_factory, sock=sock)
             address = self._called.pop(sock)
             sock.close()
         server = self._server_at(address)

@@ -8,13 +8,13 @@ from api.broker_delays import READS_MAX, BrokerDelivery
 from delayed.records import Message, MessageKey, Row, record_of
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.values import FetchRequest, FetchResult
-from raftlog.clock import SystemClock
 from raftlog.records.batch import Codec, stamp
 from raftlog.records.builder import build_batch
 from raftlog.types import Offset, Term, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.decided_delays import id_of
 from tests.helpers.fake_services import FakeGateway, fake_cluster
+from tests.helpers.virtual_time import VirtualClock
 
 COUNT = 50
 
@@ -61,11 +61,11 @@ class OneBatch(FakeGateway):
 
 def delivery_from(gateway: OneBatch) -> BrokerDelivery:
     controller = fake_cluster().services.controller
-    return BrokerDelivery(controller, gateway, SystemClock(), ProducerIdCipher(b"of tests"))
+    return BrokerDelivery(controller, gateway, VirtualClock(), ProducerIdCipher(b"of tests"))
 
 
 def one_batch() -> OneBatch:
-    return OneBatch(fake_cluster().controller, SystemClock())
+    return OneBatch(fake_cluster().controller, VirtualClock())
 
 
 # requirement: A3
