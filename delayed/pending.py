@@ -90,12 +90,15 @@ class _Shard:
         return self.ids, self.due, self.offset, self.size, self.target, self.changed
 
 
+_EMPTY: Final = _Shard()
+
+
 class Pending(Mapping[bytes, Waiting]):
     """By id."""
 
     def __init__(self) -> None:
-        self._shards = [_Shard() for _ in range(SHARDS)]
-        self._is_own = bytearray(b"\x01" * SHARDS)
+        self._shards = [_EMPTY] * SHARDS
+        self._is_own = bytearray(SHARDS)  # a shard of others is copied before its first change
         self._targets: dict[int, Target] = {}  # by digest
         self._digests: dict[Target, int] = {}
         self._counts: dict[int, int] = {}  # of the messages of each target
@@ -230,7 +233,7 @@ class Pending(Mapping[bytes, Waiting]):
 
     def columns(self) -> list[bytearray | array[int]]:
         """All columns of all shards, little-endian."""
-        return [_little(column) for shard in self._shards for column in shard.columns]
+        return [_little(column) for shard in self._shards if shard.number for column in shard.columns]
 
     @classmethod
     def restored(
@@ -241,7 +244,12 @@ class Pending(Mapping[bytes, Waiting]):
         found._targets = dict(targets)
         found._digests = {target: digest for digest, target in targets}
         per_target = Counter[int]()
-        for shard, count in zip(found._shards, counts, strict=True):
+        if len(counts) != SHARDS:
+            raise ValueError(f"a snapshot of delayed messages has {len(counts)} shards")
+        for number, count in enumerate(counts):
+            if not count:
+                continue
+            shard = found._own(number)
             shard.numbers.extend(range(count))
             shard.ids += data[at : at + ID_BYTES * count]
             at += ID_BYTES * count

@@ -58,7 +58,7 @@ class AsyncClient:
     is enough. ``request_timeout`` bounds one request, ``retry_timeout`` a call with all its retries.
     With a ``rack`` its readers read from the replica in that rack, as long as it knows what was committed
     ``max_staleness`` ago (10 s by default), and else from the leader. ``environment`` is for simulators: the
-    clock, the randomness and the connections of this client.
+    clock, the randomness, the connections and the threads of this client.
     """
 
     def __init__(
@@ -71,9 +71,10 @@ class AsyncClient:
         max_staleness: Duration | None = None,
         environment: Environment | None = None,
     ) -> None:
+        self._environment = environment or Environment()
         self._session = Session(
             broker_urls(bootstrap),
-            environment=environment or Environment(),
+            environment=self._environment,
             request_timeout_s=positive_seconds("request_timeout", request_timeout),
             retry_timeout_s=positive_seconds("retry_timeout", retry_timeout),
         )
@@ -294,9 +295,10 @@ class AsyncClient:
     async def _background(self) -> tuple[Portal, AsyncClient]:
         """A client on a loop of its own, which a blocked loop of the application does not stop."""
         if self._portal is None or self._second is None:
-            self._portal, place = Portal(), self._place
+            self._portal, place = self._environment.portal(), self._place
             self._second = AsyncClient(
                 self._session.bootstrap,
+                environment=self._environment,
                 request_timeout=timedelta(seconds=self._session.request_timeout_s),
                 retry_timeout=timedelta(seconds=self._session.retry_timeout_s),
                 **({} if place is None else place.options),

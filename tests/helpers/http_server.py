@@ -17,6 +17,7 @@ from api.connections.listener import HttpListener
 from api.http.services import Limits
 from raftlog.wire import headers
 from tests.helpers.fake_services import FakeCluster, fake_cluster
+from tests.helpers.virtual_time import clock_of_loop
 
 Json = dict[str, object]
 
@@ -118,7 +119,7 @@ async def serve(
     limits: Limits | None = None, *, brokers: int = 3, **rules: frozenset[str]
 ) -> AsyncIterator[HttpServer]:
     """A fresh application. ``rules`` are those of ``Services`` about names and origins."""
-    cluster = fake_cluster(limits, brokers)
+    cluster = fake_cluster(limits, brokers, clock_of_loop())
     request_pipeline = RequestPipeline(replace(cluster.services, **rules))  # type: ignore[arg-type]  # of one type each
     listener = HttpListener(request_pipeline, shutdown_timeout_s=1.0)
     await listener.start("127.0.0.1", 0)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from raftlog.types import NodeId
+from tests.helpers.waiting import limited
 
 
 class RecordingReceiver:
@@ -43,9 +44,9 @@ class RecordingReceiver:
         """The payloads of the frames."""
         return [frame for _, frame in self.frames]
 
-    async def until(self, condition: Callable[[], bool], limit_s: float = 30.0) -> None:
+    async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for reports until the condition holds."""
-        async with asyncio.timeout(limit_s):
+        async with limited("reports of a transport"):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()

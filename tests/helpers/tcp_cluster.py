@@ -14,10 +14,11 @@ from raftlog.types import NodeId
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.recording_receiver import RecordingReceiver
 from tests.helpers.tcp_proxy import TcpProxy
+from tests.helpers.waiting import limited, until
 
 ONE, TWO = NodeId(1), NodeId(2)
 SECRET = b"correct horse battery staple"
-LIMITS = TransportLimits(redial_ms_min=5, redial_ms_max=20, handshake_ms_max=2000)
+LIMITS = TransportLimits(redial_ms_min=5, redial_ms_max=20, handshake_ms_max=60_000)
 
 
 class CountingRandom(Random):
@@ -92,17 +93,14 @@ async def tcp_cluster() -> AsyncIterator[Cluster]:
         await cluster.proxy.stop()
     left = [task for task in asyncio.all_tasks() if "dial_for_ever" in repr(task.get_coro())]
     assert not left, "stop() came back before its tasks had ended"
-    async with asyncio.timeout(5):  # the test's own servers see the end a little later
-        while len(asyncio.all_tasks()) > 1:
-            await asyncio.sleep(0.001)
+    # The test's own servers see the end a little later.
+    await until(lambda: len(asyncio.all_tasks()) == 1, what="the end of the tasks of all servers")
     assert SECRET.decode() not in repr((cluster.logged, cluster.transports))
 
 
 async def refused(transport: TcpTransport, reason: str) -> None:
     """Wait until a connection was refused for this reason."""
-    async with asyncio.timeout(5):
-        while reason not in transport.refusals:
-            await asyncio.sleep(0.001)
+    await until(lambda: reason in transport.refusals, what=f"a refusal: {reason}")
 
 
 async def proven_stream(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -118,7 +116,8 @@ async def proven_stream(port: int) -> tuple[asyncio.StreamReader, asyncio.Stream
 async def until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
     """All bytes until the other side closes."""
     try:
-        rest = await asyncio.wait_for(reader.read(), 5)
+        async with limited("the end of a connection"):
+            rest = await reader.read()
     except ConnectionResetError:
         rest = b""
     writer.close()

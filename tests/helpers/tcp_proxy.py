@@ -36,6 +36,7 @@ class TcpProxy:
         self.tamper: Tamper = unchanged
         self.dialler_bytes = 0
         self.accepted = 0  # connections, ever
+        self.piece_s = 0.0  # the time of each piece that ``tamper`` makes
         self._is_black_hole = False
         self._passing: set[Passage] = set()
         self._target = ("127.0.0.1", 0)
@@ -109,7 +110,7 @@ class TcpProxy:
                     if writer.transport.is_closing():
                         break
                     writer.write(piece)
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(self.piece_s)
         except OSError:
             pass
         if not passage.is_silent:

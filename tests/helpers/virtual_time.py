@@ -1,8 +1,8 @@
 """An event loop with virtual time: sleeping costs nothing, and runs are deterministic.
 
 When nothing is ready, the clock jumps to the next timer. If nothing would ever happen again the
-run fails instead of hanging. Only for code that waits for the loop: no sockets, and work for another
-thread runs on the loop.
+run fails instead of hanging. Only for code that waits for the loop: connections are those of
+``paired_sockets``, and work for another thread runs on the loop.
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
+from raftlog.clock import Clock, SystemClock
+from tests.helpers.paired_sockets import PairedSocketsLoop
+
 Result = TypeVar("Result")
+OWN_SOCKETS = 1  # of a loop: threads wake it
 
 
-class _NoWaiting(selectors.SelectSelector):
-    """Waits for nothing; advances the clock by the requested time."""
+class _NoWaiting(selectors.DefaultSelector):
+    """Waits for nothing; advances the clock by the requested time unless a socket is ready."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,15 +30,17 @@ class _NoWaiting(selectors.SelectSelector):
         self.turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Nothing is ever ready but timers."""
+        """Sockets that are ready now, or else the next timer."""
+        self.turns += 1
+        if len(self.get_map()) > OWN_SOCKETS and (ready := super().select(0)):
+            return ready
         if timeout is None:
             raise RuntimeError("everybody waits and no timer runs: this would hang for ever")
         self.now += max(timeout, 0.0)
-        self.turns += 1
         return []
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
+class VirtualLoop(PairedSocketsLoop):
     """See the module. ``errors`` has the exceptions of callbacks and of tasks that nobody awaited."""
 
     def __init__(self) -> None:
@@ -97,6 +103,11 @@ class VirtualClock:
     def wall_ms(self) -> int:
         """A day of the year 2001, from its first moment on, and the shift."""
         return 1_000_000_000_000 + round(self.monotonic() * 1000) + self.shift_ms
+
+
+def clock_of_loop() -> Clock:
+    """Of the running loop: virtual, or that of the machine."""
+    return VirtualClock() if isinstance(asyncio.get_running_loop(), VirtualLoop) else SystemClock()
 
 
 async def eventually(holds: Callable[[], bool], *, within_s: float = 30.0) -> None:

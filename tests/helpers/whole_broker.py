@@ -25,12 +25,12 @@ from api.connections.listener import HttpListener
 from api.http.access import ALL
 from api.serving import services_of
 from api.settings import BrokerSettings, Groups, HttpSettings, Limits, Peer, Timing, TransactionSettings
-from raftlog.clock import SystemClock
 from raftlog.storage.log_storage import DiskWork
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import NodeId
 from tests.helpers.loop_network import LoopNetwork
+from tests.helpers.virtual_time import clock_of_loop
 
 TOPIC: Final = "orders"
 
@@ -177,7 +177,7 @@ def _broker(url: str) -> Broker:
     network = LoopNetwork(random.Random(1))
     environment = BrokerEnvironment(
         filesystem=FakeFilesystem(),
-        clock=SystemClock(),
+        clock=clock_of_loop(),
         transport=network.member(NodeId(1), [NodeId(1)]),
         secret=b"of a cluster for tests, 32 bytes",
         rng=random.Random(1),

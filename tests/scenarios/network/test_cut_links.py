@@ -9,8 +9,9 @@ from chaos.kit.network import CuttableTransport
 from raftlog.node.network.tcp_links import TransportLimits
 from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.recording_receiver import RecordingReceiver
+from tests.helpers.virtual_time import VirtualClock
 
 ONE, TWO = NodeId(1), NodeId(2)
 LIMITS = TransportLimits(redial_ms_min=5, redial_ms_max=20)
@@ -21,7 +22,14 @@ class End:
 
     def __init__(self, node_id: NodeId) -> None:
         self.tcp = TcpTransport(
-            node_id, "cluster", b"a secret of the cluster", "127.0.0.1", 0, rng=Random(1), limits=LIMITS
+            node_id,
+            "cluster",
+            b"a secret of the cluster",
+            "127.0.0.1",
+            0,
+            rng=Random(1),
+            clock=VirtualClock(),
+            limits=LIMITS,
         )
         self.links = CuttableTransport(self.tcp)
         self.receiver = RecordingReceiver()
@@ -41,7 +49,7 @@ async def connected_pair() -> tuple[End, End]:
     return one, two
 
 
-@in_real_time
+@in_virtual_time
 async def test_nothing_passes_a_cut_link_and_nobody_is_told() -> None:
     one, two = await connected_pair()
     two.links.cut(frozenset({ONE}))
@@ -60,7 +68,7 @@ async def test_nothing_passes_a_cut_link_and_nobody_is_told() -> None:
     await two.links.stop()
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_peer_behind_a_cut_link_is_silent() -> None:
     one, two = await connected_pair()
     one.links.cut(frozenset({TWO}))

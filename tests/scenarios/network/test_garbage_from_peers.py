@@ -12,7 +12,6 @@ import msgspec
 import pytest
 from crc32c import crc32c
 
-from raftlog.clock import SystemClock
 from raftlog.core.membership import Membership
 from raftlog.core.messages import AppendReply, Message, SnapshotOffer, TimeoutNow, VoteReply, VoteRequest
 from raftlog.node.codec import FrameKind, MalformedFrame, encode_frame, encode_message
@@ -26,8 +25,10 @@ from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import Sync
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
-from tests.helpers.async_tests import in_real_time, on_both_loops
+from tests.helpers.async_tests import in_virtual_time, on_both_loops
 from tests.helpers.tcp_cluster import ONE, SECRET, TWO, proven_stream, until_closed
+from tests.helpers.virtual_time import clock_of_loop
+from tests.helpers.waiting import until
 
 COUNTED = Service("counted", CallClass.READ)
 CONTENT = b"content-of-a-peer"
@@ -48,13 +49,13 @@ class Host:
             "127.0.0.1",
             0,
             rng=random.Random(1),
-            limits=TransportLimits(handshake_ms_max=2000),
+            limits=TransportLimits(handshake_ms_max=60_000),
             log=self._log,
         )
         self.host = GroupHost(
             TWO,
             self.transport,
-            SystemClock(),
+            clock_of_loop(),
             random.Random(2),
             in_a_task(_syncs),
             on_fatal=self.fatal.append,
@@ -65,9 +66,7 @@ class Host:
 
     async def refused(self, reason: str, times: int = 1) -> None:
         """Wait until so many connections were refused for this reason."""
-        async with asyncio.timeout(5):
-            while self.transport.refusals.get(reason, 0) < times:
-                await asyncio.sleep(0.001)
+        await until(lambda: self.transport.refusals.get(reason, 0) >= times, what=f"refusals: {reason}")
 
 
 async def _syncs(syncs: Sequence[Sync]) -> list[OSError | None]:
@@ -210,12 +209,12 @@ MESSAGES: list[Message] = [
 ]
 
 
-@in_real_time
+@in_virtual_time
 async def test_whatever_a_frame_holds_is_taken_or_malformed() -> None:
     rng = random.Random(7)
     transport = TcpTransport(TWO, "cluster", SECRET, "127.0.0.1", 0, rng=rng)
     fatal: list[BaseException] = []
-    host = GroupHost(TWO, transport, SystemClock(), rng, in_a_task(_syncs), on_fatal=fatal.append)
+    host = GroupHost(TWO, transport, clock_of_loop(), rng, in_a_task(_syncs), on_fatal=fatal.append)
     frames = [joined(encode_message(GroupId(1), message)) for message in MESSAGES] + MALFORMED[:4]
     values = [None, True, -1, 1 << 63, 2.5, "", b"", [], [[]], {}, {"": 1}, [None] * 3]
     for _ in range(3000):

@@ -27,6 +27,7 @@ from tests.helpers.tcp_cluster import (
     until_closed,
 )
 from tests.helpers.tcp_proxy import byte_by_byte, unchanged
+from tests.helpers.waiting import until
 
 NO_REDIAL = TransportLimits(redial_ms_min=60_000, redial_ms_max=60_000)
 
@@ -107,12 +108,10 @@ async def test_a_listener_that_never_answers_is_given_up_and_dialled_again() -> 
             await until_closed(reader, writer)
 
         async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
-            limits = TransportLimits(handshake_ms_max=20, redial_ms_min=1, redial_ms_max=2)
+            limits = TransportLimits(dial_ms_max=20, redial_ms_min=1, redial_ms_max=2)
             one, from_one = await cluster.node(ONE, limits=limits)
             one.set_peer(TWO, "127.0.0.1", server.sockets[0].getsockname()[1])
-            async with asyncio.timeout(5):
-                while one.refusals.get("handshake_took_too_long", 0) < 2:
-                    await asyncio.sleep(0.001)
+            await until(lambda: one.refusals.get("handshake_took_too_long", 0) >= 2, what="two refusals")
             await one.stop()
         assert not from_one.events
 
@@ -138,9 +137,9 @@ async def test_a_crowd_that_proves_nothing_costs_no_node_its_connection() -> Non
         one.set_peer(TWO, "127.0.0.1", two.port)
         await from_one.until(lambda: from_one.count("connected", TWO) == 1)
         crowd = [await asyncio.open_connection("127.0.0.1", two.port) for _ in range(10)]
-        async with asyncio.timeout(5):
-            while two.refusals.get("too_many_unproven_connections", 0) < 7:
-                await asyncio.sleep(0.001)
+        await until(
+            lambda: two.refusals.get("too_many_unproven_connections", 0) >= 7, what="refusals of the crowd"
+        )
         assert one.send(TWO, (b"still here",))
         await from_two.until(lambda: from_two.payloads() == [b"still here"])
         assert from_one.events == [("connected", TWO)]
@@ -218,9 +217,7 @@ async def test_refused_redials_are_told_to_nobody() -> None:
             unused.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
             one, from_one = await cluster.node(ONE, limits=TransportLimits(redial_ms_min=1, redial_ms_max=2))
             one.set_peer(TWO, "127.0.0.1", unused.getsockname()[1])
-            async with asyncio.timeout(5):
-                while cluster.pauses[ONE].count < 3:
-                    await asyncio.sleep(0.001)
+            await until(lambda: cluster.pauses[ONE].count >= 3, what="attempts to dial")
         assert not from_one.events
         assert not cluster.logged
 
@@ -291,7 +288,7 @@ async def test_an_address_that_cannot_be_one_does_not_end_the_dialling() -> None
         one, from_one = await cluster.node(ONE)
         two, _ = await cluster.node(TWO)
         one.set_peer(TWO, "broker..local", two.port)
-        await asyncio.sleep(0.05)  # a few attempts
+        await until(lambda: cluster.pauses[ONE].count >= 3, what="attempts to dial")
         one.set_peer(TWO, "127.0.0.1", two.port)
         await from_one.until(lambda: from_one.count("connected", TWO) == 1)
 
@@ -372,6 +369,4 @@ async def test_what_waits_for_a_slow_peer_is_counted_until_it_has_left() -> None
         waiting = one.queued_bytes(TWO)
         assert LIMITS.queue_bytes_max - 6 * WRITE_BYTES < waiting <= LIMITS.queue_bytes_max
         await from_two.until(lambda: len(from_two.frames) >= sent)
-        async with asyncio.timeout(5):
-            while one.queued_bytes(TWO):
-                await asyncio.sleep(0.001)
+        await until(lambda: not one.queued_bytes(TWO), what="the end of the queue")

@@ -34,12 +34,13 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import GroupId, NodeId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_real_time, in_virtual_time
 from tests.helpers.controlled_cluster import PRODUCER_IDS
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.metadata_images import applied, create, register
 from tests.helpers.metadata_images import cluster as image_of_cluster
-from tests.helpers.virtual_time import eventually
+from tests.helpers.virtual_time import VirtualClock
+from tests.helpers.waiting import LIMIT_S, until
 
 ME = NodeId(1)
 Result = TypeVar("Result")
@@ -56,7 +57,7 @@ class SlowToOpen(OsFilesystem):
         """Wait, if it is one of that topic's."""
         if "/orders-" in path:
             self.is_reached.set()
-            self.may_go_on.wait(10)
+            assert self.may_go_on.wait(LIMIT_S)
         return super().open(path, create=create)
 
 
@@ -135,11 +136,11 @@ async def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path
     await host.start()
     await supervisor.start()
     await manager.start()
-    await eventually(disk.is_reached.is_set)
+    await until(disk.is_reached.is_set, what="the log is opened")
     metadata.confirm(new)
-    await eventually(lambda: metadata.is_told)
+    await until(lambda: metadata.is_told, what="the metadata is current")
     disk.may_go_on.set()
-    await eventually(lambda: ("later", 0) in manager.replicas)
+    await until(lambda: ("later", 0) in manager.replicas, what="a replica")
     assert [path for path in kept if not Path(path, "witness").exists()] == []
     await manager.stop()
     await supervisor.stop()
@@ -149,7 +150,7 @@ async def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path
 
 # requirement: L9
 @pytest.mark.parametrize("log_number", [0, 1])
-@in_real_time
+@in_virtual_time
 async def test_a_removed_partition_that_is_added_again_keeps_only_its_own_log(
     tmp_path: Path, log_number: int
 ) -> None:
@@ -163,20 +164,20 @@ async def test_a_removed_partition_that_is_added_again_keeps_only_its_own_log(
     again = replace(topic.partitions[0], group_id=GroupId(9), earlier_logs=1)
     new = replace(old, topics={"orders": replace(topic, partitions=(again,))}, version=old.version + 2)
     directory = f"{data}/{folder_name(topic)}/Partition-0"
-    SegmentedLog.open(disk, directory, LogSettings(), SystemClock()).close()
+    SegmentedLog.open(disk, directory, LogSettings(), VirtualClock()).close()
     Path(directory, "witness").write_bytes(b"what was here before")
     if log_number:
         twin_file.keep(disk, data, f"{folder_name(topic)}/Partition-0/{RECOVERY_FILE}", log_number)
     transport = LoopNetwork(random.Random(1)).transport(ME)
-    host = GroupHost(ME, transport, SystemClock(), random.Random(1), in_a_task(_sync), on_fatal=[].append)
+    host = GroupHost(ME, transport, VirtualClock(), random.Random(1), in_a_task(_sync), on_fatal=[].append)
     metadata = LateMetadata(old)
     supervisor, manager = hosting(host, metadata, disk, data, registry)
     await host.start()
     await supervisor.start()
     await manager.start()
-    await eventually(lambda: supervisor.state_of(topic.partitions[0].group_id) is not None)
+    await until(lambda: supervisor.state_of(topic.partitions[0].group_id) is not None, what="the replica")
     metadata.confirm(new)
-    await eventually(lambda: ("orders", 0) in manager.replicas and 9 in host.groups)
+    await until(lambda: ("orders", 0) in manager.replicas and 9 in host.groups, what="the new replica")
     assert Path(directory, "witness").exists() == (log_number == 1)
     assert len(list(tmp_path.glob("trash/*-removed/*/Partition-0/witness"))) == 1 - log_number
     await manager.stop()
@@ -201,14 +202,14 @@ async def at_once(work: Callable[[], Result]) -> Result:
     return work()
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_folder_that_could_not_be_moved_is_left_to_the_next_sweep() -> None:
     disk, image = BusyOnce(), image_of_cluster()
     gone = [f"/data/{name}-{32 * name}" for name in ("a", "b")]
     for folder in gone:
         disk.make_directories(folder)
         disk.replace_file(f"{folder}/records", b"records")
-    folders = Folders(disk, "/data", at_once, Trash(disk, "/data", SystemClock(), at_once))
+    folders = Folders(disk, "/data", at_once, Trash(disk, "/data", VirtualClock(), at_once))
     await folders.note(image)
     await folders.sweep(image)
     assert [disk.exists(folder) for folder in gone] == [True, False]

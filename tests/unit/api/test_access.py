@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from api.settings import CorsSettings, HttpSettings
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, Reply, serve
 
 BOTH_WAYS = pytest.mark.parametrize("more", [{}, {"TE": "trailers"}], ids=["plain", "aiohttp"])
@@ -39,7 +39,7 @@ async def ask(server: HttpServer, host: str, more: dict[str, str]) -> Reply:
         "port.example:8080",
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_name_that_the_broker_knows_is_taken(host: str, more: dict[str, str]) -> None:
     async with serve(
         own_names=frozenset({"own.example"}), allowed_hosts=frozenset({"listed.example", "port.example:8080"})
@@ -69,7 +69,7 @@ async def test_a_name_that_the_broker_knows_is_taken(host: str, more: dict[str, 
         ),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_any_other_name_is_refused_with_the_setting(host: str, more: dict[str, str]) -> None:
     async with serve(allowed_hosts=frozenset({"port.example:8080"})) as server:
         for _ in range(2):
@@ -81,21 +81,21 @@ async def test_any_other_name_is_refused_with_the_setting(host: str, more: dict[
         assert (await server.get("/v1/topics/made")).status == 404
 
 
-@in_real_time
+@in_virtual_time
 async def test_all_names_are_taken_if_the_setting_says_so() -> None:
     async with serve(allowed_hosts=frozenset({"*"})) as server:
         for host in ("evil.example", "evil.example:7070", "", "a b"):
             assert (await ask(server, host, {})).status == 200
 
 
-@in_real_time
+@in_virtual_time
 async def test_http_1_0_may_name_no_host() -> None:
     async with serve() as server:
         answer = await server.raw(b"GET /v1/cluster HTTP/1.0\r\n\r\n", until_closed=True)
         assert answer.startswith(b"HTTP/1.0 200 ")
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_broker_that_went_takes_its_name_along() -> None:
     async with serve() as server:
         controller = server.cluster.controller
@@ -111,7 +111,7 @@ async def test_a_broker_that_went_takes_its_name_along() -> None:
 @pytest.mark.parametrize(
     "origin", ["http://evil.example", "null", "http://localhost:3000", "http://localhost", ""]
 )
-@in_real_time
+@in_virtual_time
 async def test_a_foreign_page_may_not_write(origin: str, more: dict[str, str]) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -141,7 +141,7 @@ async def test_a_foreign_page_may_not_write(origin: str, more: dict[str, str]) -
         ("[::1]:7070", "http://[::1]:7070"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_page_of_the_broker_itself_may_write(host: str, origin: str, more: dict[str, str]) -> None:
     async with serve() as server:
         made = await server.call("POST", "/v1/topics", TOPIC, {"Host": host, "Origin": origin, **more})
@@ -150,7 +150,7 @@ async def test_a_page_of_the_broker_itself_may_write(host: str, origin: str, mor
 
 @BOTH_WAYS
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
-@in_real_time
+@in_virtual_time
 async def test_a_listed_page_may_read_and_write(accept: str, more: dict[str, str]) -> None:
     async with serve(allowed_origins=frozenset({UI})) as server:
         sent = {"Origin": UI, **more}
@@ -172,7 +172,7 @@ async def test_a_listed_page_may_read_and_write(accept: str, more: dict[str, str
         assert (foreign.status, foreign.code) == (403, "origin_not_allowed")
 
 
-@in_real_time
+@in_virtual_time
 async def test_all_pages_may_write_if_the_setting_says_so_and_never_with_credentials() -> None:
     async with serve(allowed_origins=frozenset({"*"})) as server:
         made = await server.call("POST", "/v1/topics", TOPIC, {"Origin": "http://any.example"})
@@ -181,7 +181,7 @@ async def test_all_pages_may_write_if_the_setting_says_so_and_never_with_credent
         assert "access-control-allow-credentials" not in made.headers
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_browser_that_asks_is_told_what_a_listed_page_may_send() -> None:
     async with serve(allowed_origins=frozenset({UI})) as server:
         asking = {"Access-Control-Request-Method": "PATCH", "Access-Control-Request-Headers": "content-type"}

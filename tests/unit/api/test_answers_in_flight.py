@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import socket
 import tracemalloc
 import weakref
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.types import Offset, Term
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, serve
 
 PATH = "/v1/topics/orders/partitions/0/records"
@@ -37,13 +36,13 @@ WAYS = {
 
 
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)
-@in_real_time
+@in_virtual_time
 async def test_the_oldest_reader_that_does_not_read_gives_way(header: str) -> None:
     async with serve(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX)) as server:
         await _store_bombs(server, 1)
         answers = server.request_pipeline.admission.answers
         with ExitStack() as stack:
-            links: list[socket.socket] = []
+            links: list[asyncio.StreamReader] = []
             for _ in range(6):
                 links.append(await _silent_reader(server, header, stack))
                 assert answers.untaken_bytes <= UNTAKEN_BYTES_MAX
@@ -55,7 +54,7 @@ async def test_the_oldest_reader_that_does_not_read_gives_way(header: str) -> No
 
 
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)
-@in_real_time
+@in_virtual_time
 async def test_readers_that_do_not_read_cost_no_more_than_what_they_leave_untaken(header: str) -> None:
     async with serve(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX)) as server:
         await _store_bombs(server, 2)
@@ -69,7 +68,7 @@ async def test_readers_that_do_not_read_cost_no_more_than_what_they_leave_untake
                 assert tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_large_page_of_events_is_written_in_many_turns_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -88,7 +87,7 @@ async def test_a_large_page_of_events_is_written_in_many_turns_of_the_loop(
     async with serve() as server:
         await _store_bombs(server, 1)
         with ExitStack() as stack:
-            link = await _silent_reader(server, WAYS["event stream"], stack, buffer_bytes=4 << 20)
+            link = await _silent_reader(server, WAYS["event stream"], stack, ahead_bytes=4 << 20)
             await _bytes_of(link, VALUE_BYTES)
     assert sum(written_in_turn) > VALUE_BYTES
     assert max(written_in_turn) < 2 * WRITE_BYTES
@@ -103,14 +102,12 @@ async def _store_bombs(server: HttpServer, count: int) -> None:
 
 
 async def _silent_reader(
-    server: HttpServer, header: str, stack: ExitStack, *, buffer_bytes: int = 4096
-) -> socket.socket:
-    """A connection whose answer has begun to come."""
-    loop, link = asyncio.get_running_loop(), stack.enter_context(socket.socket())
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
-    link.setblocking(False)
-    await loop.sock_connect(link, ("127.0.0.1", server.port))
-    await loop.sock_sendall(link, f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n".encode())
+    server: HttpServer, header: str, stack: ExitStack, *, ahead_bytes: int = 2048
+) -> asyncio.StreamReader:
+    """A connection whose answer has begun to come, and which takes little more than it is asked for."""
+    link, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=ahead_bytes)
+    stack.callback(writer.close)
+    writer.write(f"GET {PATH} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n".encode())
     await _bytes_of(link, 2000)  # records and all
     return link
 
@@ -127,17 +124,17 @@ def _traced() -> Iterator[None]:
         gc.enable()
 
 
-async def _bytes_of(link: socket.socket, enough: int) -> int:
-    loop, count = asyncio.get_running_loop(), 0
+async def _bytes_of(link: asyncio.StreamReader, enough: int) -> int:
+    count = 0
     try:
-        while count < enough and (data := await loop.sock_recv(link, min(enough - count, 1 << 20))):
+        while count < enough and (data := await link.read(enough - count)):
             count += len(data)
-    except ConnectionResetError:
+    except ConnectionError:
         pass
     return count
 
 
-@in_real_time
+@in_virtual_time
 async def test_nothing_long_is_made_for_a_client_that_has_gone() -> None:
     answers, clients, made = AnswersInFlight(1), {"one"}, []
     with answers.turn(lambda: "one" in clients) as turn:
@@ -149,7 +146,7 @@ async def test_nothing_long_is_made_for_a_client_that_has_gone() -> None:
     assert made == [1, 2]
 
 
-@in_real_time
+@in_virtual_time
 async def test_long_work_waits_for_its_turn_and_short_work_does_not() -> None:
     answers = AnswersInFlight(1)
     turns = [answers.turn(lambda: True) for _ in range(LARGE_PAGES_MAX)]
@@ -166,7 +163,7 @@ async def test_long_work_waits_for_its_turn_and_short_work_does_not() -> None:
     assert await waiting == 4
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_large_page_takes_its_memory_from_answers_that_are_not_taken() -> None:
     answers, ended = AnswersInFlight(LARGE_PAGE_BYTES), []
     answers.wait("one", 1, lambda: ended.append("one"))
@@ -180,7 +177,7 @@ async def test_a_large_page_takes_its_memory_from_answers_that_are_not_taken() -
     assert ended == ["one"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_what_waits_for_its_turn_holds_no_records_and_reads_them_again() -> None:
     batch = build_batch([Record(b"v" * 1000)], codec=Codec.ZSTD, timestamp_ms=1)
     held: list[weakref.ref[memoryview]] = []

@@ -6,7 +6,7 @@ import pytest
 
 from raftlog.errors import CommitUnknown
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
 
 PATH = "/v1/topics/orders/records:archived-up-to"
@@ -14,7 +14,7 @@ PARTITION = "/v1/topics/orders/partitions/0"
 
 
 # requirement: A8
-@in_real_time
+@in_virtual_time
 async def test_the_offset_is_shown_and_goes_back_only_on_request() -> None:
     async with serve() as server:
         await server.topic("orders")
@@ -40,7 +40,7 @@ async def test_the_offset_is_shown_and_goes_back_only_on_request() -> None:
         ({"partition": 0, "offset": 0, "force": True}, "/force"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_wrong_field_is_named(body: object, field: str) -> None:
     async with serve() as server:
         await server.topic("orders")
@@ -49,7 +49,7 @@ async def test_a_wrong_field_is_named(body: object, field: str) -> None:
 
 
 # requirement: A8
-@in_real_time
+@in_virtual_time
 async def test_unknown_topics_partitions_and_outcomes_are_reported() -> None:
     async with serve() as server:
         await server.topic("orders")

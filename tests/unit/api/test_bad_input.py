@@ -10,7 +10,7 @@ import pytest
 
 from api.http.services import Limits
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
 
 TOPIC = "/v1/topics/orders/records"
@@ -60,7 +60,7 @@ HEAD = f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/j
     ],
     ids=lambda value: repr(value)[:60],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_wrong_record_is_refused_by_its_pointer(body: bytes, pointer: str | None) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -72,7 +72,7 @@ async def test_a_wrong_record_is_refused_by_its_pointer(body: bytes, pointer: st
         assert server.cluster.gateway.log(TopicPartition("orders", 0)).end == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_all_wrong_records_are_named_at_once() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -88,7 +88,7 @@ async def test_all_wrong_records_are_named_at_once() -> None:
     "name",
     ["nope", "x" * 250, "%2e%2e", "..%2fx", "a%2Fb", "%00", "%d0%bErders", "orders%20", "Orders", "%ff", "%"],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_topic_that_nobody_made_is_not_found(name: str) -> None:
     async with serve() as server:
         await server.topic()
@@ -109,7 +109,7 @@ async def test_a_topic_that_nobody_made_is_not_found(name: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/v1/topics/../x", "/v1/topics/", "/v1//topics", "/v1/topics/orders/", "//", "/v2"]
 )
-@in_real_time
+@in_virtual_time
 async def test_a_path_that_is_not_there_is_a_problem_too(path: str) -> None:
     async with serve() as server:
         await server.topic()
@@ -120,7 +120,7 @@ async def test_a_path_that_is_not_there_is_a_problem_too(path: str) -> None:
         assert b'"code":"' in answer
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_percent_encoded_name_is_the_same_topic() -> None:
     async with serve() as server:
         await server.topic("a.b")
@@ -129,7 +129,7 @@ async def test_a_percent_encoded_name_is_the_same_topic() -> None:
 
 
 @pytest.mark.parametrize("partition", ["3", "-1", "x", "1.0", "99999999999999999999", "%d9%a1", "0x1", "+1"])
-@in_real_time
+@in_virtual_time
 async def test_a_partition_that_is_not_there_is_not_found(partition: str) -> None:
     async with serve() as server:
         await server.topic()
@@ -163,7 +163,7 @@ async def test_a_partition_that_is_not_there_is_not_found(partition: str) -> Non
         ("route=there", "route"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_wrong_query_parameter_is_named(query: str, field: str) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -181,7 +181,7 @@ async def test_a_wrong_query_parameter_is_named(query: str, field: str) -> None:
         ("delay=soon", "delay"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_wrong_produce_parameter_is_named(query: str, field: str) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -189,7 +189,7 @@ async def test_a_wrong_produce_parameter_is_named(query: str, field: str) -> Non
         assert (refused.status, refused.json["field"]) == (422, field)
 
 
-@in_real_time
+@in_virtual_time
 async def test_media_types_are_negotiated_or_refused_with_a_list() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -208,7 +208,7 @@ async def test_media_types_are_negotiated_or_refused_with_a_list() -> None:
         assert (await server.get("/v1/topics", Accept="application/json;q=0")).status == 406
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_body_announced_as_too_large_is_refused_before_it_is_read() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -221,7 +221,7 @@ async def test_a_body_announced_as_too_large_is_refused_before_it_is_read() -> N
         assert expecting.startswith(b"HTTP/1.1 413 ")
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_body_that_is_expected_is_asked_for() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -230,7 +230,7 @@ async def test_a_body_that_is_expected_is_asked_for() -> None:
         assert answer == b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_body_that_grows_too_large_is_refused_while_it_is_read() -> None:
     async with serve(Limits(body_bytes_max=16_000)) as server:
         await server.topic(partitions=1)
@@ -246,7 +246,7 @@ async def test_a_body_that_grows_too_large_is_refused_while_it_is_read() -> None
         assert (await server.call("POST", TOPIC, bomb, packed)).code == "record_too_large"
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_compressed_body_is_undone() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -259,7 +259,7 @@ async def test_a_compressed_body_is_undone() -> None:
         assert (short.status, short.json["field"]) == (422, "body")
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_slow_body_ends_in_time() -> None:
     async with serve(Limits(body_timeout_s=0.1)) as server:
         await server.topic(partitions=1)
@@ -270,7 +270,7 @@ async def test_a_slow_body_ends_in_time() -> None:
         assert b"raftlog_http_body_bytes 0.0" in (await server.get("/metrics")).body
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_body_that_trickles_ends_before_its_time() -> None:
     async with serve(Limits(body_grace_s=0.1, body_rate_min=1000)) as server:
         await server.topic(partitions=1)
@@ -285,7 +285,7 @@ async def test_a_body_that_trickles_ends_before_its_time() -> None:
         writer.close()
 
 
-@in_real_time
+@in_virtual_time
 async def test_announced_bodies_that_do_not_come_take_no_room() -> None:
     # requirement: N2
     async with serve(Limits(bodies_bytes_max=2500, bodies_bytes_client_max=2000)) as server:
@@ -303,7 +303,7 @@ async def test_announced_bodies_that_do_not_come_take_no_room() -> None:
             writer.close()
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_client_that_hangs_up_in_the_middle_of_a_body_is_forgotten(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -323,7 +323,7 @@ async def test_a_client_that_hangs_up_in_the_middle_of_a_body_is_forgotten(
     assert not caplog.records
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_internal_error_shows_no_traceback_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         async with serve() as server:
@@ -337,7 +337,7 @@ async def test_an_internal_error_shows_no_traceback_and_is_logged(caplog: pytest
     assert "a secret of the inside" in caplog.text
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_method_that_a_path_does_not_have_names_those_it_has() -> None:
     async with serve() as server:
         refused = await server.call("PUT", "/v1/topics")
@@ -348,7 +348,7 @@ async def test_a_method_that_a_path_does_not_have_names_those_it_has() -> None:
         )
 
 
-@in_real_time
+@in_virtual_time
 async def test_too_many_records_in_one_request_are_refused() -> None:
     async with serve(Limits(records_per_request_max=10)) as server:
         await server.topic(partitions=1)

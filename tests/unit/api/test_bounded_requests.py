@@ -18,7 +18,7 @@ from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import DECOMPRESSED_BYTES_MAX
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
 
 PATH = "/v1/topics/orders/partitions/0/records"
@@ -74,7 +74,7 @@ def test_headers_that_take_more_than_a_record_should_are_refused_by_name() -> No
     assert len(list(decode_records(in_json(large), media_types.JSON, 10))) == 1
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_request_with_too_many_batches_is_refused() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -85,7 +85,7 @@ async def test_a_request_with_too_many_batches_is_refused() -> None:
         assert (await server.call("POST", PATH, batch * BATCHES_MAX, BATCH)).status == 200
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_small_batch_that_becomes_very_large_is_refused() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -95,7 +95,7 @@ async def test_a_small_batch_that_becomes_very_large_is_refused() -> None:
             assert (await server.call("POST", PATH, bomb, BATCH)).status == status
 
 
-@in_real_time
+@in_virtual_time
 async def test_small_batches_that_become_very_large_together_are_refused() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -130,7 +130,7 @@ def test_a_long_value_is_shown_as_it_is(value: bytes, encoding: str) -> None:
 
 
 @pytest.mark.parametrize("value", [bytes(2 << 20), b'"' * (2 << 20)], ids=["control", "quotes"])
-@in_real_time
+@in_virtual_time
 async def test_a_value_that_escapes_would_make_much_longer_is_shown_in_base64(value: bytes) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -145,7 +145,7 @@ async def test_a_value_that_escapes_would_make_much_longer_is_shown_in_base64(va
         assert (refused.status, refused.code) == (422, "invalid_record")
 
 
-@in_real_time
+@in_virtual_time
 async def test_what_a_small_batch_becomes_is_shown_in_pages() -> None:
     # requirement: C2
     async with serve() as server:

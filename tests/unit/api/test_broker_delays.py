@@ -8,13 +8,13 @@ from api.broker_delays import READS_MAX, BrokerDelivery
 from delayed.records import Message, MessageKey, Row, record_of
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.values import FetchRequest, FetchResult
-from raftlog.clock import SystemClock
 from raftlog.records.batch import Codec, stamp
 from raftlog.records.builder import build_batch
 from raftlog.types import Offset, Term, TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.decided_delays import id_of
 from tests.helpers.fake_services import FakeGateway, fake_cluster
+from tests.helpers.virtual_time import VirtualClock
 
 COUNT = 50
 
@@ -61,15 +61,15 @@ class OneBatch(FakeGateway):
 
 def delivery_from(gateway: OneBatch) -> BrokerDelivery:
     controller = fake_cluster().services.controller
-    return BrokerDelivery(controller, gateway, SystemClock(), ProducerIdCipher(b"of tests"))
+    return BrokerDelivery(controller, gateway, VirtualClock(), ProducerIdCipher(b"of tests"))
 
 
 def one_batch() -> OneBatch:
-    return OneBatch(fake_cluster().controller, SystemClock())
+    return OneBatch(fake_cluster().controller, VirtualClock())
 
 
 # requirement: A3
-@in_real_time
+@in_virtual_time
 async def test_partitions_are_read_a_few_at_a_time() -> None:
     """Each may have a large batch, of which each read has a copy."""
     gateway = one_batch()
@@ -80,7 +80,7 @@ async def test_partitions_are_read_a_few_at_a_time() -> None:
 
 
 # requirement: A3
-@in_real_time
+@in_virtual_time
 async def test_a_batch_with_messages_for_many_partitions_is_read_once() -> None:
     """Each lane moves its own messages, and they are due one after another."""
     gateway = one_batch()
@@ -95,7 +95,7 @@ async def test_a_batch_with_messages_for_many_partitions_is_read_once() -> None:
 
 
 # requirement: A3
-@in_real_time
+@in_virtual_time
 async def test_a_leader_reads_again_what_it_has_read_in_an_earlier_epoch() -> None:
     """An unsafe recovery may have given the offset to another message."""
     gateway = one_batch()
@@ -110,7 +110,7 @@ async def test_a_leader_reads_again_what_it_has_read_in_an_earlier_epoch() -> No
 
 
 # requirement: A3
-@in_real_time
+@in_virtual_time
 async def test_nothing_is_kept_of_a_partition_that_another_broker_leads() -> None:
     gateway = one_batch()
     delivery = delivery_from(gateway)

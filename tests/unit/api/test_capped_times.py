@@ -7,7 +7,7 @@ import pytest
 from api.http import parameters
 from api.http.routes import CAPPED
 from api.http.services import Limits
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
 
 PATH = "/v1/topics/orders/partitions/0/records"
@@ -25,7 +25,7 @@ HEADER = "raftlog-wait-capped"
         ("999999999999d", "50ms"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_an_answer_says_that_its_wait_was_cut(wait: str, told: str | None) -> None:
     async with serve(Limits(wait_ms_max=50)) as server:
         await server.topic(partitions=1)
@@ -43,7 +43,7 @@ async def test_an_answer_says_that_its_wait_was_cut(wait: str, told: str | None)
 @pytest.mark.parametrize(
     ("timeout", "told"), [("2s", None), ("2001ms", "2s"), ("1h", "2s"), ("999999999999d", "2s")]
 )
-@in_real_time
+@in_virtual_time
 async def test_an_answer_says_that_its_timeout_was_cut(timeout: str, told: str | None) -> None:
     header = "raftlog-timeout-capped"
     async with serve(Limits(produce_timeout_ms_max=2_000, produce_timeout_ms_default=1_000)) as server:
@@ -54,7 +54,7 @@ async def test_an_answer_says_that_its_timeout_was_cut(timeout: str, told: str |
             assert HEADER not in done.headers
 
 
-@in_real_time
+@in_virtual_time
 async def test_no_other_answer_speaks_of_a_wait() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -62,7 +62,7 @@ async def test_no_other_answer_speaks_of_a_wait() -> None:
             assert HEADER not in (await server.get(path)).headers
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_document_names_the_header_wherever_a_request_may_wait() -> None:
     async with serve() as server:
         paths = (await server.get("/openapi.json")).json["paths"]

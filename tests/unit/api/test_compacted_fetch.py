@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raftlog.records.compaction import gap_batch, retain
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fetching import PATH, offsets_of
 from tests.helpers.http_server import HttpServer, serve
 
@@ -25,7 +25,7 @@ async def compacted(server: HttpServer) -> None:
     log.batches[2] = gap_batch(8, 19, 1, None)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_fetch_from_any_offset_goes_on_at_the_next_record() -> None:
     async with serve() as server:
         await compacted(server)
@@ -41,7 +41,7 @@ async def test_a_fetch_from_any_offset_goes_on_at_the_next_record() -> None:
         assert (await server.get(f"{PATH}?offset=21")).status == 204
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_message_at_a_removed_offset_is_not_found() -> None:
     async with serve() as server:
         await compacted(server)
@@ -53,7 +53,7 @@ async def test_a_message_at_a_removed_offset_is_not_found() -> None:
                 assert (got.status, got.code) == (404, "record_not_found")
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_record_without_a_key_is_refused_with_its_place() -> None:
     async with serve() as server:
         await compacted(server)

@@ -14,7 +14,7 @@ from raftlog.records.builder import Record
 from raftlog.records.failures import FailedRecord, Origin, tombstone
 from raftlog.records.reader import StoredRecord, read_records
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.dead_letters import (
     DEAD,
     PATH,
@@ -43,7 +43,7 @@ def retries(server: HttpServer, partition: int = 0) -> list[FailedRecord]:
     return [FailedRecord.from_retry(each.key, each.value, each.headers, each.timestamp_ms) for each in found]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_dead_letter_is_shown_with_what_failed_and_why() -> None:
     # requirement: A7
     async with serve() as server:
@@ -79,7 +79,7 @@ async def test_a_dead_letter_is_shown_with_what_failed_and_why() -> None:
         assert [row["value"] for row in exact] == ["eyJhIjogMX0=", None, "/w=="]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_list_has_open_dead_letters_by_partition_in_pages() -> None:
     async with serve() as server:
         await make_topics(server, 3)
@@ -94,7 +94,7 @@ async def test_a_list_has_open_dead_letters_by_partition_in_pages() -> None:
         assert await open_offsets(server, "id=orders/0/2&id=orders/2/3&id=orders/2/5") == [2, 3]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_request_reads_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
     # requirement: A7
     monkeypatch.setattr(dead_letter_pages, "SCAN_BYTES_MAX", 2000)
@@ -118,7 +118,7 @@ async def test_a_request_reads_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -
         assert await open_offsets(server) == []
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_redriven_record_is_as_its_producer_sent_it() -> None:
     # requirement: A7
     async with serve() as server:
@@ -142,7 +142,7 @@ async def test_a_redriven_record_is_as_its_producer_sent_it() -> None:
         assert await open_offsets(server) == [8]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_dry_run_changes_nothing() -> None:
     async with serve() as server:
         await make_topics(server)
@@ -154,7 +154,7 @@ async def test_a_dry_run_changes_nothing() -> None:
         assert (records(server, DEAD), records(server, RETRY)) == (before, [])
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_discarded_record_is_not_tried_again() -> None:
     async with serve() as server:
         await make_topics(server)
@@ -196,7 +196,7 @@ class Appends:
         return receipt
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_dead_letter_is_settled_once_its_record_is_in_the_retry_topic() -> None:
     # requirement: A7
     async with serve() as server:
@@ -215,7 +215,7 @@ async def test_a_dead_letter_is_settled_once_its_record_is_in_the_retry_topic() 
         assert await open_offsets(server) == []
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_repeated_redrive_settles_what_is_left() -> None:
     async with serve() as server:
         await make_topics(server)
@@ -226,7 +226,7 @@ async def test_a_repeated_redrive_settles_what_is_left() -> None:
         assert await open_offsets(server) == [2]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_record_that_fails_again_during_its_redrive_is_a_dead_letter_again() -> None:
     # requirement: A7
     async with serve() as server:
@@ -247,7 +247,7 @@ async def test_a_record_that_fails_again_during_its_redrive_is_a_dead_letter_aga
         ]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_failure_after_the_first_partition_ends_the_request_there() -> None:
     async with serve() as server:
         await make_topics(server, 2)
@@ -262,7 +262,7 @@ async def test_a_failure_after_the_first_partition_ends_the_request_there() -> N
         assert offsets_of(await server.post(REDRIVE, body)) == [2]
 
 
-@in_real_time
+@in_virtual_time
 async def test_foreign_records_are_skipped_and_counted() -> None:
     async with serve() as server:
         await server.topic(DEAD, 1, validate_records="false")
@@ -278,7 +278,7 @@ async def test_foreign_records_are_skipped_and_counted() -> None:
         assert offsets_of(await server.post(REDRIVE, {"all": True})) == [1]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_long_answer_continues_and_a_longer_value_is_left_out() -> None:
     async with serve() as server:
         await make_topics(server)
@@ -297,7 +297,7 @@ async def test_a_long_answer_continues_and_a_longer_value_is_left_out() -> None:
         assert RETRY in str(refused.json["detail"])
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_missing_topic_has_a_remedy() -> None:
     async with serve() as server:
         for method, path in (("GET", PATH), ("POST", REDRIVE), ("POST", DISCARD)):
@@ -322,7 +322,7 @@ async def test_a_missing_topic_has_a_remedy() -> None:
         ("topic=a", "topic"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_wrong_parameter_is_named(query: str, field: str) -> None:
     async with serve() as server:
         await make_topics(server)
@@ -344,7 +344,7 @@ async def test_a_wrong_parameter_is_named(query: str, field: str) -> None:
         ({"al": True}, "/al"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_wrong_field_is_named_and_nothing_is_settled(body: Json, field: str) -> None:
     async with serve() as server:
         await make_topics(server)
@@ -355,7 +355,7 @@ async def test_a_wrong_field_is_named_and_nothing_is_settled(body: Json, field: 
         assert await open_offsets(server) == [1]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_cursor_of_another_topic_is_refused() -> None:
     async with serve() as server:
         await make_topics(server, 3)

@@ -7,7 +7,7 @@ import pytest
 from raftlog.errors import PartitionDecommissioned
 from raftlog.records.keys import partition_for_key
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, serve
 
 TOPIC = "/v1/topics/orders"
@@ -21,7 +21,7 @@ async def decommissioned(server: HttpServer, *partitions: int) -> None:
 
 
 # requirement: F5 K6 K1
-@in_real_time
+@in_virtual_time
 async def test_keys_map_to_the_partitions_that_take_records() -> None:
     async with serve() as server:
         await decommissioned(server, 2)
@@ -39,7 +39,7 @@ async def test_keys_map_to_the_partitions_that_take_records() -> None:
     ("path", "record"),
     [("/partitions/2/records", {"value": 1}), ("/records", {"value": 1, "partition": 2})],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_named_partition_is_refused_for_good(path: str, record: dict[str, object]) -> None:
     async with serve() as server:
         await decommissioned(server, 2)
@@ -49,7 +49,7 @@ async def test_a_named_partition_is_refused_for_good(path: str, record: dict[str
 
 
 # requirement: F5 P3
-@in_real_time
+@in_virtual_time
 async def test_a_partition_that_the_broker_has_chosen_by_old_metadata_is_retryable() -> None:
     async with serve() as server:
         await server.topic("orders", 2)
@@ -62,7 +62,7 @@ async def test_a_partition_that_the_broker_has_chosen_by_old_metadata_is_retryab
 
 
 # requirement: F5
-@in_real_time
+@in_virtual_time
 async def test_the_topic_and_its_partitions_show_it_and_it_can_be_ended() -> None:
     async with serve() as server:
         await decommissioned(server, 1, 2)
@@ -90,7 +90,7 @@ async def test_the_topic_and_its_partitions_show_it_and_it_can_be_ended() -> Non
         ({"partition": [2]}, 422, "/partition"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_wrong_request_names_its_field(body: object, status: int, field: str) -> None:
     async with serve() as server:
         await server.topic("orders", 3)
@@ -99,7 +99,7 @@ async def test_a_wrong_request_names_its_field(body: object, status: int, field:
 
 
 # requirement: F5
-@in_real_time
+@in_virtual_time
 async def test_topics_that_keep_records_for_ever_are_warned_about() -> None:
     async with serve() as server:
         for name, config, text in (

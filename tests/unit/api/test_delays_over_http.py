@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, Reply, serve
 from tests.helpers.producing import BINARY, PARTITION, TOPIC, one_batch
 
@@ -29,7 +29,7 @@ async def delayed(server: HttpServer, query: str = "?delay=30m", **record: objec
 
 
 # requirement: A4
-@in_real_time
+@in_virtual_time
 async def test_each_level_is_a_delay_and_so_is_any_other_time() -> None:
     async with serve() as server:
         await server.topic()
@@ -44,7 +44,7 @@ async def test_each_level_is_a_delay_and_so_is_any_other_time() -> None:
 
 
 # requirement: A5
-@in_real_time
+@in_virtual_time
 async def test_a_time_may_be_in_the_query_or_in_a_record() -> None:
     async with serve() as server:
         await server.topic()
@@ -77,7 +77,7 @@ async def test_a_time_may_be_in_the_query_or_in_a_record() -> None:
         ("?delay=1s", {}, {"Raftlog-Transaction": "a@7.0"}, "delay"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_delay_that_cannot_hold_is_refused(
     query: str, record: dict[str, object], sent: dict[str, str], field: str
 ) -> None:
@@ -90,7 +90,7 @@ async def test_a_delay_that_cannot_hold_is_refused(
 
 
 # requirement: A4
-@in_real_time
+@in_virtual_time
 async def test_records_with_and_without_a_delay_do_not_mix() -> None:
     async with serve() as server:
         await server.topic()
@@ -108,7 +108,7 @@ async def test_records_with_and_without_a_delay_do_not_mix() -> None:
 
 
 # requirement: A3
-@in_real_time
+@in_virtual_time
 async def test_a_delayed_record_without_a_key_is_refused_where_the_topic_is_compacted() -> None:
     async with serve() as server:
         await server.topic(cleanup_policy="compact")
@@ -119,7 +119,7 @@ async def test_a_delayed_record_without_a_key_is_refused_where_the_topic_is_comp
 
 
 # requirement: A3
-@in_real_time
+@in_virtual_time
 async def test_pending_messages_are_listed_page_by_page() -> None:
     async with serve() as server:
         await server.topic()
@@ -138,7 +138,7 @@ async def test_pending_messages_are_listed_page_by_page() -> None:
 
 
 # requirement: A3
-@in_real_time
+@in_virtual_time
 async def test_a_message_is_read_changed_and_cancelled() -> None:
     async with serve() as server:
         await server.topic()
@@ -163,7 +163,7 @@ async def test_a_message_is_read_changed_and_cancelled() -> None:
 
 
 # requirement: A3
-@in_real_time
+@in_virtual_time
 async def test_a_cancellation_says_that_it_comes_too_late() -> None:
     async with serve() as server:
         await server.topic()

@@ -6,7 +6,7 @@ import pytest
 
 from raftlog.errors import CommitUnknown, NoLeader
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
 
 PATH = "/v1/topics/orders/records:delete-before"
@@ -14,7 +14,7 @@ RECORDS = "/v1/topics/orders/partitions/0/records"
 
 
 # requirement: RT5
-@in_real_time
+@in_virtual_time
 async def test_readers_below_the_offset_get_410_with_the_valid_range() -> None:
     async with serve() as server:
         await server.topic("orders")
@@ -29,7 +29,7 @@ async def test_readers_below_the_offset_get_410_with_the_valid_range() -> None:
 
 
 # requirement: RT5
-@in_real_time
+@in_virtual_time
 async def test_an_offset_below_the_log_start_returns_the_log_start() -> None:
     async with serve() as server:
         await server.topic("orders")
@@ -49,7 +49,7 @@ async def test_an_offset_below_the_log_start_returns_the_log_start() -> None:
         ({"partition": 0, "ofset": 0}, 422, "/ofset"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_wrong_field_is_named(body: object, status: int, field: str) -> None:
     async with serve() as server:
         await server.topic("orders")
@@ -58,7 +58,7 @@ async def test_a_wrong_field_is_named(body: object, status: int, field: str) -> 
 
 
 # requirement: RT5
-@in_real_time
+@in_virtual_time
 async def test_unknown_topics_and_partitions_are_404() -> None:
     async with serve() as server:
         await server.topic("orders")
@@ -75,7 +75,7 @@ async def test_unknown_topics_and_partitions_are_404() -> None:
         (NoLeader("orders/0 has no leader", retry_after_ms=200), "no_leader"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_an_unknown_outcome_and_a_missing_leader_are_reported(fault: Exception, code: str) -> None:
     async with serve() as server:
         await server.topic("orders")

@@ -6,7 +6,7 @@ import pytest
 
 from partitions.values import FetchRequest, FetchResult
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fetching import PATH, fill, offsets_of
 from tests.helpers.http_server import serve
 
@@ -17,7 +17,7 @@ ORDERS_0 = TopicPartition("orders", 0)
     ("offset", "status"),
     [("earliest", 200), ("-9", 200), ("-1", 200), ("timestamp:1", 200), ("0", 410)],
 )
-@in_real_time
+@in_virtual_time
 async def test_only_who_names_an_offset_is_told_that_it_is_deleted(offset: str, status: int) -> None:
     """A control record comes first, so every one of these fetches has to go on reading behind it."""
     # requirement: C2

@@ -14,13 +14,13 @@ from api.http.services import Limits
 from api.resources.documentation import openapi
 from raftlog.errors import BY_CODE, NotSent, RaftlogError
 from raftlog.wire import headers, paths
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "http-api.md"
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_openapi_document_has_every_route_and_a_problem_for_each() -> None:
     async with serve() as server:
         document = (await server.get("/openapi.json")).json
@@ -45,7 +45,7 @@ def test_operation_ids_are_unique() -> None:
     assert len(ids) == len(set(ids))
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_page_for_people_is_whole_and_needs_nothing_else() -> None:
     class Links(HTMLParser):
         def __init__(self) -> None:

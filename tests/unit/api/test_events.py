@@ -15,7 +15,7 @@ from api.http.services import Limits
 from api.resources.events import RECORDS_PER_WRITE
 from raftlog.records.reader import open_batch
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.event_stream import PATH, stream
 from tests.helpers.http_server import HttpServer, serve
 
@@ -28,7 +28,7 @@ async def produce(server: HttpServer, *values: object) -> None:
     assert sent.status == 200
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_stream_begins_at_the_earliest_record_and_follows() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -45,7 +45,7 @@ async def test_a_stream_begins_at_the_earliest_record_and_follows() -> None:
             assert events.ids == [0, 1, 3]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_stream_goes_on_after_the_last_id() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -55,7 +55,7 @@ async def test_a_stream_goes_on_after_the_last_id() -> None:
             assert events.ids == [2]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_fetch_of_more_records_than_one_write_takes_is_streamed_whole() -> None:
     # requirement: C2
     count = 2 * RECORDS_PER_WRITE + 1
@@ -69,7 +69,7 @@ async def test_a_fetch_of_more_records_than_one_write_takes_is_streamed_whole() 
             assert events.ids == list(range(count + 1))
 
 
-@in_real_time
+@in_virtual_time
 async def test_pretty_printed_json_stays_one_line() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -79,7 +79,7 @@ async def test_pretty_printed_json_stays_one_line() -> None:
             assert b'"value":{"a":1}' in await events.until(rb"id: 0\ndata: [^\n]*\n\n")
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_heartbeat_comes_while_nothing_is_written() -> None:
     async with serve(Limits(heartbeat_ms=30)) as server:
         await server.topic(partitions=1)
@@ -91,7 +91,7 @@ async def test_a_heartbeat_comes_while_nothing_is_written() -> None:
     assert Limits().heartbeat_ms == 15_000
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_deleted_topic_ends_the_stream() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -101,7 +101,7 @@ async def test_a_deleted_topic_ends_the_stream() -> None:
             assert re.search(rb'event: problem\ndata: {.*"code":"topic_not_found"', await events.rest())
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_reader_that_hangs_up_is_forgotten() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -114,7 +114,7 @@ async def test_a_reader_that_hangs_up_is_forgotten() -> None:
         assert b"raftlog_http_parked_requests 0.0" in (await server.get("/metrics")).body
 
 
-@in_real_time
+@in_virtual_time
 async def test_what_is_wrong_is_a_problem_before_the_stream_begins() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -125,7 +125,7 @@ async def test_what_is_wrong_is_a_problem_before_the_stream_begins() -> None:
         assert (await server.call("GET", PATH.replace("orders", "nope"), sent=accept)).status == 404
 
 
-@in_real_time
+@in_virtual_time
 async def test_streams_end_when_the_broker_stops() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -138,7 +138,7 @@ async def test_streams_end_when_the_broker_stops() -> None:
 @pytest.mark.parametrize(
     ("query", "accept"), [("?offset=latest&wait=50s", "application/json"), ("", "text/event-stream")]
 )
-@in_real_time
+@in_virtual_time
 async def test_nothing_waits_once_the_broker_has_begun_to_stop(query: str, accept: str) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -148,7 +148,7 @@ async def test_nothing_waits_once_the_broker_has_begun_to_stop(query: str, accep
         assert b'"code":"draining"' in answer.body
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_read_that_max_bytes_ends_is_gone_on_with() -> None:
     # requirement: C2
     async with serve() as server:
@@ -160,7 +160,7 @@ async def test_a_read_that_max_bytes_ends_is_gone_on_with() -> None:
             assert events.ids == [0, 1, 2]
 
 
-@in_real_time
+@in_virtual_time
 async def test_readers_of_the_same_records_share_their_events() -> None:
     opened: list[str] = []
 
@@ -188,7 +188,7 @@ async def test_readers_of_the_same_records_share_their_events() -> None:
     ("query", "ids", "value"),
     [("?offset=1", [1], b'"value":"b"'), ("?format=base64", [0, 1], b'"value":"Yg=="')],
 )
-@in_real_time
+@in_virtual_time
 async def test_readers_that_want_something_else_of_the_same_records_get_it(
     query: str, ids: list[int], value: bytes
 ) -> None:
@@ -202,7 +202,7 @@ async def test_readers_that_want_something_else_of_the_same_records_get_it(
             assert other.ids == ids
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_topic_that_is_made_again_shows_its_own_records() -> None:
     async with serve() as server:
         for value in ("old", "new"):

@@ -11,7 +11,7 @@ from api.http.services import Limits
 from raftlog.errors import CommitUnknown, NoLeader
 from raftlog.records.reader import read_records
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, Json, serve
 
 EXECUTE = "/v1/transactions:execute"
@@ -41,7 +41,7 @@ async def state_of(server: HttpServer, transaction: object) -> object:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_records_of_several_topics_are_committed_in_one_transaction() -> None:
     async with serve() as server:
         await topics(server)
@@ -65,7 +65,7 @@ async def test_records_of_several_topics_are_committed_in_one_transaction() -> N
         assert [record.value for record in read_records(batch)] == [b"first", b"\x00\x01\x02"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_transactional_id_is_opened_again_by_each_execution() -> None:
     async with serve() as server:
         await topics(server)
@@ -77,7 +77,7 @@ async def test_a_transactional_id_is_opened_again_by_each_execution() -> None:
         assert late.code == "transaction_outcome_unknown", "it is not the newest one"
 
 
-@in_real_time
+@in_virtual_time
 async def test_executions_without_an_id_leave_no_ids_behind() -> None:
     async with serve() as server:
         await topics(server)
@@ -105,7 +105,7 @@ async def test_executions_without_an_id_leave_no_ids_behind() -> None:
         ({"topic": "audit", "value": "x" * 3000}, 413, "record_too_large"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_one_wrong_record_keeps_everything_from_being_written(
     wrong: Json, status: int, code: str
 ) -> None:
@@ -135,7 +135,7 @@ async def test_one_wrong_record_keeps_everything_from_being_written(
         ({"records": [{"topic": "audit", "value": 1}] * 6}, 413, "record_too_large"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_refusal_says_what_is_wrong(body: Json, status: int, code: str) -> None:
     async with serve(Limits(records_per_request_max=5)) as server:
         await topics(server)
@@ -155,7 +155,7 @@ async def test_a_refusal_says_what_is_wrong(body: Json, status: int, code: str) 
         (RuntimeError("a mistake"), 500, None),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_failure_before_the_commit_aborts_the_transaction(
     fault: Exception, status: int, committed: bool | None
 ) -> None:
@@ -176,7 +176,7 @@ async def test_a_failure_before_the_commit_aborts_the_transaction(
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_transaction_goes_on_without_its_client() -> None:
     async with serve() as server:
         await topics(server)
@@ -211,7 +211,7 @@ async def committed_offsets(server: HttpServer) -> list[object]:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_offsets_of_a_group_are_committed_with_the_records() -> None:
     async with serve() as server:
         await topics(server)
@@ -238,7 +238,7 @@ async def test_offsets_of_a_group_are_committed_with_the_records() -> None:
         ({"group": "a b", "offsets": [{"topic": "clean", "partition": 0, "offset": 0}]}, "invalid_request"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_offsets_that_are_refused_keep_the_records_from_being_written(wrong: Json, code: str) -> None:
     async with serve() as server:
         await topics(server)
@@ -253,7 +253,7 @@ async def test_offsets_that_are_refused_keep_the_records_from_being_written(wron
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_records_that_fail_leave_the_offsets_of_the_group() -> None:
     async with serve() as server:
         await topics(server)
@@ -265,7 +265,7 @@ async def test_records_that_fail_leave_the_offsets_of_the_group() -> None:
 
 
 @pytest.mark.parametrize("verb", ["commit", "prepare"])
-@in_real_time
+@in_virtual_time
 async def test_ids_of_brokers_are_not_for_clients(verb: str) -> None:
     async with serve() as server:
         await topics(server)

@@ -13,7 +13,7 @@ from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fetching import PATH, fill, offsets_of, records_of
 from tests.helpers.http_server import HttpServer, serve
 
@@ -27,7 +27,7 @@ async def store(server: HttpServer, *values: bytes | None) -> None:
     assert (await server.call("POST", PATH, batch, {"Content-Type": media_types.BATCH})).status == 200
 
 
-@in_real_time
+@in_virtual_time
 async def test_batches_that_another_broker_sent_leave_as_they_came() -> None:
     async with serve() as server:
         await fill(server, "a", "b")
@@ -45,7 +45,7 @@ async def test_batches_that_another_broker_sent_leave_as_they_came() -> None:
         assert len(split_batches(got.body)) == 2
 
 
-@in_real_time
+@in_virtual_time
 async def test_every_field_of_a_record_is_shown() -> None:
     # requirement: M1
     async with serve() as server:
@@ -102,7 +102,7 @@ async def test_every_field_of_a_record_is_shown() -> None:
         ("offset=0&max_bytes=1", [0], 1),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_fetch_begins_where_it_is_told(query: str, offsets: list[int], next_offset: int) -> None:
     # requirement: C1
     async with serve() as server:
@@ -117,7 +117,7 @@ async def test_a_fetch_begins_where_it_is_told(query: str, offsets: list[int], n
 @pytest.mark.parametrize(
     "query", ["offset=latest", "offset=timestamp:2999-01-01T00:00:00%2B02:00", "offset=1"]
 )
-@in_real_time
+@in_virtual_time
 async def test_nothing_there_is_204_and_says_where_to_go_on(query: str) -> None:
     async with serve() as server:
         await fill(server, "a")
@@ -129,7 +129,7 @@ async def test_nothing_there_is_204_and_says_where_to_go_on(query: str) -> None:
         assert (binary.status, binary.headers["raftlog-next-offset"]) == (204, "1")
 
 
-@in_real_time
+@in_virtual_time
 async def test_above_the_end_is_416_and_below_the_start_is_410() -> None:
     # requirement: RT4
     async with serve() as server:
@@ -167,7 +167,7 @@ async def test_above_the_end_is_416_and_below_the_start_is_410() -> None:
         (None, "json", None, "utf8"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_format_says_how_values_stand_in_json(
     stored: bytes | None, format: str, value: object, encoding: str
 ) -> None:
@@ -179,7 +179,7 @@ async def test_format_says_how_values_stand_in_json(
 
 
 @pytest.mark.parametrize(("stored", "format"), [(b"\xff", "utf8"), (b"\xff", "json"), (b"text", "json")])
-@in_real_time
+@in_virtual_time
 async def test_a_value_that_cannot_be_shown_so_names_its_offset(stored: bytes, format: str) -> None:
     async with serve() as server:
         await fill(server)
@@ -189,7 +189,7 @@ async def test_a_value_that_cannot_be_shown_so_names_its_offset(stored: bytes, f
         assert "offset 1" in str(refused.json["detail"])
 
 
-@in_real_time
+@in_virtual_time
 async def test_keys_that_are_no_text_are_base64_and_can_be_sent_back() -> None:
     async with serve() as server:
         await fill(server)
@@ -199,7 +199,7 @@ async def test_keys_that_are_no_text_are_base64_and_can_be_sent_back() -> None:
         assert (got["key"], got["key_encoding"]) == ("/w==", "base64")
 
 
-@in_real_time
+@in_virtual_time
 async def test_control_records_are_stepped_over() -> None:
     async with serve() as server:
         await fill(server, "a")
@@ -218,7 +218,7 @@ async def test_control_records_are_stepped_over() -> None:
         assert [batch.header.is_control for batch in split_batches(binary.body)] == [True] * 3 + [False]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_long_poll_is_woken_by_a_record_and_not_by_a_control_record() -> None:
     # requirement: C3
     async with serve() as server:
@@ -234,7 +234,7 @@ async def test_a_long_poll_is_woken_by_a_record_and_not_by_a_control_record() ->
         assert [record["value"] for record in records_of(got)] == ["hello"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_long_poll_with_nothing_ends_in_its_time() -> None:
     # requirement: C3
     async with serve() as server:
@@ -245,7 +245,7 @@ async def test_a_long_poll_with_nothing_ends_in_its_time() -> None:
         assert 0.19 < asyncio.get_running_loop().time() - began < 1
 
 
-@in_real_time
+@in_virtual_time
 async def test_min_bytes_waits_for_more() -> None:
     # requirement: B4
     async with serve() as server:
@@ -256,7 +256,7 @@ async def test_min_bytes_waits_for_more() -> None:
         assert offsets_of(await poll) == [0, 1]
 
 
-@in_real_time
+@in_virtual_time
 async def test_wait_is_capped_below_the_idle_time_of_load_balancers() -> None:
     async with serve(Limits(wait_ms_max=50)) as server:
         await fill(server, "a")
@@ -266,7 +266,7 @@ async def test_wait_is_capped_below_the_idle_time_of_load_balancers() -> None:
     assert Limits().wait_ms_max == 55_000
 
 
-@in_real_time
+@in_virtual_time
 async def test_deleting_a_topic_ends_a_long_poll_at_once() -> None:
     async with serve() as server:
         await fill(server, "a")
@@ -277,7 +277,7 @@ async def test_deleting_a_topic_ends_a_long_poll_at_once() -> None:
             assert (await poll).code == "topic_not_found"
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_client_that_hangs_up_frees_its_parked_request() -> None:
     async with serve() as server:
         await fill(server, "a")
@@ -291,7 +291,7 @@ async def test_a_client_that_hangs_up_frees_its_parked_request() -> None:
         assert b'status="499"' in metrics.body
 
 
-@in_real_time
+@in_virtual_time
 async def test_parked_requests_are_counted() -> None:
     async with serve(Limits(parked_client_max=2)) as server:
         await fill(server, "a")
@@ -303,7 +303,7 @@ async def test_parked_requests_are_counted() -> None:
         assert [(await poll).status for poll in polls] == [204, 204]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_message_has_a_permalink() -> None:
     async with serve() as server:
         await fill(server, "a", "b")
@@ -332,7 +332,7 @@ async def test_a_message_has_a_permalink() -> None:
         ("-1", 2),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_offsets_are_found_by_time(at: str, offset: int) -> None:
     async with serve() as server:
         await fill(server, *range(3))
@@ -341,7 +341,7 @@ async def test_offsets_are_found_by_time(at: str, offset: int) -> None:
         assert (got.json["timestamp"] is None) is (offset == 3)
 
 
-@in_real_time
+@in_virtual_time
 async def test_route_holds_for_reads_too() -> None:
     async with serve() as server:
         await fill(server, "a")
@@ -355,7 +355,7 @@ async def test_route_holds_for_reads_too() -> None:
         )
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_wait_does_not_begin_again_when_a_record_of_a_broker_comes() -> None:
     async with serve() as server:
         await fill(server)

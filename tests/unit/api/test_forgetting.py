@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_controller import FakeController
 from tests.helpers.http_server import HttpServer, serve
 
@@ -25,7 +25,7 @@ def down(server: HttpServer, broker: int) -> None:
 
 
 # requirement: F3
-@in_real_time
+@in_virtual_time
 async def test_a_removed_broker_leaves_all_lists_and_a_repeated_request_changes_nothing() -> None:
     async with serve(brokers=4) as server:
         assert (await server.post("/v1/brokers/4:decommission", None)).status == 200
@@ -42,7 +42,7 @@ async def test_a_removed_broker_leaves_all_lists_and_a_repeated_request_changes_
             assert "removed for good" in answer.json["detail"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_broker_that_is_alive_has_replicas_or_is_unknown_is_not_removed() -> None:
     async with serve(brokers=4) as server:
         alive = await server.post(FORGET.format(4), None)
@@ -58,7 +58,7 @@ async def test_a_broker_that_is_alive_has_replicas_or_is_unknown_is_not_removed(
 
 
 # requirement: F3
-@in_real_time
+@in_virtual_time
 async def test_a_second_broker_is_not_drained_where_the_others_cannot_hold_a_topic() -> None:
     async with serve(brokers=3) as server:
         await server.topic("orders")

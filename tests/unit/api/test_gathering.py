@@ -14,7 +14,7 @@ from raftlog.errors import NotEnoughReplicas, RecordTooLarge
 from raftlog.records.builder import Record
 from raftlog.records.reader import read_records
 from raftlog.types import Offset, TopicPartition
-from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_services import FakeCluster, fake_cluster
 from tests.helpers.http_server import serve
 
@@ -156,7 +156,7 @@ async def test_what_was_asked_for_is_stored_though_nobody_waits() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/orders/records", "/v1/topics/orders/partitions/0/records"])
-@in_real_time
+@in_virtual_time
 async def test_a_request_that_names_its_timeout_is_answered_within_it(path: str) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -169,7 +169,7 @@ async def test_a_request_that_names_its_timeout_is_answered_within_it(path: str)
         assert (hurried.status, hurried.code) == (504, "replication_timeout")
 
 
-@in_real_time
+@in_virtual_time
 async def test_many_clients_at_once_share_batches_and_no_offset() -> None:
     async with serve() as server:
         await server.topic(partitions=1)

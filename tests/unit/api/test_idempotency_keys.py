@@ -9,7 +9,7 @@ import pytest
 
 from raftlog.errors import NoLeader
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, Json, Reply, serve
 from tests.helpers.producing import BINARY, ORDERS_0, PARTITION, TOPIC, one_batch
 
@@ -51,7 +51,7 @@ def written(server: HttpServer) -> int:
         ),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_repetition_gets_the_first_answer(
     path: str, body: object, sent: dict[str, str], count: int
 ) -> None:
@@ -73,7 +73,7 @@ async def test_a_repetition_gets_the_first_answer(
 
 # requirement: D3
 @pytest.mark.parametrize("more", [{}, {"transactional_id": "a"}])
-@in_real_time
+@in_virtual_time
 async def test_a_repetition_that_would_be_refused_now_gets_the_first_answer(more: Json) -> None:
     async with serve() as server:
         await server.topic()
@@ -93,7 +93,7 @@ async def test_a_repetition_that_would_be_refused_now_gets_the_first_answer(more
         assert other.code == "idempotency_key_reused"
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_key_is_unique_in_its_transactional_id() -> None:
     async with serve() as server:
         await server.topic()
@@ -104,7 +104,7 @@ async def test_a_key_is_unique_in_its_transactional_id() -> None:
         assert written(server) == 3
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_answer_of_a_produce_is_that_of_one_without_a_key() -> None:
     async with serve() as server:
         await server.topic()
@@ -126,7 +126,7 @@ async def test_the_answer_of_a_produce_is_that_of_one_without_a_key() -> None:
         (b'{"value":"one"}', NDJSON),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_another_request_with_the_same_key_is_refused(body: bytes, sent: dict[str, str]) -> None:
     async with serve() as server:
         await server.topic()
@@ -138,7 +138,7 @@ async def test_another_request_with_the_same_key_is_refused(body: bytes, sent: d
         assert (await keyed(server, PARTITION, body, **sent)).status == 200, "another path"
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_request_that_is_running_is_not_carried_out_beside_itself() -> None:
     async with serve() as server:
         await server.topic()
@@ -155,7 +155,7 @@ async def test_a_request_that_is_running_is_not_carried_out_beside_itself() -> N
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_request_that_failed_is_carried_out_when_it_is_repeated() -> None:
     async with serve() as server:
         await server.topic()
@@ -167,7 +167,7 @@ async def test_a_request_that_failed_is_carried_out_when_it_is_repeated() -> Non
         assert other.status == 200, "nothing was carried out with this key before"
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_key_of_a_deleted_topic_is_free_in_the_next_topic_of_this_name() -> None:
     async with serve() as server:
         body = {"records": [{"value": 1}]}
@@ -179,7 +179,7 @@ async def test_a_key_of_a_deleted_topic_is_free_in_the_next_topic_of_this_name()
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "x" * 300, "two words", "k\u00e9", "tab\tbed"])
-@in_real_time
+@in_virtual_time
 async def test_a_key_is_visible_ascii(key: str) -> None:
     async with serve() as server:
         await server.topic()
@@ -203,7 +203,7 @@ async def test_a_key_is_visible_ascii(key: str) -> None:
         ),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_key_that_cannot_be_kept_is_refused_with_the_remedy(
     path: str, body: object, sent: dict[str, str]
 ) -> None:
@@ -214,7 +214,7 @@ async def test_a_key_that_cannot_be_kept_is_refused_with_the_remedy(
         assert written(server) == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_request_with_a_key_has_a_bounded_answer() -> None:
     async with serve() as server:
         await server.topic()

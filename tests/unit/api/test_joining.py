@@ -9,7 +9,7 @@ from msgspec import structs
 from api.http.join_tokens import LIFETIME_MS
 from raftlog.types import NodeId
 from raftlog.wire.joining import AdmitBroker, BrokerAdmitted, read_token, signed, with_proof
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_services import SECRET
 from tests.helpers.http_server import HttpServer, Reply, serve
 
@@ -39,7 +39,7 @@ async def asked(server: HttpServer, request: AdmitBroker) -> Reply:
 
 
 # requirement: F2
-@in_real_time
+@in_virtual_time
 async def test_a_broker_with_a_token_and_the_secret_is_let_in_and_told_of_the_others() -> None:
     async with serve() as server:
         token = await token_of(server)
@@ -61,7 +61,7 @@ async def test_a_broker_with_a_token_and_the_secret_is_let_in_and_told_of_the_ot
         assert other.json["broker_id"] == 5, "a token is for any number of brokers, for an hour"
 
 
-@in_real_time
+@in_virtual_time
 async def test_without_the_secret_nobody_gets_in() -> None:
     async with serve() as server:
         token = await token_of(server)
@@ -77,7 +77,7 @@ async def test_without_the_secret_nobody_gets_in() -> None:
         assert NodeId(4) not in server.cluster.controller.image.brokers
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_token_of_another_cluster_or_of_yesterday_is_refused() -> None:
     async with serve() as server:
         token = read_token(await token_of(server))
@@ -90,7 +90,7 @@ async def test_a_token_of_another_cluster_or_of_yesterday_is_refused() -> None:
         assert "has expired" in str(reply.json["detail"])
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_id_or_an_address_in_use_is_a_conflict() -> None:
     async with serve() as server:
         token = await token_of(server)
@@ -111,7 +111,7 @@ async def test_an_id_or_an_address_in_use_is_a_conflict() -> None:
         ({"broker_id": 1 << 40}, "broker_id"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_what_can_never_work_is_refused_with_the_field(fields: dict[str, object], named: str) -> None:
     async with serve() as server:
         reply = await asked(server, request_with(await token_of(server), **fields))
@@ -119,14 +119,14 @@ async def test_what_can_never_work_is_refused_with_the_field(fields: dict[str, o
         assert named in f"{reply.json.get('field')} {reply.json['detail']}"
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_misspelt_option_is_refused() -> None:
     async with serve() as server:
         body = structs.asdict(request_with(await token_of(server))) | {"repalce": True}
         assert (await server.post("/v1/brokers", body)).status == 422
 
 
-@in_real_time
+@in_virtual_time
 async def test_what_is_no_token_is_refused_with_the_remedy() -> None:
     async with serve() as server:
         reply = await asked(server, request_with("not a token"))

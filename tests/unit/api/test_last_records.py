@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fetching import PATH, fill, offsets_of
 from tests.helpers.http_server import serve
 
@@ -26,7 +26,7 @@ LARGE = "x" * 1_000
         ("offset=-2&max_bytes=500", [2], 3),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_control_records_do_not_take_the_place_of_the_newest(
     query: str, offsets: list[int], next_offset: int
 ) -> None:

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from api.loop_delay import INTERVAL_S, LoopDelay, waited_for_processor_s
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.virtual_time import VirtualLoop
 
 
-@in_real_time
-async def test_a_blocked_loop_is_seen() -> None:
+def block(seconds: float) -> None:
+    """Time passes in a callback."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.skip(seconds)
+
+
+@in_virtual_time
+async def test_a_blocked_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = CollectorRegistry()
+    monkeypatch.setattr("api.loop_delay.waited_for_processor_s", lambda: 0.0)
 
     def counted(bucket: str, what: str = "delay") -> float:
         return registry.get_sample_value(f"raftlog_event_loop_{what}_seconds_bucket", {"le": bucket}) or 0.0
 
     delay = LoopDelay(registry)
     await asyncio.sleep(0)
-    time.sleep(INTERVAL_S + 0.3)  # this is the block
+    block(INTERVAL_S + 0.3)
     while counted("+Inf") == 0:
         await asyncio.sleep(0.001)
     assert counted("0.25") == 0
@@ -30,7 +38,7 @@ async def test_a_blocked_loop_is_seen() -> None:
     delay.stop()
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_loop_that_had_no_processor_was_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = CollectorRegistry()
     waits = iter([0.0, 0.3, 0.3])
@@ -41,7 +49,7 @@ async def test_a_loop_that_had_no_processor_was_not_held(monkeypatch: pytest.Mon
 
     delay = LoopDelay(registry)
     await asyncio.sleep(0)
-    time.sleep(INTERVAL_S + 0.2)
+    block(INTERVAL_S + 0.2)
     while counted("+Inf", "delay") == 0:
         await asyncio.sleep(0.001)
     delay.stop()

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from partitions.metadata.image import MetadataImage
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_topic_that_was_acknowledged_elsewhere_is_never_denied() -> None:
     # requirement: T2
     async with serve() as server:
@@ -22,7 +22,7 @@ async def test_a_topic_that_was_acknowledged_elsewhere_is_never_denied() -> None
         assert stored.status == 200
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_partition_that_was_added_elsewhere_is_never_denied() -> None:
     # requirement: F4
     async with serve() as server:
@@ -39,7 +39,7 @@ async def test_a_partition_that_was_added_elsewhere_is_never_denied() -> None:
         assert (await server.get("/v1/topics/orders/partitions/4")).code == "partition_not_found"
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_broker_that_cannot_ask_says_that_it_does_not_know() -> None:
     async with serve() as server:
         server.cluster.controller.leader = None
@@ -49,7 +49,7 @@ async def test_a_broker_that_cannot_ask_says_that_it_does_not_know() -> None:
 
 
 # requirement: F6
-@in_real_time
+@in_virtual_time
 async def test_a_broker_that_has_lost_its_metadata_denies_neither_topics_nor_brokers() -> None:
     async with serve() as server:
         controller = server.cluster.controller
@@ -63,7 +63,7 @@ async def test_a_broker_that_has_lost_its_metadata_denies_neither_topics_nor_bro
 
 
 # requirement: F6, G4
-@in_real_time
+@in_virtual_time
 async def test_committed_offsets_are_shown_although_their_topic_is_not_known_yet() -> None:
     """A consumer that is told of none would begin at the end, and skip what it has not read."""
     async with serve() as server:
@@ -81,7 +81,7 @@ async def test_committed_offsets_are_shown_although_their_topic_is_not_known_yet
 
 
 # requirement: G4
-@in_real_time
+@in_virtual_time
 async def test_offsets_of_a_deleted_topic_need_no_controller() -> None:
     async with serve() as server:
         await server.topic("orders")

@@ -10,7 +10,7 @@ import pytest
 
 from api.http.errors import TABLE
 from raftlog.wire import paths
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9"
@@ -22,7 +22,7 @@ def plain(page: bytes) -> str:
 
 
 @pytest.mark.parametrize("accept", [BROWSER, "application/json", "*/*"])
-@in_real_time
+@in_virtual_time
 async def test_the_root_leads_to_the_documents(accept: str) -> None:
     async with serve() as server:
         answer = await server.get("/", Accept=accept)
@@ -30,7 +30,7 @@ async def test_the_root_leads_to_the_documents(accept: str) -> None:
 
 
 @pytest.mark.parametrize("accept", [BROWSER, "text/plain", "application/json", "image/png"])
-@in_real_time
+@in_virtual_time
 async def test_metrics_are_given_to_everybody(accept: str) -> None:
     async with serve() as server:
         answer = await server.get("/metrics", Accept=accept)
@@ -38,7 +38,7 @@ async def test_metrics_are_given_to_everybody(accept: str) -> None:
         assert answer.headers["content-type"].startswith("application/openmetrics-text")
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_type_of_a_problem_is_a_page_that_explains_it() -> None:
     async with serve() as server:
         kind = str((await server.get("/v1/topics/nobody")).json["type"])
@@ -51,7 +51,7 @@ async def test_the_type_of_a_problem_is_a_page_that_explains_it() -> None:
         assert "Create the topic" in text
 
 
-@in_real_time
+@in_virtual_time
 async def test_every_problem_has_its_page_and_the_list_leads_to_it() -> None:
     async with serve() as server:
         listed = (await server.get("/problems")).body.decode()
@@ -63,7 +63,7 @@ async def test_every_problem_has_its_page_and_the_list_leads_to_it() -> None:
 
 
 @pytest.mark.parametrize("code", ["nothing", "no-leaders", "%3Cscript%3E", "x" * 300])
-@in_real_time
+@in_virtual_time
 async def test_an_unknown_problem_is_not_found(code: str) -> None:
     async with serve() as server:
         answer = await server.get(f"/problems/{code}")

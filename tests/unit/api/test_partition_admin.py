@@ -6,7 +6,7 @@ import pytest
 
 from raftlog.types import NodeId
 from raftlog.wire import paths
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_admin import FakeAdmin
 from tests.helpers.http_server import HttpServer, serve
 
@@ -20,7 +20,7 @@ def admin(server: HttpServer) -> FakeAdmin:
     return found
 
 
-@in_real_time
+@in_virtual_time
 async def test_leadership_moves_to_the_broker_named_or_to_any() -> None:
     async with serve() as server:
         await server.topic("orders")
@@ -34,7 +34,7 @@ async def test_leadership_moves_to_the_broker_named_or_to_any() -> None:
         assert (await server.get(ORDERS)).json["leader"] != 3
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_transfer_that_cannot_be_says_why() -> None:
     async with serve() as server:
         await server.topic("orders")
@@ -49,7 +49,7 @@ async def test_a_transfer_that_cannot_be_says_why() -> None:
 
 
 # requirement: F2
-@in_real_time
+@in_virtual_time
 async def test_a_target_is_taken_and_shown_and_waited_for() -> None:
     async with serve(brokers=5) as server:
         await server.topic("orders")
@@ -92,7 +92,7 @@ async def test_a_target_is_taken_and_shown_and_waited_for() -> None:
         ("transfer-leadership", {"to": True}, 422),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_what_makes_no_sense_changes_nothing(action: str, body: object, status: int) -> None:
     async with serve(brokers=4) as server:
         await server.topic("orders")
@@ -106,7 +106,7 @@ async def test_what_makes_no_sense_changes_nothing(action: str, body: object, st
         assert server.cluster.controller.image is before
 
 
-@in_real_time
+@in_virtual_time
 async def test_topics_partitions_and_actions_that_are_not_there_are_told() -> None:
     async with serve() as server:
         await server.topic("orders")
@@ -119,7 +119,7 @@ async def test_topics_partitions_and_actions_that_are_not_there_are_told() -> No
 
 
 # requirement: F6
-@in_real_time
+@in_virtual_time
 async def test_the_last_resort_estimates_first_and_takes_its_phrase_only() -> None:
     async with serve() as server:
         await server.topic("orders")

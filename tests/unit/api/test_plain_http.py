@@ -19,7 +19,7 @@ from api.http.services import Limits
 from api.http.whole_body import STEP_BYTES, WholeBody
 from raftlog.types import TopicPartition
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
 
 HOST = "Host: localhost\r\n"
@@ -76,7 +76,7 @@ ONE = b'{"records":[{"value":"v"}]}'
         ("GET /docs", b"", ""),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_both_ways_answer_alike(line: str, body: bytes, more: str) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -97,7 +97,7 @@ async def test_both_ways_answer_alike(line: str, body: bytes, more: str) -> None
         ("GET", "/v1/partitions/orders/:unsafe-recover", None),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_an_action_is_a_path_of_its_own(method: str, path: str, allowed: str | None) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -114,7 +114,7 @@ async def test_an_action_is_a_path_of_its_own(method: str, path: str, allowed: s
 @pytest.mark.parametrize(
     "accept", [media_types.EVENT_STREAM, "text/*", "TEXT/Event-Stream;q=0.5", "application/json;q=0,text/*"]
 )
-@in_real_time
+@in_virtual_time
 async def test_what_is_negotiated_to_a_stream_is_given_by_aiohttp(accept: str) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -176,7 +176,7 @@ def test_what_is_plain_is_read() -> None:
 
 
 @pytest.mark.parametrize("piece_bytes", [50, 10_000])
-@in_real_time
+@in_virtual_time
 async def test_requests_behind_one_another_are_answered_in_order(piece_bytes: int) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -198,7 +198,7 @@ async def test_requests_behind_one_another_are_answered_in_order(piece_bytes: in
         writer.close()
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_body_may_come_in_pieces_and_the_connection_goes_on() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -214,7 +214,7 @@ async def test_a_body_may_come_in_pieces_and_the_connection_goes_on() -> None:
         writer.close()
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_refused_body_that_still_comes_is_read_and_forgotten() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -228,7 +228,7 @@ async def test_a_refused_body_that_still_comes_is_read_and_forgotten() -> None:
         writer.close()
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_body_that_is_too_large_or_late_ends_the_connection() -> None:
     async with serve(Limits(body_bytes_max=1000, body_timeout_s=0.1)) as server:
         await server.topic(partitions=1)
@@ -238,7 +238,7 @@ async def test_a_body_that_is_too_large_or_late_ends_the_connection() -> None:
         assert (await server.raw(late, until_closed=True)).startswith(b"HTTP/1.1 408 ")
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_client_that_hangs_up_in_the_middle_of_a_body_gives_its_place_back() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -254,7 +254,7 @@ async def test_a_client_that_hangs_up_in_the_middle_of_a_body_gives_its_place_ba
                 await asyncio.sleep(0.01)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_large_body_is_read_into_one_buffer_and_stored() -> None:
     # requirement: L8
     async with serve() as server:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from partitions.metadata.features import NEWEST
 from partitions.metadata.move_planner import MoveReplicas
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_controller import FakeController
 from tests.helpers.http_server import HttpServer, serve
 
@@ -31,7 +31,7 @@ async def uneven(server: HttpServer, level: int = NEWEST) -> dict[str, object]:
     return found
 
 
-@in_real_time
+@in_virtual_time
 async def test_exactly_the_plan_of_the_dry_run_is_carried_out() -> None:
     async with serve(brokers=4) as server:
         plan = await uneven(server)
@@ -46,7 +46,7 @@ async def test_exactly_the_plan_of_the_dry_run_is_carried_out() -> None:
         assert (await server.get(PLAN)).json["plan"] == begun.json["plan"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_second_plan_is_refused_until_the_first_is_cancelled() -> None:
     async with serve(brokers=4) as server:
         plan = await uneven(server)
@@ -59,7 +59,7 @@ async def test_a_second_plan_is_refused_until_the_first_is_cancelled() -> None:
         assert (await server.post(REBALANCE, plan)).status == 202
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_plan_that_is_out_of_date_is_refused() -> None:
     async with serve(brokers=4) as server:
         plan = await uneven(server)
@@ -72,7 +72,7 @@ async def test_a_plan_that_is_out_of_date_is_refused() -> None:
         assert (late.status, late.code) == (412, "precondition_failed")
 
 
-@in_real_time
+@in_virtual_time
 async def test_plans_that_nobody_could_carry_out_are_refused_by_field() -> None:
     async with serve(brokers=4) as server:
         plan = await uneven(server)
@@ -86,7 +86,7 @@ async def test_plans_that_nobody_could_carry_out_are_refused_by_field() -> None:
             assert (await server.post(REBALANCE, wrong)).status == 422
 
 
-@in_real_time
+@in_virtual_time
 async def test_without_the_feature_level_no_plan_begins() -> None:
     async with serve(brokers=4) as server:
         plan = await uneven(server, level=1)

@@ -18,7 +18,7 @@ from raftlog.records.keys import partition_for_key
 from raftlog.records.reader import read_records
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import Reply, serve
 from tests.helpers.producing import BINARY, ORDERS_0, ORDERS_1, PARTITION, TOPIC, one_batch
 
@@ -28,7 +28,7 @@ def records_of(reply: Reply) -> list[dict[str, object]]:
     return msgspec.convert(reply.json["records"], list[dict[str, object]])
 
 
-@in_real_time
+@in_virtual_time
 async def test_keys_go_where_kafkas_clients_send_them() -> None:
     # requirement: K1
     async with serve() as server:
@@ -50,7 +50,7 @@ async def test_keys_go_where_kafkas_clients_send_them() -> None:
         }
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_integer_key_is_its_decimal_text() -> None:
     # requirement: K4
     async with serve() as server:
@@ -62,7 +62,7 @@ async def test_an_integer_key_is_its_decimal_text() -> None:
         assert [record["key"] for record in records_of(got)] == ["42", "42"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_records_without_a_key_go_together_and_evenly() -> None:
     # requirement: K2
     async with serve() as server:
@@ -76,7 +76,7 @@ async def test_records_without_a_key_go_together_and_evenly() -> None:
         assert min(seen.values()) >= 8
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_partition_in_the_record_overrides_its_key() -> None:
     async with serve() as server:
         await server.topic()
@@ -103,7 +103,7 @@ async def test_a_partition_in_the_record_overrides_its_key() -> None:
         ({"value": "a", "encoding": "json"}, b'"a"'),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_json_value_means_these_bytes(record: dict[str, object], stored: bytes | None) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -112,7 +112,7 @@ async def test_a_json_value_means_these_bytes(record: dict[str, object], stored:
         assert read_records(batch)[0].value == stored
 
 
-@in_real_time
+@in_virtual_time
 async def test_numbers_are_kept_digit_by_digit() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -122,7 +122,7 @@ async def test_numbers_are_kept_digit_by_digit() -> None:
         assert b'{"big":9223372036854775808,"long":1.000000000000000000001}' in got.body
 
 
-@in_real_time
+@in_virtual_time
 async def test_headers_and_tags_are_kept() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -140,7 +140,7 @@ async def test_headers_and_tags_are_kept() -> None:
         assert got["tags"] == ["a", "b"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_trace_is_kept_as_a_record_header() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -151,7 +151,7 @@ async def test_a_trace_is_kept_as_a_record_header() -> None:
             assert record["headers"] == {"traceparent": trace}
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_raw_body_is_one_record() -> None:
     # requirement: T9
     async with serve() as server:
@@ -171,7 +171,7 @@ async def test_a_raw_body_is_one_record() -> None:
         assert (got["key"], got["tags"], got["headers"]) == ("k", ["a", "b"], {"source": "web"})
 
 
-@in_real_time
+@in_virtual_time
 async def test_newline_delimited_records() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -181,7 +181,7 @@ async def test_newline_delimited_records() -> None:
         assert wrong.json["field"] == "/records/1/valeu"
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_binary_batch_is_stored_as_it_is() -> None:
     # requirement: L8
     async with serve() as server:
@@ -199,7 +199,7 @@ async def test_a_binary_batch_is_stored_as_it_is() -> None:
         assert bytes(stored.data)[16:] == batch[16:]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_binary_batch_needs_a_partition() -> None:
     async with serve() as server:
         await server.topic()
@@ -209,7 +209,7 @@ async def test_a_binary_batch_needs_a_partition() -> None:
         assert media_types.BATCH not in str(refused.json["supported"])
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_flipped_bit_is_refused() -> None:
     # requirement: M3
     async with serve() as server:
@@ -225,7 +225,7 @@ async def test_a_flipped_bit_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("acks", "replicas"), [("quorum", 2), ("all", 2), ("every", 3), ("3", 3), ("1", 2)])
-@in_real_time
+@in_virtual_time
 async def test_acks_are_named_in_the_answer(acks: str, replicas: int) -> None:
     async with serve() as server:
         await server.topic()
@@ -237,7 +237,7 @@ async def test_acks_are_named_in_the_answer(acks: str, replicas: int) -> None:
 
 
 @pytest.mark.parametrize("weaker", [{"committed": False}, {"fsynced": False}, {"replicas": 1}], ids=str)
-@in_real_time
+@in_virtual_time
 async def test_what_is_told_of_durability_holds_for_every_partition(weaker: dict[str, Any]) -> None:
     async with serve() as server:
         await server.topic()
@@ -248,7 +248,7 @@ async def test_what_is_told_of_durability_holds_for_every_partition(weaker: dict
         assert sent.json["durability"] == asdict(replace(strong, **weaker))
 
 
-@in_real_time
+@in_virtual_time
 async def test_acks_0_is_accepted_without_an_offset() -> None:
     # requirement: RP7
     async with serve() as server:
@@ -259,7 +259,7 @@ async def test_acks_0_is_accepted_without_an_offset() -> None:
         assert (binary.status, binary.json) == (202, {"accepted": 1})
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_request_that_spreads_tells_what_failed() -> None:
     async with serve() as server:
         await server.topic()
@@ -276,7 +276,7 @@ async def test_a_request_that_spreads_tells_what_failed() -> None:
         assert sent.json["durability"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_request_to_one_partition_has_one_status() -> None:
     async with serve() as server:
         await server.topic()
@@ -287,7 +287,7 @@ async def test_a_request_to_one_partition_has_one_status() -> None:
         assert refused.json["retry_after_ms"] == 300
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_record_above_the_topics_limit_is_too_large_and_one_at_it_is_not() -> None:
     # requirement: T8
     async with serve() as server:
@@ -301,7 +301,7 @@ async def test_a_record_above_the_topics_limit_is_too_large_and_one_at_it_is_not
         assert (await server.call("POST", TOPIC, b"x" * (room + 1), raw)).status == 413
 
 
-@in_real_time
+@in_virtual_time
 async def test_many_records_become_as_many_batches_as_they_need() -> None:
     async with serve() as server:
         await server.topic(partitions=1, max_message_bytes=1024)
@@ -313,7 +313,7 @@ async def test_many_records_become_as_many_batches_as_they_need() -> None:
 
 
 @pytest.mark.parametrize("name", ["If-Offset", "Raftlog-Fence", "Raftlog-Transaction"])
-@in_real_time
+@in_virtual_time
 async def test_a_header_that_would_change_the_meaning_is_not_ignored(name: str) -> None:
     async with serve() as server:
         await server.topic()
@@ -321,7 +321,7 @@ async def test_a_header_that_would_change_the_meaning_is_not_ignored(name: str) 
         assert (refused.status, refused.json["field"]) == (422, name)
 
 
-@in_real_time
+@in_virtual_time
 async def test_route_says_what_a_broker_does_that_does_not_lead() -> None:
     # requirement: P4
     async with serve() as server:
@@ -342,7 +342,7 @@ async def test_route_says_what_a_broker_does_that_does_not_lead() -> None:
         assert (await server.post(PARTITION + "?route=none", body)).status == 200
 
 
-@in_real_time
+@in_virtual_time
 async def test_what_was_sent_is_stored_although_its_client_hangs_up() -> None:
     async with serve() as server:
         await server.topic(partitions=1)

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from api.http.services import Limits
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
 from tests.helpers.producing import BINARY, ORDERS_0, PARTITION, TOPIC, one_batch
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_retry_with_the_same_sequence_is_stored_once() -> None:
     async with serve() as server:
         await server.topic()
@@ -27,7 +27,7 @@ async def test_a_retry_with_the_same_sequence_is_stored_once() -> None:
         assert (batch.header.producer_id, batch.header.base_sequence) == (identity["producer_id"], 0)
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_producer_headers_come_together_and_to_one_partition() -> None:
     async with serve() as server:
         await server.topic(max_message_bytes=1024)
@@ -47,7 +47,7 @@ async def test_the_producer_headers_come_together_and_to_one_partition() -> None
         assert (await server.call("POST", PARTITION, large, whole)).code == "record_too_large"
 
 
-@in_real_time
+@in_virtual_time
 async def test_too_much_in_flight_is_refused_before_it_is_read() -> None:
     # requirement: N2
     async with serve(Limits(bodies_bytes_max=2500)) as server:
@@ -70,7 +70,7 @@ async def test_too_much_in_flight_is_refused_before_it_is_read() -> None:
         (Limits(bodies_bytes_client_max=4000, bodies_bytes_max=1500), "overloaded"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_what_was_refused_takes_no_place(limits: Limits, code: str) -> None:
     # requirement: N2
     async with serve(limits) as server:
@@ -81,7 +81,7 @@ async def test_what_was_refused_takes_no_place(limits: Limits, code: str) -> Non
         assert (await server.call("POST", TOPIC, b"x" * 1000, raw)).status == 200
 
 
-@in_real_time
+@in_virtual_time
 async def test_one_client_cannot_take_everything() -> None:
     async with serve(Limits(bodies_bytes_client_max=2500)) as server:
         await server.topic(partitions=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, Reply, serve
 
 SCHEDULES = "/v1/schedules"
@@ -22,7 +22,7 @@ async def create(server: HttpServer, name: str = "nightly", **changed: object) -
 
 
 # requirement: A5
-@in_real_time
+@in_virtual_time
 async def test_a_schedule_is_created_described_and_listed() -> None:
     async with serve() as server:
         await server.topic()
@@ -41,7 +41,7 @@ async def test_a_schedule_is_created_described_and_listed() -> None:
 
 
 # requirement: A5
-@in_real_time
+@in_virtual_time
 async def test_a_broker_chooses_an_id_and_lists_have_pages() -> None:
     async with serve() as server:
         await server.topic()
@@ -62,7 +62,7 @@ async def test_a_broker_chooses_an_id_and_lists_have_pages() -> None:
 
 
 # requirement: A5
-@in_real_time
+@in_virtual_time
 async def test_a_schedule_is_paused_resumed_and_deleted() -> None:
     async with serve() as server:
         await server.topic()
@@ -101,7 +101,7 @@ async def test_a_schedule_is_paused_resumed_and_deleted() -> None:
         ({"cronn": "x"}, 422, ""),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_bad_input_is_refused_with_the_field(
     changed: dict[str, object], status: int, field: str
 ) -> None:
@@ -115,7 +115,7 @@ async def test_bad_input_is_refused_with_the_field(
 
 
 # requirement: A5
-@in_real_time
+@in_virtual_time
 async def test_a_compacted_topic_needs_a_key() -> None:
     async with serve() as server:
         config = {"cleanup.policy": "compact"}

@@ -12,7 +12,7 @@ from raftlog.records.batch import Codec, split_batches
 from raftlog.records.reader import read_records
 from raftlog.wire import media_types
 from raftlog.wire.limits import TAG_CHARACTERS_MAX, TAGS_MAX
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.event_stream import stream
 from tests.helpers.fetching import PATH, offsets_of
 from tests.helpers.http_server import HttpServer, serve
@@ -36,7 +36,7 @@ async def store_foreign(server: HttpServer, *tags: list[str]) -> None:
     assert (await server.call("POST", PATH, batch, BINARY)).status == 200
 
 
-@in_real_time
+@in_virtual_time
 async def test_json_has_exactly_the_matching_records_of_all_producers() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -54,7 +54,7 @@ async def test_json_has_exactly_the_matching_records_of_all_producers() -> None:
         assert (none.status, none.headers["raftlog-next-offset"]) == (204, "10")
 
 
-@in_real_time
+@in_virtual_time
 async def test_binary_has_the_matching_parts_and_foreign_batches_whole() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -67,7 +67,7 @@ async def test_binary_has_the_matching_parts_and_foreign_batches_whole() -> None
         assert got.headers["raftlog-next-offset"] == "6"
 
 
-@in_real_time
+@in_virtual_time
 async def test_raw_bodies_have_tags_too() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -79,7 +79,7 @@ async def test_raw_bodies_have_tags_too() -> None:
         assert got.json["next_offset"] == 3
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_wait_ends_with_the_first_match() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -91,7 +91,7 @@ async def test_a_wait_ends_with_the_first_match() -> None:
         assert offsets_of(await waiting) == [2]
 
 
-@in_real_time
+@in_virtual_time
 async def test_foreign_records_without_a_match_end_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -103,7 +103,7 @@ async def test_foreign_records_without_a_match_end_a_request(monkeypatch: pytest
         assert (got.status, got.headers["raftlog-next-offset"]) == (204, "2")
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_event_stream_has_the_matching_records_and_its_heartbeats_move_on() -> None:
     async with serve(Limits(heartbeat_ms=50)) as server:
         await server.topic(partitions=1)
@@ -122,7 +122,7 @@ async def test_an_event_stream_has_the_matching_records_and_its_heartbeats_move_
             assert 4 not in events.ids
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_heartbeat_of_a_stream_of_all_records_has_no_id() -> None:
     async with serve(Limits(heartbeat_ms=20)) as server:
         await server.topic(partitions=1)
@@ -132,7 +132,7 @@ async def test_a_heartbeat_of_a_stream_of_all_records_has_no_id() -> None:
             assert b"id: 0\nevent: heartbeat" not in seen
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_stream_in_which_foreign_records_are_skipped_is_not_silent() -> None:
     async with serve(Limits(heartbeat_ms=100)) as server:
         await server.topic(partitions=1)
@@ -166,7 +166,7 @@ BAD_TAGS = [
 
 
 @pytest.mark.parametrize("tags", BAD_TAGS)
-@in_real_time
+@in_virtual_time
 async def test_a_list_that_has_no_tags_is_refused(tags: str) -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -176,7 +176,7 @@ async def test_a_list_that_has_no_tags_is_refused(tags: str) -> None:
             assert "such as tags=paid,refunded" in got.json["detail"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_last_records_cannot_be_asked_for_by_tags() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -186,7 +186,7 @@ async def test_the_last_records_cannot_be_asked_for_by_tags() -> None:
             assert (got.status, got.json["field"]) == (422, "offset")
 
 
-@in_real_time
+@in_virtual_time
 async def test_as_many_tags_as_allowed_are_taken() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -209,7 +209,7 @@ async def test_as_many_tags_as_allowed_are_taken() -> None:
         ["a,b"],
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_records_with_such_tags_are_refused(tags: list[str]) -> None:
     async with serve() as server:
         await server.topic(partitions=1)

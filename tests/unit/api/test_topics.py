@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_topic_is_made_described_and_deleted() -> None:
     async with serve() as server:
         made = await server.topic("orders", retention_ms=5000)
@@ -25,7 +25,7 @@ async def test_a_topic_is_made_described_and_deleted() -> None:
         assert (await server.get("/v1/topics/orders")).code == "topic_not_found"
 
 
-@in_real_time
+@in_virtual_time
 async def test_creating_a_topic_twice_is_a_conflict_and_changes_nothing() -> None:
     # requirement: T1
     async with serve() as server:
@@ -35,14 +35,14 @@ async def test_creating_a_topic_twice_is_a_conflict_and_changes_nothing() -> Non
         assert (await server.get("/v1/topics/orders")).json == made.json
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_replication_factor_that_is_left_out_is_the_brokers_default() -> None:
     async with serve() as server:
         made = await server.post("/v1/topics", {"name": "plain"})
         assert (made.json["partitions"], made.json["replication_factor"]) == (1, 3)
 
 
-@in_real_time
+@in_virtual_time
 async def test_topics_are_listed_in_pages() -> None:
     async with serve() as server:
         for name in "cab":
@@ -55,7 +55,7 @@ async def test_topics_are_listed_in_pages() -> None:
         assert second.json["next_page_token"] is None
 
 
-@in_real_time
+@in_virtual_time
 async def test_partitions_are_listed_by_number_in_pages() -> None:
     async with serve() as server:
         await server.topic(partitions=12)
@@ -84,7 +84,7 @@ async def test_partitions_are_listed_by_number_in_pages() -> None:
         assert (missing.status, missing.code) == (404, "partition_not_found")
 
 
-@in_real_time
+@in_virtual_time
 async def test_config_is_complete_and_says_what_was_set() -> None:
     async with serve() as server:
         await server.topic(retention_ms=5000)
@@ -99,7 +99,7 @@ async def test_config_is_complete_and_says_what_was_set() -> None:
         assert whole.json["config"]["segment.bytes"] == 4096  # type: ignore[index]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_change_with_if_match_holds_only_while_nobody_else_changed() -> None:
     async with serve() as server:
         tag = (await server.topic()).headers["etag"]
@@ -132,7 +132,7 @@ async def test_a_change_with_if_match_holds_only_while_nobody_else_changed() -> 
         "a\\b",
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_name_that_could_be_a_path_or_a_twin_is_refused(name: str) -> None:
     async with serve() as server:
         made = await server.post("/v1/topics", {"name": name, "replication_factor": 3})
@@ -140,7 +140,7 @@ async def test_a_name_that_could_be_a_path_or_a_twin_is_refused(name: str) -> No
         assert (await server.get("/v1/topics")).json["items"] == []
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_longest_name_is_taken() -> None:
     async with serve() as server:
         name = "x" * 249
@@ -162,7 +162,7 @@ async def test_the_longest_name_is_taken() -> None:
         ({"name": "x", "replication_factor": 2}, "replication_factor"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_wrong_field_is_named(body: object, pointer: str) -> None:
     async with serve() as server:
         refused = await server.post("/v1/topics", body)
@@ -171,7 +171,7 @@ async def test_a_wrong_field_is_named(body: object, pointer: str) -> None:
 
 
 # requirement: F4
-@in_real_time
+@in_virtual_time
 async def test_partitions_are_added_once_also_by_two_administrators() -> None:
     async with serve() as server:
         made = await server.topic("orders")
@@ -200,7 +200,7 @@ async def test_partitions_are_added_once_also_by_two_administrators() -> None:
         ({"cuont": 1}, "/cuont"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_wrong_count_of_partitions_is_named(body: object, pointer: str) -> None:
     async with serve() as server:
         await server.topic("orders")
@@ -209,7 +209,7 @@ async def test_a_wrong_count_of_partitions_is_named(body: object, pointer: str) 
 
 
 # requirement: F4 K6
-@in_real_time
+@in_virtual_time
 async def test_adding_partitions_to_a_compacted_topic_warns_of_its_keys() -> None:
     async with serve() as server:
         await server.topic("prices", cleanup_policy="compact")

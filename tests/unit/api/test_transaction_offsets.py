@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, Reply, serve
 
 TRANSACTIONS = "/v1/transactions"
@@ -43,7 +43,7 @@ async def committed(server: HttpServer) -> list[tuple[int, int]]:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_offsets_are_committed_with_their_transaction() -> None:
     async with serve() as server:
         await topic(server)
@@ -63,7 +63,7 @@ async def test_offsets_are_committed_with_their_transaction() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_an_abort_drops_them() -> None:
     async with serve() as server:
         await topic(server)
@@ -89,7 +89,7 @@ async def member(server: HttpServer) -> int:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_member_adds_offsets_of_its_generation() -> None:
     async with serve() as server:
         await topic(server)
@@ -107,7 +107,7 @@ async def test_a_member_adds_offsets_of_its_generation() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_consumer_that_takes_over_waits_for_the_end_and_an_operator_does_not() -> None:
     async with serve() as server:
         await topic(server)
@@ -131,7 +131,7 @@ async def test_a_consumer_that_takes_over_waits_for_the_end_and_an_operator_does
         assert [record["offset"] for record in polled.json["records"]] == [3, 4]
 
 
-@in_real_time
+@in_virtual_time
 async def test_offsets_of_other_members_hold_no_consumer_back() -> None:
     async with serve() as server:
         await topic(server)
@@ -146,7 +146,7 @@ async def test_offsets_of_other_members_hold_no_consumer_back() -> None:
         assert (stranger.status, stranger.code) == (404, "member_unknown")
 
 
-@in_real_time
+@in_virtual_time
 async def test_commits_resets_and_deletions_wait_for_the_end() -> None:
     async with serve() as server:
         await topic(server)
@@ -164,7 +164,7 @@ async def test_commits_resets_and_deletions_wait_for_the_end() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_new_incarnation_aborts_the_offsets_of_the_one_before() -> None:
     async with serve() as server:
         await topic(server)
@@ -180,7 +180,7 @@ async def test_a_new_incarnation_aborts_the_offsets_of_the_one_before() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_batch_of_a_sink_commits_offsets() -> None:
     async with serve() as server:
         await topic(server)
@@ -220,7 +220,7 @@ async def test_a_batch_of_a_sink_commits_offsets() -> None:
         ),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_what_is_refused_joins_nothing(body: object, status: int, code: str, field: str | None) -> None:
     async with serve() as server:
         await topic(server)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from raftlog.records.builder import with_producer
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, Reply, serve
 from tests.helpers.producing import BINARY, ORDERS_0, PARTITION, TOPIC, one_batch
 from transactions.records import Handle
@@ -42,7 +42,7 @@ def sent_in(transaction: dict[str, object], **more: str) -> dict[str, str]:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_transaction_is_opened_written_to_and_committed() -> None:
     async with serve() as server:
         await server.topic()
@@ -68,7 +68,7 @@ async def test_a_transaction_is_opened_written_to_and_committed() -> None:
         assert (newest.json["id"], newest.json["state"]) == (following, "complete")
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_new_incarnation_fences_the_one_before() -> None:
     async with serve() as server:
         before = await opened(server)
@@ -83,7 +83,7 @@ async def test_a_new_incarnation_fences_the_one_before() -> None:
         assert late.code == "producer_fenced"
 
 
-@in_real_time
+@in_virtual_time
 async def test_open_transactions_are_listed_and_aborted_by_operators() -> None:
     async with serve() as server:
         await server.topic()
@@ -106,7 +106,7 @@ async def test_open_transactions_are_listed_and_aborted_by_operators() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_prepared_transactions_are_committed_together_and_once() -> None:
     async with serve() as server:
         ids = []
@@ -127,7 +127,7 @@ async def test_prepared_transactions_are_committed_together_and_once() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_run_of_a_sink_registers_and_fences_the_run_before() -> None:
     async with serve() as server:
         first = {"key": "sink", "owner": "q", "run": "r1", "sequence": 0}
@@ -151,7 +151,7 @@ async def test_a_run_of_a_sink_registers_and_fences_the_run_before() -> None:
         assert (await server.post(f"{TRANSACTIONS}:abort-batch", rest)).json["outcome"] == "aborted"
 
 
-@in_real_time
+@in_virtual_time
 async def test_binary_batches_have_the_producer_of_their_transaction() -> None:
     async with serve() as server:
         await server.topic()
@@ -178,7 +178,7 @@ async def test_binary_batches_have_the_producer_of_their_transaction() -> None:
         (f"{TRANSACTIONS}:abort-batch", {"key": "k", "transactions": ["k"]}, "transactions"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_refusal_names_the_field(path: str, body: object, field: str) -> None:
     async with serve() as server:
         refused = await server.call("POST", path, body, {})
@@ -193,7 +193,7 @@ async def test_a_refusal_names_the_field(path: str, body: object, field: str) ->
         ({"Raftlog-Transaction": "a@1.0", "Producer-Seq": "-1"}, "Producer-Seq"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_a_produce_names_one_transaction(added: dict[str, str], field: str) -> None:
     async with serve() as server:
         await server.topic()
@@ -201,7 +201,7 @@ async def test_a_produce_names_one_transaction(added: dict[str, str], field: str
         assert (refused.status, refused.json["field"]) == (422, field)
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_unknown_transaction_is_not_found() -> None:
     async with serve() as server:
         for path in (f"{TRANSACTIONS}/nobody", f"{TRANSACTIONS}/nobody@1.0"):

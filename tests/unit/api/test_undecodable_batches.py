@@ -8,7 +8,7 @@ import pytest
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.event_stream import PATH, stream
 from tests.helpers.http_server import HttpServer, serve
 from tests.helpers.undecodable_batch import FIRST_RECORD, SECOND_RECORD, undecodable_batch
@@ -24,7 +24,7 @@ async def store(server: HttpServer, *batches: bytes, validate: str = "false") ->
 
 
 @pytest.mark.parametrize("at", [FIRST_RECORD, SECOND_RECORD])
-@in_real_time
+@in_virtual_time
 async def test_a_topic_takes_no_batch_that_cannot_be_read_unless_it_is_told_to(at: int) -> None:
     # requirement: M5
     async with serve() as server:
@@ -33,7 +33,7 @@ async def test_a_topic_takes_no_batch_that_cannot_be_read_unless_it_is_told_to(a
 
 
 @pytest.mark.parametrize(("at", "readable"), [(FIRST_RECORD, 1), (SECOND_RECORD, 2)])
-@in_real_time
+@in_virtual_time
 async def test_a_reader_gets_what_precedes_the_damage_and_then_where_to_go_on(at: int, readable: int) -> None:
     # requirement: M3
     async with serve() as server:
@@ -52,7 +52,7 @@ async def test_a_reader_gets_what_precedes_the_damage_and_then_where_to_go_on(at
 
 
 @pytest.mark.parametrize(("at", "readable"), [(FIRST_RECORD, 1), (SECOND_RECORD, 2)])
-@in_real_time
+@in_virtual_time
 async def test_a_reader_may_skip_it(at: int, readable: int) -> None:
     async with serve() as server:
         assert await store(server, ONE, undecodable_batch(at), TWO) == 200
@@ -63,7 +63,7 @@ async def test_a_reader_may_skip_it(at: int, readable: int) -> None:
         assert [record["value"] for record in alone.json["records"]] == ["two"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_page_with_nothing_but_skipped_records_says_so() -> None:
     async with serve() as server:
         assert await store(server, undecodable_batch(FIRST_RECORD)) == 200
@@ -72,7 +72,7 @@ async def test_a_page_with_nothing_but_skipped_records_says_so() -> None:
         assert page.json["skipped"] == [{"offset": 0, "next_offset": 3}]
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_event_stream_ends_with_a_problem_or_skips() -> None:
     async with serve() as server:
         assert await store(server, ONE, undecodable_batch(SECOND_RECORD), TWO) == 200

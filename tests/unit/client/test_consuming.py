@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
@@ -19,14 +18,15 @@ from raftlog.client.messages import Message
 from raftlog.client.partition import AsyncPartition
 from raftlog.errors import InvalidRecord, NotSent
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
 
 
 @asynccontextmanager
 async def filled(*counts: int) -> AsyncIterator[tuple[WholeBroker, Client]]:
     """A broker with so many numbered records in each partition of ``orders``."""
-    async with whole_broker(partitions=len(counts)) as broker, Client(broker.url) as client:
+    async with whole_broker(partitions=len(counts)) as broker, VirtualClient(broker.url) as client:
         async with client.producer(TOPIC) as producer:
             for partition, count in enumerate(counts):
                 for number in range(count):
@@ -34,26 +34,19 @@ async def filled(*counts: int) -> AsyncIterator[tuple[WholeBroker, Client]]:
         yield broker, client
 
 
-def block_until(is_so: Callable[[], bool]) -> None:
-    """Block the event loop of the application, as a slow handler does, while the client's thread runs on."""
-    ends_s = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < ends_s
-        time.sleep(0.001)
-
-
 async def until(is_so: Callable[[], bool]) -> None:
-    """Wait for something of another thread."""
+    """Wait for something of the client."""
     async with asyncio.timeout(20):
         while not is_so():
             await asyncio.sleep(0.01)
 
 
 async def cancelled(call: Awaitable[object], is_so: Callable[[], bool]) -> None:
-    """Begin a call, and cancel it at the moment at which something is so on the client's thread."""
+    """Begin a call, and cancel it when something is so for the client, but its caller has not gone on yet."""
     task = asyncio.ensure_future(call)
-    await asyncio.sleep(0)
-    block_until(is_so)
+    while not is_so():
+        await asyncio.sleep(0)
+        assert not task.done()
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
@@ -80,11 +73,11 @@ async def until_shared(*members: Consumer) -> None:
 
 
 # requirement: G5
-@in_real_time
+@in_virtual_time
 async def test_a_member_without_partitions_waits_in_poll() -> None:
     async with (
         whole_broker(partitions=1) as broker,
-        Client(broker.url) as client,
+        VirtualClient(broker.url) as client,
         await client.consumer("g", TOPIC) as first,
         await client.consumer("g", TOPIC) as second,
     ):
@@ -97,13 +90,13 @@ async def test_a_member_without_partitions_waits_in_poll() -> None:
 
 
 # requirement: G5
-@in_real_time
+@in_virtual_time
 async def test_a_worker_without_partitions_ends_when_it_is_stopped() -> None:
     """Its loop is free for its heartbeats, and for the partitions that it gets later."""
     async with (
         whole_broker(partitions=1) as broker,
-        Client(broker.url) as client,
-        Client(broker.url) as other,
+        VirtualClient(broker.url) as client,
+        VirtualClient(broker.url) as other,
     ):
         handled = asyncio.Event()
 
@@ -128,7 +121,7 @@ async def test_a_worker_without_partitions_ends_when_it_is_stopped() -> None:
 
 
 # requirement: D2
-@in_real_time
+@in_virtual_time
 async def test_the_records_of_a_cancelled_poll_come_with_the_next_one() -> None:
     async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
         await read_ahead(taken, 5)
@@ -137,7 +130,7 @@ async def test_the_records_of_a_cancelled_poll_come_with_the_next_one() -> None:
 
 
 # requirement: D4
-@in_real_time
+@in_virtual_time
 async def test_the_records_of_a_cancelled_batch_come_with_the_next_one() -> None:
     async with (
         filled(5) as (_, client),
@@ -152,7 +145,7 @@ async def test_the_records_of_a_cancelled_batch_come_with_the_next_one() -> None
 
 
 # requirement: D2
-@in_real_time
+@in_virtual_time
 async def test_batches_begin_with_what_poll_has_left() -> None:
     async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
         assert (await polled(taken)).offset == 0
@@ -165,7 +158,7 @@ async def test_batches_begin_with_what_poll_has_left() -> None:
 
 
 # requirement: C3
-@in_real_time
+@in_virtual_time
 async def test_a_poll_waits_no_longer_than_it_says_for_a_cancelled_one() -> None:
     async with filled(0) as (_, client), await client.consumer("g", TOPIC) as taken:
         await until(lambda: taken.is_assigned)
@@ -179,7 +172,7 @@ async def test_a_poll_waits_no_longer_than_it_says_for_a_cancelled_one() -> None
 
 
 # requirement: G4
-@in_real_time
+@in_virtual_time
 async def test_a_consumer_that_nobody_has_leaves_its_group() -> None:
     async with filled(1) as (broker, client):
         _, second = await client._background()
@@ -196,7 +189,7 @@ async def offsets(client: Client) -> dict[int, int]:
 
 
 # requirement: D2
-@in_real_time
+@in_virtual_time
 async def test_a_seek_leaves_the_records_of_other_partitions() -> None:
     async with filled(5, 5) as (_, client), await client.consumer("g", TOPIC) as taken:
         first = await polled(taken)
@@ -211,7 +204,7 @@ async def test_a_seek_leaves_the_records_of_other_partitions() -> None:
 
 
 # requirement: D2
-@in_real_time
+@in_virtual_time
 async def test_a_seek_drops_what_a_cancelled_poll_has_taken() -> None:
     async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
         await read_ahead(taken, 5)
@@ -221,7 +214,7 @@ async def test_a_seek_drops_what_a_cancelled_poll_has_taken() -> None:
 
 
 # requirement: D2
-@in_real_time
+@in_virtual_time
 async def test_records_of_a_paused_partition_are_kept_back_until_it_is_resumed() -> None:
     async with filled(5, 5) as (_, client), await client.consumer("g", TOPIC) as taken:
         first = await polled(taken)
@@ -237,7 +230,7 @@ async def test_records_of_a_paused_partition_are_kept_back_until_it_is_resumed()
 
 
 # requirement: D2
-@in_real_time
+@in_virtual_time
 async def test_what_a_cancelled_poll_has_taken_is_kept_back_by_a_pause() -> None:
     async with filled(3) as (_, client), await client.consumer("g", TOPIC) as taken:
         await read_ahead(taken, 3)
@@ -258,7 +251,7 @@ async def fill_with(client: Client, *values: str) -> None:
 
 
 # requirement: C4
-@in_real_time
+@in_virtual_time
 async def test_each_partition_that_fails_raises_its_error() -> None:
     async with filled(0, 0) as (_, client):
         await fill_with(client, "not json", "1", "2")
@@ -277,7 +270,7 @@ async def test_each_partition_that_fails_raises_its_error() -> None:
 
 
 # requirement: C4
-@in_real_time
+@in_virtual_time
 async def test_a_seek_takes_back_the_error_of_its_partition() -> None:
     async with filled(0, 0) as (_, client):
         await fill_with(client, "not json", "1", "2")
@@ -290,7 +283,7 @@ async def test_a_seek_takes_back_the_error_of_its_partition() -> None:
 
 
 # requirement: C6
-@in_real_time
+@in_virtual_time
 async def test_a_seek_back_outlasts_a_commit_that_is_on_its_way() -> None:
     commits = "PUT /v1/groups/g/offsets"
     async with (
@@ -322,7 +315,7 @@ class BrokenAssignor:
 
 
 # requirement: G14
-@in_real_time
+@in_virtual_time
 async def test_poll_raises_what_an_assignor_raises() -> None:
     async with (
         filled(1) as (_, client),
@@ -340,7 +333,7 @@ class Unreadable:
         raise ZeroDivisionError
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_unexpected_error_of_a_read_is_raised() -> None:
     fetching = Fetching(lambda _: cast("AsyncPartition", Unreadable()), 1 << 20)
     await fetching.start({TopicPartition(TOPIC, 0): 0})
@@ -350,7 +343,7 @@ async def test_an_unexpected_error_of_a_read_is_raised() -> None:
 
 
 # requirement: C3
-@in_real_time
+@in_virtual_time
 async def test_a_poll_that_waits_ends_with_its_consumer() -> None:
     async with filled(0) as (_, client):
         taken = await client.consumer("g", TOPIC)
@@ -363,7 +356,7 @@ async def test_a_poll_that_waits_ends_with_its_consumer() -> None:
                 await poll
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_client_forgets_a_closed_consumer() -> None:
     async with filled(0) as (_, client):
         for _ in range(3):
@@ -374,11 +367,11 @@ async def test_a_client_forgets_a_closed_consumer() -> None:
 
 
 # requirement: G9
-@in_real_time
+@in_virtual_time
 async def test_a_client_does_not_leave_again_for_a_closed_consumer() -> None:
     """Another process may have its member id by then."""
     async with filled(0) as (broker, client):
-        async with Client(broker.url) as other:
+        async with VirtualClient(broker.url) as other:
             async with await other.consumer("g", TOPIC, member_id="m"):
                 pass
             before = broker.counted("DELETE /v1/groups/g/members/m")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 import raftlog.client.dead_letters
-from raftlog import ConnectionLost, DeadLetter, InvalidRequest, UnknownTopic, aio
+from raftlog import ConnectionLost, DeadLetter, InvalidRequest, UnknownTopic
 from raftlog.client.session import Reply, Session
 from raftlog.records.failures import FailedRecord, Origin
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.dead_letters import RETRY, add, ids, letter, make_topics
 from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.virtual_client import VirtualClient
 
 
 def retry_count(server: HttpServer) -> int:
@@ -36,7 +37,7 @@ def shown(failed: FailedRecord, dead: DeadLetter) -> DeadLetter:
     )
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_dead_letter_comes_back_as_bytes() -> None:
     # requirement: A7
     failed = [
@@ -45,16 +46,16 @@ async def test_a_dead_letter_comes_back_as_bytes() -> None:
         letter(3, key=b"\xff", value=b"\xff"),
         letter(4, key=b"", value=b""),
     ]
-    async with serve() as server, aio.Client(server.url) as client:
+    async with serve() as server, VirtualClient(server.url) as client:
         await make_topics(server)
         await add(server, *failed)
         found = await client.dead_letters.list("orders", "mail")
         assert found == [shown(one, dead) for one, dead in zip(failed, found, strict=True)]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_list_has_all_pages_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serve() as server, aio.Client(server.url) as client:
+    async with serve() as server, VirtualClient(server.url) as client:
         await make_topics(server, 2)
         await add(server, *(letter(number) for number in range(150)), partition=0)
         await add(server, letter(7, partition=1, key=b"u2", reason="late"), partition=1)
@@ -70,9 +71,9 @@ async def test_a_list_has_all_pages_up_to_its_limit(monkeypatch: pytest.MonkeyPa
         assert await letters.list("orders", "mail", ids=[]) == []
 
 
-@in_real_time
+@in_virtual_time
 async def test_redrive_and_discard_take_a_selection_and_a_limit() -> None:
-    async with serve() as server, aio.Client(server.url) as client:
+    async with serve() as server, VirtualClient(server.url) as client:
         await make_topics(server)
         await add(server, *(letter(number) for number in range(5)))
         letters = client.dead_letters
@@ -85,11 +86,11 @@ async def test_redrive_and_discard_take_a_selection_and_a_limit() -> None:
         assert retry_count(server) == 3
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_redrive_with_a_lost_answer_is_repeated_by_its_caller_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with serve() as server, aio.Client(server.url) as client:
+    async with serve() as server, VirtualClient(server.url) as client:
         await make_topics(server)
         await add(server, letter(1), letter(2))
         ask, answers = Session.ask, list[Reply]()
@@ -107,9 +108,9 @@ async def test_a_redrive_with_a_lost_answer_is_repeated_by_its_caller_only(
         assert (left.id, retry_count(server)) == ("orders/0/2", 2)
 
 
-@in_real_time
+@in_virtual_time
 async def test_wrong_calls_name_what_is_wrong() -> None:
-    async with serve() as server, aio.Client(server.url) as client:
+    async with serve() as server, VirtualClient(server.url) as client:
         with pytest.raises(UnknownTopic, match=r"orders\.mail\.dlq"):
             await client.dead_letters.list("orders", "mail")
         await make_topics(server)

@@ -18,7 +18,8 @@ from raftlog.clock import SystemClock
 from raftlog.errors import InvalidRecord, NotSent, PartitionDecommissioned, RaftlogError, UnknownPartition
 from raftlog.records.builder import Record
 from raftlog.records.keys import partition_for_key
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
 
 
@@ -33,15 +34,15 @@ async def stored(client: Client, partitions: int) -> dict[int, list[tuple[bytes 
 
 async def kept_partitions(whole: WholeBroker) -> None:
     """A record in each, so that none is removed at once."""
-    async with Client(whole.url) as client:
+    async with VirtualClient(whole.url) as client:
         for partition in range(len(whole.broker.controller.image.topics[TOPIC].partitions)):
             await client.send(TOPIC, "kept", partition=partition)
 
 
 # requirement: F5 K6 K1
-@in_real_time
+@in_virtual_time
 async def test_records_move_on_in_order_without_an_error() -> None:
-    async with whole_broker(partitions=3) as whole, Client(whole.url) as client:
+    async with whole_broker(partitions=3) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
         sent: dict[str, list[str]] = defaultdict(list)
         pending = []
@@ -69,10 +70,14 @@ async def test_records_move_on_in_order_without_an_error() -> None:
 
 
 # requirement: F5 K1
-@in_real_time
+@in_virtual_time
 async def test_batches_that_move_together_stay_in_order() -> None:
     """Every batch waits in the partition that leaves, so that the order does not depend on the moment."""
-    async with whole_broker(partitions=2) as whole, Client(whole.url) as client, Client(whole.url) as admin:
+    async with (
+        whole_broker(partitions=2) as whole,
+        VirtualClient(whole.url) as client,
+        VirtualClient(whole.url) as admin,
+    ):
         await kept_partitions(whole)
         key = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 1)
         async with client.producer(TOPIC, linger="1ms", batch_bytes=400) as producer:
@@ -86,9 +91,9 @@ async def test_batches_that_move_together_stay_in_order() -> None:
 
 # requirement: F5
 @pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.UNANSWERED])
-@in_real_time
+@in_virtual_time
 async def test_an_attempt_without_an_answer_is_stored_once(trouble: Trouble) -> None:
-    async with whole_broker(partitions=2) as whole, Client(whole.url) as client:
+    async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
         key = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 1)
         async with client.producer(TOPIC, linger=0) as producer:
@@ -103,9 +108,9 @@ async def test_an_attempt_without_an_answer_is_stored_once(trouble: Trouble) -> 
 
 
 # requirement: F5
-@in_real_time
+@in_virtual_time
 async def test_a_record_for_a_named_partition_fails_with_the_remedy() -> None:
-    async with whole_broker(partitions=2) as whole, Client(whole.url) as client:
+    async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
         producer = client.producer(TOPIC, linger="20ms")
         async with producer:
@@ -126,9 +131,9 @@ async def test_a_record_for_a_named_partition_fails_with_the_remedy() -> None:
 
 
 # requirement: F5
-@in_real_time
+@in_virtual_time
 async def test_a_partition_is_used_again_once_it_is_recommissioned() -> None:
-    async with whole_broker(partitions=2) as whole, Client(whole.url) as client:
+    async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
         async with client.producer(TOPIC, linger=0) as producer:
             for number in range(10):
@@ -148,9 +153,9 @@ async def test_a_partition_is_used_again_once_it_is_recommissioned() -> None:
 
 
 # requirement: F5
-@in_real_time
+@in_virtual_time
 async def test_records_for_an_empty_partition_that_is_removed_at_once_move_too() -> None:
-    async with whole_broker(partitions=2) as whole, Client(whole.url) as client:
+    async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         async with client.producer(TOPIC, linger=0) as producer:
             key = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 0)
             await (await producer.send("warm", key=key))
@@ -165,9 +170,9 @@ async def test_records_for_an_empty_partition_that_is_removed_at_once_move_too()
 
 
 # requirement: F5 D3
-@in_real_time
+@in_virtual_time
 async def test_a_transaction_goes_on_in_other_partitions() -> None:
-    async with whole_broker(partitions=2) as whole, Client(whole.url) as client:
+    async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
         async with (
             client.producer(TOPIC, transactional_id="t", linger=0) as producer,
@@ -184,9 +189,9 @@ async def test_a_transaction_goes_on_in_other_partitions() -> None:
         assert values == sorted(f"{letter}{number}" for letter in "ab" for number in range(10))
 
 
-@in_real_time
+@in_virtual_time
 async def test_records_that_were_about_to_move_fail_when_the_producer_is_closed() -> None:
-    async with whole_broker(partitions=2) as whole, Client(whole.url) as client:
+    async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
         producer = client.producer(TOPIC, linger="10s")
         keys = [f"k{n}" for n in range(20)]
@@ -223,12 +228,16 @@ def test_a_partitioner_that_raises_fails_its_own_record_only() -> None:
 
 
 # requirement: F5 K3
-@in_real_time
+@in_virtual_time
 async def test_a_record_whose_partitioner_raises_fails_and_the_others_move() -> None:
     def chosen(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:
         return {2: {b"raises": 1, b"moves": 1}, 1: {b"moves": 0}}[count][key or b""]
 
-    async with whole_broker(partitions=2) as whole, Client(whole.url) as client, Client(whole.url) as admin:
+    async with (
+        whole_broker(partitions=2) as whole,
+        VirtualClient(whole.url) as client,
+        VirtualClient(whole.url) as admin,
+    ):
         await kept_partitions(whole)
         producer = client.producer(TOPIC, partitioner=chosen, linger=0)
         await (await producer.send("warm", key="moves"))
@@ -247,9 +256,13 @@ async def test_a_record_whose_partitioner_raises_fails_and_the_others_move() -> 
 
 
 # requirement: F5
-@in_real_time
+@in_virtual_time
 async def test_a_record_that_moves_during_the_close_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with whole_broker(partitions=2) as whole, Client(whole.url) as client, Client(whole.url) as admin:
+    async with (
+        whole_broker(partitions=2) as whole,
+        VirtualClient(whole.url) as client,
+        VirtualClient(whole.url) as admin,
+    ):
         producer = client.producer(TOPIC, linger=0)
         for partition in range(2):
             await (await producer.send("kept", partition=partition))

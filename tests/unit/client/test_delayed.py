@@ -8,16 +8,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 from api.cli.commands import app
-from raftlog import DelayedAlreadyDelivered, InvalidRequest, UnknownDelayed, UnknownTopic, aio
-from tests.helpers.async_tests import in_real_time
+from raftlog import DelayedAlreadyDelivered, InvalidRequest, UnknownDelayed, UnknownTopic
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import ThreadedServer, serve
 from tests.helpers.real_cluster import create_topic
+from tests.helpers.virtual_client import VirtualClient
 
 
 # requirement: A3
-@in_real_time
+@in_virtual_time
 async def test_a_message_is_sent_listed_changed_and_cancelled() -> None:
-    async with serve() as server, aio.Client(server.url) as client:
+    async with serve() as server, VirtualClient(server.url) as client:
         await server.topic()
         delayed = client.delayed
         now_ms = server.cluster.services.clock.wall_ms()
@@ -29,7 +30,7 @@ async def test_a_message_is_sent_listed_changed_and_cancelled() -> None:
         assert (shown.key, shown.key_encoding) == ("/g==", "base64")
         assert (bytes(shown.value), shown.encoding) == (b'"/w=="', "base64")
         assert (shown.headers_raw, shown.tags) == ([("a", "/Q==")], ["t"])
-        later = datetime.now(UTC) + timedelta(hours=3)
+        later = datetime.fromtimestamp(now_ms / 1000, UTC) + timedelta(hours=3)
         two = await delayed.send("orders", {"id": 1}, deliver_at=later, partition=2)
         assert (two.partition, two.deliver_at_ms) == (2, int(later.timestamp() * 1000))
         assert [item.delayed_id for item in await delayed.list("orders")] == sorted([one.id, two.id])
@@ -44,9 +45,9 @@ async def test_a_message_is_sent_listed_changed_and_cancelled() -> None:
 
 
 # requirement: A3
-@in_real_time
+@in_virtual_time
 async def test_what_comes_too_late_is_told_so() -> None:
-    async with serve() as server, aio.Client(server.url) as client:
+    async with serve() as server, VirtualClient(server.url) as client:
         await server.topic()
         one = await client.delayed.send("orders", "x", delay=0)
         assert not await client.delayed.cancel(one.id)

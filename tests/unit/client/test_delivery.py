@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from raftlog.aio import Client, PendingReceipt, Producer
+from raftlog.aio import PendingReceipt, Producer
 from raftlog.client import sender
 from raftlog.errors import (
     CommitUnknown,
@@ -19,8 +19,9 @@ from raftlog.errors import (
     RecordTooLarge,
     UnknownTopic,
 )
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
+from tests.helpers.virtual_client import VirtualClient
 
 AWKWARD = [
     Trouble.NO_LEADER,
@@ -43,12 +44,12 @@ def numbers_in(cluster: FakeCluster) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@in_real_time
+@in_virtual_time
 async def test_records_are_stored_once_and_in_order_whatever_happens_to_answers(seed: int) -> None:
     # requirement: P6
     # requirement: D2
     rng = random.Random(seed)
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         cluster.trouble(*(rng.choice([*AWKWARD, Trouble.NONE, Trouble.NONE]) for _ in range(16)))
         async with client.producer("orders", batch_bytes=400, linger="1ms") as producer:
             pending = await send_numbers(producer, range(300))
@@ -57,9 +58,9 @@ async def test_records_are_stored_once_and_in_order_whatever_happens_to_answers(
         assert [receipt.offset for receipt in receipts] == list(range(300))
 
 
-@in_real_time
+@in_virtual_time
 async def test_at_most_five_requests_are_in_flight_and_the_first_goes_alone() -> None:
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         cluster.trouble(Trouble.SLOW)
         async with client.producer("orders", batch_bytes=200, linger="1ms") as producer:
             pending = await send_numbers(producer, range(100))
@@ -70,10 +71,10 @@ async def test_at_most_five_requests_are_in_flight_and_the_first_goes_alone() ->
         assert cluster.in_flight_most == 5
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_receipt_says_where_the_record_is_and_what_the_acknowledgement_stands_for() -> None:
     # requirement: P5
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         async with client.producer("orders", linger=0, acks="every") as producer:
             receipt = await (await producer.send(b"a", timestamp=1_700_000_000_000))
         assert (receipt.topic, receipt.partition, receipt.offset) == ("orders", 0, 0)
@@ -87,12 +88,12 @@ async def test_a_receipt_says_where_the_record_is_and_what_the_acknowledgement_s
         )
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_stale_cache_is_corrected_by_the_broker_that_does_not_lead() -> None:
     # requirement: P2
     # requirement: P3
     # requirement: P4
-    async with fake_cluster(brokers=3) as cluster, Client(cluster.urls) as client:
+    async with fake_cluster(brokers=3) as cluster, VirtualClient(cluster.urls) as client:
         await client.send("orders", "0")
         cluster.leader, cluster.known_leader = 3, 1  # metadata lags behind
         await client.send("orders", "1")
@@ -100,9 +101,9 @@ async def test_a_stale_cache_is_corrected_by_the_broker_that_does_not_lead() -> 
         assert cluster.produce_count == 3  # the refusal names the leader: no search
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_leader_that_dies_is_replaced_by_the_next_one_and_nothing_is_lost() -> None:
-    async with fake_cluster(brokers=3) as cluster, Client(cluster.urls[:1]) as client:
+    async with fake_cluster(brokers=3) as cluster, VirtualClient(cluster.urls[:1]) as client:
         async with client.producer("orders", batch_bytes=400, linger="1ms") as producer:
             pending = await send_numbers(producer, range(100))
             await pending[50]
@@ -114,9 +115,9 @@ async def test_a_leader_that_dies_is_replaced_by_the_next_one_and_nothing_is_los
         assert numbers_in(cluster) == list(range(150))
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_record_that_is_refused_for_good_fails_alone_and_the_others_stay_in_order() -> None:
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer("orders", batch_bytes=200, linger="1ms")
         await (await producer.send("0", partition=0))
         cluster.trouble(Trouble.TOO_LARGE)
@@ -131,9 +132,9 @@ async def test_a_record_that_is_refused_for_good_fails_alone_and_the_others_stay
         await producer.close()
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_partition_without_a_leader_gives_a_definite_error_at_the_deadline() -> None:
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer("orders", linger=0, delivery_timeout="100ms")
         cluster.trouble(*[Trouble.NO_LEADER] * 100)
         with pytest.raises(NoLeader) as caught:
@@ -145,10 +146,10 @@ async def test_a_partition_without_a_leader_gives_a_definite_error_at_the_deadli
         await producer.close()
 
 
-@in_real_time
+@in_virtual_time
 async def test_with_acks_0_nothing_is_repeated() -> None:
     # requirement: D1
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer("orders", linger=0, acks=0)
         receipt = await (await producer.send("0"))
         assert (receipt.offset, receipt.durability.committed) == (-1, False)
@@ -160,10 +161,10 @@ async def test_with_acks_0_nothing_is_repeated() -> None:
         await producer.close()
 
 
-@in_real_time
+@in_virtual_time
 async def test_without_an_identity_a_lost_answer_may_double_a_record_but_order_stays() -> None:
     # requirement: D2
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         cluster.trouble(Trouble.NONE, Trouble.DROP_AFTER)
         async with client.producer("orders", batch_bytes=200, linger="1ms", idempotent=False) as producer:
             await send_numbers(producer, range(30))
@@ -173,9 +174,9 @@ async def test_without_an_identity_a_lost_answer_may_double_a_record_but_order_s
         assert cluster.in_flight_most == 1
 
 
-@in_real_time
+@in_virtual_time
 async def test_leaving_the_block_flushes_and_raises_all_that_failed() -> None:
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         cluster.trouble(Trouble.TOO_LARGE)
         told: list[RaftlogError | None] = []
         with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012 - the block is what is tested
@@ -187,9 +188,9 @@ async def test_leaving_the_block_flushes_and_raises_all_that_failed() -> None:
         assert [type(error) for error in told] == [RecordTooLarge]
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_error_of_the_block_is_not_hidden_by_what_failed() -> None:
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         cluster.trouble(Trouble.TOO_LARGE)
         with pytest.raises(KeyError) as caught:  # noqa: PT012 - the block is what is tested
             async with client.producer("orders") as producer:
@@ -198,10 +199,10 @@ async def test_an_error_of_the_block_is_not_hidden_by_what_failed() -> None:
         assert "1 record not sent" in caught.value.__notes__[0]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_full_buffer_makes_senders_wait_until_there_is_room() -> None:
     # requirement: B1
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer("orders", linger="10s", batch_bytes=1_000, buffer_bytes=4_000)
         await producer.send(b"x" * 500)
         await producer.flush()
@@ -223,11 +224,11 @@ async def test_a_full_buffer_makes_senders_wait_until_there_is_room() -> None:
         assert len(cluster.partition().values()) == 9
 
 
-@in_real_time
+@in_virtual_time
 async def test_many_records_go_in_one_request_and_linger_bounds_the_wait() -> None:
     # requirement: B1
     # requirement: P1
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         async with client.producer("orders", linger="20ms") as producer:
             pending = await send_numbers(producer, range(500))
             await pending[0]
@@ -236,9 +237,9 @@ async def test_many_records_go_in_one_request_and_linger_bounds_the_wait() -> No
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-@in_real_time
+@in_virtual_time
 async def test_every_compression_comes_back_as_it_went(codec: str) -> None:
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         cluster.trouble(Trouble.TOO_LARGE)  # what is numbered anew is not compressed anew
         producer = client.producer("orders", linger="1ms", compression=codec, batch_bytes=400)
         await send_numbers(producer, range(100))
@@ -248,9 +249,9 @@ async def test_every_compression_comes_back_as_it_went(codec: str) -> None:
         assert stored == list(range(100 - len(stored), 100))
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_topic_that_is_not_there_is_an_error_of_the_send() -> None:
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer()
         with pytest.raises(UnknownTopic):
             await producer.send("x", topic="nowhere")
@@ -260,10 +261,14 @@ async def test_a_topic_that_is_not_there_is_an_error_of_the_send() -> None:
         assert (await (await producer.send("x", topic="later"))).topic == "later"
 
 
-@in_real_time
+@in_virtual_time
 async def test_producers_need_nothing_of_each_other() -> None:
     # requirement: P6
-    async with fake_cluster(2) as cluster, Client(cluster.urls) as one, Client(cluster.urls) as two:
+    async with (
+        fake_cluster(2) as cluster,
+        VirtualClient(cluster.urls) as one,
+        VirtualClient(cluster.urls) as two,
+    ):
         async with one.producer("orders") as first, two.producer("orders") as second:
             for number in range(20):
                 await first.send(str(number), partition=0)
@@ -273,10 +278,10 @@ async def test_producers_need_nothing_of_each_other() -> None:
         assert sorted(numbers_in(cluster)) == sorted([*range(20)] * 2)
 
 
-@in_real_time
+@in_virtual_time
 async def test_what_was_refused_behind_a_batch_that_is_given_up_gets_its_new_number_into_its_bytes() -> None:
     # requirement: P6
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer("orders", linger=0, batch_bytes=1)
         await (await producer.send("0"))
         cluster.trouble(Trouble.TOO_LARGE, Trouble.NO_LEADER)
@@ -291,13 +296,13 @@ async def test_what_was_refused_behind_a_batch_that_is_given_up_gets_its_new_num
 
 
 @pytest.mark.parametrize("change", ["leader", "term"])
-@in_real_time
+@in_virtual_time
 async def test_a_leader_that_hangs_is_left_once_the_others_know_of_a_later_term(
     monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """A machine that lost power leads again, and the connections of its past stay silent."""
     monkeypatch.setattr(sender, "_PATIENCE_MIN_S", 0.05)
-    async with fake_cluster(brokers=2) as cluster, Client(cluster.urls) as client:
+    async with fake_cluster(brokers=2) as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer("orders", linger=0)
         await (await producer.send("0"))
         cluster.trouble(Trouble.HANG_AFTER)
@@ -311,9 +316,9 @@ async def test_a_leader_that_hangs_is_left_once_the_others_know_of_a_later_term(
         await producer.close()
 
 
-@in_real_time
+@in_virtual_time
 async def test_no_batch_is_sent_any_more_while_a_producer_closes() -> None:
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer("orders", linger=0)
         await (await producer.send("proves the producer"))  # several batches may be in flight from now on
         cluster.trouble(*[Trouble.HANG_AFTER] * 5)

@@ -14,7 +14,8 @@ from raftlog.client.consumer.fetching import Fetching
 from raftlog.errors import StaleGeneration, UnknownTopic
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
 
 COMMITS, POSITIONS = "PUT /v1/groups/g/offsets", "GET /v1/groups/g/offsets"
@@ -35,9 +36,9 @@ async def rebalanced(broker: WholeBroker, client: Client, taken: Consumer) -> as
 
 
 # requirement: ST2
-@in_real_time
+@in_virtual_time
 async def test_a_late_commit_does_not_take_the_next_generation_for_its_own() -> None:
-    async with whole_broker(partitions=2) as broker, Client(broker.url, retry_timeout="1s") as client:
+    async with whole_broker(partitions=2) as broker, VirtualClient(broker.url, retry_timeout="1s") as client:
         async with client.producer(TOPIC) as producer:
             for number in range(10):
                 await producer.send(str(number), partition=0)
@@ -56,7 +57,7 @@ async def test_a_late_commit_does_not_take_the_next_generation_for_its_own() -> 
 
 async def read_on_in_the_new_topic(broker: WholeBroker, taken: Consumer, values: list[str]) -> list[str]:
     """Delete the topic, create it again with records, and read them with a member of the group."""
-    async with Client(broker.url) as other:
+    async with VirtualClient(broker.url) as other:
         await other.topics.delete(TOPIC)
         await other.topics.create(TOPIC, partitions=1, replication=1)
         async with other.producer(TOPIC) as producer:
@@ -75,9 +76,9 @@ async def read_on_in_the_new_topic(broker: WholeBroker, taken: Consumer, values:
 
 
 # requirement: G4
-@in_real_time
+@in_virtual_time
 async def test_what_was_acknowledged_of_a_deleted_topic_is_not_committed_for_its_successor() -> None:
-    async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
+    async with whole_broker(partitions=1) as broker, VirtualClient(broker.url) as client:
         async with client.producer(TOPIC) as producer:
             for number in range(10):
                 await producer.send(f"old {number}", partition=0)
@@ -90,10 +91,10 @@ async def test_what_was_acknowledged_of_a_deleted_topic_is_not_committed_for_its
 
 
 # requirement: G4
-@in_real_time
+@in_virtual_time
 async def test_a_handler_that_outlasts_its_assignment_acknowledges_nothing_in_the_next_one() -> None:
     """The partition may be one of another topic by then, of which nobody has handled the first records."""
-    async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
+    async with whole_broker(partitions=1) as broker, VirtualClient(broker.url) as client:
         async with client.producer(TOPIC) as producer:
             for number in range(4):
                 await producer.send(f"old {number}", partition=0)
@@ -103,7 +104,7 @@ async def test_a_handler_that_outlasts_its_assignment_acknowledges_nothing_in_th
                 assert await taken.poll("20s") is not None  # the last one is being handled
             await client.topics.delete(TOPIC)
             await client.topics.create(TOPIC, partitions=1, replication=1)
-            async with Client(broker.url) as other, other.producer(TOPIC) as producer:
+            async with VirtualClient(broker.url) as other, other.producer(TOPIC) as producer:
                 for number in range(6):
                     await producer.send(f"new {number}", partition=0)
             async with asyncio.timeout(20):
@@ -119,9 +120,9 @@ async def test_a_handler_that_outlasts_its_assignment_acknowledges_nothing_in_th
             assert row.committed_offset == 1
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_error_of_a_read_is_not_raised_in_the_next_assignment() -> None:
-    async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
+    async with whole_broker(partitions=1) as broker, VirtualClient(broker.url) as client:
         fetching = Fetching(lambda target: client.partition(target.topic, target.partition), 1 << 20)
         await fetching.start({TopicPartition(TOPIC, 0): 0})
         await client.topics.delete(TOPIC)
@@ -154,12 +155,12 @@ class Asking:
 
 
 # requirement: G4
-@in_real_time
+@in_virtual_time
 async def test_a_poll_that_joins_again_reads_from_where_the_group_is() -> None:
     """Another member has come further meanwhile than what the poll acknowledged."""
     async with (
         whole_broker(partitions=1) as broker,
-        Client(broker.url) as client,
+        VirtualClient(broker.url) as client,
         aiohttp.ClientSession() as http,
     ):
         ask = Asking(http, broker)

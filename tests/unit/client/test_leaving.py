@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from raftlog.aio import Client
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
 
 JOINS, LEAVES = "POST /v1/groups/g/members", "DELETE /v1/groups/g/members"
@@ -19,9 +19,9 @@ async def seen(broker: WholeBroker, part: str) -> None:
 
 
 # requirement: G3
-@in_real_time
+@in_virtual_time
 async def test_a_join_that_arrives_after_the_leave_leaves_no_member_behind() -> None:
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         broker.trouble(JOINS, Trouble.HELD)
         consumer = await client.consumer("g", TOPIC, session_timeout="10s")
         await seen(broker, JOINS)
@@ -33,9 +33,9 @@ async def test_a_join_that_arrives_after_the_leave_leaves_no_member_behind() -> 
 
 
 # requirement: G3
-@in_real_time
+@in_virtual_time
 async def test_a_join_without_an_answer_does_not_hold_a_closing_member_for_long() -> None:
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         broker.trouble(JOINS, Trouble.HELD)
         consumer = await client.consumer("g", TOPIC, session_timeout="10s")
         await seen(broker, JOINS)

@@ -14,7 +14,8 @@ from raftlog.aio import Client
 from raftlog.errors import NotSent, PartitionDecommissioned, RecordTooLarge, UnknownPartition
 from raftlog.records.builder import Record
 from raftlog.records.keys import partition_for_key
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, WholeBroker, whole_broker
 
 PARTITIONS = 3
@@ -38,10 +39,10 @@ async def stored(client: Client, partitions: int = PARTITIONS) -> dict[int, list
 
 
 # requirement: K1 F5
-@in_real_time
+@in_virtual_time
 async def test_each_record_is_stored_once_by_its_key_and_in_order() -> None:
     records = numbered(2_000, keys=50)
-    async with whole_broker(PARTITIONS) as whole, Client(whole.url) as client:
+    async with whole_broker(PARTITIONS) as whole, VirtualClient(whole.url) as client:
         # The buffer has room for a few of them only.
         async with client.producer(TOPIC, batch_bytes=2_000, buffer_bytes=9_000) as producer:
             await producer.send_all(records[:1_500])
@@ -57,9 +58,9 @@ async def test_each_record_is_stored_once_by_its_key_and_in_order() -> None:
 
 # requirement: F5
 @pytest.mark.parametrize("partitioner", ["sticky", "round_robin"])
-@in_real_time
+@in_virtual_time
 async def test_records_without_a_key_share_batches_or_take_turns(partitioner: str) -> None:
-    async with whole_broker(PARTITIONS) as whole, Client(whole.url) as client:
+    async with whole_broker(PARTITIONS) as whole, VirtualClient(whole.url) as client:
         async with client.producer(TOPIC, batch_bytes=2_000, partitioner=partitioner) as producer:
             await producer.send_all(numbered(900))
         found = await stored(client)
@@ -81,9 +82,9 @@ async def test_records_without_a_key_share_batches_or_take_turns(partitioner: st
 
 
 # requirement: F5
-@in_real_time
+@in_virtual_time
 async def test_a_partition_may_be_named_and_must_exist() -> None:
-    async with whole_broker(PARTITIONS) as whole, Client(whole.url) as client:
+    async with whole_broker(PARTITIONS) as whole, VirtualClient(whole.url) as client:
         async with client.producer(TOPIC) as producer:
             await producer.send_all(numbered(10, keys=3), partition=2)
             with pytest.raises(UnknownPartition):
@@ -98,16 +99,16 @@ async def test_a_partition_may_be_named_and_must_exist() -> None:
 
 async def kept_partitions(whole: WholeBroker) -> None:
     """A record in each, so that none is removed at once."""
-    async with Client(whole.url) as client:
+    async with VirtualClient(whole.url) as client:
         for partition in range(PARTITIONS):
             await client.send(TOPIC, "kept", partition=partition)
 
 
 # requirement: F5 K6
-@in_real_time
+@in_virtual_time
 async def test_records_move_on_when_partitions_are_decommissioned() -> None:
     records = numbered(900, keys=30)
-    async with whole_broker(PARTITIONS) as whole, Client(whole.url) as client:
+    async with whole_broker(PARTITIONS) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
         async with client.producer(TOPIC, linger="1ms", batch_bytes=400) as producer:
             for first in range(0, 900, 90):

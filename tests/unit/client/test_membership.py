@@ -14,7 +14,8 @@ from raftlog.client.consumer import membership
 from raftlog.client.consumer.membership import Membership
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
 
 POSITIONS = "GET /v1/groups/g/offsets"
@@ -66,12 +67,12 @@ def have_all(*members: Consumer, count: int = 6) -> Callable[[], bool]:
 
 # requirement: G4
 @pytest.mark.parametrize("prefers", [[], ["range"]])
-@in_real_time
+@in_virtual_time
 async def test_a_member_that_is_fenced_while_two_others_join_leaves_no_partition_unread(
     prefers: list[str],
 ) -> None:
     witness = Witness()
-    async with whole_broker(partitions=6) as broker, Client(broker.url) as client:
+    async with whole_broker(partitions=6) as broker, VirtualClient(broker.url) as client:
         a = await member(client, "a", strategies=[*prefers, witness], **LONG)
         await until(have_all(a))
         joins, syncs = broker.requests.count(JOINS), broker.counted("a:sync")
@@ -90,10 +91,10 @@ async def test_a_member_that_is_fenced_while_two_others_join_leaves_no_partition
 
 
 # requirement: G4
-@in_real_time
+@in_virtual_time
 async def test_a_cooperative_member_says_what_it_has_until_it_is_removed() -> None:
     witness = Witness()
-    async with whole_broker(partitions=6) as broker, Client(broker.url) as client:
+    async with whole_broker(partitions=6) as broker, VirtualClient(broker.url) as client:
         a = await member(client, "a", strategies=[witness], **LONG)
         await until(have_all(a))
         b = await member(client, "b", strategies=[witness], **LONG)
@@ -107,17 +108,20 @@ async def test_a_cooperative_member_says_what_it_has_until_it_is_removed() -> No
 
 
 # requirement: G4
-@in_real_time
+@in_virtual_time
 async def test_a_member_without_an_answer_owns_nothing_in_that_generation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(membership, "PARK_S", 0.5)
     witness = Witness()
-    async with whole_broker(partitions=6) as broker, Client(broker.url, retry_timeout="100ms") as client:
+    async with (
+        whole_broker(partitions=6) as broker,
+        VirtualClient(broker.url, retry_timeout="100ms") as client,
+    ):
         a = await member(client, "a", strategies=[witness], **LONG)
         await until(have_all(a))
         broker.trouble("a:sync", *NEVER)
-        async with Client(broker.url) as other:
+        async with VirtualClient(broker.url) as other:
             b = await member(other, "b", strategies=[witness], **LONG)
             await until(lambda: len(witness.heard) == 3)  # the plan of b: a, whose plan is lost, gave up
             broker.troubles.clear()
@@ -148,12 +152,12 @@ def failed_heartbeats(monkeypatch: pytest.MonkeyPatch) -> list[RaftlogError]:
 
 # requirement: G4
 @pytest.mark.parametrize("retry_timeout", ["100ms", "30s"])  # shorter and longer than the session
-@in_real_time
+@in_virtual_time
 async def test_a_member_without_its_positions_keeps_its_place_and_disturbs_nobody(retry_timeout: str) -> None:
     async with (
         whole_broker(partitions=2) as broker,
-        Client(broker.url) as client,
-        Client(broker.url, retry_timeout=retry_timeout) as other,
+        VirtualClient(broker.url) as client,
+        VirtualClient(broker.url, retry_timeout=retry_timeout) as other,
     ):
         a = await member(client, "a", **SHORT)
         await until(have_all(a, count=2))
@@ -172,10 +176,10 @@ async def test_a_member_without_its_positions_keeps_its_place_and_disturbs_nobod
 
 
 # requirement: G4
-@in_real_time
+@in_virtual_time
 async def test_a_member_whose_heartbeats_fail_asks_for_no_rebalance(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = failed_heartbeats(monkeypatch)
-    async with whole_broker() as broker, Client(broker.url, retry_timeout="200ms") as client:
+    async with whole_broker() as broker, VirtualClient(broker.url, retry_timeout="200ms") as client:
         b = await member(client, "b", session_timeout="5s", rebalance_timeout="60s")
         await until(have_all(b, count=2))
         joins = broker.requests.count(JOINS)
@@ -189,25 +193,25 @@ async def test_a_member_whose_heartbeats_fail_asks_for_no_rebalance(monkeypatch:
 
 
 # requirement: G4
-@in_real_time
+@in_virtual_time
 async def test_a_heartbeat_may_wait_longer_than_a_request_is_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     failed = failed_heartbeats(monkeypatch)
-    async with whole_broker() as broker, Client(broker.url, retry_timeout="100ms") as client:
+    async with whole_broker() as broker, VirtualClient(broker.url, retry_timeout="100ms") as client:
         b = await member(client, "b", session_timeout="1500ms", rebalance_timeout="60s")
         await until(lambda: broker.counted(BEATS) > 3)
         assert (failed, b.generation, b.is_assigned) == ([], 1, True)
         await b.close()
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_error_that_stays_ends_a_member_that_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def committed(_: Membership) -> dict[TopicPartition, int]:
         raise InvalidRequest("never")
 
     monkeypatch.setattr(Membership, "committed", committed)
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         b = await member(client, "b", **LONG)
         with pytest.raises(InvalidRequest, match="never"):
             await b.poll("5s")

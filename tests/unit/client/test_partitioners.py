@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 
-from raftlog.aio import Client
 from raftlog.client.buffer import Buffer, PartitionQueue
 from raftlog.client.options import Partitioner, producer_options
 from raftlog.client.partitioners import Router
@@ -15,8 +14,9 @@ from raftlog.clock import SystemClock
 from raftlog.errors import InvalidRecord, UnknownPartition
 from raftlog.records.builder import Record
 from raftlog.records.keys import partition_for_key
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import fake_cluster
+from tests.helpers.virtual_client import VirtualClient
 
 CHI_SQUARE_LIMIT = 27.9  # 9 degrees of freedom; above it with a chance of one in a thousand
 
@@ -102,11 +102,11 @@ def test_a_function_of_the_user_decides_and_is_checked() -> None:
         wrong.route(b"k", b"1", None, 40)
 
 
-@in_real_time
+@in_virtual_time
 async def test_keys_are_bytes_text_or_integers_and_values_bytes_text_or_json() -> None:
     # requirement: K4
     # requirement: K5
-    async with fake_cluster(3) as cluster, Client(cluster.urls) as client:
+    async with fake_cluster(3) as cluster, VirtualClient(cluster.urls) as client:
         async with client.producer("orders") as producer:
             for key in (b"42", "42", 42):
                 await producer.send({"id": 1}, key=key, headers={"source": "web"}, tags=["a", "b"])
@@ -130,10 +130,10 @@ async def test_keys_are_bytes_text_or_integers_and_values_bytes_text_or_json() -
         assert plain == [b"text", None]
 
 
-@in_real_time
+@in_virtual_time
 async def test_after_the_partition_count_has_grown_records_go_to_the_new_ones_too() -> None:
     # requirement: K6
-    async with fake_cluster(2) as cluster, Client(cluster.urls) as client:
+    async with fake_cluster(2) as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer("orders", partitioner="round_robin", linger=0)
         await producer.send("x")
         cluster.topics["orders"] += [type(cluster.partition())() for _ in range(2)]

@@ -8,24 +8,24 @@ import threading
 
 import pytest
 
-from raftlog.aio import Client
 from raftlog.client.portal import Portal
 from raftlog.client.receipts import Receipt
 from raftlog.errors import NotSent, RaftlogError
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
 
 RECORDS = "/records"
 
 
 # requirement: P6
-@in_real_time
+@in_virtual_time
 async def test_a_record_above_half_of_the_buffer_waits_for_a_smaller_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with (
         whole_broker(1) as whole,
-        Client(whole.url) as client,
+        VirtualClient(whole.url) as client,
         client.producer(TOPIC, linger=0, buffer_bytes=1_000_000) as producer,
     ):
         await (await producer.send("warm"))
@@ -53,14 +53,14 @@ async def test_a_record_above_half_of_the_buffer_waits_for_a_smaller_one(
 
 # requirement: P6
 @pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit, ValueError])
-@in_real_time
+@in_virtual_time
 async def test_what_on_ack_raises_does_not_hold_up_the_producer(
     kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     def on_ack(receipt: Receipt | None, error: RaftlogError | None) -> None:
         raise kind
 
-    async with whole_broker(1) as whole, Client(whole.url) as client:
+    async with whole_broker(1) as whole, VirtualClient(whole.url) as client:
         producer = client.producer(TOPIC, linger=0, buffer_bytes=20_000, batch_bytes=4_000)
         try:
             async with asyncio.timeout(5):
@@ -103,7 +103,7 @@ async def test_calls_fail_when_the_thread_of_a_client_ends(monkeypatch: pytest.M
     monkeypatch.setattr(portal._loop, "_run_once", broken)
     portal.post(lambda: None)
     with pytest.raises(RaftlogError, match="the client's thread has ended"):
-        await asyncio.wait_for(call, 5)
+        await call
     assert not portal.is_open
     with pytest.raises(NotSent, match="the client is closed"):
         await portal.awaited(waits)

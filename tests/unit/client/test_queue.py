@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from api.cli.commands import app
-from raftlog import Client, Conflict, InvalidRequest, LeaseLost, UnknownQueue, UnknownTopic, aio
-from tests.helpers.async_tests import in_real_time
+from raftlog import Client, Conflict, InvalidRequest, LeaseLost, UnknownQueue, UnknownTopic
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, ThreadedServer, serve
 from tests.helpers.real_cluster import create_topic, produce
+from tests.helpers.virtual_client import VirtualClient
 
 
 async def sent(server: HttpServer, *values: bytes | None) -> None:
@@ -34,9 +35,9 @@ async def sent(server: HttpServer, *values: bytes | None) -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_a_worker_gets_one_job_after_the_other() -> None:
-    async with serve() as server, aio.Client(server.url) as client:
+    async with serve() as server, VirtualClient(server.url) as client:
         await server.topic("mail", 1)
         await sent(server, b"\xff0", b"1", b"2")
         queue = client.queue("mail")
@@ -51,9 +52,9 @@ async def test_a_worker_gets_one_job_after_the_other() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_a_job_has_its_record() -> None:
-    async with serve() as server, aio.Client(server.url) as client:
+    async with serve() as server, VirtualClient(server.url) as client:
         await server.topic("mail", 1)
         await sent(server, b"\xff", None)
         full, empty = await client.queue("mail").poll(max=2)
@@ -66,9 +67,9 @@ async def test_a_job_has_its_record() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_jobs_are_given_back_extended_and_given_up() -> None:
-    async with serve() as server, aio.Client(server.url) as client:
+    async with serve() as server, VirtualClient(server.url) as client:
         await server.topic("mail", 1)
         await sent(server, b"0", b"1")
         queue = client.queue("mail", group="crew")
@@ -95,9 +96,9 @@ async def test_jobs_are_given_back_extended_and_given_up() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_mistakes_are_told() -> None:
-    async with serve() as server, aio.Client(server.url) as client:
+    async with serve() as server, VirtualClient(server.url) as client:
         await server.topic("mail", 1)
         with pytest.raises(UnknownQueue):
             await client.queue("mail").describe()

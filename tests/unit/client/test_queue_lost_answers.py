@@ -8,7 +8,8 @@ import pytest
 
 from raftlog import LeaseLost
 from raftlog.aio import Client
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
 
 
@@ -20,9 +21,9 @@ async def sent(client: Client, count: int) -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_what_a_worker_says_may_be_lost_and_is_repeated() -> None:
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await sent(client, 5)
         queue = client.queue(TOPIC)
         jobs = [job async for job in queue.receive(idle="100ms")]
@@ -46,9 +47,9 @@ async def test_what_a_worker_says_may_be_lost_and_is_repeated() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_jobs_of_a_lost_answer_are_delivered_again_when_their_lease_ends() -> None:
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await sent(client, 1)
         broker.trouble(":receive", Trouble.UNANSWERED)
         began_s = asyncio.get_running_loop().time()
@@ -58,9 +59,9 @@ async def test_jobs_of_a_lost_answer_are_delivered_again_when_their_lease_ends()
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_records_of_transactions_are_jobs_once_they_are_committed() -> None:
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         async with client.producer(transactional_id="t") as producer:
             async with producer.transaction() as tx:
                 await tx.send("aborted", topic=TOPIC, partition=0)

@@ -12,7 +12,6 @@ import pytest
 from aiohttp import web
 from msgspec import structs
 
-from raftlog.aio import Client
 from raftlog.client.environment import Environment
 from raftlog.client.session import Session
 from raftlog.errors import (
@@ -25,8 +24,9 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.wire import bodies
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import FakeBroker, fake_cluster
+from tests.helpers.virtual_client import VirtualClient
 
 
 def unused_url() -> str:
@@ -36,9 +36,9 @@ def unused_url() -> str:
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
 
 
-@in_real_time
+@in_virtual_time
 async def test_topics_are_made_listed_described_and_deleted() -> None:
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         made = await client.topics.create("sales", partitions=3, retention="14d")
         assert made.config == {"retention.ms": 1_209_600_000}
         with pytest.raises(TopicExists) as caught:
@@ -54,15 +54,18 @@ async def test_topics_are_made_listed_described_and_deleted() -> None:
         assert [broker.broker_id for broker in await client.cluster.brokers()] == [1]
 
 
-@in_real_time
+@in_virtual_time
 async def test_one_bootstrap_broker_that_answers_is_enough() -> None:
-    async with fake_cluster() as cluster, Client([unused_url(), *cluster.urls, unused_url()]) as client:
+    async with (
+        fake_cluster() as cluster,
+        VirtualClient([unused_url(), *cluster.urls, unused_url()]) as client,
+    ):
         assert (await client.send("orders", "x")).offset == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_brokers_that_were_not_named_are_found_and_used() -> None:
-    async with fake_cluster(brokers=3) as cluster, Client(cluster.urls[:1]) as client:
+    async with fake_cluster(brokers=3) as cluster, VirtualClient(cluster.urls[:1]) as client:
         await client.send("orders", "x")
         await cluster.brokers[1].stop()
         cluster.leader = 2
@@ -109,12 +112,12 @@ class IsolatedBroker(FakeBroker):
         return web.Response(body=msgspec.json.encode(structs.replace(found, items=items)))
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_client_leaves_a_broker_that_finds_no_leader() -> None:
     async with fake_cluster() as cluster:
         isolated = cluster.brokers[2] = IsolatedBroker(cluster, 2)
         await isolated.start()
-        async with asyncio.timeout(10), Client(isolated.url, retry_timeout="5s") as client:
+        async with asyncio.timeout(10), VirtualClient(isolated.url, retry_timeout="5s") as client:
             await client.cluster.brokers()
             assert (await client.send("orders", "x")).offset == 0
 
@@ -132,7 +135,7 @@ class DoubtfulBroker(FakeBroker):
         raise answer
 
 
-@in_real_time
+@in_virtual_time
 @pytest.mark.parametrize(
     "answers",
     [
@@ -157,12 +160,12 @@ async def test_a_refusal_does_not_hide_an_attempt_that_may_have_changed_somethin
     assert not caught.value.is_definite
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_bootstrap_address_is_asked_again_when_all_brokers_have_moved() -> None:
     async with fake_cluster() as cluster:
         balancer = FakeBroker(cluster, 9)  # no broker that the others know
         await balancer.start()
-        async with Client([balancer.url], retry_timeout="5s") as client:
+        async with VirtualClient([balancer.url], retry_timeout="5s") as client:
             await client.send("orders", "x")
             await cluster.brokers.pop(1).stop()
             cluster.brokers[2], cluster.leader = FakeBroker(cluster, 2), 2
@@ -171,9 +174,9 @@ async def test_the_bootstrap_address_is_asked_again_when_all_brokers_have_moved(
         await balancer.stop()
 
 
-@in_real_time
+@in_virtual_time
 async def test_without_any_broker_the_error_is_definite_and_in_time() -> None:
-    async with Client(unused_url(), retry_timeout="100ms") as client:
+    async with VirtualClient(unused_url(), retry_timeout="100ms") as client:
         with pytest.raises(NotSent) as caught:
             await client.cluster.info()
         assert caught.value.is_definite
@@ -182,11 +185,11 @@ async def test_without_any_broker_the_error_is_definite_and_in_time() -> None:
             await producer.send("x")
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_client_that_never_had_an_answer_gives_up_soon_and_says_why() -> None:
     urls = [unused_url(), unused_url()]
     # With their default times these would outlast the test's own time limit together.
-    async with asyncio.timeout(20), Client(urls) as client:
+    async with asyncio.timeout(20), VirtualClient(urls) as client:
         for call in (
             client.cluster.info(),
             client.topics.create("x"),
@@ -201,9 +204,9 @@ async def test_a_client_that_never_had_an_answer_gives_up_soon_and_says_why() ->
             assert all(url in str(caught.value) for url in urls)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_client_that_had_an_answer_waits_for_brokers_to_come_back() -> None:
-    async with fake_cluster() as cluster, Client(cluster.urls) as client:
+    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         await client.cluster.info()
         await cluster.brokers[1].stop()
         asking = asyncio.create_task(client.cluster.info())
@@ -213,10 +216,10 @@ async def test_a_client_that_had_an_answer_waits_for_brokers_to_come_back() -> N
         assert (await asking).brokers == 1
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_client_that_is_closed_sends_nothing() -> None:
     async with fake_cluster() as cluster:
-        async with Client(cluster.urls) as client:
+        async with VirtualClient(cluster.urls) as client:
             await client.cluster.info()
         with pytest.raises(NotSent):
             await client.cluster.info()
@@ -239,16 +242,16 @@ async def answering(*responses: web.Response) -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_answer_that_no_broker_wrote_leaves_the_outcome_unknown() -> None:
-    async with answering(web.Response(status=502, text="bad gateway")) as url, Client(url) as client:
+    async with answering(web.Response(status=502, text="bad gateway")) as url, VirtualClient(url) as client:
         with pytest.raises(ConnectionLost, match="502") as caught:
             await client.topics.create("x")
         assert not caught.value.is_definite
 
 
 @pytest.mark.parametrize("end", ["closed", "reset", "in the head", "in the body"])
-@in_real_time
+@in_virtual_time
 async def test_a_connection_that_breaks_behind_a_request_leaves_the_outcome_unknown(end: str) -> None:
     # requirement: D2
     begun = {
@@ -265,7 +268,7 @@ async def test_a_connection_that_breaks_behind_a_request_leaves_the_outcome_unkn
 
     server = await asyncio.start_server(break_off, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, Client(url, retry_timeout="300ms") as client:
+    async with server, VirtualClient(url, retry_timeout="300ms") as client:
         with pytest.raises(ConnectionLost) as caught:
             await client.topics.create("x")
         assert not caught.value.is_definite
@@ -310,11 +313,11 @@ async def writing(head: bytes, piece: bytes, *, pause_s: float = 0.0) -> AsyncIt
     ],
     ids=["body", "length", "chunks", "headers", "header"],
 )
-@in_real_time
+@in_virtual_time
 async def test_an_answer_without_end_is_given_up(head: bytes, piece: bytes, word: str) -> None:
     async with (
         writing(b"HTTP/1.1 200 OK\r\n" + head, piece) as (url, sent),
-        Client(url, retry_timeout="5s") as client,
+        VirtualClient(url, retry_timeout="5s") as client,
     ):
         with pytest.raises(ConnectionLost, match=word) as caught:
             await client.topics.create("x")
@@ -322,17 +325,17 @@ async def test_an_answer_without_end_is_given_up(head: bytes, piece: bytes, word
         assert max(sent) < 64
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_time_of_a_request_holds_for_a_body_that_trickles() -> None:
     async with (
         writing(b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n", b" ", pause_s=0.01) as (url, _),
-        Client(url, request_timeout="100ms") as client,
+        VirtualClient(url, request_timeout="100ms") as client,
     ):
         with pytest.raises(ConnectionLost, match=r"no response within 0\.1 s"):
             await client.topics.create("x")
 
 
-@in_real_time
+@in_virtual_time
 async def test_what_a_broker_has_said_is_told_when_the_time_is_up_during_the_next_attempt() -> None:
     problem = {"type": "", "title": "", "status": 503, "detail": "start brokers [3]", "code": "no_leader"}
     is_over, asked = asyncio.Event(), list[str]()
@@ -349,7 +352,7 @@ async def test_what_a_broker_has_said_is_told_when_the_time_is_up_during_the_nex
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    async with Client(url, retry_timeout="400ms") as client:
+    async with VirtualClient(url, retry_timeout="400ms") as client:
         with pytest.raises(NoLeader, match="start brokers"):
             await client.cluster.info()
         asked.append("so that the next answer does not come")
@@ -359,7 +362,7 @@ async def test_what_a_broker_has_said_is_told_when_the_time_is_up_during_the_nex
     await runner.cleanup()
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_code_newer_than_the_client_is_kept_and_its_wish_for_a_retry_heard() -> None:
     problem = {
         "type": "",
@@ -372,21 +375,21 @@ async def test_a_code_newer_than_the_client_is_kept_and_its_wish_for_a_retry_hea
     cluster = {"cluster_id": "c", "controller": 1, "metadata_version": 1, "brokers": 1, "version": "9"}
     again = web.json_response(problem, status=503)
     refused = web.json_response({**problem, "retryable": False}, status=503)
-    async with answering(again, web.json_response(cluster), refused) as url, Client(url) as client:
+    async with answering(again, web.json_response(cluster), refused) as url, VirtualClient(url) as client:
         assert (await client.cluster.info()).version == "9"
         with pytest.raises(RaftlogError, match="later") as caught:
             await client.cluster.info()
         assert caught.value.problem["code"] == "too_new"
 
 
-@in_real_time
+@in_virtual_time
 async def test_all_who_need_metadata_share_one_request() -> None:
-    async with fake_cluster(4) as cluster, Client(cluster.urls) as client:
+    async with fake_cluster(4) as cluster, VirtualClient(cluster.urls) as client:
         await asyncio.gather(*(client.send("orders", "x", partition=n % 4) for n in range(40)))
         assert cluster.metadata_count == 1
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_client_closes_although_a_broker_reads_nothing() -> None:
     with socket.socket() as stopped:
         stopped.bind(("127.0.0.1", 0))

@@ -13,7 +13,7 @@ from chaos.http_client import Client
 from raftlog.client.environment import Environment
 from raftlog.client.session import Session
 from raftlog.errors import ConnectionLost, NotSent
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -51,7 +51,7 @@ class LosesWrites:
 
 # requirement: C2
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "POST"])
-@in_real_time
+@in_virtual_time
 async def test_the_client_reports_a_write_on_a_connection_that_ended_as_lost(method: str) -> None:
     async with LosesWrites().serving() as broker:
         session = Session([broker.url], environment=Environment(), request_timeout_s=10, retry_timeout_s=30)
@@ -68,9 +68,12 @@ async def test_the_client_reports_a_write_on_a_connection_that_ended_as_lost(met
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "POST"])
-@in_real_time
+@in_virtual_time
 async def test_the_harness_reports_a_write_on_a_connection_that_ended_as_lost(method: str) -> None:
-    async with LosesWrites().serving() as broker, Client([broker.url], "t", random.Random(1)) as client:
+    async with (
+        LosesWrites().serving() as broker,
+        Client([broker.url], "t", random.Random(1)) as client,
+    ):
         await client.call("GET", "/v1/cluster", None, {})
         with pytest.raises(ConnectionLost):
             await client.call(method, "/v1/groups/g/offsets", b"{}", {})

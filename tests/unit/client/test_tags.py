@@ -14,8 +14,9 @@ from raftlog.records.batch import Codec
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.tagged import tagged, tagged_batch
+from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, whole_broker
 
 # requirement: A1, A2
@@ -55,9 +56,9 @@ async def becomes(client: Client, offset: int) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd", "gzip", "snappy", "lz4"])
-@in_real_time
+@in_virtual_time
 async def test_a_read_gives_exactly_the_messages_with_a_tag(compression: str) -> None:
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 100, compression=compression)
         partition = client.partition(TOPIC, 0)
         paid = await partition.read(tags=["paid"])
@@ -75,9 +76,9 @@ async def test_a_read_gives_exactly_the_messages_with_a_tag(compression: str) ->
         assert len(await partition.read()) == 100
 
 
-@in_real_time
+@in_virtual_time
 async def test_records_of_other_producers_are_filtered_by_the_client() -> None:
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await store_foreign(broker.url, "new", "paid", "new")
         await fill(client, 5)
         found = await client.partition(TOPIC, 0).read(tags=["paid"])
@@ -86,9 +87,9 @@ async def test_records_of_other_producers_are_filtered_by_the_client() -> None:
         assert ([message.offset for message in first], first.next_offset) == ([0], 1)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_tail_of_tags_follows() -> None:
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 20)
         async with aclosing(client.partition(TOPIC, 0).tail("earliest", tags=["paid"])) as tail:
             assert [(await anext(tail)).offset for _ in range(2)] == [3, 13]
@@ -101,9 +102,9 @@ async def test_a_tail_of_tags_follows() -> None:
 @pytest.mark.parametrize(
     "tags", [[], "paid", ["a,b"], ["a\n"], [""], ["x" * 256], [f"t{n}" for n in range(100)], [5]]
 )
-@in_real_time
+@in_virtual_time
 async def test_bad_tags_are_refused_before_anything_is_sent(tags: list[str]) -> None:
-    async with Client("http://localhost:1") as client:
+    async with VirtualClient("http://localhost:1") as client:
         with pytest.raises(ValueError, match="tags"):
             await client.partition(TOPIC, 0).read(0, tags=tags)
         with pytest.raises(ValueError, match="tags"):
@@ -114,9 +115,9 @@ async def consumer(client: Client, *tags: str, **options: str) -> Consumer:
     return await client.consumer("g", TOPIC, tags=tags, commit_interval="50ms", **options)  # type: ignore[arg-type]
 
 
-@in_real_time
+@in_virtual_time
 async def test_offsets_are_committed_over_what_was_skipped() -> None:
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 3)
         async with await consumer(client, "paid") as paid:
             assert await paid.poll("200ms") is None
@@ -137,9 +138,9 @@ async def test_offsets_are_committed_over_what_was_skipped() -> None:
             assert message.offset == 11
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_consumer_that_closes_commits_what_it_has_skipped() -> None:
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 30)
         options = {"tags": ["paid"], "commit_interval": "1h"}
         async with await client.consumer("g", TOPIC, **options) as first:  # type: ignore[arg-type]  # of tests
@@ -149,9 +150,9 @@ async def test_a_consumer_that_closes_commits_what_it_has_skipped() -> None:
         assert await committed(client) == 30
 
 
-@in_real_time
+@in_virtual_time
 async def test_nothing_is_committed_over_a_record_that_is_being_handled() -> None:
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 30)
         async with await consumer(client, "paid") as first:
             taken = [await first.poll("10s") for _ in range(2)]
@@ -163,11 +164,11 @@ async def test_nothing_is_committed_over_a_record_that_is_being_handled() -> Non
             await becomes(client, 14)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_member_with_other_tags_is_refused() -> None:
     async with (
         whole_broker() as broker,
-        Client(broker.url) as client,
+        VirtualClient(broker.url) as client,
         await consumer(client, "paid", "vip") as first,
     ):
         async with asyncio.timeout(20):
@@ -182,9 +183,9 @@ async def test_a_member_with_other_tags_is_refused() -> None:
             await same.poll("100ms")
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_poll_over_http_reads_and_commits_by_tags() -> None:
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 25)
 
         async def poll(body: wire.PollGroup) -> wire.PolledBody:

@@ -23,7 +23,8 @@ from raftlog.errors import (
     UnknownTransaction,
 )
 from raftlog.wire import paths
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import Trouble, WholeBroker, ended_by, whole_broker
 
 COMMIT, ABORT, RECORDS = ":commit", ":abort", "/records"
@@ -33,7 +34,7 @@ SHORT = "1s"
 @asynccontextmanager
 async def connected() -> AsyncIterator[tuple[WholeBroker, Client]]:
     """A broker, and a client of it."""
-    async with whole_broker() as broker, Client(broker.url) as client:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
         async with producer(client, "warm-up").transaction():
             pass  # the topic of transactions exists from now on
         broker.requests.clear()
@@ -75,7 +76,7 @@ async def state_of(client: Client, name: str = "copy-1") -> str:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_transaction_is_visible_as_a_whole_with_its_commit() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client)
@@ -93,7 +94,7 @@ async def test_a_transaction_is_visible_as_a_whole_with_its_commit() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_an_exception_aborts_and_the_next_transaction_goes_on() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -112,7 +113,7 @@ async def test_an_exception_aborts_and_the_next_transaction_goes_on() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_cancelled_block_aborts() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -134,7 +135,7 @@ async def test_a_cancelled_block_aborts() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_block_that_is_cancelled_at_its_end_leaves_no_transaction_open() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client)
@@ -155,7 +156,7 @@ async def test_a_block_that_is_cancelled_at_its_end_leaves_no_transaction_open()
 # requirement: D3
 @pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.UNANSWERED])
 @pytest.mark.parametrize("part", [f"{paths.TRANSACTIONS}", RECORDS, COMMIT])
-@in_real_time
+@in_virtual_time
 async def test_what_has_no_answer_is_repeated_and_counts_once(part: str, trouble: Trouble) -> None:
     async with connected() as (broker, client):
         incarnation = producer(client)
@@ -169,7 +170,7 @@ async def test_what_has_no_answer_is_repeated_and_counts_once(part: str, trouble
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_commit_without_an_answer_is_unknown_until_it_is_asked_again() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -188,7 +189,7 @@ async def test_a_commit_without_an_answer_is_unknown_until_it_is_asked_again() -
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_commit_whose_outcome_is_forgotten_is_unknown_if_it_may_have_been_carried_out() -> None:
     async with connected() as (broker, client):
         zombie, after = producer(client), producer(client)
@@ -209,7 +210,7 @@ async def test_a_commit_whose_outcome_is_forgotten_is_unknown_if_it_may_have_bee
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_the_next_transaction_ends_the_one_before_as_it_was_to_end() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -232,7 +233,7 @@ async def test_the_next_transaction_ends_the_one_before_as_it_was_to_end() -> No
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_transaction_that_could_not_begin_has_definitely_not_happened() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -249,7 +250,7 @@ async def test_a_transaction_that_could_not_begin_has_definitely_not_happened() 
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_an_unknown_commit_may_be_aborted_if_it_was_not_carried_out() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -265,7 +266,7 @@ async def test_an_unknown_commit_may_be_aborted_if_it_was_not_carried_out() -> N
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_record_that_is_refused_aborts_and_the_block_raises_why() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -288,7 +289,7 @@ async def test_a_record_that_is_refused_aborts_and_the_block_raises_why() -> Non
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_record_whose_outcome_is_unknown_aborts_and_is_never_visible() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -307,7 +308,7 @@ async def test_a_record_whose_outcome_is_unknown_aborts_and_is_never_visible() -
 
 # requirement: D3
 @pytest.mark.parametrize("sends_late", [True, False])
-@in_real_time
+@in_virtual_time
 async def test_another_process_with_the_same_id_fences_this_one_within_one_call(sends_late: bool) -> None:
     async with connected() as (broker, client):
         zombie, after = producer(client), producer(client)
@@ -329,7 +330,7 @@ async def test_another_process_with_the_same_id_fences_this_one_within_one_call(
 
 # requirement: D3
 @pytest.mark.parametrize("writes", [True, False])
-@in_real_time
+@in_virtual_time
 async def test_an_idle_zombie_is_fenced_by_its_next_transaction(writes: bool) -> None:
     async with connected() as (_, client):
         zombie, after = producer(client), producer(client)
@@ -347,7 +348,7 @@ async def test_an_idle_zombie_is_fenced_by_its_next_transaction(writes: bool) ->
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_process_that_is_fenced_before_its_first_record_knows() -> None:
     async with connected() as (_, client):
         zombie, after = producer(client), producer(client)
@@ -362,7 +363,7 @@ async def test_a_process_that_is_fenced_before_its_first_record_knows() -> None:
 
 # requirement: D3
 @pytest.mark.parametrize("writes_late", [True, False])
-@in_real_time
+@in_virtual_time
 async def test_a_transaction_that_exceeds_its_time_may_be_repeated(writes_late: bool) -> None:
     async with connected() as (_, client):
         incarnation = producer(client, timeout="100ms")
@@ -380,7 +381,7 @@ async def test_a_transaction_that_exceeds_its_time_may_be_repeated(writes_late: 
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_an_id_that_brokers_have_forgotten_is_opened_again() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client)
@@ -394,7 +395,7 @@ async def test_an_id_that_brokers_have_forgotten_is_opened_again() -> None:
         assert await visible(client) == [[1, 3], [1, 3]]
 
 
-@in_real_time
+@in_virtual_time
 async def test_misuse_is_refused_with_a_remedy() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -422,7 +423,7 @@ async def test_misuse_is_refused_with_a_remedy() -> None:
         assert await visible(client) == [[1], []]
 
 
-@in_real_time
+@in_virtual_time
 async def test_closing_a_producer_aborts_its_open_transaction() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -437,7 +438,7 @@ async def test_closing_a_producer_aborts_its_open_transaction() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_prepared_transactions_are_committed_together() -> None:
     async with connected() as (broker, client):
         tasks = [producer(client, f"sink~{name}", limit=SHORT) for name in "ab"]
@@ -464,7 +465,7 @@ async def test_prepared_transactions_are_committed_together() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_uncommitted_messages_are_read_on_request() -> None:
     async with connected() as (_, client), producer(client).transaction() as tx:
         await (await tx.send("1", partition=0))
@@ -477,7 +478,7 @@ async def test_uncommitted_messages_are_read_on_request() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_prepared_transactions_are_aborted_together() -> None:
     async with connected() as (_, client):
         task = producer(client, "sink~a")
@@ -493,7 +494,7 @@ async def test_prepared_transactions_are_aborted_together() -> None:
         assert await visible(client) == [[2], []]
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_id_without_a_sink_cannot_be_prepared() -> None:
     async with connected() as (_, client):
         with ended_by(InvalidRequest):
@@ -528,7 +529,7 @@ async def test_the_blocking_client_has_the_same_transactions() -> None:
 
 # requirement: D3
 @pytest.mark.parametrize("way", ["commit", "prepare"])
-@in_real_time
+@in_virtual_time
 async def test_a_record_sent_during_the_end_is_not_left_out_of_a_transaction(way: str) -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, "sink~task-1")

@@ -21,7 +21,7 @@ from raftlog.storage.log_storage import Sync
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import GroupId, NodeId, TopicPartition
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.storage_batches import storage_batch
 
@@ -107,7 +107,7 @@ class Broken(MemoryLog):
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "a sector is gone"), LogCorrupt("a flipped bit")])
-@in_real_time
+@in_virtual_time
 async def test_a_disk_that_takes_no_entry_ends_its_replica_alone(error: OSError | LogCorrupt) -> None:
     process, ended = Process(), list[BaseException]()
     process.host.on_replica_failed = lambda group, error: ended.append(error)

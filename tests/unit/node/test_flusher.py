@@ -10,7 +10,7 @@ from raftlog.node.flusher import Flusher, SyncThreads
 from raftlog.storage.log_storage import DiskWork, LogChange
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import Index
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_real_time, in_virtual_time
 
 NOTHING = Index(-1)
 
@@ -59,7 +59,7 @@ async def test_each_sync_of_a_round_on_threads_has_its_own_error() -> None:
         assert await ended == [broken if number == place else None for number in range(3)]
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_owner_hears_of_its_own_sync_and_of_no_other() -> None:
     broken, sound = OneSync(OSError(5, "broken")), OneSync()
     owners = [Owner([None]), Owner([broken]), Owner([None]), Owner([sound])]
@@ -76,7 +76,7 @@ async def test_an_owner_hears_of_its_own_sync_and_of_no_other() -> None:
     assert (flusher.rounds, flusher.syncs) == (1, 2)
 
 
-@in_real_time
+@in_virtual_time
 async def test_what_is_requested_during_a_round_belongs_to_the_next() -> None:
     first, second = OneSync(), OneSync()
     owner = Owner([first, second])
@@ -93,7 +93,7 @@ async def test_what_is_requested_during_a_round_belongs_to_the_next() -> None:
     assert flusher.rounds == 2
 
 
-@in_real_time
+@in_virtual_time
 async def test_what_takes_long_keeps_no_other_sync_waiting_and_its_owner_waits_for_it() -> None:
     change, late, other = LogChange(lambda: None), OneSync(), OneSync()
     long, quick = Owner([change, late]), Owner([other])
@@ -120,7 +120,7 @@ async def test_what_takes_long_keeps_no_other_sync_waiting_and_its_owner_waits_f
     assert long.heard == [(change, None), (late, None)]
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_owner_that_asks_as_its_work_begins_waits_for_that_work() -> None:
     change, late = LogChange(lambda: None), OneSync()
 

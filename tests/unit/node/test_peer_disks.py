@@ -15,7 +15,7 @@ from raftlog.storage.disk_age import Disk, DiskAge
 from raftlog.storage.filesystem import Buffer
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 
 ONE, TWO = NodeId(1), NodeId(2)
 Result = TypeVar("Result")
@@ -60,7 +60,7 @@ async def aged(side: Side, intervals: int) -> None:
 
 
 # requirement: F6
-@in_real_time
+@in_virtual_time
 async def test_the_older_copy_is_refused_and_begins_again_and_another_disk_is_welcome() -> None:
     knower, aging = Side(FakeFilesystem(), "k"), Side(FakeFilesystem(), "d")
     copy = aging.filesystem.image()
@@ -93,7 +93,7 @@ async def test_the_older_copy_is_refused_and_begins_again_and_another_disk_is_we
 
 
 # requirement: F6
-@in_real_time
+@in_virtual_time
 async def test_what_is_told_is_durable_and_a_full_disk_tells_nothing() -> None:
     side = Side(FakeFilesystem(), "d")
     side.disks.connected(ONE)
@@ -110,7 +110,7 @@ async def test_what_is_told_is_durable_and_a_full_disk_tells_nothing() -> None:
 
 
 # requirement: F6
-@in_real_time
+@in_virtual_time
 async def test_an_older_copy_on_a_full_disk_waits_for_room_before_it_begins_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -129,7 +129,7 @@ async def test_an_older_copy_on_a_full_disk_waits_for_room_before_it_begins_agai
     assert side.disks.age.is_older_copy
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_peer_without_a_link_is_told_nothing() -> None:
     side = Side(FakeFilesystem(), "d")
     side.disks.connected(ONE)
@@ -139,7 +139,7 @@ async def test_a_peer_without_a_link_is_told_nothing() -> None:
 
 
 @pytest.mark.parametrize("content", [None, [], [["d"]], [["d", "x"]], [[1, 2]], [["d", 1], "newer"]])
-@in_real_time
+@in_virtual_time
 async def test_a_name_that_makes_no_sense_costs_the_connection(content: object) -> None:
     side = Side(FakeFilesystem(), "d")
     (frame,) = encode_frame(FrameKind.DISK, content)

@@ -14,7 +14,7 @@ from raftlog.node.group.pending_requests import UNSETTLED_READS_MAX, Proposal, U
 from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import Index, NodeId, Term
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.storage_batches import storage_batch
 
 
@@ -48,7 +48,7 @@ def apply(recent: RecentEntries[str], reply: str) -> None:
     recent.applied(entry, reply)
 
 
-@in_real_time
+@in_virtual_time
 async def test_proposals_end_when_their_own_last_batch_is_applied() -> None:
     recent = entries()
     first, second = in_log(recent, 0, 2), in_log(recent, 2)
@@ -60,7 +60,7 @@ async def test_proposals_end_when_their_own_last_batch_is_applied() -> None:
     assert (second.outcome.result(), recent.uncommitted_bytes, recent.size_bytes) == ("b", 0, 0)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_proposal_of_several_batches_ends_with_the_last_of_them() -> None:
     recent = entries()
     batches = [storage_batch(0), storage_batch(1)]
@@ -72,7 +72,7 @@ async def test_a_proposal_of_several_batches_ends_with_the_last_of_them() -> Non
     assert proposal.outcome.result() == "b"
 
 
-@in_real_time
+@in_virtual_time
 async def test_what_another_leader_put_in_a_proposals_place_does_not_acknowledge_it() -> None:
     recent = entries()
     proposal = in_log(recent, 0)
@@ -85,7 +85,7 @@ async def test_what_another_leader_put_in_a_proposals_place_does_not_acknowledge
     assert recent.uncommitted_bytes == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_proposal_that_stands_elsewhere_than_it_was_stamped_is_a_broken_invariant() -> None:
     for span in (EntrySpan(Term(1), Index(1), Index(1)), EntrySpan(Term(2), Index(0), Index(0))):
         recent = entries()
@@ -94,7 +94,7 @@ async def test_a_proposal_that_stands_elsewhere_than_it_was_stamped_is_a_broken_
             recent.name(span)
 
 
-@in_real_time
+@in_virtual_time
 async def test_entries_that_the_core_makes_stand_before_what_is_staged_behind_them() -> None:
     recent = entries()
     staged(recent, 1)
@@ -104,7 +104,7 @@ async def test_entries_that_the_core_makes_stand_before_what_is_staged_behind_th
     assert [batch.base_offset for batch in recent.unwritten()] == [0, 1]
 
 
-@in_real_time
+@in_virtual_time
 async def test_old_entries_are_dropped_unless_somebody_waits_or_the_log_lacks_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -123,7 +123,7 @@ async def test_old_entries_are_dropped_unless_somebody_waits_or_the_log_lacks_th
     assert (recent.first_index, recent.size_bytes) == (2, 0)
 
 
-@in_real_time
+@in_virtual_time
 async def test_losing_the_office_ends_every_wait() -> None:
     waits, recent = Waits(), entries()
     proposal = in_log(recent, 0)
@@ -141,7 +141,7 @@ async def test_losing_the_office_ends_every_wait() -> None:
     assert recent.uncommitted_bytes == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_waiters_that_have_gone_are_passed_over() -> None:
     waits, recent = Waits(), entries()
     proposal = in_log(recent, 0)
@@ -162,7 +162,7 @@ async def test_waiters_that_have_gone_are_passed_over() -> None:
     assert recent.uncommitted_bytes == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_who_waits_no_longer_for_another_role_leaves_nothing() -> None:
     waits = Waits()
     gone, stays = waits.until_role_changes(), waits.until_role_changes()
@@ -175,7 +175,7 @@ async def test_who_waits_no_longer_for_another_role_leaves_nothing() -> None:
 
 
 # requirement: N2
-@in_real_time
+@in_virtual_time
 async def test_what_waits_is_bounded_for_all_groups_of_a_broker_together() -> None:
     shared = UncommittedBytes(bytes_max=1)
     one, other, exempt = entries(shared), entries(shared), entries()
@@ -191,7 +191,7 @@ async def test_what_waits_is_bounded_for_all_groups_of_a_broker_together() -> No
 
 
 # requirement: N2
-@in_real_time
+@in_virtual_time
 async def test_a_replica_that_ends_gives_back_what_it_had_of_the_bound() -> None:
     shared = UncommittedBytes(bytes_max=1)
     recent = entries(shared)
@@ -202,7 +202,7 @@ async def test_a_replica_that_ends_gives_back_what_it_had_of_the_bound() -> None
     assert isinstance(unsettled.outcome.exception(), CommitUnknown)
 
 
-@in_real_time
+@in_virtual_time
 async def test_who_has_stopped_waiting_leaves_nothing_behind() -> None:
     waits = Waits()
     for _ in range(100):
@@ -212,7 +212,7 @@ async def test_who_has_stopped_waiting_leaves_nothing_behind() -> None:
     assert [*waits._durable, *waits._ready, *waits._role_changes] == []
 
 
-@in_real_time
+@in_virtual_time
 async def test_reads_that_a_leader_cannot_confirm_are_bounded() -> None:
     waits = Waits()
     tokens = []

@@ -14,7 +14,7 @@ from raftlog.node.group.view import GroupView
 from raftlog.node.network.transport import Transport
 from raftlog.node.rpc import Calls, Handler
 from raftlog.types import GroupId, Index, NodeId, Term
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 
 
 @dataclass
@@ -64,7 +64,7 @@ async def ask(service: Handler, number: int, index: int, term: int = 3) -> bytes
     return b"".join(payload)
 
 
-@in_real_time
+@in_virtual_time
 async def test_each_group_gives_out_its_own_state() -> None:
     service = service_of({1: group(10, at_10=b"one"), 2: group(10, at_10=b"two")})
     for _ in range(2):
@@ -72,7 +72,7 @@ async def test_each_group_gives_out_its_own_state() -> None:
         assert await ask(service, 2, 9) == b"two"
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_log_that_begins_later_gives_out_a_later_state() -> None:
     led = group(10, at_10=b"at ten", at_20=b"at twenty")
     service = service_of({1: led})
@@ -83,7 +83,7 @@ async def test_a_log_that_begins_later_gives_out_a_later_state() -> None:
         await ask(service, 1, 9)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_state_is_not_given_out_to_who_asks_for_another_term() -> None:
     with pytest.raises(InvalidRequest, match="of term 2"):
         await ask(service_of({1: group(10, at_10=b"one")}), 1, 9, term=2)

@@ -9,7 +9,7 @@ import pytest
 
 from partitions.replica.fetch_waiters import FetchWaiters
 from raftlog.types import Index
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 
 
 async def turns(count: int = 3) -> None:
@@ -17,7 +17,7 @@ async def turns(count: int = 3) -> None:
         await asyncio.sleep(0)
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_waiter_is_woken_when_its_index_is_committed_and_not_before() -> None:
     # requirement: C3
     waiters = FetchWaiters()
@@ -34,7 +34,7 @@ async def test_a_waiter_is_woken_when_its_index_is_committed_and_not_before() ->
     assert len(waiters) == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_cancelled_waiter_is_freed_at_once() -> None:
     waiters = FetchWaiters()
     stays = asyncio.create_task(waiters.wait(Index(5)))
@@ -49,7 +49,7 @@ async def test_a_cancelled_waiter_is_freed_at_once() -> None:
     assert len(waiters) == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_waiter_that_is_woken_and_cancelled_in_one_turn_is_counted_once() -> None:
     waiters = FetchWaiters()
     task = asyncio.create_task(waiters.wait(Index(5)))
@@ -67,7 +67,7 @@ async def test_a_waiter_that_is_woken_and_cancelled_in_one_turn_is_counted_once(
     assert len(waiters) == 0
 
 
-@in_real_time
+@in_virtual_time
 async def test_ten_thousand_waiters_are_freed_by_cancelling_and_by_waking() -> None:
     waiters = FetchWaiters()
     tasks = [asyncio.create_task(waiters.wait(Index(number % 3))) for number in range(10_000)]

@@ -10,7 +10,7 @@ import pytest
 
 from partitions.hosting.trash import Trash
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 
 FOLDER = "/data/orders-0123/Partition-1"
 HOUR_MS = 3_600_000
@@ -57,7 +57,7 @@ def entries(filesystem: FakeFilesystem) -> list[str]:
 
 
 # requirement: T7
-@in_real_time
+@in_virtual_time
 async def test_a_folder_in_the_trash_is_whole_and_goes_after_the_delay() -> None:
     filesystem, clocks = with_folder(), Clocks()
     trash = trash_on(filesystem, clocks)
@@ -88,7 +88,7 @@ def test_what_comes_twice_at_one_time_is_kept_twice_and_what_is_not_there_makes_
     assert entries(filesystem) == ["1700000000000-deleted", "1700000000001-deleted"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_clock_that_is_set_removes_nothing_early_while_the_broker_runs() -> None:
     filesystem, clocks = with_folder(), Clocks()
     trash = trash_on(filesystem, clocks)
@@ -103,7 +103,7 @@ async def test_a_clock_that_is_set_removes_nothing_early_while_the_broker_runs()
 
 
 @pytest.mark.parametrize(("wall_passed_ms", "left_ms"), [(HOUR_MS - 60_000, 60_000), (-HOUR_MS, HOUR_MS)])
-@in_real_time
+@in_virtual_time
 async def test_the_delay_goes_on_after_a_restart_and_is_never_longer_than_the_setting(
     wall_passed_ms: int, left_ms: int
 ) -> None:
@@ -120,7 +120,7 @@ async def test_the_delay_goes_on_after_a_restart_and_is_never_longer_than_the_se
     assert entries(filesystem) == []
 
 
-@in_real_time
+@in_virtual_time
 async def test_without_room_the_oldest_goes_at_once_one_at_a_look_and_only_until_there_is_room() -> None:
     filesystem, clocks = with_folder(), Clocks()
     room = [False, True]
@@ -136,7 +136,7 @@ async def test_without_room_the_oldest_goes_at_once_one_at_a_look_and_only_until
     assert len(entries(filesystem)) == 2
 
 
-@in_real_time
+@in_virtual_time
 async def test_what_an_operator_puts_there_stays() -> None:
     filesystem, clocks = with_folder(), Clocks()
     trash = trash_on(filesystem, clocks, has_room=lambda: False)
@@ -145,7 +145,7 @@ async def test_what_an_operator_puts_there_stays() -> None:
     assert entries(filesystem) == ["notes"]
 
 
-@in_real_time
+@in_virtual_time
 async def test_wherever_the_power_goes_the_folder_is_whole_at_one_place() -> None:
     crashes = 0
     for after in range(12):

@@ -11,7 +11,7 @@ import pytest
 
 from raftlog.errors import CommitUnknown, NoLeader, RaftlogError, TransactionAborted
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
 from transactions.batches import partition_of
 from transactions.one_shot import OneShots
@@ -72,7 +72,7 @@ async def run(shots: OneShots, *, claim: Claim | None = None, spread: int = 3) -
     return done.answer
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_borrowed_id_is_of_the_wanted_coordinator_and_used_again() -> None:
     coordinators = AnsweredByTest()
     shots = one_shots(coordinators)
@@ -84,7 +84,7 @@ async def test_a_borrowed_id_is_of_the_wanted_coordinator_and_used_again() -> No
     assert all(name.startswith("__one-shot-") and "~2." in name for name in ids)
 
 
-@in_real_time
+@in_virtual_time
 async def test_two_requests_never_have_the_same_id() -> None:
     coordinators = AnsweredByTest()
     shots = one_shots(coordinators)
@@ -94,7 +94,7 @@ async def test_two_requests_never_have_the_same_id() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_commit_in_doubt_is_unknown_and_its_id_is_not_lent_again() -> None:
     lost = CommitUnknown("its coordinator did not answer")
     coordinators = AnsweredByTest(lambda request: lost if isinstance(request, End) else None)
@@ -109,7 +109,7 @@ async def test_a_commit_in_doubt_is_unknown_and_its_id_is_not_lent_again() -> No
     assert len(set(coordinators.ids())) == 2
 
 
-@in_real_time
+@in_virtual_time
 async def test_an_opening_in_doubt_shows_nothing() -> None:
     lost = CommitUnknown("its coordinator did not answer")
     coordinators = AnsweredByTest(lambda request: lost)
@@ -119,7 +119,7 @@ async def test_an_opening_in_doubt_shows_nothing() -> None:
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_an_opening_in_doubt_says_nothing_about_an_earlier_request_with_the_key() -> None:
     lost = CommitUnknown("its coordinator did not answer")
     coordinators = AnsweredByTest(lambda request: lost)
@@ -129,7 +129,7 @@ async def test_an_opening_in_doubt_says_nothing_about_an_earlier_request_with_th
 
 
 # requirement: D3
-@in_real_time
+@in_virtual_time
 async def test_a_transaction_that_was_aborted_meanwhile_is_not_reported_as_committed() -> None:
     aborted = Ended(is_committed=False, next_epoch=1)
     coordinators = AnsweredByTest(lambda request: aborted if isinstance(request, End) else None)
@@ -137,7 +137,7 @@ async def test_a_transaction_that_was_aborted_meanwhile_is_not_reported_as_commi
         await run(one_shots(coordinators))
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_commit_that_was_not_taken_is_followed_by_an_abort() -> None:
     nobody = NoLeader("no leader")
     coordinators = AnsweredByTest(lambda request: nobody if isinstance(request, End) else None)
@@ -147,7 +147,7 @@ async def test_a_commit_that_was_not_taken_is_followed_by_an_abort() -> None:
     assert [end.is_commit for end in ends] == [True, False]
 
 
-@in_real_time
+@in_virtual_time
 async def test_the_answer_is_stored_for_a_key_only() -> None:
     coordinators = AnsweredByTest()
     shots = one_shots(coordinators)
@@ -157,7 +157,7 @@ async def test_the_answer_is_stored_for_a_key_only() -> None:
     assert [end.answer for end in ends] == [b"answer", None]
 
 
-@in_real_time
+@in_virtual_time
 async def test_a_key_selects_its_coordinator() -> None:
     async with serve() as server:
         await server.topic()
