@@ -27,6 +27,7 @@ from api.settings import BrokerSettings
 from chaos.broker_process import ForkedProcess
 from chaos.kit.disk import UnreliableDisk
 from chaos.kit.network import CuttableTransport
+from chaos.stacks import show_on_signal
 from raftlog.testing.shifted_clock import ShiftedClock
 from raftlog.types import NodeId
 
@@ -114,6 +115,7 @@ def _run(settings: BrokerSettings, log: Path, faults: Faults, control: socket.so
         with log.open("ab") as output, open(os.devnull, "rb") as nothing:
             for source, target in ((nothing, 0), (output, 1), (output, 2)):
                 os.dup2(source.fileno(), target)
+        show_on_signal()
         for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL):
             logging.addLevelName(level, logging.getLevelName(level).lower())
         logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, stream=sys.stderr)

@@ -77,7 +77,7 @@ def test_idle_partitions_are_quiescent_and_under_replicated_without_a_broker(clu
         counts = [cluster.metric("raftlog_raft_groups_quiescent", broker=broker) for broker in (1, 2)]
         return min(counts) >= 61  # with the metadata group
 
-    eventually(are_quiescent, within_s=60, what="groups that are quiescent without broker 3")
+    eventually(are_quiescent, what="groups that are quiescent without broker 3")
     assert {tuple(sorted(item["in_sync"])) for item in partitions_of(url, "idle")} == {(1, 2)}
     every = produce(url, "idle", ["every"], query="?acks=every&timeout=3s")
     assert durability(every)["replicas"] == 2
@@ -86,7 +86,7 @@ def test_idle_partitions_are_quiescent_and_under_replicated_without_a_broker(clu
     def has_all() -> bool:
         return all(sorted(item["in_sync"]) == [1, 2, 3] for item in partitions_of(url, "idle"))
 
-    eventually(has_all, within_s=60, what="replicas of broker 3 that are in sync")
+    eventually(has_all, what="replicas of broker 3 that are in sync")
 
 
 def test_two_of_three_brokers_down(raftlog_cluster: RaftlogCluster) -> None:

@@ -163,7 +163,6 @@ def test_each_input_has_one_output_while_workers_are_killed(unbroken: Cluster, c
     with process(COPIER, urls, "one"), process(COPIER, urls, "two"):
         eventually(
             lambda: sum(item.committed_offset for item in client.groups.offsets("copiers")) == INPUTS,
-            within_s=40,
             what="all inputs are committed",
         )
     assert visible(client, "clean", 4) == sorted(map(str, range(INPUTS)))

@@ -100,15 +100,14 @@ def test_at_most_once_commits_before_it_hands_out(unbroken: Cluster, client: Cli
 def test_two_consumers_share_and_the_one_that_is_left_takes_over(unbroken: Cluster, client: Client) -> None:
     topic = filled(unbroken, client, "shared", partitions=4, count=0)
     with client.consumer("shared", topic, member_id="a") as first:
-        eventually(lambda: len(first.assignment) == 4, within_s=10, what="all partitions")
+        eventually(lambda: len(first.assignment) == 4, what="all partitions")
         with closing(client.consumer("shared", topic, member_id="b")) as second:
             eventually(
                 lambda: len(first.assignment) == len(second.assignment) == 2,
-                within_s=10,
                 what="half for each",
             )
             assert not first.assignment & second.assignment
-        eventually(lambda: len(first.assignment) == 4, within_s=10, what="all partitions again")
+        eventually(lambda: len(first.assignment) == 4, what="all partitions again")
     reasons = [each.reason for each in client.groups.rebalances("shared")]
     assert reasons == ["member b left", "member b joined", "member a joined"]
 
@@ -198,10 +197,10 @@ def test_a_strategy_of_the_application(unbroken: Cluster, client: Client) -> Non
     topic = filled(unbroken, client, "own-strategy", partitions=3, count=0)
     options = {"strategies": [EverythingToTheFirst()]}
     with closing(client.consumer("own", topic, member_id="b", **options)) as second:  # type: ignore[arg-type]
-        eventually(lambda: len(second.assignment) == 3, within_s=10, what="all partitions")
+        eventually(lambda: len(second.assignment) == 3, what="all partitions")
         with closing(client.consumer("own", topic, member_id="a", **options)) as first:  # type: ignore[arg-type]
-            eventually(lambda: len(first.assignment) == 3, within_s=10, what="all partitions")
-            eventually(lambda: not second.assignment, within_s=10, what="no partition")
+            eventually(lambda: len(first.assignment) == 3, what="all partitions")
+            eventually(lambda: not second.assignment, what="no partition")
 
 
 @pytest.mark.parametrize("strategy", ["roundrobin", "sticky", "cooperative-sticky"])
@@ -211,9 +210,7 @@ def test_strategies_by_name(unbroken: Cluster, client: Client, strategy: str) ->
         closing(client.consumer(strategy, topic, strategies=[strategy])) as first,
         closing(client.consumer(strategy, topic, strategies=[strategy])) as second,
     ):
-        eventually(
-            lambda: len(first.assignment) == len(second.assignment) == 2, within_s=20, what="two for each"
-        )
+        eventually(lambda: len(first.assignment) == len(second.assignment) == 2, what="two for each")
         assert not first.assignment & second.assignment
 
 
@@ -221,7 +218,7 @@ def test_seek_pause_resume_positions_and_lag(unbroken: Cluster, client: Client) 
     topic = filled(unbroken, client, "seeking", partitions=2, count=20)
     zero, one = TopicPartition(topic, 0), TopicPartition(topic, 1)
     with client.consumer("seeking", topic) as consumer:
-        eventually(lambda: consumer.assignment == {zero, one}, within_s=10, what="both partitions")
+        eventually(lambda: consumer.assignment == {zero, one}, what="both partitions")
         consumer.pause([one])
         assert read(consumer, 10) == list(range(0, 20, 2))
         assert consumer.poll("200ms") is None
@@ -232,7 +229,7 @@ def test_seek_pause_resume_positions_and_lag(unbroken: Cluster, client: Client) 
         consumer.seek(topic, 0, "earliest")
         consumer.resume([one])
         assert sorted(read(consumer, 20)) == list(range(20))
-        eventually(lambda: consumer.lag == {zero: 0, one: 0}, within_s=10, what="no lag")
+        eventually(lambda: consumer.lag == {zero: 0, one: 0}, what="no lag")
         with pytest.raises(KeyError, match="seeking/5"):
             consumer.seek(topic, 5, 0)
 
@@ -241,10 +238,10 @@ def test_a_seek_back_while_a_record_is_handled_is_committed(unbroken: Cluster, c
     topic = filled(unbroken, client, "rewound", partitions=1, count=10)
     with client.consumer("rewound", topic, commit_interval="50ms") as consumer:
         assert read(consumer, 10) == list(range(10))
-        eventually(lambda: committed(client, "rewound") == {0: 9}, within_s=10, what="a commit")
+        eventually(lambda: committed(client, "rewound") == {0: 9}, what="a commit")
         consumer.seek(topic, 0, 0)
         assert read(consumer, 1) == [0]
-        eventually(lambda: committed(client, "rewound") == {0: 0}, within_s=10, what="the rewound offset")
+        eventually(lambda: committed(client, "rewound") == {0: 0}, what="the rewound offset")
 
 
 def test_consumers_and_batches_under_a_crowd(unbroken: Cluster, client: Client) -> None:
@@ -262,8 +259,8 @@ def test_consumers_and_batches_under_a_crowd(unbroken: Cluster, client: Client) 
     threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
     for thread in threads:
         thread.start()
-        eventually(lambda: len(seen) >= 50, within_s=20, what="some records")
-    eventually(lambda: len(seen) == 600, within_s=60, what="all records")
+        eventually(lambda: len(seen) >= 50, what="some records")
+    eventually(lambda: len(seen) == 600, what="all records")
     with client.producer(topic) as producer:
         stop.set()
         for number in range(600, 700):

@@ -11,8 +11,8 @@ import pytest
 
 from api.cluster_files import create_cluster, settings_path
 from chaos.broker_process import StartProcess, as_program
-from chaos.cluster import free_ports
 from chaos.fork_server import ForkedCommand, as_fork
+from chaos.ports import free_ports
 from raftlog.__main__ import COMMAND
 from tests.helpers.real_cluster import eventually
 
@@ -45,7 +45,7 @@ def test_a_command_runs_until_a_signal_ends_it(
     log = directory / "log"
     process = start(command, os.environ, log)
     try:
-        eventually(lambda: "serving http" in log.read_text(), within_s=30, what="it serves")
+        eventually(lambda: "serving http" in log.read_text(), what="it serves")
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.01)
         assert process.poll() is None

@@ -85,7 +85,7 @@ class Load:
         while not self.stopping.is_set():
             partition = number % self.shape.partitions
             values = tuple(f"{number}.{n}" for n in range(RECORDS_PER_SEND))
-            offset = produce_surely(self.cluster.urls, self.topic, values, partition=partition, within_s=60)
+            offset = produce_surely(self.cluster.urls, self.topic, values, partition=partition)
             recorder.add(Acknowledged(partition=partition, offset=offset, values=values))
             self.ends[partition] = max(self.ends.get(partition, 0), offset + len(values))
             number += 1
@@ -135,7 +135,7 @@ class Load:
             return not left
 
         try:
-            eventually(is_done, within_s=DRAIN_S, what="the group commits everything")
+            eventually(is_done, what="the group commits everything")
         except AssertionError as error:
             group = call(self.cluster.url, "GET", f"/v1/groups/{GROUP}")
             rebalances = call(self.cluster.url, "GET", f"/v1/groups/{GROUP}/rebalances")

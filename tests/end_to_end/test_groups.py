@@ -121,7 +121,7 @@ def test_workers_get_every_record_while_brokers_are_killed(cluster: Cluster) -> 
             found = call(cluster.urls[0], "GET", "/v1/groups/crew/offsets")
             return found.status == 200 and _lag(found) == 0 and len(found.rows("items")) == PARTITIONS
 
-        eventually(is_done, within_s=90, what="all records are acknowledged")
+        eventually(is_done, what="all records are acknowledged")
     assert not wanted - seen.keys(), sorted(wanted - seen.keys())[:20]
     assert all(len(names) == 1 for names in owners.values()), owners
 
@@ -150,8 +150,8 @@ def test_committed_offsets_survive_the_death_of_their_coordinator(cluster: Clust
         assert found.committed_offset == 40
     for broker in cluster.brokers:
         cluster.kill(broker)
-    cluster.start(wait_s=60)
-    eventually(lambda: has_leaders(cluster.urls[0], "__offsets", 16), within_s=30, what="a coordinator")
+    cluster.start()
+    eventually(lambda: has_leaders(cluster.urls[0], "__offsets", 16), what="a coordinator")
     assert call(cluster.urls[1], "GET", "/v1/groups/crew/offsets").rows("items")[0]["committed_offset"] == 40
     refused = produce(cluster.urls[0], "__offsets", ["forged"])
     assert (refused.status, refused.json["field"]) == (422, "topic")
@@ -174,7 +174,7 @@ def test_a_group_in_use_outlives_its_coordinator(cluster: Cluster) -> None:
         assert answer.status in (200, *RETRYABLE), answer
         return answer.json == {"action": "continue"}
 
-    eventually(beats, within_s=30, what="the next coordinator knows the member")
+    eventually(beats, what="the next coordinator knows the member")
     cluster.start(coordinator)
 
 
@@ -212,7 +212,7 @@ def test_a_poll_whose_acknowledgement_is_refused_continues_where_the_group_is(cl
             found[:] = [call(cluster.urls[0], "POST", f"/v1/groups/crew/members/{member}:poll", body)]
             return found[0].status == 200 and bool(found[0].rows("assignment"))
 
-        eventually(has_partition, within_s=20, what=f"{member} has the partition")
+        eventually(has_partition, what=f"{member} has the partition")
         return found[0]
 
     late = polled("late", -1, None, max_records=5)

@@ -68,9 +68,7 @@ def test_a_body_announced_as_ten_gigabytes_is_refused_before_it_is_read(brokers:
         answer = connection.recv(65536)
         assert answer.startswith(b"HTTP/1.1 413 "), answer
         assert b"record_too_large" in answer
-        eventually(
-            lambda: is_closed_to(connection), within_s=10, what="after a moment it listens to us no more"
-        )
+        eventually(lambda: is_closed_to(connection), what="after a moment it listens to us no more")
     assert resident_bytes(brokers.pid(1)) - before < 8 << 20
     assert produce(url, "huge", ["fine"]).status == 200
 
@@ -98,12 +96,9 @@ def test_a_client_that_hangs_up_in_the_middle_of_a_body_leaves_nothing_behind(br
         )
         eventually(
             lambda: brokers.metric("raftlog_http_body_bytes", broker=1) >= 500_000,
-            within_s=10,
             what="the half that came is counted",
         )
-    eventually(
-        lambda: brokers.metric("raftlog_http_body_bytes", broker=1) == 0, within_s=10, what="it is let go"
-    )
+    eventually(lambda: brokers.metric("raftlog_http_body_bytes", broker=1) == 0, what="it is let go")
     assert read_all(url, "half") == []
 
 
@@ -119,12 +114,10 @@ def test_a_client_that_hangs_up_while_it_waits_frees_its_place(brokers: Cluster,
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         eventually(
             lambda: brokers.metric("raftlog_http_parked_requests", broker=broker) == 1,
-            within_s=10,
             what="it is parked",
         )
     eventually(
         lambda: brokers.metric("raftlog_http_parked_requests", broker=broker) == 0,
-        within_s=10,
         what="it is parked no more",
     )
 
@@ -141,7 +134,7 @@ def test_what_retention_removed_is_gone_and_the_range_is_named(brokers: Cluster)
         return sum(len(content_of(path.read_bytes())) for path in segments) <= 40_000
 
     for broker in brokers.brokers:
-        eventually(lambda broker=broker: is_within_bounds(broker), within_s=20, what="old segments go")
+        eventually(lambda broker=broker: is_within_bounds(broker), what="old segments go")
     for asked in brokers.urls:
         below = call(asked, "GET", records_path("short") + "?offset=0")
         assert (below.status, below.code) == (410, "offset_out_of_range"), below
@@ -177,7 +170,6 @@ def test_whoever_waits_at_a_topic_that_is_deleted_is_told_at_once(brokers: Clust
     for broker in brokers.brokers:
         eventually(
             lambda broker=broker: brokers.metric("raftlog_http_parked_requests", broker=broker) == 1,
-            within_s=10,
             what="all three wait",
         )
     deleted = time.monotonic()
@@ -202,6 +194,5 @@ def test_a_topic_created_again_never_shows_what_it_held_before(brokers: Cluster)
     for broker in brokers.brokers:
         eventually(
             lambda broker=broker: not list(brokers.data_directory(broker).glob("phoenix-*")),
-            within_s=10,
             what="no bytes of deleted topics stay",
         )

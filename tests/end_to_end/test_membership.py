@@ -47,7 +47,7 @@ def moved(replicas: Replicas, *brokers: int) -> PartitionBody:
             return None
         return shown if shown.reassignment is None and set(shown.replicas) == set(brokers) else None
 
-    return eventually(attempt, within_s=30, what=f"replicas on {brokers}")
+    return eventually(attempt, what=f"replicas on {brokers}")
 
 
 def holds(cluster: Cluster, broker: int) -> bool:
@@ -78,7 +78,6 @@ def test_replicas_and_leaders_move_under_load_and_nothing_is_lost_or_doubled(fiv
         five.start(victim)
         eventually(
             lambda: [broker for broker in five.brokers if holds(five, broker)] == sorted((1, 2, others[0])),
-            within_s=20,
             what="files on those that hold the partition, and nowhere else",
         )
         load.wait_for_acknowledged(30)
@@ -109,7 +108,7 @@ def test_a_partition_is_recovered_from_its_last_replica_and_old_ones_come_back_e
             """The controller wants to have missed the dead for a while."""
             return call(url, "POST", UNSAFE_RECOVER, {"confirm": phrase}).status == 200
 
-        eventually(recovered, within_s=20, what="a recovery")
+        eventually(recovered, what="a recovery")
         produce_surely([five.url(1), url], "orders", ["c"])
         record = partitions_of(url, "orders")[0]["unsafe_recoveries"]
         assert isinstance(record, list)

@@ -270,21 +270,19 @@ def test_a_killed_harness_leaves_nothing_behind() -> None:
     with harness_to_kill() as (harness, inodes):
         assert len(set(inodes) - {own}) == 3
         # The harness, its holder and a sleep; a holder and a sleep for each of two brokers.
-        eventually(lambda: len(processes_in(*inodes)) == 7, within_s=WAIT_S, what="seven processes")
+        eventually(lambda: len(processes_in(*inodes)) == 7, what="seven processes")
         pids = processes_in(*inodes)
         assert socket.if_nameindex() == interfaces
         harness.kill()
         harness.wait()
-        eventually(lambda: not alive(pids), within_s=20, what="all processes have ended")
+        eventually(lambda: not alive(pids), what="all processes have ended")
     assert socket.if_nameindex() == interfaces
 
 
 def test_holders_of_brokers_wait_for_that_of_the_hub() -> None:
     """Until then a process of the hub may still enter a broker's namespace."""
     with harness_to_kill() as (harness, (hub, *brokers)):
-        eventually(
-            lambda: len(processes_in(*brokers)) == 4, within_s=WAIT_S, what="two holders and two sleeps"
-        )
+        eventually(lambda: len(processes_in(*brokers)) == 4, what="two holders and two sleeps")
         (holder_of_hub,) = [pid for pid in processes_in(hub) if is_shell(pid)]
         holder = next(pid for pid in processes_in(*brokers) if is_shell(pid))
         os.kill(holder_of_hub, signal.SIGSTOP)
@@ -336,7 +334,7 @@ def test_an_isolated_leader_acknowledges_nothing_and_joins_its_successor() -> No
             for drop in drops:
                 assert drop.stop() > 0
             produce_surely([cluster.url(leader)], "orders", ["together"])
-            eventually(lambda: in_sync(cluster) == [1, 2, 3], within_s=30, what="three replicas in sync")
+            eventually(lambda: in_sync(cluster) == [1, 2, 3], what="three replicas in sync")
             stored = [[value for _, value in read_all(url, "orders")] for url in cluster.urls]
             assert stored == [["before", "without the leader", "together"]] * 3
 

@@ -42,7 +42,7 @@ def executed(urls: list[str], body: object, key: str, path: str = EXECUTE) -> An
         answer = call(url, "POST", f"{path}?timeout=3s", body, {"Idempotency-Key": key}, timeout_s=20)
         return None if answer.json.get("retryable") else answer
 
-    answer = eventually(answered, within_s=60, what=f"an answer to {key}")
+    answer = eventually(answered, what=f"an answer to {key}")
     assert answer.status == 200, answer
     return answer
 
@@ -118,7 +118,6 @@ def test_a_key_survives_the_coordinator_that_decided(cluster: Cluster) -> None:
     # A leader that was elected just now may know less of what is committed.
     eventually(
         lambda: [visible(urls[0], topic) for topic in TOPICS] == [[1], [1]],
-        within_s=10,
         what="the records of both topics, once",
     )
 

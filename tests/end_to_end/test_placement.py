@@ -61,7 +61,7 @@ def test_three_hundred_partitions_get_leaders_and_then_sleep(cluster: Cluster) -
     made = call(url, "POST", "/v1/topics", {"name": "many", "partitions": 300, "replication_factor": 3})
     assert made.status == 201, made
     created_s = time.monotonic() - began
-    eventually(lambda: has_leaders(url, "many", 300), within_s=60, what="300 leaders")
+    eventually(lambda: has_leaders(url, "many", 300), what="300 leaders")
     print(f"300 partitions: created in {created_s:.2f} s, all led after {time.monotonic() - began:.2f} s")
     items = partitions_of(url, "many")
     assert spread(Counter(first_of(item) for item in items), cluster.brokers) <= 1
@@ -72,5 +72,5 @@ def test_three_hundred_partitions_get_leaders_and_then_sleep(cluster: Cluster) -
     def all_asleep() -> bool:
         return all(cluster.metric("raftlog_raft_groups_quiescent", broker=b) >= 300 for b in cluster.brokers)
 
-    eventually(all_asleep, within_s=60, what="idle groups that cost nothing")
+    eventually(all_asleep, what="idle groups that cost nothing")
     assert produce(url, "many", ["awake"], partition=299).status == 200

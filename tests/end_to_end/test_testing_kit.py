@@ -44,7 +44,7 @@ def test_the_clock_is_right_again_in_the_next_test(raftlog: Raftlog) -> None:
 def test_a_session_ends_when_the_clock_is_advanced(raftlog: Raftlog) -> None:
     members = "/v1/groups/billing/members"
     body = {"topics": [raftlog.topic()], "member_id": "silent", "session_timeout": "10m"}
-    eventually(lambda: call(raftlog.url, "POST", members, body).status == 200, within_s=10, what="it joins")
+    eventually(lambda: call(raftlog.url, "POST", members, body).status == 200, what="it joins")
     raftlog.clock.advance("11m")
 
     def is_gone() -> bool:
@@ -154,7 +154,7 @@ def test_a_broker_that_fails_by_itself_is_reported() -> None:
     cluster = RaftlogCluster(supervisor)
     first = _brokers_of(supervisor)[0]
     os.kill(first, signal.SIGKILL)
-    eventually(lambda: not _is_running(first), within_s=10, what="it has ended")
+    eventually(lambda: not _is_running(first), what="it has ended")
     with pytest.raises(KitFailed, match="broker 1 ended with status -9"):
         cluster.close()
     supervisor.close()
@@ -167,7 +167,7 @@ def test_no_broker_outlives_the_process_of_the_kit(tmp_path: Path, monkeypatch: 
     brokers = _brokers_of(supervisor)
     assert len(brokers) == 3
     os.kill(supervisor.pid, signal.SIGKILL)
-    eventually(lambda: not any(map(_is_running, brokers)), within_s=10, what="all brokers have ended")
+    eventually(lambda: not any(map(_is_running, brokers)), what="all brokers have ended")
     supervisor.close()
 
 

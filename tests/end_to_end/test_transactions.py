@@ -33,7 +33,7 @@ def asked(
         is_over = answer.status == 200 or answer.json.get("retryable") is not True
         return answer if is_over and answer.status not in RETRYABLE else None
 
-    answer = eventually(answered, within_s=30, what=f"a broker answers {path}")
+    answer = eventually(answered, what=f"a broker answers {path}")
     assert answer.status in (200, 201), answer
     return dict(answer.json)
 

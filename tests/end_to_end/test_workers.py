@@ -80,7 +80,7 @@ def test_a_key_is_handled_in_order_and_other_keys_meanwhile(unbroken: Cluster, c
             handled[message.key].append(int(message.value))
 
     with running(client):
-        eventually(lambda: sum(map(len, handled.values())) == 200, within_s=20, what="all records")
+        eventually(lambda: sum(map(len, handled.values())) == 200, what="all records")
     assert all(numbers == sorted(numbers) for numbers in handled.values())
     assert most[0] > 1
     assert sum(committed(client, "lanes", "lanes").values()) == 200
@@ -104,10 +104,8 @@ def test_a_record_that_fails_is_tried_again_and_blocks_nothing(unbroken: Cluster
             raise LookupError(f"no customer {message.value}")
 
     with running(client):
-        eventually(lambda: len(calls[2]) == 3 and len(calls[3]) == 2, within_s=20, what="all attempts")
-        eventually(
-            lambda: committed(client, "g", "flaky.g.retry") == {0: 2, 1: 1}, within_s=10, what="the commits"
-        )
+        eventually(lambda: len(calls[2]) == 3 and len(calls[3]) == 2, what="all attempts")
+        eventually(lambda: committed(client, "g", "flaky.g.retry") == {0: 2, 1: 1}, what="the commits")
     assert {number: len(times) for number, times in calls.items()} == {0: 1, 1: 1, 2: 3, 3: 2, 4: 1, 5: 1}
     assert calls[4][0] < calls[2][1]  # the record behind it did not wait
     assert calls[2][1] - calls[2][0] >= 0.1
@@ -134,8 +132,8 @@ def test_a_value_that_cannot_be_decoded_is_a_dead_letter_at_once(unbroken: Clust
         handled.append(message.value)
 
     with running(client):
-        eventually(lambda: handled == [{"a": 1}], within_s=20, what="the good record")
-        eventually(lambda: committed(client, "g", "garbled") == {0: 2}, within_s=10, what="the commit")
+        eventually(lambda: handled == [{"a": 1}], what="the good record")
+        eventually(lambda: committed(client, "g", "garbled") == {0: 2}, what="the commit")
     (dead,) = read_all(client, "garbled.g.dlq", 1)
     assert FailedRecord.from_dead_letter(dead.value, dead.headers, 0).attempts == 1
 

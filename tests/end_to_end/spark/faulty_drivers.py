@@ -46,7 +46,7 @@ class Drivers:
     def start(self, name: str, when: str, batch: int) -> None:
         """Start one in a process group of its own, and wait until it says that it is there."""
         self._spawn(name, when, batch)
-        eventually(lambda: self._is_there(name), within_s=PATIENCE_S, what=f"{name} is {when} its commit")
+        eventually(lambda: self._is_there(name), what=f"{name} is {when} its commit")
 
     def run(self, name: str, when: str = "never", batch: int = -1) -> tuple[int, str]:
         """Run one to its end, or to its death; its status and its output."""

@@ -85,7 +85,7 @@ class Driver:
 
     def until(self, batches: int) -> None:
         """Wait until so many batches are committed."""
-        eventually(lambda: self._is_at(batches), within_s=PATIENCE_S, what=f"batch {batches}")
+        eventually(lambda: self._is_at(batches), what=f"batch {batches}")
 
     def kill(self) -> None:
         """``kill -9``, in the middle of a batch."""

@@ -75,11 +75,11 @@ def test_every_row_is_there_once_while_executors_and_workers_are_killed(
         return len(visible(client, "copy"))
 
     try:
-        eventually(lambda: seen() >= 100, within_s=PATIENCE_S, what="the second batch")
+        eventually(lambda: seen() >= 100, what="the second batch")
         before = standalone.executors(0)
         assert before, standalone.log("worker-0")
         standalone.kill_executor(0)
-        eventually(lambda: seen() >= 400, within_s=PATIENCE_S, what="batches after the death of an executor")
+        eventually(lambda: seen() >= 400, what="batches after the death of an executor")
         assert not {*before} & {*standalone.executors(0)}
         standalone.kill_worker(1)
         status = driver.wait(PATIENCE_S)
