@@ -73,13 +73,17 @@ class _Killer:
     def run(self) -> None:
         """Until it is told to stop; what it has ended runs again then."""
         try:
+            kinds = [self._kill_process, self._kill_broker]  # each at least once
             while not self.stopping.wait(self.rng.uniform(*self.pause_s)):
-                if self.rng.random() < 0.5:
-                    self._kill_broker()
-                else:
-                    self._kill_process()
+                kill = kinds.pop() if kinds else self.rng.choice((self._kill_process, self._kill_broker))
+                kill()
         except BaseException as error:
             self.failure = error
+
+    @property
+    def has_killed_both(self) -> bool:
+        """Whether there was at least one kill of each kind."""
+        return len(self.kills) == 2
 
     def _kill_broker(self) -> None:
         broker = self.rng.choice(self.cluster.brokers)
@@ -182,9 +186,9 @@ def _wait_until_copied(cluster: Cluster, inputs: Set[Input], killer: _Killer) ->
 
     try:
         eventually(
-            lambda: copied() >= sum(ends.values()) or killer.failure is not None,
-            what="all inputs are copied",
-            progress=copied,
+            lambda: killer.failure or (copied() >= sum(ends.values()) and killer.has_killed_both),
+            what="all inputs are copied, and a broker and a process were killed meanwhile",
+            progress=lambda: (copied(), killer.kills.total()),
         )
     except AssertionError as error:
         raise CopyingFailed(f"the group has copied up to {committed} of {ends}: {error}") from error

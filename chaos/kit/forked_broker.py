@@ -29,9 +29,10 @@ from chaos.kit.disk import UnreliableDisk
 from chaos.kit.network import CuttableTransport
 from chaos.stacks import show_on_signal
 from raftlog.testing.shifted_clock import ShiftedClock
+from raftlog.testing.waits import LIMIT_S
 from raftlog.types import NodeId
 
-ANSWER_S: Final = 10.0
+ANSWER_S: Final = LIMIT_S
 HELD_FILES_MAX: Final = 128
 LOG_FORMAT: Final = "timestamp='%(asctime)s' level='%(levelname)s' logger='%(name)s' event='%(message)s'"
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from chaos.ports import free_ports
+from raftlog.testing.waits import LIMIT_S
 from spark_io.archive import catalogue
 from spark_io.archive.delta import DeltaArchive
 from spark_io.archive.storage import open_storage
@@ -52,7 +53,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         try:
             eventually(lambda: is_there(url), what="moto")
             made = urllib.request.Request(f"{url}/history", method="PUT")
-            urllib.request.urlopen(made, timeout=10).close()
+            urllib.request.urlopen(made, timeout=LIMIT_S).close()
             yield ADDRESS
         finally:
             server.kill()
@@ -60,7 +61,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def is_there(url: str) -> bool:
     try:
-        urllib.request.urlopen(url, timeout=5).close()
+        urllib.request.urlopen(url, timeout=LIMIT_S).close()
     except OSError:
         return False
     return True

@@ -10,6 +10,7 @@ from chaos.cluster import Cluster
 from raftlog import Client
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.state_files import StateFiles
+from raftlog.testing.waits import LIMIT_S
 from raftlog.types import EntryId
 from tests.helpers.real_cluster import create_topic, eventually, partitions_of, produce_surely, values_of
 
@@ -71,9 +72,9 @@ def test_a_group_that_breaks_at_every_start_does_not_take_the_others_along(clust
 
     # The way out: the replica moves away, and one that begins with nothing comes in its place.
     with Client(cluster.bootstrap) as client:
-        client.replicas.set("orders", 0, (1, 2), wait="20s")
+        client.replicas.set("orders", 0, (1, 2), wait=f"{LIMIT_S:g}s")
         eventually(lambda: not replica.exists(), what="the broken replica is deleted")
-        client.replicas.set("orders", 0, (1, 2, 3), wait="20s")
+        client.replicas.set("orders", 0, (1, 2, 3), wait=f"{LIMIT_S:g}s")
     eventually(lambda: in_sync(cluster, 0) == [1, 2, 3], what="partition 0 on all brokers")
     assert cluster.metric("raftlog_failed_replicas", broker=3) == 0
     assert cluster.stop(3) == 0

@@ -15,6 +15,7 @@ from chaos.cluster import Cluster
 from raftlog import Client, CorruptBatch
 from raftlog.records.batch import check_batch, split_batches
 from raftlog.records.reader import read_records
+from raftlog.testing.waits import LIMIT_S
 from raftlog.wire import media_types
 from tests.helpers.damage import flip_a_byte, logs_of
 from tests.helpers.real_cluster import (
@@ -93,7 +94,7 @@ def get_surely(url: str, path: str) -> Answer:
 def event_stream(url: str, topic: str) -> Values | None:
     """As much as one stream shows before it ends or has shown everything."""
     where = urlsplit(url)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=10)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=LIMIT_S)
     found: Values = []
     try:
         connection.request(

@@ -10,6 +10,7 @@ import pytest
 
 from chaos.cluster import Cluster
 from raftlog.__main__ import COMMAND
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.damage import flip_a_byte, logs_of
 from tests.helpers.real_cluster import (
     create_topic,
@@ -55,7 +56,7 @@ def test_a_torn_tail_is_cut_and_nothing_acknowledged_is_lost(cluster: Cluster, t
 def verify(cluster: Cluster, broker: int) -> subprocess.CompletedProcess[str]:
     """``raftlog verify`` on one broker's data."""
     command = [*COMMAND, "verify", "--data", str(cluster.data_directory(broker))]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 
 @pytest.mark.parametrize("where", ["active segment", "closed segment", "metadata log"])

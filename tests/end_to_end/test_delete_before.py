@@ -12,6 +12,7 @@ import pytest
 from chaos.cluster import Cluster
 from raftlog import Client
 from raftlog.errors import Conflict, InvalidRequest, OffsetOutOfRange
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.command_line import run
 from tests.helpers.real_cluster import Answer, call, create_topic, eventually
 
@@ -113,7 +114,7 @@ def test_readers_go_on(unbroken: Cluster, client: Client) -> None:
     url = unbroken.urls[0]
     filled(client, url, "E")
     where = urlsplit(url)
-    tail = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
+    tail = http.client.HTTPConnection(where.hostname or "", where.port, timeout=LIMIT_S)
     tail.request("GET", "/v1/topics/E/partitions/0/records?offset=8", headers={"Accept": "text/event-stream"})
     stream = tail.getresponse()
 
@@ -122,12 +123,12 @@ def test_readers_go_on(unbroken: Cluster, client: Client) -> None:
 
     assert [next_offset(), next_offset()] == [8, 9]
     with client.consumer("readers", "E", reset="earliest", commit_interval="100ms") as consumer:
-        first = consumer.poll("30s")
+        first = consumer.poll(f"{LIMIT_S:g}s")
         assert first is not None
         assert first.offset == 0
     assert client.topics.delete_before("E", partition=0, offset=6).log_start_offset == 6
     with client.consumer("readers", "E", reset="earliest") as consumer:  # its offset is deleted
-        following = consumer.poll("30s")
+        following = consumer.poll(f"{LIMIT_S:g}s")
         assert following is not None
         assert following.offset == 6
     client.send("E", "new")

@@ -57,7 +57,7 @@ def test_a_failed_sync_stops_that_replica_only(directory: Path) -> None:
             lambda: cluster.metric("raftlog_failed_replicas", broker=failed) == 1,
             what="the replica whose sync failed is reported",
         )
-        assert cluster.leader("orders", 0) != failed
+        eventually(lambda: cluster.leader("orders", 0) != failed, what="another leader")
         assert f"broker {failed} ends" in cluster.log_text(failed)
         assert shims[failed].effects()["failed_syncs"] > 0
 
@@ -128,7 +128,7 @@ def test_a_leader_whose_reads_fail_leaves_the_partition_to_others(directory: Pat
             lambda: [value for _, value in read_all(cluster.url(failed), "orders")] == values,
             what="all records are read from the next leader",
         )
-        assert cluster.leader("orders", 0) != failed
+        eventually(lambda: cluster.leader("orders", 0) != failed, what="another leader")
         assert cluster.metric("raftlog_failed_replicas", broker=failed) == 1
         produce_surely(cluster.urls, "orders", ["b"])
 

@@ -14,6 +14,7 @@ from chaos.broker_process import StartProcess, as_program
 from chaos.fork_server import ForkedCommand, as_fork
 from chaos.ports import free_ports
 from raftlog.__main__ import COMMAND
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.real_cluster import eventually
 
 pytestmark = pytest.mark.e2e
@@ -32,7 +33,7 @@ def test_a_command_has_its_environment_its_output_and_its_status(
     log = directory / "log"
     log.write_text("before\n")
     process = start(command, {**os.environ, "RAFTLOG_TIMING__TICK_MS": "nonsense"}, log)
-    assert (process.wait(30), process.poll()) == (1, 1)
+    assert (process.wait(LIMIT_S), process.poll()) == (1, 1)
     assert log.read_text().startswith("before\n")
     assert "RAFTLOG_TIMING__TICK_MS" in log.read_text()
 
@@ -51,7 +52,7 @@ def test_a_command_runs_until_a_signal_ends_it(
         assert process.poll() is None
         assert os.getsid(process.pid) == process.pid
         process.send_signal(number)
-        assert process.wait(30) == status
+        assert process.wait(LIMIT_S) == status
         assert not Path(f"/proc/{process.pid}").exists()
     finally:
         process.kill()
@@ -63,5 +64,5 @@ def test_a_variable_that_a_fork_would_read_too_late_needs_a_program(
     for environment, is_fork in ({}, True), ({"LD_PRELOAD": ""}, False), ({"RAFTLOG_RACK": "a"}, True):
         process = as_fork(command, {**os.environ, **environment}, directory / "log")
         process.kill()
-        assert process.wait(30) == -signal.SIGKILL
+        assert process.wait(LIMIT_S) == -signal.SIGKILL
         assert isinstance(process, ForkedCommand) == is_fork

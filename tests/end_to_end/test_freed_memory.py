@@ -49,11 +49,15 @@ def test_large_reads_use_memory_again_and_leave_none_behind(unbroken: Cluster) -
     before = resident_bytes(pid)
     for _ in range(WARM_UP):
         read()
-    faults = page_faults(pid)
-    for _ in range(READS):
-        read()
-    fresh = (page_faults(pid) - faults) * PAGE_BYTES
-    assert fresh < READS * READ_BYTES / 4, f"{fresh / MIB:.0f} MiB of new pages for {READS} reads"
+
+    def fresh_bytes() -> int:
+        """New pages for some reads. Between two that are seconds apart, a broker returns its memory."""
+        faults = page_faults(pid)
+        for _ in range(READS):
+            read()
+        return (page_faults(pid) - faults) * PAGE_BYTES
+
+    eventually(lambda: fresh_bytes() < READS * READ_BYTES / 4, what="reads that use memory again")
     eventually(
         lambda: resident_bytes(pid) - before < READ_BYTES / 2,
         what="the memory is returned",

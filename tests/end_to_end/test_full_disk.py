@@ -105,7 +105,7 @@ def test_appends_that_meet_the_end_of_the_disk_lose_nothing(directory: Path) -> 
         acknowledged = []
         for number in range(60):
             value = f"{number}-{VALUE}"
-            answer = produce(url, "orders", [value], query="?timeout=1s")
+            answer = produce(url, "orders", [value], query="?timeout=3s")
             if answer.status == 200:
                 acknowledged.append(value)
             else:

@@ -12,6 +12,7 @@ from api.cluster_files import create_cluster, settings_path
 from chaos.cluster import Cluster
 from chaos.ports import free_ports
 from raftlog.__main__ import COMMAND
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.real_cluster import create_topic, eventually, has_leaders, produce_surely
 
 pytestmark = pytest.mark.e2e
@@ -23,7 +24,7 @@ def refused_start(config: Path) -> str:
         [*COMMAND, "serve", "--config", str(config)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert ended.returncode == 1, ended

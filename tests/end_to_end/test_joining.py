@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,14 +15,14 @@ from chaos.ports import free_ports
 from chaos.workload import Workload
 from raftlog import Client
 from raftlog.errors import RaftlogError
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.command_line import command, run
-from tests.helpers.judged_load import judge
+from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import create_topic, eventually, produce_surely, values_of
 
 pytestmark = pytest.mark.e2e
 
-SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
-TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "1000"}
+TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "10000"}  # a broker that is late on a busy machine is not dead
 
 
 @pytest.fixture
@@ -109,7 +107,9 @@ def test_broker_4_joins_takes_the_replica_of_broker_1_and_is_removed_again(three
             assert voters(client) == {1, 2, 3}
             load.wait_for_acknowledged(100)
 
-            left = json.loads(run(three, "broker", "decommission", "4", "--wait", "30s", "-o", "json")[0])
+            left = json.loads(
+                run(three, "broker", "decommission", "4", "--wait", f"{LIMIT_S:g}s", "-o", "json")[0]
+            )
             assert left["replicas"] == 0
             eventually(lambda: rows(client, "orders") == [{1, 2, 3}] * 3, what="the replicas before F2")
             eventually(lambda: not logs(three, 4), what="no copy left on broker 4")
@@ -117,8 +117,12 @@ def test_broker_4_joins_takes_the_replica_of_broker_1_and_is_removed_again(three
             load.wait_for_acknowledged(100)
         judge(load)
         eventually(lambda: not client.cluster.broker(4).alive, what="broker 4 is fenced")
-        found = json.loads(command(three, "cluster", "health", "-o", "json").communicate(timeout=60)[0])
-        assert found["problems"] == []
+
+        def problems() -> object:
+            health = command(three, "cluster", "health", "-o", "json")
+            return json.loads(health.communicate(timeout=LIMIT_S)[0])["problems"]
+
+        eventually(lambda: problems() == [], what="a cluster without problems")
 
 
 # requirement: F3
@@ -130,7 +134,7 @@ def test_the_voters_follow_from_three_to_five_to_three_and_the_first_brokers_can
         assert [joined(three), joined(three)] == [4, 5]
         voters_become(client, 1, 2, 3, 4, 5)
         for broker in (1, 2):
-            run(three, "broker", "decommission", str(broker), "--wait", "60s")
+            run(three, "broker", "decommission", str(broker), "--wait", f"{LIMIT_S:g}s")
         voters_become(client, 3, 4, 5)
         load.wait_for_acknowledged(100)
         for broker in (1, 2):
@@ -152,7 +156,7 @@ def test_a_joined_broker_starts_again_with_its_disk_and_without_it(three: Cluste
     create_topic(three.urls[0], "orders")
     with Client(three.bootstrap) as client:
         broker = joined(three)
-        client.replicas.set("orders", 0, (1, 2, broker), wait="30s")
+        client.replicas.set("orders", 0, (1, 2, broker), wait=f"{LIMIT_S:g}s")
         produce_surely(three.urls, "orders", ["a", "b"])
         three.kill(broker)
         three.start(broker)

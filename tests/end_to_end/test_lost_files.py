@@ -164,7 +164,7 @@ def another_is_down(cluster: Cluster, kind: Kind) -> list[str]:
                 partial(says_that_it_waits, cluster, behind=behind, down=down, loser=loser),
                 what="one word of what it waits for",
             )
-            refused = produce(cluster.url(behind), TOPIC, ["refused"], query="?timeout=2s")
+            refused = produce(cluster.url(behind), TOPIC, ["refused"], query="?timeout=200ms")
             assert refused.status == 503, refused
         else:
             cluster.wait_ready(behind, loser)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +13,9 @@ from chaos.workload import Workload
 from raftlog import Client, Conflict
 from raftlog.client.blocking import Replicas
 from raftlog.errors import RaftlogError
+from raftlog.testing.waits import LIMIT_S
 from raftlog.wire.bodies import PartitionBody
-from tests.helpers.judged_load import judge
+from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import (
     call,
     create_topic,
@@ -26,7 +25,6 @@ from tests.helpers.real_cluster import (
     values_of,
 )
 
-SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 UNSAFE_RECOVER = "/v1/partitions/orders/0:unsafe-recover"
 
 
@@ -42,7 +40,7 @@ def moved(replicas: Replicas, *brokers: int) -> PartitionBody:
 
     def attempt() -> PartitionBody | None:
         try:
-            shown = replicas.set("orders", 0, brokers, wait="10s")
+            shown = replicas.set("orders", 0, brokers, wait=f"{LIMIT_S:g}s")
         except RaftlogError:
             return None
         return shown if shown.reassignment is None and set(shown.replicas) == set(brokers) else None

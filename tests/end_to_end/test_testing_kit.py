@@ -51,7 +51,7 @@ def test_a_session_ends_when_the_clock_is_advanced(raftlog: Raftlog) -> None:
         group = call(raftlog.url, "GET", "/v1/groups/billing")
         return group.status == 200 and not group.rows("members")
 
-    raftlog.wait_until(is_gone, "10s", what=str(call(raftlog.url, "GET", "/v1/groups/billing")))
+    raftlog.wait_until(is_gone, what=str(call(raftlog.url, "GET", "/v1/groups/billing")))
 
 
 def test_a_partition_survives_its_leader(raftlog_cluster: RaftlogCluster) -> None:
@@ -87,16 +87,16 @@ def test_a_slow_disk_slows_what_needs_it(raftlog_cluster: RaftlogCluster) -> Non
         raftlog_cluster.client.send(topic, "x")
         return time.monotonic() - began
 
-    raftlog_cluster.slow_disk(1, "300ms")
-    raftlog_cluster.slow_disk(2, "300ms")
-    for _ in range(5):
-        assert seconds_to_send() >= 0.3  # two of three are needed
+    raftlog_cluster.slow_disk(1, "1s")  # longer than a disk that others use takes for one sync of many
+    raftlog_cluster.slow_disk(2, "1s")
+    for _ in range(2):
+        assert seconds_to_send() >= 1  # two of three are needed
     raftlog_cluster.kill(1)
     raftlog_cluster.start(1)
-    assert seconds_to_send() >= 0.3  # also after a restart
+    assert seconds_to_send() >= 1  # also after a restart
     raftlog_cluster.slow_disk(1, 0)
     raftlog_cluster.slow_disk(2, 0)
-    raftlog_cluster.wait_until(lambda: seconds_to_send() < 0.3)
+    raftlog_cluster.wait_until(lambda: seconds_to_send() < 1)
 
 
 def test_what_was_acknowledged_survives_power_losses(raftlog_cluster: RaftlogCluster) -> None:
@@ -135,7 +135,7 @@ def test_only_a_broker_that_is_down_is_dead_when_time_has_passed(raftlog_cluster
         raftlog_cluster.clock.advance("1m")  # after the others have noticed, and have elected a controller
         return alive()
 
-    raftlog_cluster.wait_until(lambda: alive_a_minute_later() == [1, 2], "2500ms")  # silence counts after 3 s
+    raftlog_cluster.wait_until(lambda: alive_a_minute_later() == [1, 2])
     raftlog_cluster.clock.advance("1h")
     raftlog_cluster.client.send(topic, "x")
     assert alive() == [1, 2]
