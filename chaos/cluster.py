@@ -197,7 +197,7 @@ class Cluster(ClusterView):
             return "(it has no handler that shows its stacks)"
         deadline, seen = time.monotonic() + SHOW_S, before
         while time.monotonic() < deadline:
-            time.sleep(SHOW_S / 10)
+            time.sleep(SHOW_S / 10)  # between two looks at a log that no longer grows
             now = len(self.log_text(broker))
             if now == seen > before:
                 break

@@ -8,6 +8,7 @@ what a state is (``chaos.cluster`` registers clusters).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import io
 import sys
@@ -96,5 +97,11 @@ def stacks() -> str:
 
 
 def unfinished_tasks() -> list[asyncio.Task[object]]:
-    """The tasks of all event loops: a loop of another thread cannot be asked for its own."""
-    return [found for found in gc.get_objects() if isinstance(found, asyncio.Task) and not found.done()]
+    """The tasks of all event loops.
+
+    A loop of another thread cannot be asked for its own, and the collector does not know frozen ones.
+    """
+    tasks = {found for found in gc.get_objects() if isinstance(found, asyncio.Task)}
+    with contextlib.suppress(RuntimeError):  # no loop runs on this thread
+        tasks |= asyncio.all_tasks()
+    return [task for task in tasks if not task.done()]

@@ -11,6 +11,7 @@ import pytest
 
 from api.cluster_files import create_cluster, settings_path
 from chaos.broker_process import StartProcess, as_program
+from chaos.cluster import Cluster
 from chaos.fork_server import ForkedCommand, as_fork
 from chaos.ports import free_ports
 from raftlog.__main__ import COMMAND
@@ -56,6 +57,21 @@ def test_a_command_runs_until_a_signal_ends_it(
         assert not Path(f"/proc/{process.pid}").exists()
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize("start", [as_fork, as_program])
+def test_the_state_of_a_cluster_has_the_stacks_of_its_brokers(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, start: StartProcess
+) -> None:
+    monkeypatch.setattr(Cluster, "start_process", staticmethod(start))
+    with Cluster(directory, brokers=1) as cluster:
+        state = cluster.state()
+        assert f"broker 1 runs (pid {cluster.pid(1)}), ready" in state
+        assert "serving http" in state, "the end of its log"
+        assert "Current thread" in state, "the stacks of its threads"
+        assert "Stack for <Task" in state, "the stacks of its tasks"
+        cluster.kill(1)
+        assert "broker 1 ended with status -9" in cluster.state()
 
 
 def test_a_variable_that_a_fork_would_read_too_late_needs_a_program(
