@@ -22,7 +22,7 @@ from pathlib import Path
 import crc32c
 
 from bench.frames import APPEND, APPENDED, DONE, PRODUCE, FrameClient, Frames, dial
-from chaos.cluster import free_ports
+from chaos.ports import free_ports
 
 NODES = 3
 FILE_BYTES_MAX = 256 << 20  # a stream's file is restarted, as the others delete old segments

@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.kafka_wire import KafkaConnection, KafkaReader, create_topic, text
 from bench.load import RETAINED_BYTES, SEGMENT_BYTES
 from bench.maven import fetch
-from chaos.cluster import free_ports
+from chaos.ports import free_ports
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from bench.load import RETAINED_BYTES
-from chaos.cluster import free_ports
+from chaos.ports import free_ports
 
 BINARY = Path(sys.executable).parent / "nats-server"
 READ_BYTES = 1 << 20

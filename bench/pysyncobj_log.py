@@ -16,7 +16,7 @@ from pathlib import Path
 from pysyncobj import SyncObj, SyncObjConf, replicated
 
 from bench.frames import DONE, WHO_LEADS, FrameClient, Frames, dial
-from chaos.cluster import free_ports
+from chaos.ports import free_ports
 
 NODES = 3
 START_S = 30

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.outages import KILL, RECOVERED_S, STOP, Send
-from chaos.cluster import free_ports
+from chaos.ports import free_ports
 
 if TYPE_CHECKING:
     from aio_pika.abc import AbstractConnection, AbstractExchange

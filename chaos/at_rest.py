@@ -11,11 +11,12 @@ from typing import Final, TypeVar
 
 from chaos.history import Look
 from chaos.http_get import http_get
+from raftlog.testing.waits import LIMIT_S
 from raftlog.wire import headers, paths
 from raftlog.wire.decoding import decoder_of
 from raftlog.wire.transactions import TransactionList
 
-TIMEOUT_S: Final = 30
+TIMEOUT_S: Final = LIMIT_S
 POLL_S: Final = 0.2
 
 Found = TypeVar("Found", bound=Sized)

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
+import weakref
 from collections.abc import Mapping, Sequence
-from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
 
-from api.addresses import RPC_PORT_STEP
 from api.cluster_files import create_cluster, existing_brokers, settings_path
 from chaos.broker_process import BrokerProcess, StartProcess, as_program
 from chaos.cluster_view import POLL_S, ClusterFailed, ClusterView
-from raftlog.__main__ import COMMAND
+from chaos.ports import free_ports, release
+from chaos.stacks import COMMAND, ask
+from raftlog.testing.waits import LIMIT_S, describe_on_expiry
 
-PORT_MIN = 10_000
-EPHEMERAL_PORT_MIN = 32_768  # the range of outgoing connections on Linux begins here
+LOG_TAIL: Final = 3_000  # characters of a broker's log in an error
+STACKS_MAX: Final = 30_000  # characters of a broker's stacks in an error
+SHOW_S: Final = 2.0  # a broker that has not printed its stacks in this time is shown without them
+END_S: Final = 12.0  # a broker that still runs so long after SIGTERM is killed; that alone is no failure
 
 
 class Cluster(ClusterView):
@@ -58,10 +60,13 @@ class Cluster(ClusterView):
         self._processes: dict[int, BrokerProcess] = {}
         self._killed: set[int] = set()  # pids that were ended here
         if not existing_brokers(directory):
-            create_cluster(directory, brokers=brokers, http_port=free_ports(brokers))
+            first = free_ports(brokers)
+            weakref.finalize(self, release, first, brokers)
+            create_cluster(directory, brokers=brokers, http_port=first)
         super().__init__(
             {broker: _http_url(settings_path(directory, broker)) for broker in existing_brokers(directory)}
         )
+        describe_on_expiry(self)
 
     @property
     def running(self) -> list[int]:
@@ -85,7 +90,7 @@ class Cluster(ClusterView):
         """From its next start on, the process of this broker has these variables, too."""
         self._own_environments.setdefault(broker, {}).update(environment)
 
-    def start(self, *brokers: int, wait_s: float = 30) -> None:
+    def start(self, *brokers: int, wait_s: float = LIMIT_S) -> None:
         """Start brokers (default: all that are not running) and wait until they are ready."""
         chosen = brokers or tuple(broker for broker in self.brokers if broker not in self.running)
         for broker in chosen:
@@ -110,16 +115,14 @@ class Cluster(ClusterView):
         command = [*self._commands.get(broker, ()), *self._limit, *COMMAND, "serve", "--config", config]
         return type(self).start_process(command, {**self._environment, **environment}, self._log_path(broker))
 
-    def wait_ready(self, *brokers: int, wait_s: float = 30) -> None:
+    def wait_ready(self, *brokers: int, wait_s: float = LIMIT_S) -> None:
         """Wait until these brokers report that they are ready. Raises ``ClusterFailed``."""
         deadline = time.monotonic() + wait_s
         for broker in brokers:
             while not self.is_ready(broker):
                 if self._processes[broker].poll() is not None or time.monotonic() > deadline:
                     status = self._processes[broker].poll()
-                    raise ClusterFailed(
-                        f"broker {broker} is not ready (status {status}):\n{self.log_text(broker)[-3000:]}"
-                    )
+                    raise ClusterFailed(f"broker {broker} is not ready (status {status}):\n{self.state()}")
                 time.sleep(POLL_S)
 
     def kill(self, broker: int) -> None:
@@ -129,28 +132,28 @@ class Cluster(ClusterView):
         process.kill()
         process.wait()
 
-    def ended(self, broker: int, *, wait_s: float = 30) -> tuple[int, str]:
+    def ended(self, broker: int) -> tuple[int, str]:
         """Wait for an expected exit; returns its status and the output, which is then not checked for
         errors.
         """
         process = self._processes[broker]
-        status = self._wait_stopped(broker, wait_s)
+        status = self._wait_stopped(broker)
         self._killed.add(process.pid)
         text = self.log_text(broker)
         self._log_path(broker).unlink()
         return status, text
 
-    def stop(self, broker: int, *, wait_s: float = 15) -> int:
+    def stop(self, broker: int) -> int:
         """SIGTERM; return the exit status. Raises ``ClusterFailed`` when it does not end in time."""
         self._processes[broker].terminate()
-        return self._wait_stopped(broker, wait_s)
+        return self._wait_stopped(broker)
 
-    def stop_all(self, *, wait_s: float = 15) -> list[int]:
+    def stop_all(self) -> list[int]:
         """SIGTERM to all running brokers at once; returns their exit statuses. Raises ``ClusterFailed``."""
         stopping = self.running
         for broker in stopping:
             self._processes[broker].terminate()
-        return [self._wait_stopped(broker, wait_s) for broker in stopping]
+        return [self._wait_stopped(broker) for broker in stopping]
 
     def pause(self, broker: int) -> None:
         """SIGSTOP."""
@@ -171,7 +174,35 @@ class Cluster(ClusterView):
             text = self.log_text(broker)
             if "Traceback" in text or "level='critical'" in text:
                 found.append(f"broker {broker} printed a traceback")
-        return found and [*found, *(self.log_text(broker)[-3000:] for broker in self.brokers)]
+        return found and [*found, *(self.log_text(broker)[-LOG_TAIL:] for broker in self.brokers)]
+
+    def state(self) -> str:
+        """Each broker: its process, whether it is ready, and the end of its log, with its stacks."""
+        if not self._processes:
+            return ""
+        return "\n".join([f"cluster in {self.directory}", *map(self._state_of, sorted(self._processes))])
+
+    def _state_of(self, broker: int) -> str:
+        process, text = self._processes[broker], self.log_text(broker)
+        status = process.poll()
+        if status is not None:
+            return f"broker {broker} ended with status {status}:\n{text[-LOG_TAIL:]}"
+        ready = "ready" if self.is_ready(broker) else "not ready"
+        return f"broker {broker} runs (pid {process.pid}), {ready}:\n{text[-LOG_TAIL:]}{self._stacks(broker)}"
+
+    def _stacks(self, broker: int) -> str:
+        """What a broker prints when it is asked for its stacks."""
+        before = len(self.log_text(broker))
+        if not ask(self._processes[broker].pid):
+            return "(it has no handler that shows its stacks)"
+        deadline, seen = time.monotonic() + SHOW_S, before
+        while time.monotonic() < deadline:
+            time.sleep(SHOW_S / 10)  # between two looks at a log that no longer grows
+            now = len(self.log_text(broker))
+            if now == seen > before:
+                break
+            seen = now
+        return self.log_text(broker)[before:][:STACKS_MAX] or "(it did not show its stacks)"
 
     def __enter__(self) -> Self:
         try:
@@ -192,17 +223,17 @@ class Cluster(ClusterView):
             self._processes[broker].terminate()
         for broker, process in self._processes.items():
             try:
-                process.wait(12)
+                process.wait(END_S)
             except subprocess.TimeoutExpired:
                 self.kill(broker)
         if error is None and (found := self.broken()):
             raise ClusterFailed("\n".join(found))
 
-    def _wait_stopped(self, broker: int, wait_s: float) -> int:
+    def _wait_stopped(self, broker: int) -> int:
         try:
-            return self._processes[broker].wait(wait_s)
+            return self._processes[broker].wait(LIMIT_S)
         except subprocess.TimeoutExpired:
-            raise ClusterFailed(f"broker {broker} did not stop:\n{self.log_text(broker)[-3000:]}") from None
+            raise ClusterFailed(f"broker {broker} did not stop:\n{self.state()}") from None
 
     def _log_path(self, broker: int) -> Path:
         return settings_path(self.directory, broker).parent / "log"
@@ -212,36 +243,3 @@ def _http_url(config: Path) -> str:
     from api.settings import load_settings
 
     return load_settings(config).http.url
-
-
-_slots = count(os.getpid() * 211)  # clusters of the same minute get distant ports
-
-
-def free_ports(how_many: int) -> int:
-    """The first of several consecutive free ports; those ``RPC_PORT_STEP`` above are free, too.
-
-    All are below the range of outgoing connections: otherwise a client that dials a stopped broker could get
-    the broker's own port. A stopped broker does not reserve its port, so clusters of one process begin at
-    least ten ports apart.
-    """
-    rows = [
-        first + row
-        for first in range(PORT_MIN, EPHEMERAL_PORT_MIN - 2 * RPC_PORT_STEP, 2 * RPC_PORT_STEP)
-        for row in range(0, RPC_PORT_STEP, 10)
-    ]
-    for slot in islice(_slots, len(rows)):
-        first = rows[slot % len(rows)]
-        wanted = range(first, first + how_many)
-        if all(_is_free(port) and _is_free(port + RPC_PORT_STEP) for port in wanted):
-            return first
-    raise ClusterFailed(f"found no {how_many} free ports in a row")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True

@@ -9,8 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from chaos.http_get import http_get
+from raftlog.testing.waits import LIMIT_S, states
 
 POLL_S = 0.01
+ANSWER_S = 10.0  # of one attempt of many
 
 
 class ClusterFailed(Exception):
@@ -47,10 +49,10 @@ class ClusterView(ABC):
         """HTTP address of one broker."""
         return self._urls[broker]
 
-    def get(self, path: str, *, broker: int | None = None) -> dict[str, object]:
+    def get(self, path: str, *, broker: int | None = None, answer_s: float = LIMIT_S) -> dict[str, object]:
         """A JSON response of one broker (default: the first that runs). Raises ``OSError``."""
         url = self._urls[broker if broker is not None else self.running[0]]
-        found: dict[str, object] = json.loads(http_get(url + path, 10)[0])
+        found: dict[str, object] = json.loads(http_get(url + path, answer_s)[0])
         return found
 
     def metric(self, name: str, *, broker: int) -> float:
@@ -59,7 +61,7 @@ class ClusterView(ABC):
 
     def metrics(self, *names: str, broker: int) -> list[float]:
         """Several metrics at the same time. A name may include labels."""
-        lines = http_get(f"{self._urls[broker]}/metrics", 10)[0].decode().splitlines()
+        lines = http_get(f"{self._urls[broker]}/metrics", LIMIT_S)[0].decode().splitlines()
         return [
             sum(
                 float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{re.escape(name)}[ {{]", line)
@@ -67,12 +69,12 @@ class ClusterView(ABC):
             for name in names
         ]
 
-    def leader(self, topic: str, partition: int, *, wait_s: float = 10) -> int:
+    def leader(self, topic: str, partition: int) -> int:
         """The broker that leads a partition; waits for an election. Raises ``ClusterFailed``."""
-        deadline = time.monotonic() + wait_s
+        deadline = time.monotonic() + LIMIT_S
         while time.monotonic() < deadline:
             try:
-                items = self.get(f"/v1/topics/{topic}/partitions")["items"]
+                items = self.get(f"/v1/topics/{topic}/partitions", answer_s=ANSWER_S)["items"]
             except OSError:
                 items = []
             if isinstance(items, list):
@@ -80,12 +82,12 @@ class ClusterView(ABC):
                     if item["partition"] == partition and item["leader"] in self.running:
                         return int(item["leader"])
             time.sleep(POLL_S)
-        raise ClusterFailed(f"{topic}/{partition} has no leader after {wait_s} s")
+        raise ClusterFailed(f"{topic}/{partition} has no leader after {LIMIT_S:g} s\n{states()}")
 
     def is_ready(self, broker: int) -> bool:
         """True if the broker reports that it can serve."""
         try:
-            http_get(f"{self._urls[broker]}/healthz/ready", 2)
+            http_get(f"{self._urls[broker]}/healthz/ready", ANSWER_S)
         except OSError:
             return False
         return True

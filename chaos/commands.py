@@ -263,7 +263,9 @@ def _carry_out(stage: Stage, scenario: Scenario, report: Path | None) -> NoRetur
     from chaos.harness import namespaces
     from chaos.harness.report import LiveSummary, write_report
     from chaos.harness.run import Run
+    from chaos.stacks import show_on_signal
 
+    show_on_signal()
     if not stage.urls and namespaces.missing() is None and not namespaces.is_hub():
         namespaces.enter_hub()
     directory = report or Path(f"chaos-{scenario.seed}")

@@ -16,6 +16,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Final
 
+from chaos import stacks
 from chaos.broker_process import BrokerProcess, ForkedProcess, as_program
 from raftlog.__main__ import COMMAND, main
 
@@ -30,9 +31,10 @@ def as_fork(command: Sequence[str], environment: Mapping[str, str], log: Path) -
     """Run a broker's command with this environment; its output is appended to ``log``."""
     changed = environment.items() ^ os.environ.items()
     comes_too_late = any(name.startswith(READ_BEFORE_MODULES) for name, _ in changed)
-    if comes_too_late or tuple(command[: len(COMMAND)]) != COMMAND:
-        return as_program(command, environment, log)
-    return ForkedCommand(command[len(COMMAND) :], environment, log)
+    for program in (stacks.COMMAND, COMMAND):
+        if not comes_too_late and tuple(command[: len(program)]) == program:
+            return ForkedCommand(command[len(program) :], environment, log)
+    return as_program(command, environment, log)
 
 
 class ForkedCommand(ForkedProcess):
@@ -69,4 +71,5 @@ def _run(arguments: list[str], environment: dict[str, str], log: str) -> None:
     os.dup2(output, 2)
     os.close(output)
     sys.argv = [COMMAND[-1], *arguments]
+    stacks.show_on_signal()
     main()

@@ -1,29 +1,70 @@
 """What a process waits for: on a signal it prints the stacks of its threads and of its tasks.
 
-A harness sends the signal to a process that does not end, so that its output says why.
+A harness sends the signal to a process that does not end or does not answer, so that its output says why.
 """
 
 from __future__ import annotations
 
-import asyncio
 import faulthandler
-import gc
+import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from raftlog.__main__ import COMMAND as RAFTLOG
+from raftlog.__main__ import main
+from raftlog.testing.waits import unfinished_tasks
+
 SHOW: Final = signal.SIGUSR1
+COMMAND: Final = (
+    sys.executable,
+    "-P",
+    "-c",
+    "from raftlog.__main__ import use_our_packages; use_our_packages(); from chaos.stacks import run; run()",
+)
+"""``raftlog.__main__.COMMAND``, for a process that shows its stacks."""
 
 
 def show_on_signal() -> None:
-    """From now on ``SHOW`` prints them to standard error. Call it on the main thread."""
-    signal.signal(SHOW, _show)
+    """From now on ``SHOW`` prints them to standard error. Call it on the main thread.
+
+    Threads are printed also while the main thread is in C code, tasks when it is in Python again.
+    """
+    signal.signal(SHOW, _show_tasks)
+    faulthandler.register(SHOW, all_threads=True, chain=True)
 
 
-def _show(number: int, frame: FrameType | None) -> None:
-    faulthandler.dump_traceback(all_threads=True)
-    for found in gc.get_objects():  # a loop of another thread cannot be asked for its tasks
-        if isinstance(found, asyncio.Task) and not found.done():
-            found.print_stack(file=sys.stderr)
+def shows(pid: int) -> bool:
+    """Whether a process has a handler for ``SHOW``, which would end it otherwise."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (SHOW - 1) & 1)
+
+
+def ask(pid: int) -> bool:
+    """Send ``SHOW`` to a process that has a handler; whether it was sent."""
+    if not shows(pid):
+        return False
+    try:
+        os.kill(pid, SHOW)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def run() -> None:
+    """The command line, in a process that shows its stacks."""
+    sys.argv[0] = RAFTLOG[-1]
+    show_on_signal()
+    main()
+
+
+def _show_tasks(number: int, frame: FrameType | None) -> None:
+    for task in unfinished_tasks():
+        task.print_stack(file=sys.stderr)
     sys.stderr.flush()

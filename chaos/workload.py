@@ -28,6 +28,7 @@ from chaos.http_client import Body, Client, Page
 from chaos.register_load import RegisterLoad
 from chaos.transaction_load import TransactionLoad
 from raftlog.errors import RaftlogError
+from raftlog.testing.waits import LIMIT_S, stacks, states
 
 
 class WorkloadFailed(Exception):
@@ -42,14 +43,14 @@ class Shape:
     readers_per_partition: int = 1
     records_max: int = 3  # in one send
     pause_ms_max: int = 20  # between two sends of one producer
-    send_s: float = 30.0  # after this time a send without a response is given up
-    final_read_s: float = 60.0
+    send_s: float = LIMIT_S  # after this time a send without a response is given up
+    final_read_s: float = LIMIT_S
     live_partitions: int | None = None  # producers use so many at a time (None: all), and go on to
     rotate_s: float = 60.0  # the next one after this time
     registers: int = 0  # committed offsets that are written, and read by as many readers, at a time
     transactions: int = 0  # producers of transactions
     transaction_pause_ms_max: int = 300  # between two transactions of one producer
-    at_rest_s: float = 60.0  # after this time without load no transaction may be open
+    at_rest_s: float = LIMIT_S  # after this time without load no transaction may be open
 
 
 class Workload:
@@ -93,7 +94,7 @@ class Workload:
         """The number of transactions committed so far."""
         return self._transactions.committed
 
-    def wait_for_acknowledged(self, more: int, *, within_s: float = 30) -> None:
+    def wait_for_acknowledged(self, more: int, *, within_s: float = LIMIT_S) -> None:
         """Return once ``more`` further values have been acknowledged. Raises ``WorkloadFailed``."""
         goal = self._acknowledged + more
         deadline = time.monotonic() + within_s
@@ -103,7 +104,7 @@ class Workload:
             if time.monotonic() > deadline:
                 raise WorkloadFailed(
                     f"{goal - self._acknowledged} of {more} acknowledgements are missing after {within_s} s; "
-                    f"refusals: {dict(self.refusals)}"
+                    f"refusals: {dict(self.refusals)}\n{states()}\n{stacks()}"
                 )
             time.sleep(0.005)
 

@@ -24,6 +24,7 @@ from chaos.abuse import bad_inputs, on_connections, on_requests
 from chaos.abuse.bystander import Bystander, Seen
 from chaos.abuse.target import Attack, Target
 from chaos.cluster import Cluster
+from raftlog.testing.waits import LIMIT_S
 from raftlog.wire import media_types, paths
 
 OPEN_FILES_MAX: Final = 1024
@@ -34,7 +35,7 @@ IN_TIME: Final = (
     'raftlog_event_loop_delay_seconds_bucket{le="0.05"}',
 )
 SETTLE_S: Final = 2.0
-READ_S: Final = 30.0  # how long the bystander's records may be refused in the end
+READ_S: Final = LIMIT_S  # how long the bystander's records may be refused in the end
 BEYOND_BOUND_MIB: Final = 32
 
 

@@ -13,9 +13,10 @@ from typing import Self
 
 import msgspec
 
-from chaos.stacks import SHOW
+from chaos.stacks import ask
+from raftlog.testing.waits import LIMIT_S, states
 
-STOP_S = 60.0  # a consumer that closes commits for up to half a minute, and then leaves
+STOP_S = 2 * LIMIT_S  # a consumer that closes commits for up to half a minute, and then leaves
 SHOW_S = 2.0  # to print what it waits for
 OUTPUT_MAX = 20_000
 MODULE = "chaos.consumer_groups"
@@ -107,10 +108,12 @@ class Crowd:
             try:
                 status = process.wait(STOP_S)
             except subprocess.TimeoutExpired:
-                process.send_signal(SHOW)
+                ask(process.pid)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(SHOW_S)
-                raise CrowdFailed(f"process {number} did not end:\n{self._output(number)}") from None
+                raise CrowdFailed(
+                    f"process {number} did not end:\n{self._output(number)}\n{states()}"
+                ) from None
             if status not in (0, -signal.SIGTERM):
                 raise CrowdFailed(f"process {number} ended with {status}:\n{self._output(number)}")
         self._processes = [None] * len(self._members)

@@ -23,11 +23,11 @@ import msgspec
 from chaos.demo.consumer import SESSION_S, Page
 from chaos.demo.report import compare, say
 from raftlog import Client, RaftlogError
+from raftlog.testing.waits import LIMIT_S
 
 GROUP = "carriers"
 CONSUMERS = ("consumer-1", "consumer-2", "consumer-3")
 VICTIM = "consumer-2"
-PATIENCE_S = 60.0
 LOOK_S = 0.02
 
 Found = TypeVar("Found")
@@ -207,10 +207,10 @@ def _begin(process: subprocess.Popen[bytes]) -> None:
 
 def _until(look: Callable[[], Found | None], what: str) -> Found:
     """What ``look`` finds, once that is true. Raises ``GroupFailed``."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + LIMIT_S
     while not (found := look()):
         if time.monotonic() > deadline:
-            raise GroupFailed(f"{what}: not within {PATIENCE_S:.0f} s")
+            raise GroupFailed(f"{what}: not within {LIMIT_S:.0f} s")
         time.sleep(LOOK_S)
     return found
 

@@ -29,6 +29,7 @@ from chaos.exactly_once.outputs import read_copies
 from chaos.history import Look
 from chaos.http_get import http_get
 from raftlog import Client
+from raftlog.testing.waits import LIMIT_S, eventually
 from raftlog.wire import paths
 from raftlog.wire.decoding import decoder_of
 from raftlog.wire.groups import GroupOffsetList
@@ -37,8 +38,6 @@ SOURCE_PARTITIONS: Final = 12
 OUTPUT_PARTITIONS: Final = 2
 COPIERS: Final = (4, 4, 4)  # of each process
 LIFE_S: Final = 30.0  # of a copier, on average
-STALLED_S: Final = 120.0  # without any progress
-QUIET_S: Final = 60.0  # until no transaction is open
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 
@@ -74,13 +73,17 @@ class _Killer:
     def run(self) -> None:
         """Until it is told to stop; what it has ended runs again then."""
         try:
+            kinds = [self._kill_process, self._kill_broker]  # each at least once
             while not self.stopping.wait(self.rng.uniform(*self.pause_s)):
-                if self.rng.random() < 0.5:
-                    self._kill_broker()
-                else:
-                    self._kill_process()
+                kill = kinds.pop() if kinds else self.rng.choice((self._kill_process, self._kill_broker))
+                kill()
         except BaseException as error:
             self.failure = error
+
+    @property
+    def has_killed_both(self) -> bool:
+        """Whether there was at least one kill of each kind."""
+        return len(self.kills) == 2
 
     def _kill_broker(self) -> None:
         broker = self.rng.choice(self.cluster.brokers)
@@ -140,8 +143,8 @@ def copy_under_faults(
             if killer.failure is not None:
                 raise killer.failure
             crowd.stop()
-        left_open = until_none(lambda: open_transactions(cluster.urls[0]), QUIET_S)
-        waiting = until_none(lambda: _held_back(cluster), QUIET_S)
+        left_open = until_none(lambda: open_transactions(cluster.urls[0]), LIMIT_S)
+        waiting = until_none(lambda: _held_back(cluster), LIMIT_S)
         copies = read_copies(cluster.urls[0], OUTPUTS, OUTPUT_PARTITIONS)
         return Run(
             verdict=judged(copies, filled),
@@ -174,17 +177,21 @@ def _wait_until_copied(cluster: Cluster, inputs: Set[Input], killer: _Killer) ->
     ends: dict[int, int] = {}
     for each in inputs:
         ends[each.partition] = max(ends.get(each.partition, 0), each.offset + 1)
-    copied, progressed_s = -1, time.monotonic()
-    while copied < sum(ends.values()) and killer.failure is None:
-        time.sleep(0.5)
+    committed: dict[int, int] = {}
+
+    def copied() -> int:
+        nonlocal committed
         committed = _committed(cluster)
-        newest = sum(min(committed.get(partition, 0), end) for partition, end in ends.items())
-        if newest > copied:
-            copied, progressed_s = newest, time.monotonic()
-        elif time.monotonic() > progressed_s + STALLED_S:
-            raise CopyingFailed(
-                f"the group has copied up to {committed} of {ends}, no more in {STALLED_S:g} s"
-            )
+        return sum(min(committed.get(partition, 0), end) for partition, end in ends.items())
+
+    try:
+        eventually(
+            lambda: killer.failure or (copied() >= sum(ends.values()) and killer.has_killed_both),
+            what="all inputs are copied, and a broker and a process were killed meanwhile",
+            progress=lambda: (copied(), killer.kills.total()),
+        )
+    except AssertionError as error:
+        raise CopyingFailed(f"the group has copied up to {committed} of {ends}: {error}") from error
 
 
 def _committed(cluster: Cluster) -> dict[int, int]:

@@ -14,11 +14,12 @@ from typing import Final
 import msgspec
 
 from chaos.cluster import Cluster
-from chaos.cluster_view import ClusterFailed, ClusterView
+from chaos.cluster_view import ANSWER_S, ClusterFailed, ClusterView
 from chaos.harness.links import Links
 from chaos.harness.namespaces import Namespaces
 from chaos.harness.power_cycles import PoweredCluster
 from chaos.harness.shim.shim import Shim
+from raftlog.testing.waits import states
 from raftlog.wire import bodies, paths
 
 POLL_S: Final = 0.1
@@ -95,7 +96,8 @@ class Arena:
         """The state of all partitions, as the first broker that responds knows it; empty if none does."""
         for broker in self.free:
             try:
-                found = self.cluster.get(f"{paths.partitions(self.topic)}?limit=1000", broker=broker)
+                path = f"{paths.partitions(self.topic)}?limit=1000"
+                found = self.cluster.get(path, broker=broker, answer_s=ANSWER_S)
                 return {
                     row.partition: row for row in msgspec.convert(found["items"], list[bodies.PartitionBody])
                 }
@@ -138,7 +140,7 @@ class Arena:
         deadline = time.monotonic() + within_s
         while (reason := self.unhealthy()) is not None:
             if time.monotonic() > deadline:
-                raise ClusterFailed(f"not healthy after {within_s:g} s without faults: {reason}")
+                raise ClusterFailed(f"not healthy after {within_s:g} s without faults: {reason}\n{states()}")
             time.sleep(POLL_S)
 
 

@@ -18,8 +18,8 @@ from chaos.history import History, Poll
 from chaos.http_client import Client as HttpClient
 from raftlog import Client
 from raftlog.errors import RaftlogError
+from raftlog.testing.waits import LIMIT_S, states
 
-PATIENCE_S: Final = 60.0
 PROCESS_MIN: Final = 1_000_000  # the readers' numbers; those of the load are smaller
 
 Records = tuple[tuple[int, str], ...]
@@ -46,22 +46,24 @@ def read_every_broker(arena: Arena, history: History) -> list[Anomaly]:
 
 
 def _lead(admin: Client, topic: str, partition: int, broker: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + LIMIT_S
     while True:
         try:
             if admin.replicas.describe(topic, partition).leader == broker:
                 return
             admin.replicas.transfer_leadership(topic, partition, to=broker)
+            reason = "another broker leads"
         except (RaftlogError, TimeoutError) as error:
-            if time.monotonic() > deadline:
-                raise ClusterFailed(f"broker {broker} cannot lead {topic}/{partition}: {error}") from error
+            reason = str(error)
             time.sleep(0.1)
+        if time.monotonic() > deadline:
+            raise ClusterFailed(f"broker {broker} cannot lead {topic}/{partition}: {reason}\n{states()}")
 
 
 async def _read(url: str, topic: str, partition: int, process: int) -> list[Poll]:
     """From the start to the end."""
     polls: list[Poll] = []
-    offset, end, deadline = 0, -1, time.monotonic() + PATIENCE_S
+    offset, end, deadline = 0, -1, time.monotonic() + LIMIT_S
     async with HttpClient([url], topic, random.Random(0)) as client:
         while offset < end or end < 0:
             invoked_s = time.monotonic()

@@ -2,14 +2,14 @@
 
 Decides: when a fault may begin. A damage waits until all other faults have ended and the cluster is healthy.
 What follows is delayed by as much, and left out once the time of the scenario is over. Each fault has a
-thread, so that one that takes long delays no other.
+thread, so that one that takes long delays no other. In a scenario with ``one_by_one`` every fault waits as a
+damage does, and none is left out.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import Final
 
 from chaos.cluster_view import ClusterFailed
 from chaos.harness.arena import Arena, Draw, NoTarget
@@ -17,8 +17,7 @@ from chaos.harness.faults import FAULTS
 from chaos.harness.faults.steps import Steps
 from chaos.harness.record import Injected
 from chaos.harness.scenario import PlannedFault, Scenario
-
-HEALTHY_S: Final = 60.0  # a damage is left out if the cluster is not healthy in this time
+from raftlog.testing.waits import LIMIT_S
 
 
 class Injector:
@@ -45,9 +44,9 @@ class Injector:
         end_s = begin_s + self._scenario.seconds
         for planned in self._scenario.faults:
             self._ending.wait(max(0.0, begin_s + planned.at_s - time.monotonic()))
-            if time.monotonic() > end_s:
+            if time.monotonic() > end_s and not self._scenario.one_by_one:
                 break
-            if FAULTS[planned.fault].is_damage:
+            if FAULTS[planned.fault].is_damage or self._scenario.one_by_one:
                 waited_s = time.monotonic()
                 is_healthy = self._wait_healthy(planned)
                 begin_s += time.monotonic() - waited_s
@@ -72,7 +71,7 @@ class Injector:
     def _wait_healthy(self, planned: PlannedFault) -> bool:
         self._join()
         try:
-            self._arena.wait_healthy(HEALTHY_S)
+            self._arena.wait_healthy(LIMIT_S)  # else the damage is left out
         except ClusterFailed as error:
             self.left_out.append(f"{planned.fault}: {error}")
             return False

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from chaos.harness.proxy_server import ProxyServer, ServerFailed
+from raftlog.testing.waits import LIMIT_S
 
 if TYPE_CHECKING:
     from toxiproxy import Toxiproxy
@@ -154,7 +155,7 @@ class Links:
         """Open connections of the sources of these links, and the bytes that each has passed so far."""
         ports = " or ".join(f"sport = :{self._ports[link]}" for link in links)
         command = ["ss", "-tinHO", "state", "established", f"( {ports} )"]
-        shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
+        shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S).stdout
         return {
             " ".join(line.split()[2:4]): sum(int(number) for number in _BYTES.findall(line))
             for line in shown.splitlines()

@@ -30,11 +30,12 @@ from chaos.history import History, Outcome
 from chaos.history_files import write_history
 from chaos.workload import Shape, Workload, WorkloadFailed
 from raftlog.client import Client
+from raftlog.testing.waits import LIMIT_S
 
 TOPIC: Final = "power"
 PARTITIONS: Final = 3
 DISK_MB: Final = 256
-READY_S: Final = 30.0
+READY_S: Final = LIMIT_S
 """A broker that is not ready in this time after a power loss counts as unbootable."""
 
 

@@ -7,12 +7,10 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
-from chaos.cluster import free_ports
 from chaos.cluster_view import POLL_S
-
-START_S: Final = 10.0
+from chaos.ports import free_ports
+from raftlog.testing.waits import LIMIT_S
 
 
 class ServerFailed(Exception):
@@ -50,7 +48,7 @@ class ProxyServer:
             )
         server = Toxiproxy()
         server.update_api_consumer("127.0.0.1", self._port)
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + LIMIT_S
         while not server.running():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise ServerFailed(f"the proxy server did not start: {self._log} has its output")

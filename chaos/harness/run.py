@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import threading
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -80,8 +81,20 @@ class Run:
     _phase_name: str = "start"
 
     def execute(self, directory: Path) -> RunRecord:
-        """Run the scenario on a new cluster in this directory."""
+        """Run the scenario on a new cluster in this directory.
+
+        Every run ends with a record: an error of the harness or of the cluster is one of its problems, with
+        its stack, and the verdict is then unknown unless anomalies were found before.
+        """
         started = datetime.now(UTC)
+        try:
+            self._on_stage(directory)
+        except Exception as error:
+            self.is_complete = False
+            self.problems.append("".join(traceback.format_exception(error)))
+        return self._record(started)
+
+    def _on_stage(self, directory: Path) -> None:
         needs = {need for planned in self.scenario.faults for need in FAULTS[planned.fault].needs}
         brokers = self.scenario.brokers
         with self.stage.open(directory, brokers=brokers, partitions=PARTITIONS, needs=needs) as arena:
@@ -89,7 +102,6 @@ class Run:
             self.anomalies += [one for one in check(self.history) if one.severity is not Severity.NORMAL]
             if arena.powered and (self.anomalies or self.problems):
                 arena.powered.keep(directory / "kept")  # its disks go with the cluster
-        return self._record(started)
 
     def _under_load(self, arena: Arena, directory: Path) -> None:
         brokers, links, seed = arena.cluster.brokers, arena.links, self.scenario.seed
@@ -107,10 +119,10 @@ class Run:
                     self._phase("quiet", lambda: time.sleep(QUIET_S))
                 self._phase("final read", lambda: self._final_read(arena, load, group))
             except (WorkloadFailed, ClusterFailed) as error:
-                self.problems.append(str(error))
+                self.problems.append("".join(traceback.format_exception(error)))
             finally:
                 injector.stop()
-        self.history = load.history
+                self.history = load.history
         self.injected = sorted(injector.injected, key=lambda fault: fault.begun_s)
         self.left_out = injector.left_out
         self.proxy_restarts = links.restarts if links else 0

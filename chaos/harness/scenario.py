@@ -35,6 +35,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     brokers: int = 3
     seconds: float  # of the phase with faults
     faults: tuple[PlannedFault, ...]
+    one_by_one: bool = False
+    """Each fault waits until its predecessor has ended and the cluster is healthy. Late faults are not left
+    out: the run lasts until all are injected."""
 
 
 class _Recorded(msgspec.Struct, frozen=True):

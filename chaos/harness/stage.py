@@ -15,7 +15,7 @@ from typing import Final
 from api.addresses import RPC_PORT_STEP, Machine
 from api.cluster_files import create_machines, settings_path
 from api.settings import load_settings
-from chaos.cluster import Cluster, free_ports
+from chaos.cluster import Cluster
 from chaos.harness import cgroups, links, namespaces, power
 from chaos.harness.arena import Arena
 from chaos.harness.faults import CGROUPS, FAULTS, NAMESPACES, POWER, PROCESSES, PROXIES, SHIM
@@ -27,6 +27,7 @@ from chaos.harness.record import Ability
 from chaos.harness.remote_cluster import RemoteCluster
 from chaos.harness.shim import shim as shims
 from chaos.harness.shim.shim import Shim
+from chaos.ports import free_ports
 from raftlog import Client
 
 REPLICATION: Final = 3

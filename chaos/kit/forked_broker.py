@@ -27,10 +27,12 @@ from api.settings import BrokerSettings
 from chaos.broker_process import ForkedProcess
 from chaos.kit.disk import UnreliableDisk
 from chaos.kit.network import CuttableTransport
+from chaos.stacks import show_on_signal
 from raftlog.testing.shifted_clock import ShiftedClock
+from raftlog.testing.waits import LIMIT_S
 from raftlog.types import NodeId
 
-ANSWER_S: Final = 10.0
+ANSWER_S: Final = LIMIT_S
 HELD_FILES_MAX: Final = 128
 LOG_FORMAT: Final = "timestamp='%(asctime)s' level='%(levelname)s' logger='%(name)s' event='%(message)s'"
 
@@ -114,6 +116,7 @@ def _run(settings: BrokerSettings, log: Path, faults: Faults, control: socket.so
         with log.open("ab") as output, open(os.devnull, "rb") as nothing:
             for source, target in ((nothing, 0), (output, 1), (output, 2)):
                 os.dup2(source.fileno(), target)
+        show_on_signal()
         for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL):
             logging.addLevelName(level, logging.getLevelName(level).lower())
         logging.basicConfig(format=LOG_FORMAT, level=logging.INFO, stream=sys.stderr)

@@ -139,6 +139,8 @@ class Supervisor:
                 cluster.set_clock(shift_ms, passed_ms)
             case orders.SlowDisk(broker=broker, delay_ms=delay_ms):
                 cluster.slow_disk(broker, delay_ms)
+            case orders.Describe():
+                return orders.Done(text=cluster.state())
             case orders.Partition(sides=sides):
                 cluster.partition(sides)
             case _:

@@ -19,6 +19,7 @@ from raftlog.client.options import Duration, milliseconds, seconds
 from raftlog.errors import OffsetOutOfRange
 from raftlog.testing import orders
 from raftlog.testing.supervisor import KitFailed, Supervisor
+from raftlog.testing.waits import LIMIT_S, describe_on_expiry, states
 
 Found = TypeVar("Found")
 
@@ -66,6 +67,8 @@ class Raftlog:
         self._test = "topic"
         self.urls = list(made.urls)
         self.clock = BrokerClock(supervisor, made.cluster)
+        self._is_closed = False
+        describe_on_expiry(self)
 
     @property
     def url(self) -> str:
@@ -113,21 +116,26 @@ class Raftlog:
         return found
 
     def wait_until(
-        self, holds: Callable[[], Found], within: Duration = "10s", *, what: str = "the condition"
+        self, holds: Callable[[], Found], within: Duration = f"{LIMIT_S:g}s", *, what: str = "the condition"
     ) -> Found:
         """Call ``holds`` until it returns something true, and return that. Raises ``AssertionError``."""
         deadline = time.monotonic() + seconds("within", within)
         while not (found := holds()):
             if time.monotonic() > deadline:
-                raise AssertionError(f"{what}: not within {within}; last seen: {found!r}")
+                raise AssertionError(f"{what}: not within {within}; last seen: {found!r}\n{states()}")
             time.sleep(POLL_S)
         return found
 
     def close(self) -> None:
         """End the brokers. Raises ``KitFailed`` when one of them has failed by itself."""
+        self._is_closed = True
         if self._client is not None:
             self._client.close(0)
         self._supervisor.ask(orders.Destroy(self._cluster))
+
+    def state(self) -> str:
+        """Each broker: its process, whether it is ready, and the end of its log, with its stacks."""
+        return "" if self._is_closed else self._supervisor.ask(orders.Describe(self._cluster)).text
 
     def _is_led(self, topic: str, partitions: int) -> bool:
         found = self.client.topics.partitions(topic)

@@ -63,6 +63,12 @@ class SlowDisk(msgspec.Struct, frozen=True, tag=True):
     delay_ms: int
 
 
+class Describe(msgspec.Struct, frozen=True, tag=True):
+    """The state of each broker of a cluster, as text."""
+
+    cluster: int
+
+
 class Partition(msgspec.Struct, frozen=True, tag=True):
     """Brokers of different sides cannot reach each other; no sides: all can."""
 
@@ -70,7 +76,7 @@ class Partition(msgspec.Struct, frozen=True, tag=True):
     sides: tuple[tuple[int, ...], ...]
 
 
-Order = Create | Destroy | Start | Kill | KillLeader | LosePower | SetClock | SlowDisk | Partition
+Order = Create | Destroy | Start | Kill | KillLeader | LosePower | SetClock | SlowDisk | Describe | Partition
 
 
 class Done(msgspec.Struct, frozen=True, tag=True, kw_only=True):
@@ -79,6 +85,7 @@ class Done(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     cluster: int = 0  # that was made
     urls: tuple[str, ...] = ()  # of its brokers
     broker: int = 0  # that was killed
+    text: str = ""  # that describes a cluster
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):

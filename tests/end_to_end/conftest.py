@@ -11,6 +11,21 @@ import pytest
 from chaos.cluster import Cluster
 from chaos.fork_server import as_fork
 
+HERE = Path(__file__).parent
+
+
+TEST_S = (
+    900  # several waits of a test may reach their limit, and the last one prints what the others waited for
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-timeout reads the markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test without a limit of its own has this one, which is the last net: waits have their own limit."""
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TEST_S))
+
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_brokers() -> Iterator[None]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 
 from chaos.cluster import Cluster
@@ -44,15 +46,18 @@ def test_one_of_three_brokers_down(raftlog_cluster: RaftlogCluster) -> None:
     assert quorum.status == 200, quorum
     assert durability(quorum)["committed"] is True
 
-    three = produce(url, topic, ["three"], query="?acks=3&timeout=1s")
-    assert (three.status, three.code) == (504, "replication_timeout")
-    assert three.json["committed"] is True
+    def is_committed_by_two() -> bool:
+        three = produce(url, topic, ["three"], query="?acks=3&timeout=1s")
+        assert (three.status, three.code) == (504, "replication_timeout")
+        return three.json["committed"] is True  # not yet, if a disk took longer than the request
+
+    eventually(is_committed_by_two, what="a record that two replicas have, in its time")
 
     def in_sync_without_it() -> bool:
         found = partitions_of(url, topic)[0]["in_sync"]
         return isinstance(found, list) and down not in found
 
-    raftlog_cluster.wait_until(in_sync_without_it, "20s", what="a replica that is down leaves in_sync")
+    raftlog_cluster.wait_until(in_sync_without_it, what="a replica that is down leaves in_sync")
     every = produce(url, topic, ["every"], query="?acks=every")
     assert every.status == 200, every
     assert durability(every)["replicas"] == 2
@@ -64,8 +69,9 @@ def test_one_of_three_brokers_down(raftlog_cluster: RaftlogCluster) -> None:
         is_stored = again.status == 200 and durability(again)["replicas"] == 3
         return is_stored or raftlog_cluster.leader(topic) != leader
 
-    raftlog_cluster.wait_until(has_three_replicas, "30s", what="three replicas again")
-    assert values_in(raftlog_cluster, topic)[:4] == [b"all", b"quorum", b"three", b"every"]
+    raftlog_cluster.wait_until(has_three_replicas, what="three replicas again")
+    values = [value for value, _ in groupby(values_in(raftlog_cluster, topic))]
+    assert values[:4] == [b"all", b"quorum", b"three", b"every"]
 
 
 def test_idle_partitions_are_quiescent_and_under_replicated_without_a_broker(cluster: Cluster) -> None:
@@ -77,16 +83,16 @@ def test_idle_partitions_are_quiescent_and_under_replicated_without_a_broker(clu
         counts = [cluster.metric("raftlog_raft_groups_quiescent", broker=broker) for broker in (1, 2)]
         return min(counts) >= 61  # with the metadata group
 
-    eventually(are_quiescent, within_s=60, what="groups that are quiescent without broker 3")
+    eventually(are_quiescent, what="groups that are quiescent without broker 3")
     assert {tuple(sorted(item["in_sync"])) for item in partitions_of(url, "idle")} == {(1, 2)}
-    every = produce(url, "idle", ["every"], query="?acks=every&timeout=3s")
+    every = produce(url, "idle", ["every"], query="?acks=every")
     assert durability(every)["replicas"] == 2
     cluster.start(3)
 
     def has_all() -> bool:
         return all(sorted(item["in_sync"]) == [1, 2, 3] for item in partitions_of(url, "idle"))
 
-    eventually(has_all, within_s=60, what="replicas of broker 3 that are in sync")
+    eventually(has_all, what="replicas of broker 3 that are in sync")
 
 
 def test_two_of_three_brokers_down(raftlog_cluster: RaftlogCluster) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from chaos.cluster import free_ports
+from chaos.ports import free_ports
+from raftlog.testing.waits import LIMIT_S
 from spark_io.archive import catalogue
 from spark_io.archive.delta import DeltaArchive
 from spark_io.archive.storage import open_storage
@@ -50,9 +51,9 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
-            eventually(lambda: is_there(url), within_s=60, what="moto")
+            eventually(lambda: is_there(url), what="moto")
             made = urllib.request.Request(f"{url}/history", method="PUT")
-            urllib.request.urlopen(made, timeout=10).close()
+            urllib.request.urlopen(made, timeout=LIMIT_S).close()
             yield ADDRESS
         finally:
             server.kill()
@@ -60,7 +61,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 def is_there(url: str) -> bool:
     try:
-        urllib.request.urlopen(url, timeout=5).close()
+        urllib.request.urlopen(url, timeout=LIMIT_S).close()
     except OSError:
         return False
     return True

@@ -54,9 +54,7 @@ def test_retention_waits_for_the_archive_also_under_kills(looking: Cluster, tmp_
         client.topics.alter("orders", config={"retention.archive.required": "true"})
         for number in range(20):
             client.send("orders", f"{number:0500}")
-        eventually(
-            lambda: described(client).awaiting_archive_bytes > 0, within_s=60, what="retention that waits"
-        )
+        eventually(lambda: described(client).awaiting_archive_bytes > 0, what="retention that waits")
         assert described(client).log_start_offset == 0
         health, _ = run(looking, "cluster", "health", "-o", "json", code=1)
         assert json.loads(health)["awaiting_archive"] == ["orders/0"]
@@ -79,14 +77,13 @@ def test_retention_waits_for_the_archive_also_under_kills(looking: Cluster, tmp_
             {"topic": "orders", "partition": 0, "log_start": 0, "archived_up_to": 10, "archive_end": 10}
         ]
         looking.kill(leader)
-        eventually(lambda: 0 < described(client).log_start_offset <= 10, within_s=60, what="retention")
-        looking.start(wait_s=60)
+        eventually(lambda: 0 < described(client).log_start_offset <= 10, what="retention")
+        looking.start()
         for broker in looking.brokers:
             looking.kill(broker)
-        looking.start(wait_s=60)
+        looking.start()
         found = eventually(
             lambda: one if (one := described(client)).awaiting_archive_bytes else None,
-            within_s=60,
             what="retention that waits again",
         )
         assert found.archived_up_to == 10
@@ -97,9 +94,7 @@ def test_retention_waits_for_the_archive_also_under_kills(looking: Cluster, tmp_
         assert run(looking, *arguments, "5")[0].split()[-1] == b"10"
         assert run(looking, *arguments, "9", "--allow-lower")[0].split()[-1] == b"9"
         assert client.topics.set_archived_up_to("orders", partition=0, offset=20).archived_up_to == 20
-        eventually(
-            lambda: described(client).awaiting_archive_bytes == 0, within_s=60, what="retention that goes on"
-        )
+        eventually(lambda: described(client).awaiting_archive_bytes == 0, what="retention that goes on")
 
 
 # requirement: A8

@@ -10,6 +10,7 @@ from chaos.cluster import Cluster
 from raftlog import Client
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.state_files import StateFiles
+from raftlog.testing.waits import LIMIT_S
 from raftlog.types import EntryId
 from tests.helpers.real_cluster import create_topic, eventually, partitions_of, produce_surely, values_of
 
@@ -33,7 +34,7 @@ def stopped_and_broken(cluster: Cluster) -> Path:
         has_entries = any(path.stat().st_size for path in logs)
         return has_entries and cluster.metric("raftlog_uncommitted_records", broker=3) == 0
 
-    eventually(is_applied, within_s=10, what="broker 3 holds what is committed, and knows it")
+    eventually(is_applied, what="broker 3 holds what is committed, and knows it")
     (replica,) = cluster.data_directory(3).glob("orders-*/Partition-0")
     assert cluster.stop(3) == 0
     break_state(replica)
@@ -61,7 +62,7 @@ def test_a_group_that_breaks_at_every_start_does_not_take_the_others_along(clust
     assert "the state of a partition has version 99" in cluster.log_text(3), (
         "a start says which group it does not open"
     )
-    eventually(lambda: in_sync(cluster, 1) == [1, 2, 3], within_s=20, what="partition 1 on all brokers")
+    eventually(lambda: in_sync(cluster, 1) == [1, 2, 3], what="partition 1 on all brokers")
     assert cluster.metric("raftlog_failed_replicas", broker=3) == 1
     for partition in (0, 1):
         produce_surely(cluster.urls, "orders", ["meanwhile"], partition=partition)
@@ -71,14 +72,14 @@ def test_a_group_that_breaks_at_every_start_does_not_take_the_others_along(clust
 
     # The way out: the replica moves away, and one that begins with nothing comes in its place.
     with Client(cluster.bootstrap) as client:
-        client.replicas.set("orders", 0, (1, 2), wait="20s")
-        eventually(lambda: not replica.exists(), within_s=20, what="the broken replica is deleted")
-        client.replicas.set("orders", 0, (1, 2, 3), wait="20s")
-    eventually(lambda: in_sync(cluster, 0) == [1, 2, 3], within_s=20, what="partition 0 on all brokers")
+        client.replicas.set("orders", 0, (1, 2), wait=f"{LIMIT_S:g}s")
+        eventually(lambda: not replica.exists(), what="the broken replica is deleted")
+        client.replicas.set("orders", 0, (1, 2, 3), wait=f"{LIMIT_S:g}s")
+    eventually(lambda: in_sync(cluster, 0) == [1, 2, 3], what="partition 0 on all brokers")
     assert cluster.metric("raftlog_failed_replicas", broker=3) == 0
     assert cluster.stop(3) == 0
     cluster.start(3)
-    eventually(lambda: in_sync(cluster, 0) == [1, 2, 3], within_s=20, what="partition 0 after a restart")
+    eventually(lambda: in_sync(cluster, 0) == [1, 2, 3], what="partition 0 after a restart")
     assert values_of(cluster, "orders", 0) == ["before", "meanwhile"]
     assert values_of(cluster, "orders", 1) == ["before", "meanwhile", "with it"]
 
@@ -102,7 +103,7 @@ def test_a_group_that_the_operator_clears_is_opened_again(cluster: Cluster) -> N
     for note in (cluster.data_directory(3) / "broken").iterdir():
         note.unlink()
     cluster.start(3)
-    eventually(lambda: in_sync(cluster, 0) == [1, 2, 3], within_s=20, what="the replica serves again")
+    eventually(lambda: in_sync(cluster, 0) == [1, 2, 3], what="the replica serves again")
 
 
 @pytest.mark.e2e

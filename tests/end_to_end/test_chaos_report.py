@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from chaos.harness.report import write_report
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers import chaos_runs
 from tests.helpers.parsed_page import ParsedPage
 
@@ -28,7 +29,7 @@ def _browse(browser: str, profile: Path, *options: str) -> subprocess.CompletedP
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"]
     logged = ["--enable-logging=stderr", "--log-level=0"]
     return subprocess.run(
-        [*command, *logged, *options], capture_output=True, text=True, timeout=90, check=True
+        [*command, *logged, *options], capture_output=True, text=True, timeout=LIMIT_S, check=True
     )
 
 

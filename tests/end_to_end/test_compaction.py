@@ -26,7 +26,6 @@ pytestmark = pytest.mark.e2e
 
 TOPIC = "orders"
 KEYS = 5
-WITHIN_S = 60
 
 
 def write(cluster: Cluster, first: int, last: int) -> None:
@@ -40,7 +39,7 @@ def write(cluster: Cluster, first: int, last: int) -> None:
             assert answer.status in (200, 201, *RETRYABLE), answer
             return answer.status < 300
 
-        eventually(stored, within_s=WITHIN_S, what=f"value {number} is stored")
+        eventually(stored, what=f"value {number} is stored")
 
 
 def newest(url: str) -> dict[object, int]:
@@ -105,8 +104,8 @@ def served_by_each_broker_in_turn(cluster: Cluster, last: int) -> None:
             call(url, "POST", f"/v1/topics/{TOPIC}/partitions/0:transfer-leadership", {"to": broker})
             return False
 
-        eventually(leads, within_s=WITHIN_S, what=f"broker {broker} leads")
-        found = eventually(lambda broker=broker: _read(cluster.url(broker)), within_s=WITHIN_S, what="a read")
+        eventually(leads, what=f"broker {broker} leads")
+        found = eventually(lambda broker=broker: _read(cluster.url(broker)), what="a read")
         assert found == expected(last), json.dumps(found, default=str)
 
 
@@ -125,19 +124,19 @@ def test_the_newest_value_of_each_key_survives_kills_and_a_new_disk(tmp_path: Pa
         assert (refused.status, refused.code) == (422, "invalid_record"), refused
         assert "cleanup.policy" in str(refused.json["detail"])
         write(cluster, 0, 99)
-        eventually(lambda: is_small(cluster), within_s=WITHIN_S, what="all logs are compacted")
+        eventually(lambda: is_small(cluster), what="all logs are compacted")
         assert newest(cluster.urls[0]) == expected(99)
         assert read_by_the_client(cluster.urls[0]) == expected(99)
 
         assert cluster.stop_all() == [0, 0, 0]
         cluster.start()
-        eventually(lambda: has_leaders(cluster.urls[0], TOPIC, 1), within_s=WITHIN_S, what="a leader")
+        eventually(lambda: has_leaders(cluster.urls[0], TOPIC, 1), what="a leader")
         served_by_each_broker_in_turn(cluster, 99)
 
         killed = cluster.leader(TOPIC, 0)
         cluster.kill(killed)
         write(cluster, 100, 179)
-        eventually(lambda: is_small(cluster), within_s=WITHIN_S, what="the logs are compacted again")
+        eventually(lambda: is_small(cluster), what="the logs are compacted again")
         cluster.start(killed)
         served_by_each_broker_in_turn(cluster, 179)
 
@@ -146,8 +145,8 @@ def test_the_newest_value_of_each_key_survives_kills_and_a_new_disk(tmp_path: Pa
         shutil.rmtree(cluster.data_directory(lost))
         write(cluster, 180, 259)
         cluster.start(lost)
-        eventually(lambda: size_of(cluster, lost) > 0, within_s=WITHIN_S, what="the replica is back")
+        eventually(lambda: size_of(cluster, lost) > 0, what="the replica is back")
         served_by_each_broker_in_turn(cluster, 259)
-        eventually(lambda: is_small(cluster), within_s=WITHIN_S, what="the new log is compacted, too")
+        eventually(lambda: is_small(cluster), what="the new log is compacted, too")
         served_by_each_broker_in_turn(cluster, 259)
         assert cluster.broken() == []

@@ -20,8 +20,10 @@ from check_jsonschema.builtin_schemas import get_builtin_schema
 
 from chaos.harness import links
 from raftlog.__main__ import COMMAND
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.real_cluster import call, eventually
 
+RUN_S = 600  # of a short chaos run with all its waits
 FILE = Path(__file__).parents[2] / "docker-compose.chaos.yml"
 BROKERS = [f"broker-{number}" for number in range(1, 6)]
 ADDRESSES = {"toxiproxy": "127.77.0.254"} | {name: f"127.77.0.{n}" for n, name in enumerate(BROKERS, 1)}
@@ -53,19 +55,17 @@ def test_its_brokers_proxies_and_harness_work_together(compose: dict[str, Any], 
     # requirement: N4
     services = compose["services"]
     local = Locally(directory)
-    local.run(services["init"]).wait(60)
+    local.run(services["init"]).wait(LIMIT_S)
     content = local.text(compose["configs"]["links"]["content"])
     (directory / "links.json").write_text(content)
     with local.running([services[name] for name in ("toxiproxy", *BROKERS)]):
         for name in BROKERS:
             url = local.text(services[name]["environment"]["READY_URL"]).removesuffix("/healthz/ready")
-            eventually(
-                lambda url=url: call(url, "GET", "/healthz/ready").status == 200, within_s=60, what=name
-            )
+            eventually(lambda url=url: call(url, "GET", "/healthz/ready").status == 200, what=name)
         harness = services["harness"]
         minutes = [re.sub("--minutes=.*", "--minutes=0.2", part) for part in harness["command"]]
         process = local.run({**harness, "command": minutes})
-        assert process.wait(120) == 0, local.output
+        assert process.wait(RUN_S) == 0, local.output
     verdict = re.search(r"^verdict=valid acknowledged=\d+ .* faults=(\d+)", local.output, re.MULTILINE)
     assert verdict is not None, local.output[-3000:]
     assert int(verdict[1]) > 0
@@ -112,4 +112,4 @@ class Locally:
             for process in processes:
                 process.terminate()
             for process in processes:
-                process.wait(20)
+                process.wait(LIMIT_S)

@@ -15,6 +15,7 @@ from chaos.cluster import Cluster
 from raftlog import Client, CorruptBatch
 from raftlog.records.batch import check_batch, split_batches
 from raftlog.records.reader import read_records
+from raftlog.testing.waits import LIMIT_S
 from raftlog.wire import media_types
 from tests.helpers.damage import flip_a_byte, logs_of
 from tests.helpers.real_cluster import (
@@ -87,13 +88,13 @@ def one_message(url: str, topic: str) -> Values | None:
 
 
 def get_surely(url: str, path: str) -> Answer:
-    return eventually(lambda: get(url, path), within_s=20, what=path)
+    return eventually(lambda: get(url, path), what=path)
 
 
 def event_stream(url: str, topic: str) -> Values | None:
     """As much as one stream shows before it ends or has shown everything."""
     where = urlsplit(url)
-    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=10)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=LIMIT_S)
     found: Values = []
     try:
         connection.request(
@@ -162,17 +163,15 @@ def test_damage_in_the_active_segment_is_never_served_and_is_repaired(brokers: C
         assert not damaged, f"served: {damaged}"
         return seen == good
 
-    eventually(whole, within_s=30, what="the whole partition, read at the broker with the damage")
+    eventually(whole, what="the whole partition, read at the broker with the damage")
     eventually(
         lambda: brokers.metric("raftlog_repairs_total", broker=leader) == repairs + 1,
-        within_s=30,
         what="the replica is repaired",
     )
     assert brokers.metric("raftlog_damaged_logs_total", broker=leader) == found_before + 1
-    eventually(lambda: len(logs_of(brokers, kind)) == 1, within_s=30, what="all replicas are equal again")
+    eventually(lambda: len(logs_of(brokers, kind)) == 1, what="all replicas are equal again")
     assert [value for _, value in read_all(brokers.url(leader), kind)] == GOOD
     eventually(
         lambda: brokers.metric("raftlog_failed_replicas", broker=leader) == 0,
-        within_s=30,
         what="the replica is open again",
     )

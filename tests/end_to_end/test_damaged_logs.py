@@ -10,6 +10,7 @@ import pytest
 
 from chaos.cluster import Cluster
 from raftlog.__main__ import COMMAND
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.damage import flip_a_byte, logs_of
 from tests.helpers.real_cluster import (
     create_topic,
@@ -46,7 +47,7 @@ def test_a_torn_tail_is_cut_and_nothing_acknowledged_is_lost(cluster: Cluster, t
         }[tail]
         with segment.open("ab") as file:
             file.write(torn)
-    cluster.start(wait_s=60)
+    cluster.start()
     produce_surely(cluster.urls, "orders", ["after"])
     assert [value for _, value in read_all(cluster.urls[0], "orders")] == [*values, "after"]
     assert all(cluster.metric("raftlog_failed_replicas", broker=broker) == 0 for broker in cluster.brokers)
@@ -55,7 +56,7 @@ def test_a_torn_tail_is_cut_and_nothing_acknowledged_is_lost(cluster: Cluster, t
 def verify(cluster: Cluster, broker: int) -> subprocess.CompletedProcess[str]:
     """``raftlog verify`` on one broker's data."""
     command = [*COMMAND, "verify", "--data", str(cluster.data_directory(broker))]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
 
 
 @pytest.mark.parametrize("where", ["active segment", "closed segment", "metadata log"])
@@ -85,11 +86,10 @@ def test_a_damaged_log_is_repaired_from_its_peers_while_the_others_go_on(
     cluster.start(failed)
     for url in cluster.urls:
         assert [value for _, value in read_all(url, "orders")] == [*values, "without it"]
-    eventually(lambda: len(logs_of(cluster, "orders")) == 1, within_s=60, what="all replicas are equal again")
+    eventually(lambda: len(logs_of(cluster, "orders")) == 1, what="all replicas are equal again")
     produce_surely(cluster.urls, "orders", ["after"])
     eventually(
         lambda: cluster.metric("raftlog_failed_replicas", broker=failed) == 0,
-        within_s=30,
         what="the replica is open again",
     )
     for broker in cluster.brokers:

@@ -128,13 +128,13 @@ def test_a_record_that_fails_at_once_is_never_lost_by_a_redrive(cluster: Cluster
                 wanted = sorted(f"orders/{partition}/{offset}{redrives}" for partition, offset in places)
                 return sorted(each.id for each in letters.list("orders", "mail")) == wanted
 
-            eventually(are_all_open, within_s=30, what="all records are dead letters")
+            eventually(are_all_open, what="all records are dead letters")
             for redrives in range(1, 11):
                 assert len(letters.redrive("orders", "mail", all=True)) == 30
-                eventually(partial(are_all_open, f"#{redrives}"), within_s=30, what="all failed again")
+                eventually(partial(are_all_open, f"#{redrives}"), what="all failed again")
             is_mended.set()
             assert len(letters.redrive("orders", "mail", all=True)) == 30
-            eventually(lambda: len(handled) == 30, within_s=30, what="all records are handled")
+            eventually(lambda: len(handled) == 30, what="all records are handled")
             assert letters.list("orders", "mail") == []
         finally:
             client.stop()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,14 +12,14 @@ from chaos.cluster import Cluster
 from chaos.workload import Workload
 from raftlog import Client
 from raftlog.errors import Conflict, RaftlogError
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.command_line import command
-from tests.helpers.judged_load import judge
+from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import call, create_topic, eventually
 
 pytestmark = pytest.mark.e2e
 
-SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
-TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "1000"}
+TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "10000"}  # a broker that is late on a busy machine is not dead
 Rows = list[set[int]]
 
 
@@ -46,10 +44,8 @@ def rows(client: Client, topic: str) -> Rows:
 def placed(client: Client, topic: str, *wanted: tuple[int, ...]) -> None:
     """Return once these brokers hold the partitions of a topic."""
     for partition, brokers in enumerate(wanted):
-        client.replicas.set(topic, partition, brokers, wait="20s")
-    eventually(
-        lambda: rows(client, topic) == [{*brokers} for brokers in wanted], within_s=30, what=f"{wanted}"
-    )
+        client.replicas.set(topic, partition, brokers, wait=f"{LIMIT_S:g}s")
+    eventually(lambda: rows(client, topic) == [{*brokers} for brokers in wanted], what=f"{wanted}")
 
 
 def logs(cluster: Cluster, broker: int, topic: str) -> list[Path]:
@@ -70,31 +66,30 @@ def test_a_replica_moves_to_broker_4_and_back_when_broker_4_is_decommissioned(fo
             assert {*begun.replicas} == {1, 2, 3}, "broker 1 holds its copy until broker 4 has caught up"
             assert begun.reassignment is not None
             assert {*begun.reassignment.target} == {2, 3, 4}
-            eventually(
-                lambda: rows(client, "orders")[2:] == [{2, 3, 4}], within_s=30, what="the replicas of F2"
-            )
-            eventually(
-                lambda: len(logs(four, 1, "orders")) == 2, within_s=30, what="no copy left on broker 1"
-            )
+            eventually(lambda: rows(client, "orders")[2:] == [{2, 3, 4}], what="the replicas of F2")
+            eventually(lambda: len(logs(four, 1, "orders")) == 2, what="no copy left on broker 1")
             load.wait_for_acknowledged(100)
 
-            ended = command(four, "broker", "decommission", "4", "--wait", "30s", "-o", "json")
-            text, notes = ended.communicate(timeout=60)
+            ended = command(four, "broker", "decommission", "4", "--wait", f"{LIMIT_S:g}s", "-o", "json")
+            text, notes = ended.communicate(timeout=LIMIT_S)
             assert ended.returncode == 0, notes
             left = json.loads(text)
             assert (left["decommissioned"], left["draining"], left["replicas"]) == (True, True, 0)
-            eventually(
-                lambda: rows(client, "orders") == [{1, 2, 3}] * 3, within_s=30, what="the replicas before F2"
-            )
-            eventually(lambda: not logs(four, 4, "orders"), within_s=30, what="no copy left on broker 4")
+            eventually(lambda: rows(client, "orders") == [{1, 2, 3}] * 3, what="the replicas before F2")
+            eventually(lambda: not logs(four, 4, "orders"), what="no copy left on broker 4")
             load.wait_for_acknowledged(100)
             four.stop(4)
             load.wait_for_acknowledged(100)
         judge(load)
-        eventually(lambda: not client.cluster.broker(4).alive, within_s=30, what="broker 4 is fenced")
-        health = command(four, "cluster", "health", "-o", "json")
-        found = json.loads(health.communicate(timeout=60)[0])
-        assert (found["problems"], health.returncode) == ([], 0), "a broker that was removed is no problem"
+        eventually(lambda: not client.cluster.broker(4).alive, what="broker 4 is fenced")
+
+        def is_healthy() -> bool:
+            """Whether a broker that was removed is no problem."""
+            health = command(four, "cluster", "health", "-o", "json")
+            found = json.loads(health.communicate(timeout=LIMIT_S)[0])
+            return (found["problems"], health.returncode) == ([], 0)
+
+        eventually(is_healthy, what="a cluster without problems")
 
         four.start(4)
         assert client.cluster.broker(4).decommissioned, "it is not used again by being started"
@@ -102,9 +97,7 @@ def test_a_replica_moves_to_broker_4_and_back_when_broker_4_is_decommissioned(fo
         assert all(4 not in row for row in rows(client, "later"))
         assert not client.cluster.recommission(4).draining
         create_topic(four.urls[0], "latest", 4)
-        eventually(
-            lambda: any(4 in row for row in rows(client, "latest")), within_s=30, what="replicas on broker 4"
-        )
+        eventually(lambda: any(4 in row for row in rows(client, "latest")), what="replicas on broker 4")
 
 
 def test_a_broker_that_dies_while_it_is_decommissioned_gives_up_its_replicas_at_once(four: Cluster) -> None:
@@ -115,9 +108,7 @@ def test_a_broker_that_dies_while_it_is_decommissioned_gives_up_its_replicas_at_
             load.wait_for_acknowledged(100)
             client.cluster.decommission(4)
             four.kill(4)
-            eventually(
-                lambda: rows(client, "orders") == [{1, 2, 3}] * 6, within_s=60, what="no replica on broker 4"
-            )
+            eventually(lambda: rows(client, "orders") == [{1, 2, 3}] * 6, what="no replica on broker 4")
         judge(load)
         assert client.cluster.decommission(4, wait="1s").replicas == 0, "a second request changes nothing"
 
@@ -136,10 +127,9 @@ def test_a_decommission_that_cannot_end_is_refused_and_one_that_lasts_can_be_tak
         client.cluster.recommission(1)
         client.cluster.decommission(4)
         client.cluster.recommission(4)
-        eventually(lambda: all(rows(client, "orders")), within_s=30, what="no move under way")
+        eventually(lambda: all(rows(client, "orders")), what="no move under way")
         eventually(
             lambda: client.cluster.broker(4).replicas == sum(4 in row for row in rows(client, "orders")),
-            within_s=30,
             what="a broker that is used as before",
         )
 
@@ -155,7 +145,6 @@ def test_a_drained_broker_leads_nothing_and_keeps_its_replicas(four: Cluster) ->
             assert client.cluster.drain(4).replicas == 4
             eventually(
                 lambda: all(one.leader in (2, 3) for one in client.topics.partitions("orders")),
-                within_s=30,
                 what="other leaders",
             )
             load.wait_for_acknowledged(50)

@@ -52,7 +52,7 @@ class Sending:
     def wait_for_more(self, count: int = 200) -> None:
         """Return once as many more records are acknowledged."""
         goal = len(self.acknowledged) + count
-        eventually(lambda: len(self.acknowledged) >= goal, within_s=30, what="more acknowledged records")
+        eventually(lambda: len(self.acknowledged) >= goal, what="more acknowledged records")
 
     def _send(self) -> None:
         number = 0
@@ -123,7 +123,7 @@ def test_a_partition_is_decommissioned_under_load(three: Cluster) -> None:
         Reading(client, "A") as reading,
     ):
         load.wait_for_more()
-        eventually(lambda: reading.partitions == {0, 1, 2}, within_s=30, what="all partitions")
+        eventually(lambda: reading.partitions == {0, 1, 2}, what="all partitions")
         delayed = {"records": [{"key": key, "value": "delayed"}]}
         assert call(three.urls[0], "POST", "/v1/topics/A/records?delay=2s", delayed).status == 200
 
@@ -147,10 +147,10 @@ def test_a_partition_is_decommissioned_under_load(three: Cluster) -> None:
         load.wait_for_more(300)
         assert {partition for _, partition in load.acknowledged[stopped + 20 :]} == {0, 1}
 
-        eventually(lambda: count(three) == [2, 2, 2], within_s=30, what="the partition is removed")
+        eventually(lambda: count(three) == [2, 2, 2], what="the partition is removed")
         assert time.monotonic() - began >= RETENTION_S - 1.0, "not before its retention has passed"
-        eventually(lambda: not folders(three), within_s=10, what="no replica on any disk")
-        eventually(lambda: reading.partitions == {0, 1}, within_s=30, what="the group has rebalanced")
+        eventually(lambda: not folders(three), what="no replica on any disk")
+        eventually(lambda: reading.partitions == {0, 1}, what="the group has rebalanced")
         load.wait_for_more()
         gone = call(three.urls[0], "GET", f"/v1/topics/A/partitions/{LAST}/records?offset=earliest")
         assert (gone.status, gone.code) == (404, "partition_not_found")
@@ -159,12 +159,10 @@ def test_a_partition_is_decommissioned_under_load(three: Cluster) -> None:
         assert client.topics.add_partitions("A", 1, expected=2).partitions == 3
         receipt = client.send("A", "again", partition=LAST)
         assert receipt.offset > end, "no offset names two records"
-        eventually(lambda: reading.seen["again"] == 1, within_s=30, what="the record of the new partition")
+        eventually(lambda: reading.seen["again"] == 1, what="the record of the new partition")
         load.wait_for_more()
         done = list(load.acknowledged)
-        eventually(
-            lambda: {value for value, _ in done} <= reading.seen.keys(), within_s=30, what="all records"
-        )
+        eventually(lambda: {value for value, _ in done} <= reading.seen.keys(), what="all records")
         assert load.errors == []
         assert len({value for value, _ in done}) == len(done)
 

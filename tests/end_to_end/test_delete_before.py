@@ -12,6 +12,7 @@ import pytest
 from chaos.cluster import Cluster
 from raftlog import Client
 from raftlog.errors import Conflict, InvalidRequest, OffsetOutOfRange
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.command_line import run
 from tests.helpers.real_cluster import Answer, call, create_topic, eventually
 
@@ -80,7 +81,6 @@ def test_wrong_deletions_are_refused_with_the_field_and_the_remedy(unbroken: Clu
         transaction.send("open")
         eventually(
             lambda: call(url, "GET", "/v1/topics/B/partitions/0").number("high_watermark") == 12,
-            within_s=30,
             what="the record of the open transaction",
         )
         with pytest.raises(Conflict, match="open in B/0 from 11 on"):
@@ -114,7 +114,7 @@ def test_readers_go_on(unbroken: Cluster, client: Client) -> None:
     url = unbroken.urls[0]
     filled(client, url, "E")
     where = urlsplit(url)
-    tail = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
+    tail = http.client.HTTPConnection(where.hostname or "", where.port, timeout=LIMIT_S)
     tail.request("GET", "/v1/topics/E/partitions/0/records?offset=8", headers={"Accept": "text/event-stream"})
     stream = tail.getresponse()
 
@@ -123,12 +123,12 @@ def test_readers_go_on(unbroken: Cluster, client: Client) -> None:
 
     assert [next_offset(), next_offset()] == [8, 9]
     with client.consumer("readers", "E", reset="earliest", commit_interval="100ms") as consumer:
-        first = consumer.poll("30s")
+        first = consumer.poll(f"{LIMIT_S:g}s")
         assert first is not None
         assert first.offset == 0
     assert client.topics.delete_before("E", partition=0, offset=6).log_start_offset == 6
     with client.consumer("readers", "E", reset="earliest") as consumer:  # its offset is deleted
-        following = consumer.poll("30s")
+        following = consumer.poll(f"{LIMIT_S:g}s")
         assert following is not None
         assert following.offset == 6
     client.send("E", "new")
@@ -148,14 +148,13 @@ def test_a_deletion_survives_kills_of_the_leader_and_of_all_brokers(cluster: Clu
         for url in survivors:
             answer = eventually(
                 lambda: found if (found := read(url, "F", 3)).status == 410 else None,  # noqa: B023
-                within_s=30,
                 what="a leader that refuses",
             )
             assert answer.number("start") == 4
         for broker in cluster.brokers:
             if broker != leader:
                 cluster.kill(broker)
-        cluster.start(wait_s=60)
+        cluster.start()
         for url in cluster.urls:
             statuses: set[int] = set()
 
@@ -163,7 +162,7 @@ def test_a_deletion_survives_kills_of_the_leader_and_of_all_brokers(cluster: Clu
                 statuses.add(read(url, "F", 3).status)  # noqa: B023
                 return 410 in statuses  # noqa: B023
 
-            eventually(refuses, within_s=30, what="a leader that refuses")
+            eventually(refuses, what="a leader that refuses")
             assert 200 not in statuses
         rows = read(cluster.urls[0], "F", "earliest").rows()
         assert [row["offset"] for row in rows] == [*range(4, 10)]

@@ -51,7 +51,7 @@ def test_more_partitions_than_descriptors(narrow: Cluster) -> None:
 
     narrow.kill(1)
     narrow.start(1)
-    eventually(lambda: has_leaders(url, "wide", 400), within_s=30, what="leaders after a restart")
+    eventually(lambda: has_leaders(url, "wide", 400), what="leaders after a restart")
     assert read_all(url, "wide", 0)[0] == (0, "one")
     produce_surely([url], "wide", ["two"], partition=399)
     values = [value for _, value in read_all(url, "wide", 399)]
@@ -76,7 +76,7 @@ def test_idle_connections_leave_files_to_the_logs(narrow: Cluster) -> None:
             refusals.append(answer)
             return answer.status == 503
 
-        eventually(refused, within_s=20, what="a refusal")
+        eventually(refused, what="a refusal")
         assert refusals[-1].code == "overloaded"
         assert "limits.connections_max" in str(refusals[-1].json["detail"])
         assert "retry-after" in refusals[-1].headers
@@ -90,7 +90,7 @@ def test_idle_connections_leave_files_to_the_logs(narrow: Cluster) -> None:
             )
             answer = client.recv(65536)
             assert answer.startswith(b"HTTP/1.1 200"), answer
-    eventually(lambda: produce(url, "orders", ["after"]).status == 200, within_s=20, what="room again")
+    eventually(lambda: produce(url, "orders", ["after"]).status == 200, what="room again")
     assert len(read_all(url, "orders", 0)) == 11
     assert narrow.metric("raftlog_http_connections_refused_total", broker=1) > 0
     assert narrow.broken() == []

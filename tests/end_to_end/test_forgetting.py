@@ -11,12 +11,13 @@ from chaos.cluster import Cluster
 from partitions.metadata.features import NEWEST
 from raftlog import Client
 from raftlog.errors import RaftlogError, UnknownBroker
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.command_line import run
 from tests.helpers.real_cluster import call, eventually
 
 pytestmark = pytest.mark.e2e
 
-TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "1000"}
+TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "10000"}  # a broker that is late on a busy machine is not dead
 
 
 def is_down(client: Client, broker: int) -> bool:
@@ -40,15 +41,14 @@ def test_a_decommissioned_broker_is_removed_and_its_process_is_refused(directory
     with Cluster(directory, brokers=4, environment=TIMING) as four, Client(four.urls[:3]) as client:
         eventually(
             lambda: client.cluster.info().feature_level == NEWEST,
-            within_s=30,
             what="the newest feature level",
         )
         _, notes = run(four, "cluster", "forget", "4", code=1)
         assert "broker 4 is alive" in notes
         assert "raftlog broker decommission 4" in notes
-        assert client.cluster.decommission(4, wait="20s").replicas == 0
+        assert client.cluster.decommission(4, wait=f"{LIMIT_S:g}s").replicas == 0
         four.stop(4)
-        eventually(lambda: is_down(client, 4), within_s=30, what="broker 4 is down")
+        eventually(lambda: is_down(client, 4), what="broker 4 is down")
         output, notes = run(four, "cluster", "forget", "4", "-o", "json")
         assert json.loads(output)["broker_id"] == 4
         assert "broker 4 was removed for good" in notes
@@ -60,9 +60,8 @@ def test_a_decommissioned_broker_is_removed_and_its_process_is_refused(directory
         four.launch(4)
         eventually(
             lambda: "it was removed from the cluster for good" in four.log_text(4),
-            within_s=20,
             what="the reason in the log of broker 4",
         )
-        eventually(lambda: ready_status(four.urls[3]) == 503, within_s=20, what="broker 4 is not ready")
+        eventually(lambda: ready_status(four.urls[3]) == 503, what="broker 4 is not ready")
         assert [one.broker_id for one in client.cluster.brokers()] == [1, 2, 3]
         four.kill(4)

@@ -11,9 +11,11 @@ import pytest
 
 from api.cluster_files import create_cluster, settings_path
 from chaos.broker_process import StartProcess, as_program
-from chaos.cluster import free_ports
+from chaos.cluster import Cluster
 from chaos.fork_server import ForkedCommand, as_fork
+from chaos.ports import free_ports
 from raftlog.__main__ import COMMAND
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.real_cluster import eventually
 
 pytestmark = pytest.mark.e2e
@@ -32,7 +34,7 @@ def test_a_command_has_its_environment_its_output_and_its_status(
     log = directory / "log"
     log.write_text("before\n")
     process = start(command, {**os.environ, "RAFTLOG_TIMING__TICK_MS": "nonsense"}, log)
-    assert (process.wait(30), process.poll()) == (1, 1)
+    assert (process.wait(LIMIT_S), process.poll()) == (1, 1)
     assert log.read_text().startswith("before\n")
     assert "RAFTLOG_TIMING__TICK_MS" in log.read_text()
 
@@ -45,16 +47,31 @@ def test_a_command_runs_until_a_signal_ends_it(
     log = directory / "log"
     process = start(command, os.environ, log)
     try:
-        eventually(lambda: "serving http" in log.read_text(), within_s=30, what="it serves")
+        eventually(lambda: "serving http" in log.read_text(), what="it serves")
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.01)
         assert process.poll() is None
         assert os.getsid(process.pid) == process.pid
         process.send_signal(number)
-        assert process.wait(30) == status
+        assert process.wait(LIMIT_S) == status
         assert not Path(f"/proc/{process.pid}").exists()
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize("start", [as_fork, as_program])
+def test_the_state_of_a_cluster_has_the_stacks_of_its_brokers(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, start: StartProcess
+) -> None:
+    monkeypatch.setattr(Cluster, "start_process", staticmethod(start))
+    with Cluster(directory, brokers=1) as cluster:
+        state = cluster.state()
+        assert f"broker 1 runs (pid {cluster.pid(1)}), ready" in state
+        assert "serving http" in state, "the end of its log"
+        assert "Current thread" in state, "the stacks of its threads"
+        assert "Stack for <Task" in state, "the stacks of its tasks"
+        cluster.kill(1)
+        assert "broker 1 ended with status -9" in cluster.state()
 
 
 def test_a_variable_that_a_fork_would_read_too_late_needs_a_program(
@@ -63,5 +80,5 @@ def test_a_variable_that_a_fork_would_read_too_late_needs_a_program(
     for environment, is_fork in ({}, True), ({"LD_PRELOAD": ""}, False), ({"RAFTLOG_RACK": "a"}, True):
         process = as_fork(command, {**os.environ, **environment}, directory / "log")
         process.kill()
-        assert process.wait(30) == -signal.SIGKILL
+        assert process.wait(LIMIT_S) == -signal.SIGKILL
         assert isinstance(process, ForkedCommand) == is_fork

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from api.cluster_files import create_cluster
-from chaos.cluster import Cluster, free_ports
+from chaos.cluster import Cluster
+from chaos.ports import free_ports
 from tests.helpers.real_cluster import (
     call,
     create_topic,
@@ -83,7 +84,7 @@ def test_produce_is_refused_and_reads_go_on_until_there_is_room(directory: Path)
             answer = produce(url, "orders", ["refused"])
             return answer.status == 507
 
-        eventually(refused, within_s=10, what="a refusal")
+        eventually(refused, what="a refusal")
         refusal = produce(url, "orders", ["refused"])
         assert (refusal.status, refusal.code, refusal.json["retryable"]) == (507, "storage_full", True)
         assert "retry-after" in refusal.headers
@@ -104,7 +105,7 @@ def test_appends_that_meet_the_end_of_the_disk_lose_nothing(directory: Path) -> 
         acknowledged = []
         for number in range(60):
             value = f"{number}-{VALUE}"
-            answer = produce(url, "orders", [value], query="?timeout=1s")
+            answer = produce(url, "orders", [value], query="?timeout=3s")
             if answer.status == 200:
                 acknowledged.append(value)
             else:
@@ -121,14 +122,14 @@ def test_appends_that_meet_the_end_of_the_disk_lose_nothing(directory: Path) -> 
         assert [row["value"] for row in read.rows()] == acknowledged[:3]
         for filler in fillers:
             filler.unlink()
-        produce_surely(cluster.urls, "orders", ["after"], within_s=60)
+        produce_surely(cluster.urls, "orders", ["after"])
         for _ in range(2):
             values = [value for _, value in read_all(url, "orders")]
             assert [value for value in values if value in set(acknowledged)] == acknowledged
             assert values[-1] == "after"
             for broker in cluster.brokers:
                 cluster.kill(broker)
-            cluster.start(wait_s=60)
+            cluster.start()
 
 
 def test_a_follower_without_room_holds_up_nobody_and_catches_up(directory: Path) -> None:
@@ -144,7 +145,6 @@ def test_a_follower_without_room_holds_up_nobody_and_catches_up(directory: Path)
             produce_surely([cluster.url(2), cluster.url(3)], "orders", [value], partition=partition)
         eventually(
             lambda: cluster.metric("raftlog_disk_free_bytes", broker=1) < 100_000,
-            within_s=20,
             what="the follower writes until its disk has no room",
         )
         assert cluster.running == [1, 2, 3]
@@ -154,7 +154,7 @@ def test_a_follower_without_room_holds_up_nobody_and_catches_up(directory: Path)
             answer = produce(url, "orders", ["probe"], partition=partition, query="?acks=3&timeout=1s")
             return answer.status == 200
 
-        eventually(all_hold_it, within_s=40, what="a follower that has room again catches up")
+        eventually(all_hold_it, what="a follower that has room again catches up")
         assert [value for _, value in read_all(url, "orders", partition)][: len(values)] == values
         assert cluster.metric("raftlog_failed_replicas", broker=1) == 0
 
@@ -173,7 +173,6 @@ def test_a_leader_dies_while_another_disk_is_full_and_the_partition_is_read(dire
             produce_surely([cluster.url(2), cluster.url(3)], "orders", [value], partition=partition)
         eventually(
             lambda: cluster.metric("raftlog_uncommitted_records", broker=other) == 0,
-            within_s=5,
             what="the other replica learns what is committed",
         )
         cluster.kill(leader)
@@ -184,9 +183,9 @@ def test_a_leader_dies_while_another_disk_is_full_and_the_partition_is_read(dire
             )
             return answer.status == 200
 
-        eventually(is_read, within_s=5, what="a leader, although one disk of the two that live is full")
+        eventually(is_read, what="a leader, although one disk of the two that live is full")
         assert [value for _, value in read_all(cluster.url(other), "orders", partition)] == values
         filler.unlink()
-        cluster.start(wait_s=60)
-        produce_surely(cluster.urls, "orders", ["after"], partition=partition, within_s=60)
+        cluster.start()
+        produce_surely(cluster.urls, "orders", ["after"], partition=partition)
         assert [value for _, value in read_all(url, "orders", partition)] == [*values, "after"]

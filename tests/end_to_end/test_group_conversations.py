@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.real_cluster import Answer, call, create_topic
 
 pytestmark = pytest.mark.e2e
@@ -43,7 +44,7 @@ def test_the_documented_conversations_are_what_brokers_say(cluster: Cluster) -> 
                 waiting[member] = pool.submit(call, next(urls), method, path, sent)
                 continue
             status, _, shown = rest.partition(" ")
-            answer = waiting.pop(member).result(timeout=30)
+            answer = waiting.pop(member).result(timeout=LIMIT_S)
             assert answer.status == int(status), (member, rest, answer)
             if shown.startswith("{"):
                 assert answer.json == json.loads(shown), (member, rest)

@@ -31,7 +31,6 @@ from tests.helpers.real_cluster import call, eventually, produce_surely
 
 GROUP = "crowd"
 RECORDS_PER_SEND = 5
-DRAIN_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class Load:
         while not self.stopping.is_set():
             partition = number % self.shape.partitions
             values = tuple(f"{number}.{n}" for n in range(RECORDS_PER_SEND))
-            offset = produce_surely(self.cluster.urls, self.topic, values, partition=partition, within_s=60)
+            offset = produce_surely(self.cluster.urls, self.topic, values, partition=partition)
             recorder.add(Acknowledged(partition=partition, offset=offset, values=values))
             self.ends[partition] = max(self.ends.get(partition, 0), offset + len(values))
             number += 1
@@ -127,6 +126,10 @@ class Load:
         """Return once all that is acknowledged is committed by the group. Without progress this is a hang."""
         left: dict[int, tuple[int, int]] = {}
 
+        def progress() -> object:
+            """How far the group is; its generation is not part of it."""
+            return sorted(left.items())
+
         def is_done() -> bool:
             nonlocal left
             known = observer.committed()
@@ -135,7 +138,7 @@ class Load:
             return not left
 
         try:
-            eventually(is_done, within_s=DRAIN_S, what="the group commits everything")
+            eventually(is_done, what="the group commits everything", progress=progress)
         except AssertionError as error:
             group = call(self.cluster.url, "GET", f"/v1/groups/{GROUP}")
             rebalances = call(self.cluster.url, "GET", f"/v1/groups/{GROUP}/rebalances")
@@ -175,11 +178,19 @@ def under_faults(cluster: RaftlogCluster, directory: Path, shape: Shape) -> Grou
             lambda: load.trouble_members(crowd, rngs[1]),
         ):
             load.stopping.wait(shape.seconds)
+            if not load.stopping.is_set():
+                eventually(lambda: generation(cluster) >= 3, what="a third generation under faults")
         began = time.monotonic()
         load.wait_for_commits(observer)
         drained_s = time.monotonic() - began
         crowd.stop()
     return judged(GroupHistory.read(directory), load, drained_s)
+
+
+def generation(cluster: RaftlogCluster) -> int:
+    """The newest generation of the group that the first broker shows; 0 if it shows none."""
+    group = call(cluster.url, "GET", f"/v1/groups/{GROUP}")
+    return group.number("generation") if group.status == 200 else 0
 
 
 def judged(history: GroupHistory, load: Load, drained_s: float) -> GroupHistory:

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from api.cluster_files import SECRET_NAME
-from chaos.cluster import Cluster, free_ports
+from chaos.cluster import Cluster
+from chaos.ports import free_ports
 from raftlog import Client
 from raftlog.errors import RaftlogError
 from tests.helpers.command_line import run
@@ -116,7 +117,7 @@ def settled(client: Client, wanted: Callable[[set[int]], bool]) -> None:
             for one in shown
         )
 
-    eventually(is_settled, within_s=WITHIN_S, what="replicas that are settled and in sync")
+    eventually(is_settled, what="replicas that are settled and in sync")
 
 
 @contextmanager
@@ -168,7 +169,7 @@ def test_three_brokers_become_five_and_three_again_and_one_is_replaced(three: Cl
                     (history,) = client.topics.partitions("history")
                     return {*history.replicas} == {*history.in_sync} == {1, 2, new}
 
-                eventually(is_healed, within_s=WITHIN_S, what="the history on the new broker")
+                eventually(is_healed, what="the history on the new broker")
                 print(f"{HEALED_MB} MB healed {time.monotonic() - lost:.1f} s after the loss")
         for partition, offsets in load.acknowledged.items():
             assert len(set(offsets)) == len(offsets)

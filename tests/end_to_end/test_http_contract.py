@@ -16,6 +16,7 @@ import pytest
 
 from chaos.cluster import Cluster
 from raftlog.records.keys import partition_for_key
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.real_cluster import (
     Answer,
     call,
@@ -148,7 +149,7 @@ def test_positions_by_name_number_and_from_the_end(api: Api) -> None:
     assert (above.number("start"), above.number("end")) == (0, 5)
 
 
-def test_a_long_poll_ends_with_its_time_or_with_a_record(api: Api) -> None:
+def test_a_long_poll_ends_with_its_time_or_with_a_record(api: Api, unbroken: Cluster) -> None:
     # requirement: C3
     topic = api.topic("waiting")
     path = records_path(topic)
@@ -156,21 +157,21 @@ def test_a_long_poll_ends_with_its_time_or_with_a_record(api: Api) -> None:
     empty = api("GET", f"{path}?offset=0&wait=700ms")
     took_s = time.monotonic() - began
     assert (empty.status, empty.headers["raftlog-next-offset"]) == (204, "0")
-    assert 0.65 < took_s < 5
+    assert took_s > 0.65
     for number, url in enumerate(api.urls):
         woken: list[Answer] = []
 
         def wait(url: str, wait_path: str, woken: list[Answer]) -> None:
-            woken.append(call(url, "GET", wait_path, timeout_s=60))
+            woken.append(call(url, "GET", wait_path))
 
-        thread = threading.Thread(target=wait, args=(url, f"{path}?offset={number}&wait=30s", woken))
+        thread = threading.Thread(target=wait, args=(url, f"{path}?offset={number}&wait=50s", woken))
         thread.start()
-        thread.join(0.3)
-        assert thread.is_alive(), "nothing was there, and it did not wait"
-        began = time.monotonic()
+        eventually(
+            lambda broker=number + 1: unbroken.metric("raftlog_http_parked_requests", broker=broker),
+            what="it waits, since nothing is there",
+        )
         api.store(topic, f"wake {number}")
-        thread.join(20)
-        assert time.monotonic() - began < 3
+        thread.join(LIMIT_S)
         assert [row["value"] for row in woken[0].rows()] == [f"wake {number}"]
 
 
@@ -187,9 +188,7 @@ def test_acks_say_what_was_waited_for(api: Api) -> None:
     one = api.store(topic, "one", query="?acks=1").json["durability"]
     assert isinstance(one, dict)
     assert one["fsynced"] is True
-    eventually(
-        lambda: len(read_all(api.urls[0], topic)) == 7, within_s=10, what="acks=1 is committed a little later"
-    )
+    eventually(lambda: len(read_all(api.urls[0], topic)) == 7, what="acks=1 is committed a little later")
     for acks in ("4", "some", ""):
         assert api("POST", records_path(topic) + f"?acks={acks}", {"records": [{"value": 1}]}).status == 422
 
@@ -301,7 +300,7 @@ def test_a_deleted_topic_is_gone_everywhere_and_its_name_is_free(api: Api) -> No
     first = api("GET", f"/v1/topics/{topic}").json["topic_id"]
     assert api("DELETE", f"/v1/topics/{topic}").status == 200
     for _ in api.urls:
-        eventually(lambda: api("GET", f"/v1/topics/{topic}").status == 404, within_s=10, what="it is gone")
+        eventually(lambda: api("GET", f"/v1/topics/{topic}").status == 404, what="it is gone")
     api.topic(topic, 1)
     assert api("GET", f"/v1/topics/{topic}").json["topic_id"] != first
     for url in api.urls:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from api.cluster_files import create_cluster, settings_path
-from chaos.cluster import Cluster, free_ports
+from chaos.cluster import Cluster
+from chaos.ports import free_ports
 from raftlog.__main__ import COMMAND
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.real_cluster import create_topic, eventually, has_leaders, produce_surely
 
 pytestmark = pytest.mark.e2e
@@ -22,7 +24,7 @@ def refused_start(config: Path) -> str:
         [*COMMAND, "serve", "--config", str(config)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert ended.returncode == 1, ended
@@ -58,14 +60,10 @@ def test_a_broker_with_another_secret_gets_no_connection(cluster: Cluster) -> No
     wrong.chmod(0o600)
     cluster.launch(3, environment={"RAFTLOG_SECRET_FILE": str(wrong)})
     url = cluster.url(3)
-    eventually(
-        lambda: "serving" in cluster.log_text(3).rpartition("stopping")[2], within_s=30, what="a start"
-    )
+    eventually(lambda: "serving" in cluster.log_text(3).rpartition("stopping")[2], what="a start")
     for number in range(3):  # time enough for it to try
         produce_surely(cluster.urls[:2], "orders", [f"{number}"])
     assert not cluster.is_ready(3), url
     assert cluster.stop(3) == 0
     cluster.start(3)
-    eventually(
-        lambda: has_leaders(url, "orders", 2), within_s=20, what="leaders, as the broker sees it again"
-    )
+    eventually(lambda: has_leaders(url, "orders", 2), what="leaders, as the broker sees it again")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,18 +10,19 @@ from pathlib import Path
 import pytest
 
 from api.cluster_files import SECRET_NAME, read_secret, settings_path
-from chaos.cluster import Cluster, free_ports
+from chaos.cluster import Cluster
+from chaos.ports import free_ports
 from chaos.workload import Workload
 from raftlog import Client
 from raftlog.errors import RaftlogError
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.command_line import command, run
-from tests.helpers.judged_load import judge
+from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import create_topic, eventually, produce_surely, values_of
 
 pytestmark = pytest.mark.e2e
 
-SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
-TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "1000"}
+TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "10000"}  # a broker that is late on a busy machine is not dead
 
 
 @pytest.fixture
@@ -72,7 +71,7 @@ def voters(client: Client) -> set[int]:
 
 
 def voters_become(client: Client, *wanted: int) -> None:
-    eventually(lambda: voters(client) == {*wanted}, within_s=30, what=f"voters {wanted}")
+    eventually(lambda: voters(client) == {*wanted}, what=f"voters {wanted}")
 
 
 def rows(client: Client, topic: str) -> list[set[int]]:
@@ -100,28 +99,30 @@ def test_broker_4_joins_takes_the_replica_of_broker_1_and_is_removed_again(three
         with Workload(three.urls, "orders", partitions=3, seed=SEED) as load:
             load.wait_for_acknowledged(100)
             assert joined(three) == 4
-            eventually(lambda: client.cluster.broker(4).alive, within_s=30, what="broker 4 is heard")
+            eventually(lambda: client.cluster.broker(4).alive, what="broker 4 is heard")
             begun = client.replicas.set("orders", 2, (2, 3, 4))
             assert {*begun.replicas} == {1, 2, 3}, "broker 1 holds its copy until broker 4 has caught up"
-            eventually(
-                lambda: rows(client, "orders")[2:] == [{2, 3, 4}], within_s=30, what="the replicas of F2"
-            )
-            eventually(lambda: len(logs(three, 1)) == 2, within_s=30, what="no copy left on broker 1")
+            eventually(lambda: rows(client, "orders")[2:] == [{2, 3, 4}], what="the replicas of F2")
+            eventually(lambda: len(logs(three, 1)) == 2, what="no copy left on broker 1")
             assert voters(client) == {1, 2, 3}
             load.wait_for_acknowledged(100)
 
-            left = json.loads(run(three, "broker", "decommission", "4", "--wait", "30s", "-o", "json")[0])
-            assert left["replicas"] == 0
-            eventually(
-                lambda: rows(client, "orders") == [{1, 2, 3}] * 3, within_s=30, what="the replicas before F2"
+            left = json.loads(
+                run(three, "broker", "decommission", "4", "--wait", f"{LIMIT_S:g}s", "-o", "json")[0]
             )
-            eventually(lambda: not logs(three, 4), within_s=30, what="no copy left on broker 4")
+            assert left["replicas"] == 0
+            eventually(lambda: rows(client, "orders") == [{1, 2, 3}] * 3, what="the replicas before F2")
+            eventually(lambda: not logs(three, 4), what="no copy left on broker 4")
             three.stop(4)
             load.wait_for_acknowledged(100)
         judge(load)
-        eventually(lambda: not client.cluster.broker(4).alive, within_s=30, what="broker 4 is fenced")
-        found = json.loads(command(three, "cluster", "health", "-o", "json").communicate(timeout=60)[0])
-        assert found["problems"] == []
+        eventually(lambda: not client.cluster.broker(4).alive, what="broker 4 is fenced")
+
+        def problems() -> object:
+            health = command(three, "cluster", "health", "-o", "json")
+            return json.loads(health.communicate(timeout=LIMIT_S)[0])["problems"]
+
+        eventually(lambda: problems() == [], what="a cluster without problems")
 
 
 # requirement: F3
@@ -133,7 +134,7 @@ def test_the_voters_follow_from_three_to_five_to_three_and_the_first_brokers_can
         assert [joined(three), joined(three)] == [4, 5]
         voters_become(client, 1, 2, 3, 4, 5)
         for broker in (1, 2):
-            run(three, "broker", "decommission", str(broker), "--wait", "60s")
+            run(three, "broker", "decommission", str(broker), "--wait", f"{LIMIT_S:g}s")
         voters_become(client, 3, 4, 5)
         load.wait_for_acknowledged(100)
         for broker in (1, 2):
@@ -155,14 +156,12 @@ def test_a_joined_broker_starts_again_with_its_disk_and_without_it(three: Cluste
     create_topic(three.urls[0], "orders")
     with Client(three.bootstrap) as client:
         broker = joined(three)
-        client.replicas.set("orders", 0, (1, 2, broker), wait="30s")
+        client.replicas.set("orders", 0, (1, 2, broker), wait=f"{LIMIT_S:g}s")
         produce_surely(three.urls, "orders", ["a", "b"])
         three.kill(broker)
         three.start(broker)
         without_its_disk(three, broker)
-        eventually(
-            lambda: rows(client, "orders") == [{1, 2, broker}], within_s=30, what="its replica is back"
-        )
+        eventually(lambda: rows(client, "orders") == [{1, 2, broker}], what="its replica is back")
         assert values_of(three, "orders") == ["a", "b"]
         bootstrap = {three.get("/v1/cluster", broker=each)["cluster_id"] for each in three.running}
         assert len(bootstrap) == 1
@@ -204,14 +203,11 @@ def test_a_broker_with_another_secret_never_gets_in(three: Cluster) -> None:
     assert read_secret(secret) == read_secret(three.directory / SECRET_NAME)
     secret.write_text("ab" * 32)
     three.launch(broker)
-    eventually(
-        lambda: "wrong_secret" in three.log_text(broker) or None, within_s=30, what="a refusal in its log"
-    )
+    eventually(lambda: "wrong_secret" in three.log_text(broker) or None, what="a refusal in its log")
     assert not three.is_ready(broker)
     assert b"broker=4" in output
     eventually(
         lambda: "they must reach this one at 127.0.0.1" in three.log_text(broker) or None,
-        within_s=30,
         what="the reason why it does not begin",
     )
     create_topic(three.urls[0], "orders", 3)

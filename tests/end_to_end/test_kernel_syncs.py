@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.storage.linux_aio import LinuxAio
+from raftlog.testing.waits import LIMIT_S
 
 pytestmark = pytest.mark.e2e
 DISK_MB, ROOM_MB = 64, 16
@@ -54,6 +55,6 @@ def test_the_error_of_a_sync_is_reported(failing_disk: Path) -> None:
         for _ in range(2 * ROOM_MB):
             file.write(os.urandom(1 << 20))
         assert aio.begin(file.fileno(), told.append)
-        select.select([aio.eventfd], [], [], 30)
+        select.select([aio.eventfd], [], [], LIMIT_S)
         aio.deliver()
     assert told in ([errno.EIO], [errno.ENOSPC])

@@ -114,8 +114,8 @@ def test_a_hundred_thousand_messages_arrive_once_and_none_early(cluster: Cluster
         cluster.kill(victim)
         kills += 1
         time.sleep(2)
-        cluster.start(victim, wait_s=60)
-    eventually(lambda: not pending(cluster), within_s=300, what="none pending")
+        cluster.start(victim)
+    eventually(lambda: not pending(cluster), what="none pending")
     ended_s = time.time() - begun_s
     found = everything(cluster)
     names = Counter(name for name, _ in found)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,8 +13,9 @@ from chaos.workload import Workload
 from raftlog import Client, Conflict
 from raftlog.client.blocking import Replicas
 from raftlog.errors import RaftlogError
+from raftlog.testing.waits import LIMIT_S
 from raftlog.wire.bodies import PartitionBody
-from tests.helpers.judged_load import judge
+from tests.helpers.judged_load import SEED, judge
 from tests.helpers.real_cluster import (
     call,
     create_topic,
@@ -26,7 +25,6 @@ from tests.helpers.real_cluster import (
     values_of,
 )
 
-SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 32)
 UNSAFE_RECOVER = "/v1/partitions/orders/0:unsafe-recover"
 
 
@@ -42,12 +40,12 @@ def moved(replicas: Replicas, *brokers: int) -> PartitionBody:
 
     def attempt() -> PartitionBody | None:
         try:
-            shown = replicas.set("orders", 0, brokers, wait="10s")
+            shown = replicas.set("orders", 0, brokers, wait=f"{LIMIT_S:g}s")
         except RaftlogError:
             return None
         return shown if shown.reassignment is None and set(shown.replicas) == set(brokers) else None
 
-    return eventually(attempt, within_s=30, what=f"replicas on {brokers}")
+    return eventually(attempt, what=f"replicas on {brokers}")
 
 
 def holds(cluster: Cluster, broker: int) -> bool:
@@ -78,7 +76,6 @@ def test_replicas_and_leaders_move_under_load_and_nothing_is_lost_or_doubled(fiv
         five.start(victim)
         eventually(
             lambda: [broker for broker in five.brokers if holds(five, broker)] == sorted((1, 2, others[0])),
-            within_s=20,
             what="files on those that hold the partition, and nowhere else",
         )
         load.wait_for_acknowledged(30)
@@ -109,7 +106,7 @@ def test_a_partition_is_recovered_from_its_last_replica_and_old_ones_come_back_e
             """The controller wants to have missed the dead for a while."""
             return call(url, "POST", UNSAFE_RECOVER, {"confirm": phrase}).status == 200
 
-        eventually(recovered, within_s=20, what="a recovery")
+        eventually(recovered, what="a recovery")
         produce_surely([five.url(1), url], "orders", ["c"])
         record = partitions_of(url, "orders")[0]["unsafe_recoveries"]
         assert isinstance(record, list)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
 from chaos.cluster import Cluster
-from tests.helpers.real_cluster import call, create_topic, produce_surely
+from tests.helpers.real_cluster import call, create_topic, eventually, produce_surely
 
 pytestmark = pytest.mark.e2e
 
@@ -89,9 +88,9 @@ def test_groups_are_shown_by_their_coordinator_up_to_the_limit(directory: Path) 
         assert told["raftlog_group_members_expired_total"] == 0
         assert not any("zebra" in name for name in told)
         where = '{group="billing",partition="0",topic="orders"}'
-        deadline = time.monotonic() + 30
-        while f"raftlog_group_lag_records{where}" not in told:
-            assert time.monotonic() < deadline
-            told = figures(url)
+        told = eventually(
+            lambda: found if f"raftlog_group_lag_records{where}" in (found := figures(url)) else None,
+            what="the lag of the group",
+        )
         assert told[f"raftlog_group_lag_records{where}"] == 2
         assert told[f"raftlog_group_lag_seconds{where}"] >= 0

@@ -19,6 +19,7 @@ from api.addresses import Machine
 from api.cluster_files import create_machines
 from chaos.cluster import Cluster
 from chaos.harness.namespaces import Flow, Namespaces, NamespacesFailed, missing
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.hub import ROOT, hub_command, in_hub, namespace_path, socket_in
 from tests.helpers.real_cluster import (
     create_topic,
@@ -32,7 +33,7 @@ from tests.helpers.real_cluster import (
 pytestmark = pytest.mark.e2e
 
 ARRIVAL_S = 0.3  # long after a packet between two namespaces has arrived
-WAIT_S = 10  # on a busy machine
+WAIT_S = LIMIT_S  # for what must arrive
 ESTABLISHED = 1  # tcpi_state
 
 
@@ -60,13 +61,16 @@ class Host:
                 found += 1
         return found
 
-    def connect(self, listener: socket.socket) -> tuple[socket.socket, socket.socket]:
+    def connect(
+        self, listener: socket.socket, *, connect_s: float = WAIT_S
+    ) -> tuple[socket.socket, socket.socket]:
         """Both ends of a new connection to a listener; ours first."""
         ours = socket_in(self._network, self._broker, socket.SOCK_STREAM)
-        ours.settimeout(2)
+        ours.settimeout(connect_s)
         ours.connect(listener.getsockname())
         theirs, _ = listener.accept()
-        theirs.settimeout(2)
+        ours.settimeout(WAIT_S)
+        theirs.settimeout(WAIT_S)
         return ours, theirs
 
 
@@ -125,7 +129,7 @@ def test_ports_limit_a_drop() -> None:
         assert (one.received(3), two.received()) == (3, 0)
         two.connect(one.listener)
         with pytest.raises(TimeoutError):
-            one.connect(two.listener)
+            one.connect(two.listener, connect_s=2)
         assert drops[0].stop() == 3
         assert drops[1].stop() > 0
         one.connect(two.listener)
@@ -190,8 +194,8 @@ def test_unplug_is_silent_and_connections_stay_open() -> None:
         for end in (ours, theirs):
             assert end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) == bytes([ESTABLISHED])
         network.plug(1)
-        ours.settimeout(20)
-        theirs.settimeout(20)
+        ours.settimeout(WAIT_S)
+        theirs.settimeout(WAIT_S)
         assert theirs.recv(5) == b"there"
         assert ours.recv(4) == b"back"
 
@@ -231,7 +235,7 @@ def test_an_ended_network_leaves_nothing_behind() -> None:
                 inodes = [inode(namespace_path(network, broker)) for broker in (1, 2)]
                 pids = [*processes_in(*inodes), inside.pid]
                 assert len(pids) >= 3, "two holders and a sleep"
-            assert inside.wait(1) == -signal.SIGKILL
+            assert inside.wait(WAIT_S) == -signal.SIGKILL
             assert alive(pids) == []
             assert [name for _, name in socket.if_nameindex()] == ["lo"]
             assert sorted(processes_in(inode("/proc/self/ns/net"))) == sorted([os.getpid(), own.pid])
@@ -270,21 +274,19 @@ def test_a_killed_harness_leaves_nothing_behind() -> None:
     with harness_to_kill() as (harness, inodes):
         assert len(set(inodes) - {own}) == 3
         # The harness, its holder and a sleep; a holder and a sleep for each of two brokers.
-        eventually(lambda: len(processes_in(*inodes)) == 7, within_s=WAIT_S, what="seven processes")
+        eventually(lambda: len(processes_in(*inodes)) == 7, what="seven processes")
         pids = processes_in(*inodes)
         assert socket.if_nameindex() == interfaces
         harness.kill()
         harness.wait()
-        eventually(lambda: not alive(pids), within_s=20, what="all processes have ended")
+        eventually(lambda: not alive(pids), what="all processes have ended")
     assert socket.if_nameindex() == interfaces
 
 
 def test_holders_of_brokers_wait_for_that_of_the_hub() -> None:
     """Until then a process of the hub may still enter a broker's namespace."""
     with harness_to_kill() as (harness, (hub, *brokers)):
-        eventually(
-            lambda: len(processes_in(*brokers)) == 4, within_s=WAIT_S, what="two holders and two sleeps"
-        )
+        eventually(lambda: len(processes_in(*brokers)) == 4, what="two holders and two sleeps")
         (holder_of_hub,) = [pid for pid in processes_in(hub) if is_shell(pid)]
         holder = next(pid for pid in processes_in(*brokers) if is_shell(pid))
         os.kill(holder_of_hub, signal.SIGSTOP)
@@ -296,7 +298,7 @@ def test_holders_of_brokers_wait_for_that_of_the_hub() -> None:
                 late.wait(3)
         finally:
             os.kill(holder_of_hub, signal.SIGCONT)
-        assert late.wait(20) == -signal.SIGKILL
+        assert late.wait(WAIT_S) == -signal.SIGKILL
 
 
 def is_shell(pid: int) -> bool:
@@ -336,7 +338,7 @@ def test_an_isolated_leader_acknowledges_nothing_and_joins_its_successor() -> No
             for drop in drops:
                 assert drop.stop() > 0
             produce_surely([cluster.url(leader)], "orders", ["together"])
-            eventually(lambda: in_sync(cluster) == [1, 2, 3], within_s=30, what="three replicas in sync")
+            eventually(lambda: in_sync(cluster) == [1, 2, 3], what="three replicas in sync")
             stored = [[value for _, value in read_all(url, "orders")] for url in cluster.urls]
             assert stored == [["before", "without the leader", "together"]] * 3
 

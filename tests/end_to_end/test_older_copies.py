@@ -18,7 +18,6 @@ from raftlog.types import NodeId
 from tests.helpers.real_cluster import create_topic, eventually, has_leaders, produce_surely, read_all
 
 TOPIC = "orders"
-WITHIN_S = 30
 COPIED, BEHIND, OTHER = 1, 2, 3
 
 
@@ -51,7 +50,7 @@ def aged(cluster: Cluster) -> None:
     """The other brokers know that the disk is older than now."""
     age = partial(cluster.metric, "raftlog_disk_age", broker=COPIED)
     began = age()
-    eventually(lambda: age() > began + 5, within_s=WITHIN_S, what="a disk that is older than its copy")
+    eventually(lambda: age() > began + 5, what="a disk that is older than its copy")
 
 
 def disks(cluster: Cluster, broker: int) -> DiskRecord:
@@ -91,11 +90,10 @@ def test_an_older_copy_elects_nobody(brokers: Cluster, tmp_path: Path, what: str
     backup.mkdir()
     replaced(brokers.data_directory(COPIED), backup, copy.pattern)
     brokers.start(COPIED)
-    brokers.wait_ready(COPIED, wait_s=WITHIN_S)
+    brokers.wait_ready(COPIED)
     copied = disks(brokers, COPIED).disk.age  # of the copy, or later
     eventually(
         lambda: disks(brokers, BEHIND).peers[NodeId(COPIED)][0].age > copied,
-        within_s=WITHIN_S,
         what="a broker that knows of a newer disk than its copy",
     )
     brokers.kill(BEHIND)
@@ -110,10 +108,10 @@ def test_an_older_copy_elects_nobody(brokers: Cluster, tmp_path: Path, what: str
     replaced(backup, brokers.data_directory(COPIED), copy.pattern)
     brokers.launch(BEHIND)
     brokers.launch(COPIED)
-    eventually(lambda: copy.seen in brokers.log_text(COPIED), within_s=WITHIN_S, what="it begins again")
+    eventually(lambda: copy.seen in brokers.log_text(COPIED), what="it begins again")
     brokers.launch(OTHER)
-    brokers.wait_ready(*brokers.brokers, wait_s=WITHIN_S)
-    eventually(partial(has_leaders, brokers.urls[0], TOPIC, 1), within_s=WITHIN_S, what="a leader")
-    eventually(partial(has_leaders, brokers.urls[0], "later", 1), within_s=WITHIN_S, what="the later topic")
+    brokers.wait_ready(*brokers.brokers)
+    eventually(partial(has_leaders, brokers.urls[0], TOPIC, 1), what="a leader")
+    eventually(partial(has_leaders, brokers.urls[0], "later", 1), what="the later topic")
     for url in brokers.urls:
         assert [value for _, value in read_all(url, TOPIC)] == values

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from chaos.cluster import Cluster
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.documented_commands import masked, python_blocks, shown_commands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +27,7 @@ def _run(command: list[str], cluster: Cluster) -> subprocess.CompletedProcess[st
         "RAFTLOG_URL": cluster.bootstrap,
         "COLUMNS": "200",
     }
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=LIMIT_S)
 
 
 def _at(text: str, cluster: Cluster) -> str:

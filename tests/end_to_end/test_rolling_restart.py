@@ -5,14 +5,16 @@ from __future__ import annotations
 import random
 import threading
 import time
+from functools import partial
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 
 from chaos.cluster import Cluster
 from raftlog import Client
 from tests.helpers.command_line import command
-from tests.helpers.real_cluster import create_topic, read_all
+from tests.helpers.real_cluster import create_topic, eventually, read_all
 
 pytestmark = pytest.mark.e2e
 
@@ -82,12 +84,17 @@ def restarted(cluster: Cluster, directory: Path, times: int, *chosen: int) -> No
         for _ in range(times):
             restart = ("restart", *options, "--command", f"touch {orders}/{{broker}}")
             process = command(cluster, "cluster", *restart)
-            while process.poll() is None:
+            carried_out: list[str] = []
+
+            def has_ended(process: Popen[bytes] = process, carried_out: list[str] = carried_out) -> bool:
                 for order in orders.iterdir():
                     assert cluster.stop(int(order.name)) == 0
                     cluster.start(int(order.name))
                     order.unlink()
-                time.sleep(0.02)
+                    carried_out.append(order.name)
+                return process.poll() is not None
+
+            eventually(has_ended, what="the command ends", progress=partial(len, carried_out))
             _, notes = process.communicate()
             assert process.returncode == 0, notes.decode()
             assert notes.decode().count("is back and in sync") == len(chosen or cluster.brokers)

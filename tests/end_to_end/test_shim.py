@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from chaos.harness.shim import shim as shims
 from chaos.harness.shim.shim import EFFECTS, Shim
+from raftlog.testing.waits import LIMIT_S
 
 pytestmark = pytest.mark.e2e
 
@@ -229,8 +231,8 @@ def test_a_slow_disk_delays_writes_and_syncs(shim: Shim, process: Process, data:
     for write in WRITES:
         assert process.call(write, file, 0)[2] >= 0.2
     assert process.call("os.fdatasync", file)[2] >= 0.2
-    assert process.call(WRITES[0], elsewhere, 0)[2] < 0.2
-    assert shim.effects()["slowed"] == 5
+    assert process.code(WRITES[0], elsewhere, 0) == 0
+    assert shim.effects()["slowed"] == 5  # none of them elsewhere
 
 
 @pytest.mark.parametrize("offset_ms", [3_600_000, -3_600_000, 200, -200, -1, 86_400_000_999])
@@ -238,22 +240,26 @@ def test_the_wall_clock_moves_and_the_monotonic_does_not(
     shim: Shim, process: Process, offset_ms: int
 ) -> None:
     shim.clock_offset(offset_ms)
-    before = process.call("lambda: time.monotonic() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)")[1]
+    before, earliest = process.call(MONOTONIC)[1], time.time()
     moved = [process.call(f"lambda: {clock} - {offset_ms} / 1000")[1] for clock in CLOCKS]
+    latest = time.time()
     shim.clock_offset(0)
-    now = process.call("time.time")[1]
-    after = process.call("lambda: time.monotonic() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW)")[1]
-    assert all(-0.01 < now - clock < 0.1 for clock in moved), (now, moved)
+    after = process.call(MONOTONIC)[1]
+    assert all(earliest - 0.01 < clock < latest + 0.01 for clock in moved), (earliest, moved, latest)
     assert abs(after - before) < 0.1
     assert shim.effects()["moved_clock_reads"] >= len(CLOCKS)
 
 
+# The clock against one that nothing moves; the greatest of some, since a process may be stopped in between.
+MONOTONIC = (
+    "lambda: max(time.monotonic() - time.clock_gettime(time.CLOCK_MONOTONIC_RAW) for _ in range(1_000))"
+)
 CLOCKS = ("time.time()", "time.time_ns() / 1e9", "__import__('datetime').datetime.now().timestamp()")
 
 
 def test_waits_do_not_follow_the_moved_clock(shim: Shim, process: Process) -> None:
     shim.clock_offset(-3_600_000)
-    assert process.call("lambda: threading.Event().wait(0.05)")[2] < 1
+    assert process.call("lambda: threading.Event().wait(0.05)")[2] < LIMIT_S  # and not an hour
     shim.clock_offset(3_600_000)
     assert process.call("lambda: threading.Event().wait(0.05)")[2] >= 0.05
 
@@ -266,7 +272,7 @@ def test_healing_ends_all_faults(shim: Shim, process: Process, data: Path) -> No
     shim.clock_offset(1000)
     shim.heal()
     file = process.open(data / "a")
-    assert process.call("lambda file: (os.pwrite(file, b'x', 0), os.fsync(file))", file)[::2] < (0, 0.9)
+    assert process.code("lambda file: (os.pwrite(file, b'x', 0), os.fsync(file))", file) == 0
     assert shim.effects() == dict.fromkeys(EFFECTS, 0)
 
 

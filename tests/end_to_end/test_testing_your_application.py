@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.__main__ import OURS
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.documented_commands import python_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +50,7 @@ def test_the_documented_tests_pass_in_a_project_with_packages_of_our_names(tmp_p
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=5 * LIMIT_S,  # of six tests
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

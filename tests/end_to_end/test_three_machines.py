@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster import Cluster, free_ports
+from chaos.cluster import Cluster
+from chaos.ports import free_ports
 from raftlog.__main__ import COMMAND
 from tests.helpers.real_cluster import call, create_topic, eventually, produce_surely, read_all
 
@@ -65,12 +66,12 @@ def test_two_machines_go_on_and_the_third_comes_back_by_another_name(machines: l
     produce_surely(urls[:2], "orders", ["without the third"])
     for url in urls[:2]:
         assert call(url, "GET", "/healthz/ready").status == 200
-        eventually(partial(has_lost_the_third, url), within_s=20, what="a dead broker")
+        eventually(partial(has_lost_the_third, url), what="a dead broker")
     machines[2].launch(3, environment={"RAFTLOG_ADVERTISED_HTTP": "http://log3.example:7070"})
     machines[2].wait_ready(3)
     assert [value for _, value in read_all(urls[2], "orders")] == ["without the third"]
     for url in urls:
-        eventually(partial(answers_to, url, "log3.example:7070"), within_s=20, what="the new name")
+        eventually(partial(answers_to, url, "log3.example:7070"), what="the new name")
 
 
 def has_lost_the_third(url: str) -> bool:

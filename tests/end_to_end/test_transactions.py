@@ -33,14 +33,14 @@ def asked(
         is_over = answer.status == 200 or answer.json.get("retryable") is not True
         return answer if is_over and answer.status not in RETRYABLE else None
 
-    answer = eventually(answered, within_s=30, what=f"a broker answers {path}")
+    answer = eventually(answered, what=f"a broker answers {path}")
     assert answer.status in (200, 201), answer
     return dict(answer.json)
 
 
 def opened(urls: list[str], name: str) -> str:
     """The id of a new transaction."""
-    return str(asked(urls, TRANSACTIONS, {"transactional_id": name})["id"])
+    return str(asked(urls, TRANSACTIONS, {"transactional_id": name, "timeout": "10m"})["id"])
 
 
 def write(urls: list[str], transaction: str, number: int, sequence: int = 0) -> None:
@@ -119,7 +119,7 @@ def offset_of(urls: list[str], group: str, *, query: str = "") -> int:
 
 def joined(urls: list[str], group: str) -> int:
     """``m-1`` is the only member; its generation."""
-    ask = {"topics": ["orders"], "member_id": "m-1", "session_timeout": "2m"}
+    ask = {"topics": ["orders"], "member_id": "m-1", "session_timeout": "30m"}
     generation = asked(urls, f"/v1/groups/{group}/members", ask)["generation"]
     asked(urls, f"/v1/groups/{group}/members/m-1:sync", {"generation": generation, "plan": "auto"})
     return int(str(generation))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from chaos.cluster import Cluster
 from raftlog.__main__ import COMMAND, OURS
+from raftlog.testing.waits import LIMIT_S
 
 RAFTLOG = [*COMMAND]
 
@@ -27,7 +28,7 @@ def command(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
 def run(cluster: Cluster, *arguments: str, stdin: bytes = b"", code: int = 0) -> tuple[bytes, str]:
     """The standard output and standard error of a command that ends with this code."""
     process = command(cluster, *arguments)
-    output, errors = process.communicate(stdin, timeout=90)
+    output, errors = process.communicate(stdin, timeout=2 * LIMIT_S)  # some wait for a condition themselves
     assert process.returncode == code, errors.decode()
     assert b"Traceback" not in errors
     return output, errors.decode()

@@ -14,9 +14,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from raftlog.testing.waits import eventually
 from tests.helpers import metered
 
 ATTEMPTS: Final = 60
@@ -24,7 +26,7 @@ WARM_UPS: Final = 20
 PAUSE_S: Final = 0.05  # at most; a random one, so that no periodic timer fires in each attempt
 IDLE_S: Final = 0.02  # in which followers end what an answer did not wait for
 ROUND_ATTEMPTS: Final = 5
-ROUND_S: Final = 3.0  # some rounds of heartbeats
+ROUNDS: Final = 5  # of heartbeats, in one attempt
 
 Counts = Mapping[str, int]
 Meters = Mapping[int, Callable[[], Callable[[], Counts]]]
@@ -52,11 +54,16 @@ def round_costs(meters: Meters) -> dict[int, int]:
     found: dict[int, list[int]] = {broker: [] for broker in meters}
     for _ in range(ROUND_ATTEMPTS):
         ends = {broker: begin() for broker, begin in meters.items()}
-        time.sleep(ROUND_S)
         for broker, end in ends.items():
-            counts = end()
+            counts = eventually(partial(_some_rounds, end), what=f"rounds of heartbeats of broker {broker}")
             found[broker].append(counts["round_calls"] // counts["rounds"])
     return {broker: min(calls) for broker, calls in found.items()}
+
+
+def _some_rounds(end: Callable[[], Counts]) -> Counts | None:
+    """The counts once there are a few rounds in them."""
+    counts = end()
+    return counts if counts["rounds"] >= ROUNDS else None
 
 
 def _least(attempts: Sequence[Counts]) -> Counts:

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.http_server import HttpServer
 
 PATH = "/v1/topics/orders/partitions/0/records"
@@ -22,7 +23,7 @@ class Stream:
 
     async def until(self, pattern: bytes) -> bytes:
         """Everything up to the first match."""
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(LIMIT_S):
             while not re.search(pattern, self.seen, re.DOTALL):
                 more = await self.reader.read(65536)
                 assert more, self.seen
@@ -31,7 +32,7 @@ class Stream:
 
     async def rest(self) -> bytes:
         """Everything until the server ends the stream."""
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(LIMIT_S):
             return await self.until(rb"\r\n0\r\n\r\n")
 
     @property

@@ -1,4 +1,4 @@
-"""``metered.py SOCKET python … -m MODULE ARG …`` runs a module in this process and counts what it costs.
+"""``metered.py SOCKET python … serve ARG …`` runs ``raftlog serve`` in this process and counts what it costs.
 
 Decides: what counts. Each query on the socket is answered with the counts since the process began, as JSON.
 ``FUNCTIONS`` asks for the calls of each function. ``COUNTS`` asks for:
@@ -107,9 +107,9 @@ def main() -> None:
     threading.setprofile(meter.note)
     if is_memory_seen:
         tracemalloc.start(1)
-    sys.argv = command[command.index("-m") + 1 :]
+    sys.argv = ["raftlog", *command[command.index("serve") :]]
     sys.setprofile(meter.note)
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    runpy.run_module("raftlog", run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

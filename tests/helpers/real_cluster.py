@@ -6,14 +6,15 @@ import http.client
 import json
 import random
 import socket
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from chaos.cluster import Cluster
+from raftlog.testing.waits import LIMIT_S
+from raftlog.testing.waits import eventually as eventually
 
 Json = dict[str, object]
 Found = TypeVar("Found")
@@ -64,7 +65,7 @@ def call(
     body: object = None,
     headers: Mapping[str, str] | None = None,
     *,
-    timeout_s: float = 30,
+    timeout_s: float = LIMIT_S,
 ) -> Answer:
     """One request on its own connection; anything but bytes goes as JSON. Raises ``OSError``."""
     sent = dict(headers or {})
@@ -84,24 +85,6 @@ def call(
         connection.close()
 
 
-def eventually(holds: Callable[[], Found | None], *, within_s: float, what: str) -> Found:
-    """The result of ``holds`` once it is true. An ``OSError`` counts as not yet."""
-    deadline = time.monotonic() + within_s
-    seen: object = None
-    while True:
-        try:
-            found = holds()
-        except OSError as error:
-            seen = error
-        else:
-            if found:
-                return found
-            seen = found
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {within_s} s; last seen: {seen!r}")
-        time.sleep(0.02)
-
-
 def create_topic(
     url: str, name: str, partitions: int = 1, *, replication_factor: int = 3, **config: int | str
 ) -> Answer:
@@ -110,7 +93,7 @@ def create_topic(
     body = {"name": name, "partitions": partitions, "replication_factor": replication_factor, "config": named}
     made = call(url, "POST", "/v1/topics", body)
     assert made.status == 201, made
-    eventually(lambda: has_leaders(url, name, partitions), within_s=30, what=f"leaders of {name}")
+    eventually(lambda: has_leaders(url, name, partitions), what=f"leaders of {name}")
     return made
 
 
@@ -136,9 +119,7 @@ def produce(url: str, topic: str, values: Sequence[str], *, partition: int = 0, 
     return call(url, "POST", records_path(topic, partition) + query, body)
 
 
-def produce_surely(
-    urls: Sequence[str], topic: str, values: Sequence[str], *, partition: int = 0, within_s: float = 30
-) -> int:
+def produce_surely(urls: Sequence[str], topic: str, values: Sequence[str], *, partition: int = 0) -> int:
     """Produce as one idempotent producer that retries at all brokers; returns the offset of the first
     value.
     """
@@ -160,7 +141,7 @@ def produce_surely(
         assert answer.status == 200 or answer.status in RETRYABLE, answer
         return answer if answer.status == 200 else None
 
-    stored = eventually(attempt, within_s=within_s, what=f"produce to {topic}/{partition}")
+    stored = eventually(attempt, what=f"produce to {topic}/{partition}")
     offset = stored.rows()[0]["offset"]
     assert isinstance(offset, int)
     return offset
@@ -172,7 +153,7 @@ def read_all(url: str, topic: str, partition: int = 0, *, start: int = 0) -> lis
     offset = start
     while True:
         path = f"{records_path(topic, partition)}?offset={offset}"
-        answer = eventually(partial(_settled_get, url, path), within_s=20, what=f"a fetch of {path}")
+        answer = eventually(partial(_settled_get, url, path), what=f"a fetch of {path}")
         assert answer.status in (200, 204), answer
         found += [(int(str(row["offset"])), row["value"]) for row in answer.rows()]
         offset = int(answer.headers["raftlog-next-offset"])
@@ -194,14 +175,14 @@ def _settled_get(url: str, path: str) -> Answer | None:
 def connect(url: str) -> socket.socket:
     """A bare connection."""
     where = urlsplit(url)
-    return socket.create_connection((where.hostname, where.port), timeout=10)
+    return socket.create_connection((where.hostname, where.port), timeout=LIMIT_S)
 
 
 def surely(urls: list[str], method: str, path: str, body: object, rng: random.Random) -> Answer:
     """The answer of some broker, after as many attempts as it takes."""
 
     def answered() -> Answer | None:
-        answer = call(rng.choice(urls), method, path, body, timeout_s=20)
+        answer = call(rng.choice(urls), method, path, body)
         return None if answer.json.get("retryable") or answer.status == 0 else answer
 
-    return eventually(answered, within_s=60, what=f"an answer to {method} {path}")
+    return eventually(answered, what=f"an answer to {method} {path}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from raftlog import Client
+from raftlog.testing.waits import eventually
 from spark_io.options import read_options, write_options
 from spark_io.schemas import schema_of
 from spark_io.source import BatchReader, StreamReader
@@ -18,8 +18,6 @@ from spark_io.staging import Staged, stage
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.whole_broker import whole_broker
 
-PATIENCE_S = 60.0
-POLL_S = 0.05
 SCHEMA = schema_of(includes_headers=True)
 
 
@@ -60,10 +58,10 @@ class Topics:
         """Decommission the last partition, delete its records, and wait until it is removed."""
         self.client.topics.decommission_partitions("orders", [partition])
         self.empty(partition)
-        deadline = time.monotonic() + PATIENCE_S
-        while self.client.topics.describe("orders").partitions > partition:
-            assert time.monotonic() < deadline, "the partition is removed"
-            time.sleep(POLL_S)
+        eventually(
+            lambda: self.client.topics.describe("orders").partitions == partition,
+            what="the partition is removed",
+        )
 
     def empty(self, partition: int) -> None:
         """Delete all records of a partition."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from chaos.cluster import free_ports
+from chaos.ports import free_ports
 
 HOSTS = ("127.0.0.1", "127.0.0.2")  # of the workers: Spark takes them for two machines
 EXECUTOR = "CoarseGrainedExecutorBackend"

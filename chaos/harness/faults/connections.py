@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 from typing import Final
 
 from chaos.harness.arena import Arena, Draw, NoTarget
-from chaos.harness.faults.steps import Steps
+from chaos.harness.faults.steps import Steps, until_effective
 from chaos.harness.links import Link, Links
+from raftlog.testing.waits import LIMIT_S
 
 UPSTREAM: Final = "upstream"  # bytes from the one who dialled
 DOWNSTREAM: Final = "downstream"
 SLOW_CLOSE: Final = "slow_close"
-CONNECTED_S: Final = 15.0
-TRAFFIC_S: Final = 15.0
 
 
 def isolate(arena: Arena, draw: Draw) -> Steps:
@@ -166,7 +165,7 @@ def _cut(links: Links, cut: Sequence[Link], target: str) -> Steps:
 
 def _wait_connected(links: Links, chosen: Sequence[Link], target: str) -> set[str]:
     """Returns the connections that last. Raises ``NoTarget`` if there are none for a while."""
-    deadline = time.monotonic() + CONNECTED_S
+    deadline = time.monotonic() + LIMIT_S
     while not (lasting := _lasting(links, chosen)):
         if time.monotonic() > deadline:
             raise NoTarget(f"there is no connection: {target}")
@@ -197,7 +196,7 @@ def _passing(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: in
     with _toxic(links, chosen, draw, toxic, **attributes):
         before = links.connections(chosen)
         yield f"{_text(chosen)}, {detail}"
-        return _effects(passed_since)
+        return until_effective(passed_since)  # toxics act on bytes only
 
 
 def _ended(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: int) -> Steps:
@@ -206,15 +205,7 @@ def _ended(arena: Arena, draw: Draw, detail: str, toxic: str, **attributes: int)
     before = _wait_connected(links, chosen, _text(chosen))
     with _toxic(links, chosen, draw, toxic, **attributes):
         yield f"{_text(chosen)}, {detail}"
-        return _effects(lambda: len(before - links.connections(chosen).keys()))
-
-
-def _effects(count: Callable[[], int]) -> int:
-    """Toxics act on bytes only: a link without traffic keeps its toxic for a while, until there is some."""
-    deadline = time.monotonic() + TRAFFIC_S
-    while not (effects := count()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return effects
+        return until_effective(lambda: len(before - links.connections(chosen).keys()))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from chaos.harness.arena import Arena, Draw
-from chaos.harness.faults.steps import Steps
+from chaos.harness.faults.steps import Steps, until_effective
 from chaos.harness.shim.shim import Shim
 from raftlog.wire import paths
 
@@ -47,6 +47,7 @@ def failing_sync(arena: Arena, draw: Draw) -> Steps:
         shim.failing_sync(f"/{arena.topic}-")
         try:
             yield f"broker {broker}"
+            until_effective(lambda: shim.effects()["failed_syncs"] - before)
         finally:
             shim.failing_sync("")
         if broker in arena.processes.running:
@@ -71,6 +72,7 @@ def failing_read(arena: Arena, draw: Draw) -> Steps:
                 if shim.effects()["failed_reads"] > before:
                     break
             yield f"broker {broker}: reads fail"
+            until_effective(lambda: shim.effects()["failed_reads"] - before)
         finally:
             shim.heal()
         if broker not in arena.processes.running:
@@ -107,6 +109,7 @@ def _shimmed(arena: Arena, draw: Draw, text: str, effect: str, begin: Callable[[
         begin(shim)
         try:
             yield f"broker {broker}: {text}"
+            until_effective(lambda: shim.effects()[effect] - before)
         finally:
             shim.heal()
         if broker not in arena.processes.running:  # one that starts on a full disk may end, and says so

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from chaos.harness.arena import Arena, Draw, NoTarget
-from chaos.harness.faults.steps import Steps
+from chaos.harness.faults.steps import Steps, until_effective
 from raftlog.testing.segment_content import content_of
 
 DISK_ID: Final = "disk_id"
 METADATA: Final = "__cluster_metadata"
 DISK_AGE: Final = "raftlog_disk_age"
-AGING_S: Final = 20.0
 AGES_MIN: Final = 6  # the last ones may not have reached every other broker
 
 
@@ -104,11 +102,8 @@ def restore_copy(arena: Arena, draw: Draw) -> Steps:
         shutil.copytree(directory, copy)
         arena.processes.launch(broker)
         yield f"broker {broker}"
-        deadline = time.monotonic() + AGING_S
-        while _disk_age(arena, broker) < copied_age + AGES_MIN:
-            if time.monotonic() > deadline:
-                return 0  # no other broker could tell the copy from the disk
-            time.sleep(0.2)
+        if not until_effective(lambda: _disk_age(arena, broker) >= copied_age + AGES_MIN):
+            return 0  # no other broker could tell the copy from the disk
         arena.processes.kill(broker)
         for path in directory.iterdir():
             _remove(path)
@@ -130,7 +125,7 @@ def restore_folder(arena: Arena, draw: Draw) -> Steps:
         shutil.copytree(folder, copy)
         arena.processes.launch(broker)
         yield f"broker {broker}: {folder.parent.name}/{folder.name}"
-        arena.processes.stop(broker, wait_s=30)
+        arena.processes.stop(broker)
         shutil.rmtree(folder, ignore_errors=True)  # its topic may be deleted
         shutil.copytree(copy, folder)
         arena.processes.launch(broker)

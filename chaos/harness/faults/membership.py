@@ -7,11 +7,12 @@ import time
 from typing import Final
 
 from chaos.harness.arena import Arena, Draw, NoTarget
-from chaos.harness.faults.steps import Steps
+from chaos.harness.faults.steps import Steps, until_effective
 from raftlog import Client
 from raftlog.errors import RaftlogError
+from raftlog.testing.waits import LIMIT_S
 
-ASKED_S: Final = 30.0
+ASKED_S: Final = LIMIT_S
 RESTORED_S: Final = 180.0  # other faults end meanwhile
 
 
@@ -38,6 +39,7 @@ def transfer_leaders(arena: Arena, draw: Draw) -> Steps:
     mover.start()
     try:
         yield "all partitions"
+        until_effective(lambda: moved)
     finally:
         ending.set()
         mover.join()
@@ -58,9 +60,14 @@ def move_replicas(arena: Arena, draw: Draw) -> Steps:
             _set_replicas(client, arena.topic, row.partition, before, RESTORED_S)  # it may have been done
             raise NoTarget(f"the replicas of partition {row.partition} could not be set: {error}") from error
         yield f"partition {row.partition}: {before} to {wanted}"
-        now = arena.partitions().get(row.partition)
+        effects = until_effective(lambda: _is_moving(arena, row.partition, before))
         _set_replicas(client, arena.topic, row.partition, before, RESTORED_S)
-    return int(now is not None and (set(now.replicas) != set(before) or now.reassignment is not None))
+    return effects
+
+
+def _is_moving(arena: Arena, partition: int, before: list[int]) -> bool:
+    now = arena.partitions().get(partition)
+    return now is not None and (set(now.replicas) != set(before) or now.reassignment is not None)
 
 
 def _set_replicas(client: Client, topic: str, partition: int, brokers: list[int], within_s: float) -> None:

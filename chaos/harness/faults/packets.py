@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from chaos.harness.arena import Arena, Draw
-from chaos.harness.faults.steps import Steps
+from chaos.harness.faults.steps import Steps, until_effective
 from chaos.harness.links import Link
 from chaos.harness.namespaces import Flow
 
@@ -68,5 +68,5 @@ def _dropped(arena: Arena, target: str, flows: Sequence[Flow], percent: int = 10
         for drop in drops:
             stack.callback(drop.stop)
         yield target
-        packets = sum(drop.packets() for drop in drops)
+        packets = until_effective(lambda: sum(drop.packets() for drop in drops))
     return packets

@@ -61,7 +61,7 @@ def restart(arena: Arena, draw: Draw) -> Steps:
     """A broker stops cleanly (SIGTERM), and is started again at the end."""
     broker = draw.broker()
     with arena.hold(broker):
-        arena.processes.stop(broker, wait_s=30)
+        arena.processes.stop(broker)
         yield f"broker {broker}"
         arena.processes.launch(broker)
     return 1

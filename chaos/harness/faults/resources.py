@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from chaos.harness.arena import Arena, Draw
 from chaos.harness.cgroups import limited_cpu
-from chaos.harness.faults.steps import Steps
+from chaos.harness.faults.steps import Steps, until_effective
 
 
 def no_descriptors(arena: Arena, draw: Draw) -> Steps:
@@ -28,6 +28,7 @@ def no_descriptors(arena: Arena, draw: Draw) -> Steps:
         try:
             _connect(arena.cluster.url(broker))
             yield f"broker {broker}: {limit} descriptors"
+            until_effective(lambda: shim.effects()["refused_descriptors"] - before)
         finally:
             if broker in arena.processes.running:
                 resource.prlimit(pid, resource.RLIMIT_NOFILE, (own, hard))
@@ -49,4 +50,4 @@ def little_cpu(arena: Arena, draw: Draw) -> Steps:
     broker = draw.broker()
     with arena.hold(broker), limited_cpu(arena.processes.pid(broker), percent) as waits:
         yield f"broker {broker}: {percent} % of a CPU"
-        return waits()
+        return until_effective(waits)

@@ -1,15 +1,21 @@
 """How a fault is written: a generator that begins it, yields its target, and ends it when resumed.
 
-It returns how often the fault had an effect; what is counted is in the table of faults. ``NoTarget`` may be
-raised before the ``yield`` only.
+It returns how often the fault had an effect; what is counted is in the table of faults. A fault that has had
+none when its time is over lasts longer (``until_effective``). ``NoTarget`` may be raised before the ``yield``
+only.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import Final
 
 from chaos.harness.arena import Arena, Draw
+from raftlog.testing.waits import LIMIT_S
+
+LOOK_S: Final = 0.1
 
 Steps = Generator[str, None, int]
 
@@ -38,3 +44,11 @@ class Fault:
     def summary(self) -> str:
         """The first line of its documentation."""
         return (self.inject.__doc__ or "").splitlines()[0]
+
+
+def until_effective(count: Callable[[], int]) -> int:
+    """The effects of a fault, once there is one; 0 if there is none within the limit of waits."""
+    deadline = time.monotonic() + LIMIT_S
+    while not (effects := count()) and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+    return effects

@@ -46,7 +46,11 @@ class Drivers:
     def start(self, name: str, when: str, batch: int) -> None:
         """Start one in a process group of its own, and wait until it says that it is there."""
         self._spawn(name, when, batch)
-        eventually(lambda: self._is_there(name), within_s=PATIENCE_S, what=f"{name} is {when} its commit")
+        eventually(
+            lambda: self._is_there(name),
+            what=f"{name} is {when} its commit",
+            progress=lambda: self._seen(name),
+        )
 
     def run(self, name: str, when: str = "never", batch: int = -1) -> tuple[int, str]:
         """Run one to its end, or to its death; its status and its output."""
@@ -84,6 +88,12 @@ class Drivers:
     def _end(self, name: str) -> tuple[int, str]:
         status = self._running[name].wait(PATIENCE_S)
         return status, (self._directory / f"{name}.log").read_text(errors="replace")
+
+    def _seen(self, name: str) -> object:
+        """What changes while a driver starts and works: its output, its checkpoint and what it has copied."""
+        log = self._directory / f"{name}.log"
+        checkpoint = sum(1 for _ in (self._directory / "checkpoint").rglob("*"))
+        return log.stat().st_size, checkpoint, len(self.copied)
 
     def _is_there(self, name: str) -> bool:
         log = self._directory / f"{name}.log"

@@ -126,7 +126,7 @@ def test_one_view_has_the_archive_and_the_log(
     def log_starts() -> list[int]:
         return [one.log_start_offset for one in client.topics.partitions("history")]
 
-    eventually(lambda: min(log_starts()) > 0, within_s=60, what="retention")
+    eventually(lambda: min(log_starts()) > 0, what="retention")
     reader = spark.read.format("raftlog").option("bootstrap.servers", servers).option("subscribe", "history")
     assert len(numbers(reader.load())) < RECORDS
     assert numbers(reader.option("archive", str(archive)).load()) == [*range(RECORDS + 9)]

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.cluster import Cluster, free_ports
+from chaos.cluster import Cluster
+from chaos.ports import free_ports
+from raftlog.testing.waits import LIMIT_S
 from tests.end_to_end.spark.vocabulary import ENVIRONMENT, why_no_spark
 from tests.helpers.real_cluster import create_topic, eventually
 
@@ -51,7 +53,9 @@ def connect(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
     with log.open("wb") as file:
         server = subprocess.Popen(command, env=environment, stdout=file, stderr=file, start_new_session=True)
     try:
-        eventually(lambda: listens(port), within_s=120, what="the server of Spark Connect")
+        eventually(
+            lambda: listens(port), what="the server of Spark Connect", progress=lambda: log.stat().st_size
+        )
         yield f"sc://127.0.0.1:{port}"
     finally:
         os.killpg(server.pid, signal.SIGKILL)
@@ -60,7 +64,7 @@ def connect(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
 
 def listens(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        socket.create_connection(("127.0.0.1", port), timeout=LIMIT_S).close()
     except OSError:
         return False
     return True

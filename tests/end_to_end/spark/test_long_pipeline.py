@@ -85,7 +85,15 @@ class Driver:
 
     def until(self, batches: int) -> None:
         """Wait until so many batches are committed."""
-        eventually(lambda: self._is_at(batches), within_s=PATIENCE_S, what=f"batch {batches}")
+        eventually(
+            lambda: self._is_at(batches),
+            what=f"batch {batches}",
+            progress=lambda: (
+                self.batches,
+                self._log.stat().st_size,
+                len([*self._commits.parent.rglob("*")]),
+            ),
+        )
 
     def kill(self) -> None:
         """``kill -9``, in the middle of a batch."""

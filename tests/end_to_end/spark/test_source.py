@@ -180,12 +180,12 @@ def test_a_stream_waits_for_records_and_has_the_columns_that_were_asked_for(
         return sum(one.numInputRows == 0 for one in seen)
 
     try:
-        eventually(lambda: read() == 5, within_s=60, what="the first batch does not wait")
+        eventually(lambda: read() == 5, what="the first batch does not wait")
         fill(client, "waits", range(3), partitions=1)
-        eventually(lambda: looks_at_eight() >= 2, within_s=60, what="two triggers that see three records")
+        eventually(lambda: looks_at_eight() >= 2, what="two triggers that see three records")
         assert read() == 5
         fill(client, "waits", range(1), partitions=1)
-        eventually(lambda: read() == 9, within_s=60, what="four records are enough")
+        eventually(lambda: read() == 9, what="four records are enough")
         sizes = [one.numInputRows for one in query.recentProgress if one.numInputRows]
         assert sizes == [5, 4]
     finally:
@@ -218,7 +218,7 @@ def test_records_that_retention_has_deleted_are_an_error_or_are_left_out(
     def first() -> int:
         return client.topics.partitions("aged")[0].log_start_offset
 
-    eventually(first, within_s=60, what="retention deletes records")
+    eventually(first, what="retention deletes records")
     options = {"subscribe": "aged", "startingOffsets": '{"aged":{"0":0}}'}
     with pytest.raises(Exception, match=r"offsets 0 to .* of aged/0 are deleted.*failOnDataLoss=false"):
         load(spark, servers, **options).count()

@@ -74,12 +74,15 @@ def test_every_row_is_there_once_while_executors_and_workers_are_killed(
         assert driver.poll() is None, (tmp_path / "driver.log").read_text(errors="replace")[-3_000:]
         return len(visible(client, "copy"))
 
+    def progress() -> object:
+        return seen(), (tmp_path / "driver.log").stat().st_size
+
     try:
-        eventually(lambda: seen() >= 100, within_s=PATIENCE_S, what="the second batch")
+        eventually(lambda: seen() >= 100, what="the second batch", progress=progress)
         before = standalone.executors(0)
         assert before, standalone.log("worker-0")
         standalone.kill_executor(0)
-        eventually(lambda: seen() >= 400, within_s=PATIENCE_S, what="batches after the death of an executor")
+        eventually(lambda: seen() >= 400, what="batches after the death of an executor", progress=progress)
         assert not {*before} & {*standalone.executors(0)}
         standalone.kill_worker(1)
         status = driver.wait(PATIENCE_S)

@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from chaos.cluster import free_ports
 from chaos.harness.controls.pysyncobj_log.links import Link
 from chaos.harness.controls.pysyncobj_log.messages import (
     LINE_BYTES_MAX,
@@ -23,6 +22,7 @@ from chaos.harness.controls.pysyncobj_log.messages import (
     Values,
 )
 from chaos.harness.controls.pysyncobj_log.node import Settings
+from chaos.ports import free_ports
 from raftlog.__main__ import HOME
 
 NODES: Final = (0, 1, 2)

@@ -1,0 +1,107 @@
+"""The wait of tests for a condition, and the one limit of all waits on real processes.
+
+Decides: how long anything may take before a test fails, and what an expired wait prints: the state of
+everything that was registered with ``describe_on_expiry``, and the stacks of this process. Leaves to others:
+what a state is (``chaos.cluster`` registers clusters).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import io
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
+from weakref import WeakSet
+
+LIMIT_S: Final = 60.0
+"""Long enough for any condition on a machine with other work; an expired wait is an error, not bad luck."""
+POLL_S: Final = 0.02
+
+Found = TypeVar("Found")
+
+
+class Described(Protocol):
+    """Something whose state explains an expired wait."""
+
+    def state(self) -> str:
+        """Its state as text. Takes seconds at most, and may raise."""
+
+
+_described: WeakSet[Described] = WeakSet()
+
+
+def describe_on_expiry(one: Described) -> None:
+    """An expired wait prints its state, as long as it exists."""
+    _described.add(one)
+
+
+def eventually(
+    holds: Callable[[], Found | None], *, what: str, progress: Callable[[], object] | None = None
+) -> Found:
+    """The result of ``holds`` once it is true. An ``OSError`` counts as not yet.
+
+    Raises ``AssertionError`` after ``LIMIT_S``, with everything that may explain it. Where the condition is
+    the end of long work, each change of ``progress`` begins the limit again.
+    """
+    deadline = time.monotonic() + LIMIT_S
+    seen: object = None
+    before: object = None
+    while True:
+        try:
+            found = holds()
+        except OSError as error:
+            seen = error
+        else:
+            if found:
+                return found
+            seen = found
+        if progress is not None and (now := progress()) != before:
+            before, deadline = now, time.monotonic() + LIMIT_S
+        if time.monotonic() > deadline:
+            raise AssertionError(expired(what, seen))
+        time.sleep(POLL_S)
+
+
+def expired(what: str, seen: object) -> str:
+    """The message of a wait that has expired."""
+    return f"{what}: not within {LIMIT_S:g} s; last seen: {seen!r}\n{states()}\n{stacks()}"
+
+
+def states() -> str:
+    """The states of everything that was registered and still exists."""
+    found = []
+    for one in list(_described):
+        try:
+            found.append(one.state())
+        except Exception as error:  # a state that cannot be had must not hide what expired
+            found.append(f"no state of {one!r}: {error!r}")
+    return "\n".join(text for text in found if text)
+
+
+def stacks() -> str:
+    """The stacks of all threads and asyncio tasks of this process."""
+    text = io.StringIO()
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():
+        text.write(f"thread {names.get(ident, ident)}:\n")
+        traceback.print_stack(frame, file=text)
+    for task in unfinished_tasks():
+        task.print_stack(file=text)
+    return text.getvalue()
+
+
+def unfinished_tasks() -> list[asyncio.Task[object]]:
+    """The tasks of all event loops.
+
+    A loop of another thread cannot be asked for its own, and the collector does not know frozen ones.
+    """
+    tasks = {found for found in gc.get_objects() if isinstance(found, asyncio.Task)}
+    with contextlib.suppress(RuntimeError):  # no loop runs on this thread
+        tasks |= asyncio.all_tasks()
+    return [task for task in tasks if not task.done()]
