@@ -122,8 +122,8 @@ class ReplicaRecord:
     def note_kept(self, before: Seen | None, now: Numbers) -> None:
         """Update ``kept_index``, at each look.
 
-        A busy broker handles several inputs between two looks: an entry may have become durable after the term
-        began. It was durable before if it was so at the last look, is acknowledged or committed.
+        A busy broker handles several inputs between two looks: an entry may have become durable after the
+        term began. It was durable before if it was so at the last look, is acknowledged or committed.
         """
         if before is None:
             self.kept_index = now.durable_index
