@@ -14,7 +14,7 @@ BROKER_TESTS_AT_ONCE ?= 5
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 
-.PHONY: demo test check fix bench scale planted-bugs sim corruption abuse fuzz reliability slow soak clean
+.PHONY: demo test check fix bench scale planted-bugs sim explore corruption abuse fuzz reliability slow soak clean
 
 # The last act needs Spark, which needs Java.
 demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
@@ -50,11 +50,15 @@ bench: .venv/bench.stamp
 scale: .venv/server.stamp
 	$(PY) -m bench.scale $(if $(BROKERS),--brokers $(BROKERS)) $(if $(PARTITIONS),--partitions $(PARTITIONS))
 
-# Every seed that ever failed, then SEEDS new ones (5,000: five minutes on two cores); they follow from the
-# commit, or begin at FIRST. What fails is appended to chaos/simulator/failed_seeds.txt. SEED=7, core:7, log:7
-# or http:7 replays one run, SHRINK=1 cuts it down to what matters.
+# SEED=7, core:7, log:7 or http:7 runs one seed of the simulator again, SHRINK=1 cuts it down to what matters.
+# The seeds that ever failed and the fixed ones: python -m chaos.simulator --fixed, as `make test` does.
 sim: .venv/server.stamp
-	$(PY) -m chaos.simulator --remember $(if $(SEED),--seed $(SEED)) $(if $(SHRINK),--shrink) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(FIRST),--first $(FIRST))
+	$(PY) -m chaos.simulator $(if $(SEED),--seed $(SEED),--fixed) $(if $(SHRINK),--shrink)
+
+# Fresh seeds of the simulator for MINUTES (60), whole brokers first, from a random number on or from FIRST. What
+# fails is appended to chaos/simulator/failed_seeds.txt.
+explore: .venv/server.stamp
+	$(PY) -m chaos.simulator --explore --remember $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FIRST),--first $(FIRST))
 
 # ROW=7 measures one row of reliability.json again, from a clean checkout; QUICK=1 runs slices and writes nothing.
 # Row 2 takes hours, in pieces that add up until a violation: PIECE=brokers:400 adds that much.

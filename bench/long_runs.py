@@ -42,7 +42,7 @@ SOURCES: Final = (
     "chaos",
     "pyproject.toml",
 )
-BEHIND_SWEEPS: Final = 1 << 32  # sweeps begin at a CRC-32
+BEHIND_SWEEPS: Final = 1 << 32  # row 1 begins at a CRC-32, an exploration at 32 random bits
 
 Figures = dict[str, int | float | str]
 

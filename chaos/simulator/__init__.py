@@ -5,6 +5,6 @@ end. Leaves to others: the tested code. Brokers are production code: groups, sto
 flusher, partition service and metadata group; only sockets, clock and the real disk are replaced. The
 other levels (``levels``) are ``raft_level``, with most seeds, ``storage_level``, and brokers with ``http``.
 
-Read ``simulation`` first, then ``checker``. ``make sim`` runs it, ``make sim SEED=7`` repeats one run
-and prints its timeline, ``shrink`` reduces a failing run; ``docs/invariants.md`` numbers the checks.
+Read ``simulation`` first, then ``checker``. ``make explore`` runs fresh seeds, ``make sim SEED=7`` repeats
+one and prints its timeline, ``shrink`` reduces a failing run; ``docs/invariants.md`` numbers the checks.
 """

@@ -1,43 +1,50 @@
-"""``python -m chaos.simulator``: many seeds and a summary, or one seed and its timeline.
+"""``python -m chaos.simulator``: a fixed list of seeds, fresh ones for some time, or one seed's timeline.
 
-A sweep runs every seed that ever failed, then new ones that follow from the commit (``seed_choice``).
+``--fixed`` has one verdict for one commit. ``--explore`` looks for new errors: its seeds are drawn at random.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 
+from chaos.simulator.exploration import drawn_first, fresh
 from chaos.simulator.levels import Seed
+from chaos.simulator.reach import unreached
 from chaos.simulator.result import Result
 from chaos.simulator.seed_choice import (
     FAILED_SEEDS,
+    FIXED_SEEDS,
     First,
-    chosen,
     failed_before,
     failures,
-    first_of_commit,
+    fixed,
     remember,
+    unlisted,
 )
 from chaos.simulator.shrink import Shrinker
 from chaos.simulator.sweep import last_line, sweep
 
-SEEDS = 5000
-SEED_S = 0.14  # of one core, on average
+MINUTES = 60.0
+PROGRESS_S = 60.0
+CHOOSER = "python -m tests.simulation.seed_cover"
 
 
 def main() -> int:
-    """The exit status: 1 with any violation."""
+    """The exit status: 1 with any violation, or if the fixed seeds reach too little."""
     parser = argparse.ArgumentParser(prog="python -m chaos.simulator", description=__doc__)
-    parser.add_argument("--seed", help="replay this seed and print its timeline: 7, core:7, log:7 or http:7")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--seed", help="replay this seed and print its timeline: 7, core:7, log:7 or http:7")
+    lists = f"{FAILED_SEEDS.name} and {FIXED_SEEDS.name}"
+    action.add_argument("--fixed", action="store_true", help=f"run the seeds of {lists}")
+    action.add_argument("--explore", action="store_true", help="run fresh seeds until the time is over")
     parser.add_argument("--shrink", action="store_true", help="reduce --seed to the faults that matter")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"number of new seeds to run ({SEEDS})")
-    parser.add_argument("--minutes", type=float, help="stop after this time, with the results so far")
-    parser.add_argument("--first", type=int, help="the first new seed (default: follows from the commit)")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"of --explore ({MINUTES:g})")
+    parser.add_argument("--first", type=int, help="the first fresh seed (default: drawn at random)")
     parser.add_argument("--remember", action="store_true", help=f"append failures to {FAILED_SEEDS.name}")
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)"
@@ -45,39 +52,72 @@ def main() -> int:
     options = parser.parse_args()
     if options.seed is not None:
         return replay(Seed.named(options.seed), shrinks=options.shrink)
-    first = first_of_commit() if options.first is None else First(options.first, "as asked")
-    limit_s = math.inf if options.minutes is None else 60 * options.minutes
-    results = run_all(first, options.seeds, options.jobs, limit_s)
-    tell_failures(results, remembers=options.remember)
+    if options.fixed:
+        return run_fixed(options.jobs)
+    first = drawn_first() if options.first is None else First(options.first, "as asked")
+    return explore(first, options.jobs, 60 * options.minutes, remembers=options.remember)
+
+
+def run_fixed(jobs: int) -> int:
+    """Run the seeds that failed before and the fixed list, in this order."""
+    seeds = fixed()
+    old = len(failed_before())
+    words = f"{old} seeds that failed before, then {len(seeds) - old} fixed ones"
+    print(f"{words}, on {jobs} processes", flush=True)
+    began = time.monotonic()
+    results = []
+    for result in sweep(seeds, jobs):
+        results.append(result)
+        tell_violations(result)
+    tell_kinds(results)
+    print(f"{time.monotonic() - began:.0f} seconds on {jobs} processes")
+    tell_failures(results)
+    missing = unreached(results)
+    if missing:
+        print(f"the fixed seeds no longer reach: {', '.join(missing)}; choose them again with: {CHOOSER}")
+    return max(report(results), 1 if missing else 0)
+
+
+def explore(first: First, jobs: int, limit_s: float, *, remembers: bool) -> int:
+    """Run fresh seeds until the time is over; print the progress about once a minute."""
+    print(
+        f"fresh seeds from {first.number} on ({first.reason}) for {limit_s / 60:g} minutes "
+        f"on {jobs} processes; the same ones again: make explore FIRST={first.number}",
+        flush=True,
+    )
+    began = told = time.monotonic()
+    results: list[Result] = []
+    for result in sweep(fresh(first.number), jobs):
+        results.append(result)
+        tell_violations(result)
+        if result.violations:
+            tell_failures([result], remembers=remembers)
+        now = time.monotonic()
+        if now - told >= PROGRESS_S:
+            print(f"{(now - began) / 60:.0f} min: {last_line(results)}", flush=True)
+            told = now
+        if now - began >= limit_s:
+            break
+    tell_kinds(results)
+    levels = Counter(Seed.named(result.name).level for result in results)
+    print("seeds: " + ", ".join(f"{level} {count}" for level, count in levels.items()))
     return report(results)
 
 
-def run_all(first: First, count: int, jobs: int, limit_s: float) -> list[Result]:
-    """Run as many seeds as the time allows; print violations as they occur."""
-    old = len(failed_before())
-    minutes = min((old + count) * SEED_S / jobs, limit_s) / 60
-    print(
-        f"{old} seeds that failed before, then {count} from {first.number} on ({first.reason}): "
-        f"about {math.ceil(minutes)} min on {jobs} processes; the same ones again: --first {first.number}",
-        flush=True,
-    )
-    began = time.monotonic()
-    results = []
-    for result in sweep(chosen(first.number, count), jobs):
-        results.append(result)
-        for violation in result.violations[:3]:
-            line = f"seed {result.name} at {violation.at_s:.3f} s: {violation.invariant}: {violation.detail}"
-            print(line, flush=True)
-        if time.monotonic() - began > limit_s:
-            print(f"stopped after {limit_s / 60:g} minutes, before the last of {old + count} seeds")
-            break
+def tell_violations(result: Result) -> None:
+    """Print the first violations of a run."""
+    for violation in result.violations[:3]:
+        line = f"seed {result.name} at {violation.at_s:.3f} s: {violation.invariant}: {violation.detail}"
+        print(line, flush=True)
+
+
+def tell_kinds(results: Iterable[Result]) -> None:
+    """Print every kind of fault with its number."""
     kinds = sum((result.faults for result in results), Counter())
     print("faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items())))
-    print(f"{len(results) / (time.monotonic() - began):.1f} seeds a second on {jobs} processes")
-    return results
 
 
-def tell_failures(results: list[Result], *, remembers: bool) -> None:
+def tell_failures(results: Iterable[Result], *, remembers: bool = False) -> None:
     """Print the command that repeats a failed run, and the lines for the file of failed seeds.
 
     With ``remembers`` the lines are appended to the file.
@@ -86,12 +126,10 @@ def tell_failures(results: list[Result], *, remembers: bool) -> None:
     if not lines:
         return
     print(f"replay one with: make sim SEED={lines[0].partition(' ')[0]} SHRINK=1")
-    if remembers:
-        lines = remember(lines)
-        print(f"appended to {FAILED_SEEDS}, to be committed:")
-    else:
-        print(f"to be appended to {FAILED_SEEDS} (make sim does this automatically):")
-    print("\n".join(lines))
+    if new := remember(lines) if remembers else unlisted(lines):
+        is_done = "appended" if remembers else "to be appended"
+        print(f"{is_done} to {FAILED_SEEDS}, to be committed with the correction:")
+        print("\n".join(new), flush=True)
 
 
 def replay(seed: Seed, *, shrinks: bool) -> int:

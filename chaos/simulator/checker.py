@@ -104,6 +104,7 @@ class Checker:
                 detail = f"{machine.name} acknowledges {fields[1]} of group {group_id}"
                 self._violated("I7 write-ahead", f"{detail}, {replica.durable.last} is durable")
             self._check_accepted(record, replica, term, fields[1])
+            replica.acknowledged_index = max(replica.acknowledged_index, fields[1])
         elif tag == _VOTE and fields[1] and not fields[2]:
             self._check_durable(replica, term, to, f"vote of term {term}")
             self._check_vote(record, replica, term, to)
@@ -204,8 +205,7 @@ class Checker:
         now = numbers_of(group, numbers)
         if before:
             self._check_monotonic(machine, group_id, before, now)
-        if not before or before[0] < now.term:
-            replica.kept_index = now.durable_index
+        replica.note_kept(before, now)
         if not (now.applied_index <= now.commit_index <= now.last_index >= now.durable_index):
             self._violated("I5 order of pointers", f"{machine.name} group {group_id}: {now}")
         if now.role is Role.LEADER and (not before or before[1] is not Role.LEADER or before[0] != now.term):

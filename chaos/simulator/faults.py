@@ -121,6 +121,11 @@ class Faults:
             AFTER_A_LETTER: self._dies,
         }
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """All that can happen; a run draws some of them."""
+        return frozenset((*self._timed, *self._aimed))
+
     def replay(self) -> None:
         """Repeat the recorded faults. Some come before ``run``."""
         for fault in self._cluster.schedule or ():

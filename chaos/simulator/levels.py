@@ -1,6 +1,6 @@
 """All levels under one name: ``core:17`` runs bare cores, ``log:17`` a log, ``brokers:17`` or ``17`` brokers.
 
-``brokers-long:17`` runs brokers with quiet phases of minutes, only in long runs, not in sweeps. ``http:17``
+``brokers-long:17`` runs brokers with quiet phases of minutes, only in long runs and explorations. ``http:17``
 runs brokers with the production clients and HTTP server, ``brokers-group:17`` brokers with the members of a
 consumer group, ``brokers-compacted:17`` brokers with a compacted topic, ``brokers-transactions:17`` brokers
 with transactions, ``brokers-delayed:17`` brokers with delayed messages, ``brokers-queue:17`` brokers with the

@@ -109,6 +109,7 @@ class ReplicaRecord:
         self.process: object = None
         self.log_start = 0
         self.kept_index = 0  # its durable index as its term began: it has acknowledged no more
+        self.acknowledged_index = 0  # the highest that it has acknowledged since the last look
         self.waits = False  # for disk space, or for a change of the log: entries have arrived before
         self.sent_votes = SentVotes(machine.disk, directory)
         self._agreed = {False: 0, True: 0}
@@ -117,6 +118,19 @@ class ReplicaRecord:
         """The group that its broker has open, if any."""
         broker = self.machine.broker
         return None if broker is None else broker.host.groups.get(group_id)
+
+    def note_kept(self, before: Seen | None, now: Numbers) -> None:
+        """Update ``kept_index``, at each look.
+
+        A busy broker handles several inputs between two looks: an entry may have become durable after the
+        term began. It was durable before if it was so at the last look, is acknowledged or committed.
+        """
+        if before is None:
+            self.kept_index = now.durable_index
+        elif before[0] < now.term:
+            known = max(before[5], self.acknowledged_index, now.commit_index)
+            self.kept_index = min(known, now.durable_index)
+        self.acknowledged_index = 0
 
     def look(self, group: GroupRecord, *, durable: bool) -> int:
         """The number of committed entries, from the first, in this log."""

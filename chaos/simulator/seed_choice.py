@@ -1,8 +1,9 @@
-"""The seeds of a sweep: all that ever failed, then new ones with every commit.
+"""Lists of seeds: those that ever failed, the fixed ones, and new ones that follow from the commit.
 
-Decides: where the new seeds begin. They follow from the commit, so that they are not chosen by hand, each
-commit runs new ones, and they can be repeated with the commit. A checkout without git begins at
-``WITHOUT_GIT``.
+``make test`` runs those that failed and the fixed ones: one commit has one verdict. A measurement runs those
+that failed and new ones, which begin at a number that follows from the commit: they are not chosen by hand,
+and can be repeated with the commit. A checkout without git begins at ``WITHOUT_GIT``. Fresh seeds:
+``exploration``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from chaos.simulator.levels import Seed, seeds
 from chaos.simulator.result import Result
 
 FAILED_SEEDS: Final = Path(__file__).with_name("failed_seeds.txt")
+FIXED_SEEDS: Final = Path(__file__).with_name("fixed_seeds.txt")
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 WITHOUT_GIT: Final = 0
 
@@ -30,12 +32,54 @@ class First:
     reason: str
 
 
+def listed(path: Path) -> list[Seed]:
+    """The seeds of a file, in its order."""
+    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
+    return [Seed.named(line) for line in lines if line]
+
+
+def failed_before(path: Path = FAILED_SEEDS) -> list[Seed]:
+    """Every seed that ever failed, in the order of the file."""
+    return listed(path)
+
+
+def fixed() -> list[Seed]:
+    """All that failed before, then the fixed list; none twice."""
+    return list(dict.fromkeys((*failed_before(), *listed(FIXED_SEEDS))))
+
+
+def failures(results: Iterable[Result]) -> list[str]:
+    """The lines to append to ``failed_seeds.txt``: one for each run with a violation."""
+    return [f"{result.name} # {result.violations[0].invariant}" for result in results if result.violations]
+
+
+def unlisted(lines: Iterable[str], path: Path = FAILED_SEEDS) -> list[str]:
+    """Those whose seed is not in the file yet."""
+    known = {str(seed) for seed in failed_before(path)}
+    return [line for line in lines if line.partition(" ")[0] not in known]
+
+
+def remember(lines: Iterable[str], path: Path = FAILED_SEEDS) -> list[str]:
+    """Append those whose seed is not in the file yet; return them."""
+    new = unlisted(lines, path)
+    with path.open("a") as file:
+        file.writelines(f"{line}\n" for line in new)
+    return new
+
+
 def first_of_commit(checkout: Path = CHECKOUT) -> First:
     """The first new seed of the current commit: the CRC-32 of its full id."""
     commit = _commit(checkout)
     if commit is None:
         return First(WITHOUT_GIT, "no commit is checked out here")
     return First(crc32(commit.encode()), f"commit {commit[:10]}")
+
+
+def chosen(first: int, count: int) -> Iterator[Seed]:
+    """All that failed before, then ``count`` new ones from ``first`` on; none twice."""
+    old = failed_before()
+    yield from old
+    yield from (seed for seed in seeds(first, count) if seed not in old)
 
 
 def _commit(checkout: Path) -> str | None:
@@ -47,30 +91,3 @@ def _commit(checkout: Path) -> str | None:
     except FileNotFoundError:
         return None
     return end.stdout.strip() if end.returncode == 0 else None
-
-
-def failed_before(path: Path = FAILED_SEEDS) -> list[Seed]:
-    """Every seed that ever failed, in the order of the file."""
-    lines = (line.partition("#")[0].strip() for line in path.read_text().splitlines())
-    return [Seed.named(line) for line in lines if line]
-
-
-def failures(results: Iterable[Result]) -> list[str]:
-    """The lines to append to ``failed_seeds.txt``: one for each run with a violation."""
-    return [f"{result.name} # {result.violations[0].invariant}" for result in results if result.violations]
-
-
-def remember(lines: Iterable[str], path: Path = FAILED_SEEDS) -> list[str]:
-    """Append those whose seed is not in the file yet; return them."""
-    known = {str(seed) for seed in failed_before(path)}
-    new = [line for line in lines if line.partition(" ")[0] not in known]
-    with path.open("a") as file:
-        file.writelines(f"{line}\n" for line in new)
-    return new
-
-
-def chosen(first: int, count: int) -> Iterator[Seed]:
-    """All that failed before, then ``count`` new ones from ``first`` on; none twice."""
-    old = failed_before()
-    yield from old
-    yield from (seed for seed in seeds(first, count) if seed not in old)

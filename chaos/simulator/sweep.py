@@ -8,49 +8,37 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final, TypeVar
 from zlib import crc32
 
-from chaos.simulator.levels import (
-    BROKERS,
-    BROKERS_COMPACTED,
-    BROKERS_DELAYED,
-    BROKERS_DELETING,
-    BROKERS_GROUP,
-    BROKERS_HEALING,
-    BROKERS_LONG,
-    BROKERS_TRANSACTIONS,
-    HTTP,
-    Seed,
-)
+from chaos.simulator.levels import BROKERS_LONG, CORE, GROUPS, LOG, Seed
 from chaos.simulator.result import Result
 
-WORK: Final = {
-    BROKERS: 8,
-    BROKERS_GROUP: 8,
-    BROKERS_COMPACTED: 8,
-    BROKERS_DELETING: 8,
-    BROKERS_DELAYED: 16,
-    BROKERS_TRANSACTIONS: 16,
-    BROKERS_HEALING: 16,
-    BROKERS_LONG: 40,
-    HTTP: 16,
-}
-"""The duration of a seed of these levels, relative to other levels."""
+T = TypeVar("T")
+
+WORK: Final = {CORE: 1, LOG: 1, GROUPS: 1, BROKERS_LONG: 40}
+"""The duration of a seed of these levels, relative to one another."""
+WORK_OF_BROKERS: Final = 12
+"""The duration of a seed of any other level, each of which runs whole brokers."""
 WORK_A_PROCESS: Final = 30
 
 
 def sweep(seeds: Iterable[Seed], jobs: int) -> Iterator[Result]:
     """Each seed's result."""
+    return spread(_run, seeds, jobs)
+
+
+def spread(work: Callable[[Seed], T], seeds: Iterable[Seed], jobs: int) -> Iterator[T]:
+    """What ``work`` returns for each seed, in the order of the seeds."""
     if jobs == 1:
-        for seed in seeds:
-            yield seed.run()
+        yield from map(work, seeds)
         return
     gc.collect()
     gc.freeze()
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
-        for results in pool.imap(_run, _pieces(seeds)):
+        for results in pool.imap(partial(_all, work), _pieces(seeds)):
             yield from results
 
 
@@ -74,7 +62,7 @@ def _pieces(seeds: Iterable[Seed]) -> Iterator[list[Seed]]:
     work = 0
     for seed in seeds:
         piece.append(seed)
-        work += WORK.get(seed.level, 1)
+        work += WORK.get(seed.level, WORK_OF_BROKERS)
         if work >= WORK_A_PROCESS:
             yield piece
             piece, work = [], 0
@@ -82,6 +70,10 @@ def _pieces(seeds: Iterable[Seed]) -> Iterator[list[Seed]]:
         yield piece
 
 
-def _run(seeds: list[Seed]) -> list[Result]:
+def _run(seed: Seed) -> Result:
+    return seed.run()
+
+
+def _all(work: Callable[[Seed], T], seeds: list[Seed]) -> list[T]:
     gc.disable()
-    return [seed.run() for seed in seeds]
+    return [work(seed) for seed in seeds]

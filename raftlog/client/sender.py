@@ -102,7 +102,7 @@ class PartitionSender:
             retries=retries,
             transaction_epoch=None if transaction is None else transaction.epoch,
         )
-        self._attempts: set[asyncio.Task[None]] = set()
+        self._attempts: dict[asyncio.Task[None], None] = {}  # in order, so that equal runs stay equal
         self._pause: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._last_answer_at = 0.0
@@ -125,8 +125,8 @@ class PartitionSender:
             return
         while (in_flight := pipeline.next_to_send(self._take)) is not None:
             task = self._loop.create_task(self._attempt(in_flight))
-            self._attempts.add(task)
-            task.add_done_callback(self._attempts.discard)
+            self._attempts[task] = None
+            task.add_done_callback(self._attempts.pop)
 
     def leave(self) -> None:
         """Send nothing that was not sent yet; hand all over once what is in flight has an outcome."""

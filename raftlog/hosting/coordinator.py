@@ -88,7 +88,8 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._timer: asyncio.TimerHandle | None = None
         self._hears_until_s: float | None = None  # after a stall, by the loop's time
         self._begin_s = 0.0  # it took so long the last time
-        self._beside: set[asyncio.Task[None]] = set()  # until these decisions end
+        # Until these decisions end; a dict cancels them in their order, so that equal runs stay equal.
+        self._beside: dict[asyncio.Task[None], None] = {}
 
     # Hooks.
 
@@ -273,12 +274,12 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     def do_beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Carry out what takes time, at most until these decisions end. It handles errors that it knows."""
         task = asyncio.get_running_loop().create_task(work)
-        self._beside.add(task)
+        self._beside[task] = None
         task.add_done_callback(self._done_beside)
 
     def _done_beside(self, task: asyncio.Task[None]) -> None:
         is_awaited = task in self._beside
-        self._beside.discard(task)
+        self._beside.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if is_awaited and isinstance(error, Exception):
             self._broken(error)

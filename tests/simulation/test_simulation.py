@@ -1,4 +1,4 @@
-"""Whole brokers under the simulator: a short slice of what ``make sim`` runs, and its controls."""
+"""Whole brokers under the simulator: a short slice of what ``make explore`` runs, and its controls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log alone that dies again and again: a slice of what ``make sim`` runs, and its control."""
+"""A log alone that dies again and again: a slice of what ``make explore`` runs, and its control."""
 
 from __future__ import annotations
 

@@ -1,21 +1,34 @@
-"""Many seeds on the command line, and which seeds those are."""
+"""Many seeds on the command line, and the lists that they come from."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from zlib import crc32
 
-from chaos.simulator.levels import Seed, seeds
+import pytest
+
+from chaos.simulator import __main__ as command_line
+from chaos.simulator.exploration import ROUND_S, SHARES, WHOLE, drawn_first, fresh
+from chaos.simulator.group_level import life
+from chaos.simulator.levels import BROKERS, BROKERS_LONG, CORE, GROUPS, LOG, MIX, Seed, seeds
+from chaos.simulator.odds import Odds
+from chaos.simulator.raft_level.odds import CoreOdds
+from chaos.simulator.reach import fault_kinds, unreached, world_of
 from chaos.simulator.result import Result, Violation
 from chaos.simulator.seed_choice import (
+    FIXED_SEEDS,
     WITHOUT_GIT,
     chosen,
     failed_before,
     failures,
     first_of_commit,
+    fixed,
+    listed,
     remember,
 )
 
@@ -26,10 +39,10 @@ def git(checkout: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def result(name: str, *invariants: str) -> Result:
+def result(name: str, *invariants: str, faults: Mapping[str, int] | None = None) -> Result:
     return Result(
         name=name,
-        faults=Counter(),
+        faults=Counter(faults),
         acknowledged=0,
         violations=tuple(Violation(0.0, invariant, "") for invariant in invariants),
         simulated_s=0.0,
@@ -38,15 +51,111 @@ def result(name: str, *invariants: str) -> Result:
     )
 
 
-def test_a_sweep_stops_when_its_time_is_up_and_says_what_was_run() -> None:
-    command = [sys.executable, "-m", "chaos.simulator", "--seeds", "100000", "--minutes", "0.02"]
-    end = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    began, *_, stopped, _, _, last = end.stdout.splitlines()
-    total = 100_000 + len(failed_before())
-    assert stopped == f"stopped after 0.02 minutes, before the last of {total} seeds"
-    assert f"--first {first_of_commit().number}" in began
-    assert 1 <= int(last.split()[0].removeprefix("seeds=")) < 100_000
+def test_an_exploration_stops_when_its_time_is_over_and_names_its_first_seed() -> None:
+    command = [sys.executable, "-m", "chaos.simulator", "--explore", "--minutes", "0.01", "--first", "7"]
+    end = subprocess.run(command, capture_output=True, text=True, check=False)
+    began, *_, seeds_run, last = end.stdout.splitlines()
     assert end.returncode == 0
+    assert began.startswith("fresh seeds from 7 on (as asked) for 0.01 minutes")
+    assert began.endswith("the same ones again: make explore FIRST=7")
+    assert seeds_run.startswith("seeds: brokers")
+    assert 1 <= int(last.split()[0].removeprefix("seeds=")) < 100
+
+
+def test_each_exploration_begins_at_a_number_of_its_own() -> None:
+    assert len({drawn_first().number for _ in range(10)}) == 10
+
+
+def test_fresh_seeds_are_of_all_levels_whole_brokers_first_and_never_twice() -> None:
+    a_round = sum(share.seeds_a_round for share in SHARES.values())
+    some = list(islice(fresh(100), 3 * a_round))
+    assert some == list(islice(fresh(100), 3 * a_round))
+    assert len(set(some)) == len(some)
+    assert {seed.level for seed in some} == {*MIX, BROKERS_LONG}
+    first = some[:a_round]
+    of_brokers = [world_of(seed.level) == BROKERS for seed in first]
+    assert of_brokers == sorted(of_brokers, reverse=True)
+    assert {seed.level for seed in first[:60]} >= {*MIX} - {CORE, LOG, GROUPS}
+    assert min(seed.number for seed in some) == 100
+
+
+def test_most_of_the_time_of_an_exploration_is_for_whole_brokers() -> None:
+    assert sum(share.percent for share in SHARES.values()) == 100
+    assert sum(SHARES[level].percent for level in WHOLE) >= 80
+    spent_s = {level: share.seeds_a_round * share.seed_s for level, share in SHARES.items()}
+    for level, share in SHARES.items():
+        assert abs(spent_s[level] - share.percent * ROUND_S / 100) <= max(share.seed_s, 0.5)
+
+
+def test_the_fixed_run_is_the_failed_seeds_and_the_fixed_list_in_the_same_order() -> None:
+    assert fixed()[: len(failed_before())] == failed_before()
+    assert fixed() == list(dict.fromkeys((*failed_before(), *listed(FIXED_SEEDS))))
+
+
+def test_the_fixed_run_has_every_level_twice_and_draws_every_kind_of_fault_twice() -> None:
+    levels = Counter(seed.level for seed in fixed())
+    assert [level for level in dict.fromkeys(MIX) if levels[level] < 2] == []
+    drawn = Counter((world_of(seed.level), kind) for seed in fixed() for kind in drawn_faults(seed))
+    kinds = fault_kinds()
+    wanted = [(world, kind) for world in (BROKERS, CORE) for kind in kinds[world]]
+    assert [each for each in wanted if drawn[each] < 2] == []
+
+
+def drawn_faults(seed: Seed) -> set[str]:
+    """Kinds that a seed may inject. Logs and coordinators alone draw from all kinds in every run."""
+    odds = seed.odds()
+    if not isinstance(odds, Odds | CoreOdds):
+        return set()
+    return {*odds.timed, *(kind for kind, chance in odds.aimed.items() if chance)}
+
+
+def test_kinds_of_faults_that_are_drawn_can_be_injected() -> None:
+    kinds = fault_kinds()
+    for seed in seeds(0, 2000):
+        world = world_of(seed.level)
+        requests = {"change membership", "cut prefix"} if world == CORE else set()
+        assert drawn_faults(seed) - requests <= kinds[world], seed
+    assert {*life.FAULTS} < kinds[GROUPS]
+
+
+def test_runs_that_miss_a_level_or_a_kind_of_fault_are_told_so() -> None:
+    kinds = fault_kinds()
+    levels = list(dict.fromkeys(MIX))
+    complete = [result(f"{level}:1", faults=dict.fromkeys(kinds[world_of(level)], 1)) for level in levels]
+    assert unreached(complete) == []
+    assert unreached(each for each in complete if each.name != "http:1") == ["level http"]
+    without = [
+        result(each.name, faults={**each.faults, "kill": 0, "wipe": 0} if "br" in each.name else each.faults)
+        for each in complete
+        if each.name not in ("http:1", "core:1")
+    ]
+    missing = unreached([*without, result("core:1", faults={"crash": 3})])
+    assert missing[:2] == ["level http", "brokers: kill"]
+    assert "core: wipe" in missing
+    assert "core: crash" not in missing
+
+
+def test_a_fixed_run_that_reaches_too_little_fails_and_names_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command_line, "fixed", lambda: [Seed(GROUPS, 0), Seed(LOG, 0)])
+    assert command_line.run_fixed(jobs=1) == 1
+    *_, missing, last = capsys.readouterr().out.splitlines()
+    assert missing.startswith("the fixed seeds no longer reach: level brokers, level core, ")
+    assert missing.endswith("; choose them again with: python -m tests.simulation.seed_cover")
+    assert last.startswith("seeds=2 ")
+
+
+def test_a_violation_of_a_fixed_seed_fails_the_run_and_says_how_to_repeat_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = result("http:99999999", "I1")
+    monkeypatch.setattr(command_line, "sweep", lambda seeds, jobs: iter([failed]))
+    monkeypatch.setattr(command_line, "unreached", lambda results: [])
+    assert command_line.run_fixed(jobs=1) == 1
+    text = capsys.readouterr().out
+    assert "make sim SEED=http:99999999 SHRINK=1" in text
+    assert "http:99999999 # I1" in text
 
 
 def test_new_seeds_follow_from_the_commit(tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ WALL_MS: Final = 1_700_000_000_000
 QUIET_ROUNDS: Final = 4  # of a session and a rebalance
 OTHER_PARTITIONS: Final = 2
 TICK_MS: Final = 50
+FAULTS: Final = {"fail over": 4, "pause": 3, "crash": 2, "leave": 1, "join": 2, "partitions": 1}
+"""Kinds of faults, with their relative frequency."""
+ANSWER_LOST: Final = "answer lost"
+"""Beside them, at any time."""
 
 
 class _Coordinator:
@@ -156,7 +160,7 @@ class GroupLife:
     def send_answer(self, member: Member, request: Request, reply: object) -> None:
         """An answer on its way; it may be lost."""
         if not self._is_quiet and self.rng.random() < self.odds.lost:
-            self.faults["answer lost"] += 1
+            self.faults[ANSWER_LOST] += 1
             return
         self.acknowledged += isinstance(request, Commit)
         self.after(self.drawn(self.odds.delay_ms), lambda: self._answered(member, request, reply))
@@ -191,7 +195,7 @@ class GroupLife:
             "join": self._join,
             "partitions": self._add_partition,
         }
-        kind = self.rng.choices(list(faults), (4, 3, 2, 1, 2, 1))[0]
+        kind = self.rng.choices(list(FAULTS), list(FAULTS.values()))[0]
         self.faults[kind] += 1
         self.trace.note(None, f"fault: {kind}")
         faults[kind]()

@@ -76,6 +76,11 @@ class CoreFaults(FaultPoints):
             for fault in schedule:
                 self._planned.setdefault(int(fault.at), []).append(fault)
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """All that can happen and are counted; a run draws some of them."""
+        return frozenset(self._strikes) - NO_FAULTS
+
     def heal(self) -> None:
         """No more faults from now on."""
         self._odds = CALM

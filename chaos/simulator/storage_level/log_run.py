@@ -43,6 +43,10 @@ from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
 
 DIRECTORY: Final = "/data/topic/Partition-0"
 SETTINGS: Final = LogSettings(segment_bytes=700, segment_ms=1000, index_interval_bytes=150)
+FULL_DISK, FAILING_SYNC, LOSE_POWER, CRASH = "full disk", "failing sync", "lose power", "crash"
+COMPACTION: Final = "compaction"
+FAULTS: Final = (FULL_DISK, FAILING_SYNC, LOSE_POWER, CRASH, COMPACTION)
+"""What a run counts."""
 LOOKS: Final = 3  # after each crash
 KEYS: Final = (b"a", b"b", b"c", b"d", None)
 AHEAD_ODDS: Final = 0.2  # of a state that becomes durable before its entries
@@ -152,7 +156,7 @@ class LogRun:
             if not is_disk_full(error):
                 raise
             model.line = model.line.cut(self.log.last_index + 1)  # some of them may have been written
-            self.faults["full disk"] += 1
+            self.faults[FULL_DISK] += 1
 
     def truncate(self) -> None:
         """Uncommitted entries, mostly near the end."""
@@ -258,7 +262,7 @@ class LogRun:
         )
         while (step := work.step()) is not None:
             if isinstance(step, RewrittenSegment):
-                old, self.faults["compaction"] = model.line, self.faults["compaction"] + 1
+                old, self.faults[COMPACTION] = model.line, self.faults[COMPACTION] + 1
                 model.line = old.compacted(split_batches(self.filesystem.read_file(step.path)))
                 checker.check_compacted(old, model.line, segments[-1].last + 1)
                 model.allowed.append(old)
@@ -295,7 +299,7 @@ class LogRun:
                 raise
             model.line = old if cut is None else old.cut(cut)
             model.begin(model.first)
-            self.faults["full disk"] += 1
+            self.faults[FULL_DISK] += 1
             self.filesystem.capacity_bytes = None
         else:
             model.offered = None
@@ -349,16 +353,16 @@ class LogRun:
     def _fails_sync(self, path: str) -> bool:
         fails = self.disk_rng.random() < self.odds.failing_syncs
         if fails:
-            self.faults["failing sync"] += 1
+            self.faults[FAILING_SYNC] += 1
         return fails
 
     def _die(self, power: float) -> None:
         """The process ends, with or without the machine."""
-        kind = "lose power" if self.disk_rng.random() < power else "crash"
+        kind = LOSE_POWER if self.disk_rng.random() < power else CRASH
         self.faults[kind] += 1
         self.clock.now_ms += 1000
         self.trace.note(None, kind)
-        if kind == "lose power":
+        if kind == LOSE_POWER:
             self.filesystem.lose_power(self.disk_rng)
         else:
             self.filesystem.restart()

@@ -1,0 +1,48 @@
+"""Levels and kinds of faults that runs reach, and those that they miss.
+
+The kinds are those that the simulator can inject, by world: its own tables of faults, not a list of names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from chaos.simulator.group_level import life
+from chaos.simulator.levels import BROKERS, CORE, GROUPS, LOG, MIX, Seed
+from chaos.simulator.odds import CALM
+from chaos.simulator.raft_level import odds as core_odds
+from chaos.simulator.raft_level.faults import CoreFaults
+from chaos.simulator.raft_level.group import Group
+from chaos.simulator.result import Result
+from chaos.simulator.simulation import Simulation
+from chaos.simulator.storage_level import log_run
+
+
+def world_of(level: str) -> str:
+    """The world of a level: bare cores, logs and coordinators alone are worlds, all others are of brokers."""
+    return level if level in (CORE, LOG, GROUPS) else BROKERS
+
+
+def fault_kinds() -> dict[str, frozenset[str]]:
+    """Every kind of fault that the simulator injects, by world."""
+    simulation = Simulation(0, CALM)
+    simulation.loop.close()
+    return {
+        BROKERS: simulation.faults.kinds,
+        CORE: CoreFaults(Group(3, 0, core_odds.CALM), 0, None).kinds,
+        LOG: frozenset(log_run.FAULTS),
+        GROUPS: frozenset((*life.FAULTS, life.ANSWER_LOST)),
+    }
+
+
+def unreached(results: Iterable[Result]) -> list[str]:
+    """Levels of sweeps that no run has, and kinds of faults that no run of their world had."""
+    levels, happened = set[str](), set[tuple[str, str]]()
+    for result in results:
+        level = Seed.named(result.name).level
+        levels.add(level)
+        happened |= {(world_of(level), kind) for kind, count in result.faults.items() if count}
+    missing = [f"level {level}" for level in dict.fromkeys(MIX) if level not in levels]
+    for world, kinds in fault_kinds().items():
+        missing += [f"{world}: {kind}" for kind in sorted(kinds) if (world, kind) not in happened]
+    return missing

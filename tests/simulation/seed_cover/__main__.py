@@ -1,0 +1,85 @@
+"""``python -m tests.simulation.seed_cover``: choose the fixed seeds again.
+
+Runs the seeds that failed before and 5,000 random ones, which takes six minutes of CPU, and writes
+``chaos/simulator/fixed_seeds.txt``. Prints what the list reaches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tests.simulation.seed_cover import branches
+
+if TYPE_CHECKING:  # imported by ``main`` when their source is instrumented
+    from tests.simulation.seed_cover.measurement import Run
+
+INSTRUMENTED = ("raftlog", "partitions", "groups", "transactions", "delayed", "api", "chaos.simulator")
+CPU_S = 200.0
+SEEDS = 5000
+PROGRESS_S = 60.0
+COMMAND = "python -m tests.simulation.seed_cover"
+HEADER = """Seeds that `make test` runs, beside those of failed_seeds.txt: chosen by what they reach.
+`{command}` writes this file. It runs the failed seeds and random ones, {runs}
+in the end, and records for each: its level, its kinds of faults with the order of magnitude of their number,
+its random parameters, and the branches of production code and of the simulator that it takes.
+These seeds and the failed ones reach all of that once, each kind of fault four times if they can, and as
+much as possible twice, in {cpu_s:g} seconds of CPU. Each line says what a seed adds to those before."""
+
+
+def main() -> int:
+    """The exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.seed_cover", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"number of random seeds ({SEEDS})")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
+    parser.add_argument("--cpu", type=float, default=CPU_S, help=f"seconds of CPU of all chosen ({CPU_S:g})")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)"
+    )
+    options = parser.parse_args()
+    branches.instrument(INSTRUMENTED)
+    write_list(branches.NAMES, list(_measured(options.first, options.seeds, options.jobs)), options.cpu)
+    return 0
+
+
+def _measured(first: int, count: int, jobs: int) -> Iterator[Run]:
+    from chaos.simulator.seed_choice import chosen
+    from tests.simulation.seed_cover.measurement import measured
+
+    began = told = time.monotonic()
+    for number, run in enumerate(measured(chosen(first, count), jobs), 1):
+        if time.monotonic() - told >= PROGRESS_S:
+            told = time.monotonic()
+            print(f"{(told - began) / 60:.0f} min: {number} seeds", flush=True)
+        yield run
+
+
+def write_list(names: list[str], runs: list[Run], cpu_s: float) -> None:
+    """Choose among the runs, and write the file."""
+    from chaos.simulator.seed_choice import FIXED_SEEDS, failed_before
+    from tests.simulation.seed_cover.choice import choose, features, table, text
+
+    old = set(failed_before())
+    failed = frozenset(place for place, run in enumerate(runs) if run.seed in old)
+    reached = features(runs, names)
+    found = choose(runs, reached, failed, cpu_s)
+    header = HEADER.format(command=COMMAND, runs=f"{len(runs):,}", cpu_s=cpu_s)
+    FIXED_SEEDS.write_text(text(found, header))
+    listed = old | {each.run.seed for each in found}
+    places = [place for place, run in enumerate(runs) if run.seed in listed]
+    spent_s = sum(runs[place].cpu_s for place in places)
+    print(f"{len(failed)} failed and {len(found)} fixed seeds of {len(runs):,}: {spent_s:.0f} s of CPU")
+    print(f"all of them: {sum(run.cpu_s for run in runs):.0f} s of CPU")
+    for kind, (everything, once, twice) in table(reached, places).items():
+        print(f"{kind}: {everything:,}, these seeds reach {once:,}, twice {twice:,}")
+    failing = [str(run.seed) for run in runs if run.violations]
+    if failing:
+        print(f"seeds with a violation, which are not chosen: {', '.join(failing)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

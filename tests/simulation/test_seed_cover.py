@@ -1,0 +1,175 @@
+"""The choice of the fixed seeds: branches that are recorded, and a cover that is cheap."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from chaos.simulator.levels import BROKERS, CORE, LOG, Seed
+from chaos.simulator.seed_choice import listed
+from tests.simulation.seed_cover.choice import (
+    CHECKER,
+    FAULT,
+    INJECTION,
+    LEVEL,
+    MAGNITUDE,
+    PARAMETER,
+    PRODUCTION,
+    Feature,
+    choose,
+    features,
+    table,
+    text,
+)
+from tests.simulation.seed_cover.measurement import Run, parameters
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = '''
+def sign(number):
+    """Text."""
+    if number < 0:
+        return -1
+    for _ in range(number):
+        return 1
+    return 0
+
+
+class Late:
+    async def wait(self, kind):
+        try:
+            match kind:
+                case "a":
+                    raise ValueError(kind)
+                case _:
+                    pass
+        except ValueError:
+            while True:
+                break
+'''
+PROGRAM = """
+import asyncio
+from tests.simulation.seed_cover import branches
+branches.instrument(["small"])
+from small.numbers import Late, sign
+branches.taken()
+for work in (lambda: sign(-3), lambda: sign(0), lambda: sign(2), lambda: asyncio.run(Late().wait("a"))):
+    work()
+    print(*(branches.NAMES[number].partition(":")[2] for number in branches.taken()), sep=", ")
+print(sign.__doc__)
+"""
+
+
+def run(seed: Seed, cpu_s: float, *, faults: Iterable[str] = (), violations: int = 0) -> Run:
+    return Run(seed, cpu_s, 0, dict.fromkeys(faults, 3), frozenset(), (), violations)
+
+
+def reaches(*names: str) -> frozenset[Feature]:
+    return frozenset((PRODUCTION, name) for name in names)
+
+
+def chosen(
+    costs: list[float],
+    reached: list[frozenset[Feature]],
+    limit_s: float,
+    failed: frozenset[int] = frozenset(),
+) -> list[int]:
+    runs = [run(Seed(CORE, number), cost) for number, cost in enumerate(costs)]
+    return [each.run.seed.number for each in choose(runs, reached, failed, limit_s)]
+
+
+def test_branches_are_recorded_for_each_run_alone(tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "__init__.py").touch()
+    (tmp_path / "small" / "numbers.py").write_text(SOURCE)
+    end = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = ['.', {str(ROOT)!r}]\n{PROGRAM}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert end.stdout.splitlines() == [
+        "5 if, 2 def",
+        "4 else, 2 def",
+        "4 else, 7 for, 2 def",
+        "16 case, 21 while, 20 except, 12 def",
+        "Text.",
+    ], end.stderr
+
+
+def test_the_cheapest_seeds_that_reach_everything_are_chosen() -> None:
+    reached = [reaches("a", "b", "c"), reaches("a", "b"), reaches("c"), reaches("c")]
+    assert chosen([9.0, 1.0, 5.0, 1.0], reached, 2.0) == [1, 3]
+
+
+def test_a_seed_that_later_ones_make_needless_is_removed() -> None:
+    reached = [reaches("a", "b", "c"), reaches("a", "b", "d"), reaches("c", "e")]
+    assert {*chosen([1.0, 1.5, 1.5], reached, 4.0)[:2]} == {1, 2}
+
+
+def test_the_rest_of_the_time_is_for_a_second_time() -> None:
+    reached = [reaches("a", "b"), reaches("a"), reaches("a", "b"), reaches("b", "a")]
+    assert chosen([1.0, 1.0, 1.1, 1.2], reached, 2.1) == [0, 2]
+    assert chosen([1.0, 1.0, 1.1, 1.2], reached, 2.0) == [0, 1]
+    assert chosen([1.0, 1.0, 1.1, 1.2], reached, 9.0) == [0, 2]
+
+
+def test_each_kind_of_fault_is_reached_by_four_seeds_before_other_features_are_reached_twice() -> None:
+    a_fault = frozenset({(FAULT, "brokers: kill")})
+    reached = [reaches("a", "b", "c") | a_fault, reaches("a", "b", "c"), *[a_fault] * 5]
+    assert {*chosen([1.0] * 7, reached, 4.0)} < {0, 2, 3, 4, 5, 6}
+    assert len(chosen([1.0] * 7, reached, 9.0)) == 5
+
+
+def test_what_failed_seeds_reach_needs_no_other_seed() -> None:
+    reached = [reaches("a", "b"), reaches("a"), reaches("c")]
+    assert chosen([1.0, 1.0, 1.0], reached, 2.0, frozenset({0})) == [2]
+
+
+def test_seeds_with_a_violation_are_not_chosen() -> None:
+    runs = [run(Seed(CORE, 0), 1.0, violations=1), run(Seed(CORE, 1), 9.0)]
+    found = choose(runs, [reaches("a"), reaches("a")], frozenset(), 20.0)
+    assert [each.run.seed.number for each in found] == [1]
+
+
+def test_features_are_levels_faults_by_magnitude_parameters_and_branches() -> None:
+    names = [
+        "raftlog/core/raft.py:1 if",
+        "chaos/simulator/checker.py:2 def",
+        "chaos/simulator/faults.py:3 if",
+    ]
+    one = Run(Seed("http", 1), 1.0, 0, {"kill": 5}, frozenset({"brokers 3"}), (0, 1, 2), 0)
+    many = [Run(Seed(LOG, place), 1.0, 0, {}, frozenset({f"steps {place}"}), (), 0) for place in range(20)]
+    reached, *_ = features([one, *many], names)
+    assert reached == {
+        (LEVEL, "http"),
+        (FAULT, f"{BROKERS}: kill"),
+        (MAGNITUDE, f"{BROKERS}: kill x3"),
+        (PARAMETER, f"{BROKERS}: brokers 3"),
+        (PRODUCTION, names[0]),
+        (CHECKER, names[1]),
+        (INJECTION, names[2]),
+    }
+    assert features([one, *many], names)[1] == {(LEVEL, LOG)}  # a parameter with twenty values is a number
+
+
+def test_random_parameters_of_every_world_have_names() -> None:
+    assert any(each.startswith("works append") for each in parameters(Seed(LOG, 3).odds()))
+    drawn = {*parameters(Seed("brokers-queue", 1).odds())}
+    assert any(each.startswith("queue.partitions ") for each in drawn)
+    assert any(each.startswith("timed ") for each in drawn)
+    assert "healing None" in drawn
+
+
+def test_the_file_is_read_as_it_is_written(tmp_path: Path) -> None:
+    rng, seeds = random.Random(3), [Seed(CORE, 4), Seed(BROKERS, 12), Seed(BROKERS, 3)]
+    reached = [reaches(*rng.sample("abcdefg", 4)) for _ in seeds]
+    found = choose([run(seed, 1.0) for seed in seeds], reached, frozenset(), 9.0)
+    path = tmp_path / "fixed_seeds.txt"
+    path.write_text(text(found, "Words.\nMore words."))
+    assert path.read_text().startswith("# Words.\n# More words.\nbrokers:3 # ")
+    assert sorted(listed(path), key=str) == sorted((each.run.seed for each in found), key=str)
+    assert table(reached, [0])[PRODUCTION] == (len(frozenset.union(*reached)), 4, 0)
