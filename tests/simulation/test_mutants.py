@@ -7,10 +7,10 @@ import time
 
 import pytest
 
+from tests.helpers.collected_tests import CollectedTests
+from tests.helpers.forks import forked
 from tests.helpers.planted_bugs import Mutant, NotPlanted, planted
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.mutants.collected import CollectedTests
-from tests.simulation.mutants.forks import forked
 from tests.simulation.mutants.hunt import Catch, hunt, known, look, search, verdict
 
 QUORUM = ("raftlog.core.quorum:quorum_size", "return voter_count // 2 + 1")

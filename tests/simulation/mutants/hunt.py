@@ -24,10 +24,10 @@ from statistics import median
 
 from chaos.simulator.levels import BROKERS, GROUPS, HTTP, LOG, Seed, seeds
 from chaos.simulator.odds import Odds
+from tests.helpers.collected_tests import CollectedTests
+from tests.helpers.forks import forked
 from tests.helpers.planted_bugs import Mutant, planted
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.mutants.collected import CollectedTests
-from tests.simulation.mutants.forks import forked
 
 LIMIT_S = 15.0  # of a process's time: the target
 PATIENCE_S = 60.0  # of the same: a bug that is seen later than that is missed
