@@ -14,7 +14,7 @@ BROKER_TESTS_AT_ONCE ?= 5
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 
-.PHONY: demo test check fix bench scale planted-bugs sim explore corruption abuse fuzz reliability slow soak clean
+.PHONY: demo test check fix bench scale planted-bugs mutants sim explore corruption abuse fuzz reliability slow soak clean
 
 # The last act needs Spark, which needs Java.
 demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
@@ -39,6 +39,11 @@ fix: .venv/dev.stamp
 # Every planted bug must be seen. CHANGED=main: those in files that a change touches.
 planted-bugs: .venv/dev.stamp
 	$(PY) -m tests.planted_bugs $(if $(CHANGED),--changed $(CHANGED))
+
+# Small changes of functions that tests should see: those that differ from CHANGED=main, or all of PACKAGE=raftlog/core.
+# SAMPLE=200 tries as many, drawn with SEED. Prints the changes that no test sees; the score is no verdict.
+mutants: .venv/dev.stamp
+	$(PY) -m tests.mutation $(if $(PACKAGE),--package $(PACKAGE),--changed $(or $(CHANGED),main)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(if $(TESTS),--tests $(TESTS))
 
 slow: .venv/dev.stamp
 	$(PY) -m pytest -m slow -q
