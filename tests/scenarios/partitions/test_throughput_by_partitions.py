@@ -19,6 +19,12 @@ async def append_all(cluster: ControlledCluster, target: TopicPartition) -> None
         await cluster.any.gateway.append(target, batch_of(b"x"), acks=QUORUM, timeout_ms=5_000)
 
 
+async def append_one(cluster: ControlledCluster, target: TopicPartition, number: int) -> None:
+    """One of many requests, which come a little apart."""
+    await asyncio.sleep(number / 20_000)
+    await cluster.any.gateway.append(target, batch_of(b"x"), acks=QUORUM, timeout_ms=5_000)
+
+
 async def seconds_for(cluster: ControlledCluster, topic: str, partitions: int) -> float:
     """The virtual time that all partitions together take for their batches."""
     await cluster.create(topic, partitions)
@@ -55,3 +61,15 @@ async def test_a_disk_that_hangs_holds_up_only_the_partitions_on_its_broker() ->
         assert not held_up.done()
         cluster.brokers[hanging].disk.set()
         await held_up
+
+
+# requirement: B3
+@in_virtual_time
+async def test_requests_that_come_while_the_disk_is_busy_share_the_next_sync() -> None:
+    async with ControlledCluster() as cluster:
+        await cluster.create("orders", 1)
+        target = TopicPartition("orders", 0)
+        await append_all(cluster, target)
+        syncs = sum(broker.host.flusher.syncs for broker in cluster)
+        await asyncio.gather(*(append_one(cluster, target, number) for number in range(100)))
+        assert sum(broker.host.flusher.syncs for broker in cluster) - syncs < 3 * 10

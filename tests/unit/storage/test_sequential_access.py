@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import NamedTuple
 
 import pytest
@@ -144,3 +146,28 @@ def test_a_read_of_the_tail_is_one_read_of_the_file_and_nothing_is_kept_for_the_
         assert found is not None
         assert len(found.read()) == GROUP * BATCH
         assert [(read.position, read.length) for read in disk.reads] == [(GROUP * BATCH, GROUP * BATCH)]
+
+
+def calls_of_read(records: int) -> int:
+    """Calls of Python functions for one read of a batch with so many records."""
+    log = open_log(WatchedDisk())
+    batch = storage_batch(0, records, body=bytes(100 * records))
+    log.append([batch])
+    calls = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(note)
+    try:
+        data = log.read(Index(0), Index(records - 1), bytes_max=1 << 20).read()
+    finally:
+        sys.setprofile(None)
+    assert data == batch.data
+    return calls
+
+
+# requirement: L7
+def test_a_read_gives_the_stored_bytes_without_a_call_for_any_record() -> None:
+    assert calls_of_read(10_000) == calls_of_read(1)
