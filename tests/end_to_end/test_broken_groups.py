@@ -45,7 +45,7 @@ def in_sync(cluster: Cluster, partition: int) -> object:
     return partitions_of(cluster.url(1), "orders")[partition]["in_sync"]
 
 
-# requirement: one group's broken invariant ends the broker once; then that group is stopped and reported
+# A group that breaks an invariant ends its broker once; the next start stops and reports the group.
 @pytest.mark.e2e
 def test_a_group_that_breaks_at_every_start_does_not_take_the_others_along(cluster: Cluster) -> None:
     create_topic(cluster.urls[0], "orders", 2)

@@ -38,7 +38,7 @@ def compose() -> dict[str, Any]:
 
 
 def test_the_file_is_a_compose_file(compose: dict[str, Any]) -> None:
-    # requirement: N4
+    # requirement: N4 X1
     validator = jsonschema.Draft202012Validator(get_builtin_schema("vendor.compose-spec"))
     assert [error.message for error in validator.iter_errors(compose)] == []
 
@@ -52,7 +52,7 @@ def test_all_services_that_go_on_have_health_checks(compose: dict[str, Any]) -> 
 @pytest.mark.e2e
 @pytest.mark.skipif(links.missing() is not None, reason=str(links.missing()))
 def test_its_brokers_proxies_and_harness_work_together(compose: dict[str, Any], directory: Path) -> None:
-    # requirement: N4
+    # requirement: N4 X1
     services = compose["services"]
     local = Locally(directory)
     local.run(services["init"]).wait(LIMIT_S)

@@ -151,7 +151,7 @@ def test_the_voters_follow_from_three_to_five_to_three_and_the_first_brokers_can
     judge(load)
 
 
-# requirement: fault 22
+# requirement: F2
 def test_a_joined_broker_starts_again_with_its_disk_and_without_it(three: Cluster) -> None:
     create_topic(three.urls[0], "orders")
     with Client(three.bootstrap) as client:
@@ -167,7 +167,7 @@ def test_a_joined_broker_starts_again_with_its_disk_and_without_it(three: Cluste
         assert len(bootstrap) == 1
 
 
-# requirement: fault 30
+# requirement: F2
 def test_who_must_not_join_is_told_why_and_changes_nothing(three: Cluster, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.secret"
     wrong.write_text("ab" * 32)

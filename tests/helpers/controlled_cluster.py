@@ -53,6 +53,8 @@ CONTROLLER = ControllerSettings(
 class ControlledBroker(SimulatedBroker):
     """One broker with metadata and partitions; it does not repair them."""
 
+    offsets_partitions = 1  # of the topic with the consumer groups
+
     def __init__(
         self, place: Place, directory: str, rack: str | None, settings: ControllerSettings = CONTROLLER
     ) -> None:
@@ -100,7 +102,7 @@ class ControlledBroker(SimulatedBroker):
             awaiting_archive=self.retention.awaiting_archive,
         )
         parts = len(place.nodes), self.controller, self.gateway, self.host.calls, self.clock
-        self.groups = BrokerGroups(node_id, Groups(offsets_partitions=1), *parts)
+        self.groups = BrokerGroups(node_id, Groups(offsets_partitions=self.offsets_partitions), *parts)
         self.transactions = BrokerTransactions(
             node_id, TransactionSettings(partitions=1), *parts, PRODUCER_IDS, self.groups.service
         )

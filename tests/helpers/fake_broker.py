@@ -132,6 +132,7 @@ class FakeCluster:
         self.cannot_serve: dict[int, RaftlogError] = {}  # what replicas that do not lead answer
         self.silent: set[int] = set()  # replicas that do not answer such reads
         self.produce_count = self.metadata_count = 0
+        self.requests: list[str] = []  # method and path of each
         self.in_flight = self.in_flight_most = 0
         self.retry_after_ms = 5  # what OVERLOADED asks for
         self.gaps = 0
@@ -203,6 +204,7 @@ class FakeBroker:
 
     @web.middleware
     async def _problems(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self.cluster.requests.append(f"{request.method} {request.path}")
         if not request.path.endswith("/records"):
             await self.cluster.knows.wait()
         try:

@@ -15,7 +15,7 @@ def members(voters: tuple[int, ...], outgoing: tuple[int, ...] = ()) -> Membersh
     return Membership(frozenset(map(NodeId, voters)), outgoing=frozenset(map(NodeId, outgoing)))
 
 
-# requirement: fault 22
+# requirement: F2
 def test_brokers_join_while_others_fail() -> None:
     results = [Seed(BROKERS_JOINING, number).run() for number in range(4)]
     assert [result.violations for result in results] == [()] * 4

@@ -26,7 +26,7 @@ def save(frame: DataFrame, servers: str, **options: str) -> None:
     frame.write.format("raftlog").mode("append").options(**{"bootstrap.servers": servers, **options}).save()
 
 
-# requirement: D3
+# requirement: D3 X1
 def test_a_write_is_visible_as_a_whole_with_all_columns(
     spark: SparkSession, brokers: Cluster, servers: str, client: Client
 ) -> None:
@@ -46,7 +46,7 @@ def test_a_write_is_visible_as_a_whole_with_all_columns(
     assert open_ids(client) == []
 
 
-# requirement: D3
+# requirement: D3 X1
 def test_a_write_that_fails_leaves_nothing(
     spark: SparkSession, brokers: Cluster, servers: str, client: Client
 ) -> None:

@@ -39,7 +39,7 @@ def numbers_in(frame: DataFrame) -> list[int]:
     return sorted(int(row.value) for row in frame.select("value").collect())
 
 
-# requirement: A8
+# requirement: A8 X1
 def test_a_batch_has_all_records_with_the_columns_of_kafka(
     spark: SparkSession, brokers: Cluster, servers: str, client: Client
 ) -> None:
@@ -129,7 +129,7 @@ def drained(spark: SparkSession, directory: Path) -> list[int]:
     return numbers_in(spark.read.schema("value string").json(str(directory / "out")))
 
 
-# requirement: A8
+# requirement: A8 X1
 def test_a_stream_goes_on_where_it_was_and_reads_every_record_once(
     spark: SparkSession, brokers: Cluster, servers: str, client: Client, tmp_path: Path
 ) -> None:

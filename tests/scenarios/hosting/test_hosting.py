@@ -154,7 +154,7 @@ async def test_damage_that_no_peer_can_repair_calls_an_operator() -> None:
         assert alone.supervisor.reason_of(GROUP)
 
 
-# requirement: one group's broken invariant ends the broker once; then that group is stopped and reported
+# A group that breaks an invariant ends its broker once; the next start stops and reports the group.
 @in_virtual_time
 async def test_a_group_that_has_broken_an_invariant_is_not_opened() -> None:
     async with HostingCluster() as cluster:

@@ -32,7 +32,7 @@ from tests.helpers.waiting import until
 NO_REDIAL = TransportLimits(redial_ms_min=60_000, redial_ms_max=60_000)
 
 
-# requirement: nobody without the secret, of another cluster, or under a wrong id gets in
+# Peers need the secret, the cluster's id and their own id.
 @pytest.mark.parametrize(
     ("secret", "cluster_id", "seen_by_listener", "seen_by_dialler"),
     [
@@ -147,7 +147,7 @@ async def test_a_crowd_that_proves_nothing_costs_no_node_its_connection() -> Non
             writer.close()
 
 
-# requirement: bounds are checked before anything is allocated
+# Bounds are checked before memory is allocated.
 @on_both_loops
 async def test_an_announced_frame_above_the_bound_closes_the_connection() -> None:
     async with tcp_cluster() as cluster:

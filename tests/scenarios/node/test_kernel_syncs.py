@@ -101,7 +101,7 @@ async def test_the_kernel_syncs_what_is_only_appended(tmp_path: Path, aio: Linux
     assert threads.works == []
 
 
-# requirement: L9, R1
+# requirement: L9
 @on_both_loops
 async def test_what_is_more_than_one_file_is_left_to_threads(tmp_path: Path, aio: LinuxAio) -> None:
     threads = CountedThreads()

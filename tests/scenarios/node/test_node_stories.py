@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.node_story import tell
 
 
-# requirement: L9, P5
+# requirement: L9 P5 N4
 @pytest.mark.parametrize("seed", range(8))
 def test_nothing_that_was_acknowledged_is_lost_or_changed(seed: int) -> None:
     story = tell(seed)

@@ -11,7 +11,7 @@ from tests.helpers.moving import holds, info, move, produce, values
 from tests.helpers.virtual_time import eventually
 
 
-# requirement: one group's broken invariant ends the broker once; then that group is stopped and reported
+# A group that breaks an invariant ends its broker once; the next start stops and reports the group.
 @in_virtual_time
 async def test_a_broken_replica_is_reported_and_the_others_serve() -> None:
     async with ControlledCluster() as cluster:

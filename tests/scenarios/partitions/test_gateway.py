@@ -29,7 +29,7 @@ from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import PRODUCER, PRODUCER_IDS, ControlledBroker, PartitionCluster
-from tests.helpers.orders import ORDERS, batch_of
+from tests.helpers.orders import ORDERS, batch_of, values_of
 from tests.helpers.virtual_time import eventually
 
 
@@ -57,6 +57,22 @@ async def test_every_broker_serves_every_partition() -> None:
             assert len(result.data) == 5 * len(body)
             assert (await broker.gateway.offset_at(ORDERS, Start.LATEST))[0] == 10
             assert broker.gateway.leader_of(ORDERS) == (await cluster.leader()).node_id
+
+
+# requirement: T2 T7
+@in_virtual_time
+async def test_a_record_is_in_the_topic_that_was_named_and_stays_there_when_it_is_read() -> None:
+    async with PartitionCluster() as cluster:
+        await cluster.create("payments")
+        topics = {"orders": [b"o1", b"o2"], "payments": [b"p1"]}
+        for topic, values in topics.items():
+            target = TopicPartition(topic, 0)
+            await cluster.any.gateway.append(target, batch_of(*values), acks=QUORUM, timeout_ms=3_000)
+        for _ in range(3):  # readers, one after another
+            for topic, values in topics.items():
+                result = await cluster.any.gateway.fetch(TopicPartition(topic, 0), fetch_from(0))
+                assert values_of(result.data) == values
+                assert (result.log_start_offset, result.next_offset) == (0, len(values))
 
 
 @in_virtual_time

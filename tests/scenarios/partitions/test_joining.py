@@ -123,7 +123,7 @@ async def test_without_another_broker_a_dead_voter_stays() -> None:
         assert are(cluster, (1, 2, 3))
 
 
-# requirement: fault 22, fault 33
+# requirement: F2
 @in_virtual_time
 async def test_a_joined_voter_that_has_lost_its_disk_rejoins_and_never_begins_a_cluster() -> None:
     async with ControlledCluster() as cluster:
@@ -158,7 +158,7 @@ async def test_a_machine_that_takes_the_id_of_a_dead_broker_is_that_broker_from_
         await eventually(lambda: not new.host.groups[METADATA_GROUP].is_rejoining)
 
 
-# requirement: fault 22
+# requirement: F2
 @in_virtual_time
 async def test_brokers_join_while_the_controller_moves() -> None:
     async with ControlledCluster() as cluster:
@@ -175,7 +175,7 @@ async def test_brokers_join_while_the_controller_moves() -> None:
         assert voters >= {1, 2, 3}
 
 
-# requirement: fault 33
+# requirement: F2
 @in_virtual_time
 async def test_an_admitted_broker_that_never_starts_holds_up_nobody() -> None:
     async with ControlledCluster() as cluster:

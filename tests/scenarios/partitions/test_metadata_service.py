@@ -89,6 +89,8 @@ async def test_when_the_active_controller_dies_another_takes_over_and_knows_ever
         second = others[0].controller.leader
         assert second not in (None, first.node_id)
         assert others[0].controller.image.topics["before"] == topic
+        led = [broker.host.groups[METADATA_GROUP] for broker in cluster.brokers.values()]
+        await eventually(lambda: [group.node_id for group in led if group.is_leader] == [second])
         cluster.network.heal_all()
         image = await first.controller.current_image(5000)
         assert image.topics.keys() == {"before", "after"}

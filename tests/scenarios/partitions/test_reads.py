@@ -68,7 +68,8 @@ async def test_a_long_poll_returns_as_soon_as_data_is_there() -> None:
         parked = asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=30 * SECOND_MS)))
         await eventually(lambda: replica.parked == 1)
         await append(cluster, leader, batch_of(b"a"))
-        assert values_of((await parked).data) == [b"a"]
+        async with asyncio.timeout(1):
+            assert values_of((await parked).data) == [b"a"]
         assert replica.parked == 0
 
 

@@ -282,6 +282,18 @@ async def test_a_seek_takes_back_the_error_of_its_partition() -> None:
             assert sorted([(await polled(taken)).partition for _ in range(2)]) == [0, 1]
 
 
+# requirement: C5
+@in_real_time
+async def test_a_consumer_begins_where_its_group_has_committed() -> None:
+    async with filled(5) as (_, client):
+        async with await client.consumer("g", TOPIC) as taken:
+            assert [(await polled(taken)).offset for _ in range(3)] == [0, 1, 2]
+            await taken.commit()
+        assert await offsets(client) == {0: 3}
+        async with await client.consumer("g", TOPIC) as taken:
+            assert [(await polled(taken)).offset for _ in range(2)] == [3, 4]
+
+
 # requirement: C6
 @in_virtual_time
 async def test_a_seek_back_outlasts_a_commit_that_is_on_its_way() -> None:

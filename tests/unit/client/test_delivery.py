@@ -263,7 +263,7 @@ async def test_a_topic_that_is_not_there_is_an_error_of_the_send() -> None:
 
 @in_virtual_time
 async def test_producers_need_nothing_of_each_other() -> None:
-    # requirement: P6
+    # requirement: P7
     async with (
         fake_cluster(2) as cluster,
         VirtualClient(cluster.urls) as one,

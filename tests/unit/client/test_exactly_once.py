@@ -81,7 +81,7 @@ async def first_batch(taken: Consumer) -> MessageBatch:
         return await anext(taken.batches())
 
 
-# requirement: D4
+# requirement: D4 D3
 @in_virtual_time
 async def test_results_and_offsets_are_committed_together() -> None:
     async with filled() as (_, client):

@@ -68,7 +68,7 @@ def test_the_environment_names_the_cluster() -> None:
 
 
 def test_presets_are_small_and_quick_or_large_and_patient_and_yield_to_what_is_said() -> None:
-    # requirement: B5
+    # requirement: B5 N1
     latency, throughput = (producer_options(preset=name) for name in PRESETS)
     assert latency.linger_s == 0
     assert latency.batch_bytes < producer_options().batch_bytes < throughput.batch_bytes

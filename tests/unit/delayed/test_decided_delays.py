@@ -59,6 +59,24 @@ def test_a_message_moves_when_it_is_due_and_not_earlier() -> None:
     assert not coordinator.committed.waiting
 
 
+# requirement: A6
+def test_an_order_is_checked_half_an_hour_after_it_was_made() -> None:
+    """Each order sends a check of itself to the future; orders that are paid by then are left alone."""
+    coordinator, paid = Coordinator(), {2}
+    for order in (1, 2, 3):
+        coordinator.ask(add(new(order, delay_ms=HALF_HOUR_MS)))
+        coordinator.advance(60_000)
+    coordinator.advance(HALF_HOUR_MS - 3 * 60_000 - 1)
+    coordinator.deliver()
+    assert coordinator.values() == []
+    coordinator.advance(1)
+    coordinator.deliver()
+    assert coordinator.values() == [1]
+    coordinator.advance(2 * 60_000)
+    coordinator.deliver()
+    assert [order for order in coordinator.values() if order not in paid] == [1, 3]
+
+
 # requirement: A5
 def test_messages_move_in_the_order_of_their_times() -> None:
     coordinator = Coordinator()

@@ -70,7 +70,7 @@ class Process:
         self.host.open_group(group, MemoryLog(), Raises(error), Membership(frozenset({ME})), replica)
 
 
-# requirement: one group's broken invariant ends the broker once; then that group is stopped and reported
+# A group that breaks an invariant ends its broker once; the next start stops and reports the group.
 @pytest.mark.parametrize("kind", [InvariantViolated, ValueError])
 def test_the_group_that_cannot_be_opened_is_named_first(kind: Callable[[str], BaseException]) -> None:
     process, error = Process(), kind("a table of another release")

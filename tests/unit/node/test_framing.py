@@ -101,7 +101,7 @@ def test_every_flipped_bit_is_found_once_the_frame_is_there(payload: bytes) -> N
         assert not reader.frames
 
 
-# requirement: bounds are checked before anything is allocated
+# Bounds are checked before memory is allocated.
 def test_a_length_above_the_bound_is_refused_by_its_header_alone() -> None:
     checked = struct.pack(">II", FRAME_BYTES_MAX + 1, 0)
     reader = Reader()

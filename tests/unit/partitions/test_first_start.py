@@ -80,13 +80,13 @@ async def test_it_begins_only_when_all_others_say_that_they_know_no_cluster() ->
             await first_start(Answering(n2=False), heard={2}).is_over()
 
 
-# requirement: fault 33, F6
+# requirement: F6
 @in_virtual_time
 async def test_a_broker_that_is_in_no_file_proves_that_there_is_a_cluster() -> None:
     assert await first_start(Answering(n2=False, n3=False), heard={2, 3, 4}).is_over()
 
 
-# requirement: fault 33, F6
+# requirement: F6
 @in_virtual_time
 async def test_the_only_first_broker_listens_for_those_that_came_later() -> None:
     alone = first_start(Answering(), heard=set(), peers=(), later=4, listens_s=2.0)

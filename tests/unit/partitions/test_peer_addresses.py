@@ -172,7 +172,7 @@ def test_the_former_address_of_a_broker_that_was_replaced_is_never_dialled_again
     assert one.dialled == [(2, "127.0.0.1", 9002), (2, "log9", 7170)]
 
 
-# requirement: fault 33
+# requirement: F2
 @in_virtual_time
 async def test_a_broker_that_is_not_heard_is_told_all_addresses_when_its_link_stands() -> None:
     one = Dialler()

@@ -16,6 +16,8 @@ def checked(**changes: object) -> dict[str, int | str | None]:
 def test_records_are_kept_for_two_weeks_unless_somebody_says_otherwise() -> None:
     assert DEFAULTS["retention.ms"] == 1_209_600_000
     assert DEFAULTS["retention.bytes"] == -1
+    assert complete({}, replication_factor=3)["retention.ms"] == 1_209_600_000
+    assert complete({"retention.ms": 60_000}, replication_factor=3)["retention.ms"] == 60_000
 
 
 def test_every_default_is_a_value_that_may_be_set() -> None:

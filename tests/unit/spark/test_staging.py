@@ -210,7 +210,7 @@ def test_a_query_that_is_stopped_while_its_tasks_end_writes_their_rows_once_late
     assert sink.open() == []
 
 
-# requirement: D3
+# requirement: D3 X1
 @with_sink
 def test_a_run_that_repeats_a_committed_batch_has_nothing_to_write(sink: Sink) -> None:
     first = sink.begin(0, "r1")

@@ -65,7 +65,7 @@ def test_a_repeated_request_admits_no_other_broker() -> None:
     assert admitted(running, admit())[1].incarnation == "first", "its process goes on"
 
 
-# requirement: fault 22
+# requirement: F2
 def test_the_id_of_a_live_broker_is_never_given_away() -> None:
     for replaces in (False, True):
         with pytest.raises(Conflict, match=r"broker 3 is alive at 127\.0\.0\.1:9003"):

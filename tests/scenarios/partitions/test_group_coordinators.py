@@ -1,0 +1,204 @@
+"""Coordinators of groups in a cluster: the broker of each group, its state, and what a successor knows."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import pytest
+
+from groups.records import TOPIC
+from groups.requests import (
+    Beat,
+    Commit,
+    Done,
+    GroupView,
+    Heartbeat,
+    Join,
+    Joined,
+    OffsetCommit,
+    ReadGroup,
+    Request,
+    Sync,
+    Synced,
+)
+from raftlog.errors import UnknownMember
+from raftlog.types import NodeId
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
+from tests.helpers.simulated_brokers import Place
+
+TIMEOUT_MS: Final = 20_000
+SESSION_MS: Final = 2_000
+PARTITIONS: Final = 8  # of the topic with the groups
+# The partition of each group: murmur2 of its name without the sign, modulo 8. Other clients may take these.
+VECTORS: Final = {"billing": 1, "shipping": 1, "e": 2, "mail": 3, "größe": 4, "audit-2": 7}
+Expected = TypeVar("Expected")
+
+
+class ManyOffsets(ControlledBroker):
+    """A broker of a cluster in which several brokers coordinate groups."""
+
+    offsets_partitions = PARTITIONS
+
+
+class GroupCluster(ControlledCluster):
+    """Four brokers, of which three hold each partition of the groups, and the topic ``orders``."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 4)
+
+    def new(self, place: Place) -> ControlledBroker:
+        return ManyOffsets(place, self.directory_of(place.node_id), None)
+
+    async def ready(self) -> None:
+        await super().ready()
+        self.topic = await self.create("orders", 4)
+        await self.any.groups.service.ready(timeout_ms=TIMEOUT_MS)
+        await self.settled(self.any.controller.image.version)
+
+    def coordinators_of(self, group: str) -> list[NodeId]:
+        """Brokers that coordinate a group which has been used."""
+        return [
+            broker.node_id
+            for broker in self
+            for coordinator in broker.groups.coordinators.values()
+            if coordinator.coordinated is not None and group in coordinator.coordinated.groups
+        ]
+
+
+@dataclass
+class Member:
+    """A member of a group, which speaks to one broker."""
+
+    broker: ControlledBroker
+    name: str
+    group: str = "billing"
+    generation: int = -1
+
+    async def ask(self, request: Request, kind: type[Expected]) -> Expected:
+        """Any request, by any broker."""
+        reply = await self.broker.groups.service.ask(request, timeout_ms=TIMEOUT_MS, creates=True)
+        assert isinstance(reply, kind), reply
+        return reply
+
+    async def join(self) -> Joined:
+        """Join, or join again."""
+        request = Join(
+            group=self.group,
+            member_id=self.name,
+            topics=("orders",),
+            session_timeout_ms=SESSION_MS,
+            generation=self.generation,
+        )
+        joined = await self.ask(request, Joined)
+        self.generation = joined.generation
+        return joined
+
+    async def sync(self) -> Synced:
+        """Have the coordinator make the plan, or wait for it."""
+        asked = Sync(group=self.group, member_id=self.name, generation=self.generation, is_auto=True)
+        return await self.ask(asked, Synced)
+
+    async def beat(self) -> bool:
+        """Whether the member has to join again."""
+        asked = Heartbeat(group=self.group, member_id=self.name, generation=self.generation)
+        return (await self.ask(asked, Beat)).must_rejoin
+
+    async def commit(self, topic_id: str, partition: int, offset: int) -> None:
+        """Commit the next offset to read."""
+        offsets = (OffsetCommit(topic="orders", topic_id=topic_id, partition=partition, offset=offset),)
+        asked = Commit(group=self.group, member_id=self.name, generation=self.generation, offsets=offsets)
+        await self.ask(asked, Done)
+
+    async def view(self) -> GroupView:
+        """The group as its coordinator knows it."""
+        return await self.ask(ReadGroup(group=self.group), GroupView)
+
+
+async def two_members(cluster: GroupCluster) -> tuple[Member, Member]:
+    """Members of one group at two brokers, which have their partitions."""
+    first, second = Member(cluster.brokers[NodeId(1)], "a"), Member(cluster.brokers[NodeId(2)], "b")
+    await first.join()
+    await first.sync()
+    joining = asyncio.create_task(second.join())
+    while not await first.beat():
+        await asyncio.sleep(0.1)
+    await first.join()
+    await joining
+    await asyncio.gather(first.sync(), second.sync())
+    return first, second
+
+
+# requirement: G6
+@in_virtual_time
+async def test_the_hash_of_its_name_chooses_the_coordinator_of_a_group() -> None:
+    async with GroupCluster() as cluster:
+        found: dict[str, NodeId] = {}
+        for group, partition in VECTORS.items():
+            generations = set()
+            for broker in cluster:  # a member may ask any broker
+                member = Member(broker, "a", group)
+                generations.add((await member.join()).generation)
+                await member.sync()
+                assert not await member.beat()
+            assert generations == {1}, "two brokers have the group"
+            (found[group],) = cluster.coordinators_of(group)
+            for broker in cluster:
+                known = broker.groups.service.coordinator_of(group)
+                assert known in [(partition, found[group]), (partition, None)]  # None: it has no replica
+            assert cluster.brokers[found[group]].manager.replicas[TOPIC, partition].group.is_leader
+        assert found["billing"] == found["shipping"]
+        assert len({*found.values()}) > 1, "the controller alone coordinates no groups"
+
+
+# requirement: G7
+@in_virtual_time
+async def test_the_coordinator_keeps_members_hears_heartbeats_and_manages_offsets() -> None:
+    async with GroupCluster() as cluster:
+        first, second = await two_members(cluster)
+        view = await Member(cluster.brokers[NodeId(3)], "").view()
+        assert (view.state, set(view.group.members)) == ("stable", {"a", "b"})
+        for each in (first, second):
+            partition = view.group.members[each.name].assignment["orders"][0]
+            await each.commit(cluster.topic.topic_id, partition, 10 + partition)
+        view = await Member(cluster.brokers[NodeId(4)], "").view()
+        assert [(topic, number, each.offset) for topic, number, each in view.offsets] == [
+            ("orders", 0, 10),
+            ("orders", 2, 12),
+        ]
+        for _ in range(5):  # the second member is silent for longer than its session
+            must_rejoin = await first.beat()
+            await asyncio.sleep(SESSION_MS / 4_000)
+        assert must_rejoin
+        await first.join()
+        with pytest.raises(UnknownMember):
+            await second.beat()
+        assert (await first.sync()).assignment == {"orders": (0, 1, 2, 3)}
+        assert set((await first.view()).group.members) == {"a"}
+
+
+# requirement: ST1
+@in_virtual_time
+async def test_the_next_coordinator_knows_who_reads_what_and_all_committed_offsets() -> None:
+    async with GroupCluster() as cluster:
+        first, second = await two_members(cluster)
+        owned = {each.name: (await each.sync()).assignment["orders"] for each in (first, second)}
+        assert sorted(owned["a"] + owned["b"]) == [0, 1, 2, 3]
+        for each in (first, second):
+            for partition in owned[each.name]:
+                await each.commit(cluster.topic.topic_id, partition, 100 + partition)
+        before = await first.view()
+        (old,) = cluster.coordinators_of("billing")
+        await cluster.stop(old)
+        asking = Member(cluster.any, "a", generation=first.generation)
+        after = await asking.view()
+        (new,) = cluster.coordinators_of("billing")
+        assert new != old
+        assert {name: member.assignment["orders"] for name, member in after.group.members.items()} == owned
+        assert [(number, each.offset) for _, number, each in after.offsets] == [
+            (number, 100 + number) for number in range(4)
+        ]
+        assert (after.group, after.offsets) == (before.group, before.offsets)
+        assert not await asking.beat(), "the members go on in their generation"
