@@ -26,7 +26,7 @@ from tests.mutation.functions import Mutant, Planter, Source, changed_lines, sou
 from tests.mutation.verdicts import JUDGED_S, Judge, Verdict
 
 FOLDERS = ("conformance", "corruption", "paper", "properties", "scenarios", "simulation", "unit")
-SEARCHES = ("tests/simulation/test_mutants.py",)  # tests of planted bugs see nothing of a mutant
+SEARCHES = ("tests/simulation/test_planted_bugs.py",)  # tests of planted bugs see nothing of a mutant
 
 
 class OwnError(Exception):

@@ -283,7 +283,7 @@ async def test_a_seek_takes_back_the_error_of_its_partition() -> None:
 
 
 # requirement: C5
-@in_real_time
+@in_virtual_time
 async def test_a_consumer_begins_where_its_group_has_committed() -> None:
     async with filled(5) as (_, client):
         async with await client.consumer("g", TOPIC) as taken:
