@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from tests.planted_bugs.files_of_logs import FILES_OF_LOGS
 from tests.planted_bugs.formats import FORMATS
-from tests.planted_bugs.guarantees_of_clients import GUARANTEES_OF_CLIENTS
 from tests.planted_bugs.invariants_of_clients import CLIENTS
 from tests.planted_bugs.invariants_of_convergence import CONVERGENCE
 from tests.planted_bugs.invariants_of_coordinators import COORDINATORS
 from tests.planted_bugs.invariants_of_logs import LOGS
 from tests.planted_bugs.invariants_of_storage import STORAGE
+from tests.planted_bugs.promises import PROMISES
 
 INVARIANTS = (*LOGS, *STORAGE, *CLIENTS, *CONVERGENCE, *COORDINATORS)
-BUGS = (*INVARIANTS, *FILES_OF_LOGS, *FORMATS, *GUARANTEES_OF_CLIENTS)
+BUGS = (*INVARIANTS, *FILES_OF_LOGS, *FORMATS, *PROMISES)

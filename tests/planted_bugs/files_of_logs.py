@@ -37,17 +37,6 @@ FILES_OF_LOGS = (
         seen_by="tests/unit/storage/test_recovery.py::test_a_batch_cut_short_at_any_byte_is_a_torn_tail",
     ),
     PlantedBug(
-        "a file that is opened again goes on behind its zeros",
-        "log on disk: segments",
-        "raftlog.storage.segment:Segment._opened",
-        "file.end_at(self.size)",
-        "pass",
-        seen_by=(
-            "tests/unit/storage/test_filled_files.py::test_a_file_that_was_closed_between_its_"
-            "uses_goes_on_before_its_zeros"
-        ),
-    ),
-    PlantedBug(
         "a slot that was lost at creation is not created again",
         "log on disk: hard_state slots",
         "raftlog.storage.durable_state:DurableState.open",
@@ -125,16 +114,6 @@ FILES_OF_LOGS = (
                 "if crc32c(self._received) != self._manifest[1]:",
                 "if False:",
             ),
-        ),
-    ),
-    PlantedBug(
-        "a snapshot is of the previous log start",
-        "log on disk: installing a snapshot",
-        "raftlog.node.group.snapshot_transfer:SnapshotService._state",
-        "self._newest[:2] != (ask.group_id, start)",
-        "self._newest[0] != ask.group_id",
-        seen_by=(
-            "tests/unit/node/test_snapshot_service.py::test_a_log_that_begins_later_gives_out_a_later_state"
         ),
     ),
     PlantedBug(
@@ -229,28 +208,6 @@ FILES_OF_LOGS = (
         ),
     ),
     PlantedBug(
-        "an error of a sync is swallowed",
-        "log on disk: the order of writes",
-        "raftlog.storage.os_filesystem:OsFile.sync",
-        "_sync_data(descriptor)",
-        "with contextlib.suppress(OSError): _sync_data(descriptor)",
-        seen_by=(
-            "tests/conformance/test_filesystem_calls.py::test_a_replacement_that_fails_anywher"
-            "e_leaves_the_old_file_or_the_new_one"
-        ),
-    ),
-    PlantedBug(
-        "a replacement is renamed before its bytes are synced",
-        "log on disk: the order of writes",
-        "raftlog.storage.os_filesystem:OsFilesystem.replace_file",
-        "file.sync()",
-        "pass",
-        seen_by=(
-            "tests/conformance/test_filesystem_calls.py::TestOperations::test_replace_file_rep"
-            "laces_and_leaves_nothing_behind"
-        ),
-    ),
-    PlantedBug(
         "segments are given to readers unchecked",
         "log on disk: opening",
         "raftlog.storage.log_storage:FileRange.read",
@@ -319,17 +276,6 @@ FILES_OF_LOGS = (
         "raftlog.storage.compaction:Compaction._rest",
         "if not records and header.record_count:",
         "if not records:",
-        seen_by=(
-            "tests/unit/storage/test_compaction.py::test_the_header_that_a_producer_needs_stay"
-            "s_until_it_needs_it_no_more"
-        ),
-    ),
-    PlantedBug(
-        "compaction removes headers that a producer needs",
-        "log on disk: compaction",
-        "raftlog.storage.compaction:Round.keeps_header",
-        "header.base_offset in self.headers_kept",
-        "False",
         seen_by=(
             "tests/unit/storage/test_compaction.py::test_the_header_that_a_producer_needs_stay"
             "s_until_it_needs_it_no_more"

@@ -54,17 +54,6 @@ FORMATS = (
         ),
     ),
     PlantedBug(
-        "plain records may end before their batch does",
-        "record batch: header",
-        "raftlog.records.reader:_are_few_and_plain",
-        "return at == len(body)",
-        "return True",
-        seen_by=(
-            "tests/unit/records/test_reader.py::test_the_check_of_a_few_plain_records_takes_on"
-            "ly_what_readers_can_read"
-        ),
-    ),
-    PlantedBug(
         "the bytes that a leader keeps are reset for a repetition",
         "record batch: append time",
         "raftlog.records.batch:unstamped",
@@ -76,30 +65,12 @@ FORMATS = (
         ),
     ),
     PlantedBug(
-        "a repeated batch has the append time of a leader that lost it",
-        "record batch: append time",
-        "raftlog.records.batch:unstamped",
-        "if batch.header.is_append_time:",
-        "if False:",
-        seen_by=(
-            "tests/unit/records/test_batch.py::test_a_batch_that_has_an_append_time_may_go_to_a_topic_without"
-        ),
-    ),
-    PlantedBug(
         "what follows a record with headers is listed with its tags",
         "record batch: records",
         "raftlog.records.builder:_record_ends",
         "at += twice_length >> 1",
         "at += (twice_length >> 1) - 1",
         seen_by="tests/unit/records/test_tag_directory.py::test_exactly_the_matching_records_are_selected",
-    ),
-    PlantedBug(
-        "a first record without a time shifts the times of the others",
-        "record batch: records",
-        "raftlog.records.builder:BatchBuilder.extend",
-        "encode(count, time_ms - base_ms, record.key, record.value, pairs)",
-        "encode(count, time_ms, record.key, record.value, pairs)",
-        seen_by="tests/properties/test_records_fuzz.py::test_records_come_back_as_they_went_in",
     ),
     PlantedBug(
         "a part of a batch still says that its tags are listed",
@@ -129,17 +100,6 @@ FORMATS = (
         seen_by="tests/unit/storage/test_compaction.py::test_a_compacted_batch_keeps_its_codec",
     ),
     PlantedBug(
-        "a compacted batch keeps the newest time of what is removed",
-        "record batch: after compaction",
-        "raftlog.records.compaction:retain",
-        "keeps_time = header.is_append_time or header.has_producer",
-        "keeps_time = True",
-        seen_by=(
-            "tests/unit/storage/test_compaction.py::test_the_newest_time_of_a_batch_is_that_of"
-            "_a_record_that_is_left"
-        ),
-    ),
-    PlantedBug(
         "an aborted transaction hides the next one of its producer",
         "record batch: control batches",
         "raftlog.records.aborted:AbortedRanges.of",
@@ -147,17 +107,6 @@ FORMATS = (
         "at = 0",
         seen_by=(
             "tests/scenarios/partitions/test_transactions.py::test_an_aborted_transaction_is_never_seen"
-        ),
-    ),
-    PlantedBug(
-        "a forgotten range hides the next one of its producer",
-        "record batch: control batches",
-        "raftlog.records.aborted:AbortedRanges.forget_below",
-        "del of_producer[0]",
-        "del of_producer[-1]",
-        seen_by=(
-            "tests/unit/partitions/test_transaction_table.py::test_ranges_are_forgotten_below_"
-            "the_log_start_that_a_marker_tells"
         ),
     ),
     PlantedBug(
@@ -180,17 +129,6 @@ FORMATS = (
         ),
     ),
     PlantedBug(
-        "a follower takes batches whose checksum is wrong",
-        "messages between brokers",
-        "raftlog.node.codec:decode_message",
-        "check_batch(batch)",
-        "pass",
-        seen_by=(
-            "tests/unit/node/test_codec.py::test_an_append_with_a_damaged_batch_is_malformed_t"
-            "hough_its_frame_is_sound"
-        ),
-    ),
-    PlantedBug(
         "the log start is missing in the state of a partition",
         "state of a partition",
         "partitions.replica.machine:PartitionMachine.restore",
@@ -206,17 +144,6 @@ FORMATS = (
         "self.archived.restore(b'')",
         seen_by=(
             "tests/unit/partitions/test_archived.py::test_a_partition_is_restored_with_its_archived_offset"
-        ),
-    ),
-    PlantedBug(
-        "a snapshot lacks the ranges of aborted transactions",
-        "state of a partition",
-        "partitions.replica.transaction_table:TransactionTable.snapshot",
-        "[*self._open.values()], [*self._aborted])",
-        "[*self._open.values()], [])",
-        seen_by=(
-            "tests/unit/partitions/test_transaction_table.py::test_a_snapshot_and_the_rest_of_"
-            "the_log_give_the_same_table"
         ),
     ),
     PlantedBug(
@@ -239,17 +166,6 @@ FORMATS = (
         seen_by=(
             "tests/unit/partitions/metadata/test_machine.py::test_a_creation_repeated_after_th"
             "e_topic_was_deleted_makes_no_topic"
-        ),
-    ),
-    PlantedBug(
-        "added partitions use group ids that others get, too",
-        "metadata",
-        "partitions.metadata.machine:_add_partitions",
-        "image.next_group_id + len(command.placement)",
-        "image.next_group_id",
-        seen_by=(
-            "tests/unit/partitions/metadata/test_machine.py::test_added_partitions_are_new_gro"
-            "ups_and_the_others_stay_as_they_are"
         ),
     ),
     PlantedBug(
@@ -300,36 +216,12 @@ FORMATS = (
         ),
     ),
     PlantedBug(
-        "a compressed body that is cut short is stored",
-        "HTTP",
-        "api.http.bodies:_read_chunks",
-        "if inflater is not None and (not inflater.eof or inflater.unused_data):",
-        "if inflater is not None and inflater.unused_data:",
-        seen_by="tests/unit/api/test_bad_input.py::test_a_compressed_body_is_undone",
-    ),
-    PlantedBug(
-        "any Host is accepted",
-        "HTTP",
-        "api.http.access:Access._check",
-        "if name not in names_of(broker.http_url for broker in brokers):",
-        "if not brokers:",
-        seen_by="tests/unit/api/test_access.py::test_any_other_name_is_refused_with_the_setting",
-    ),
-    PlantedBug(
         "the tombstone of a redrive settles the next failure, too",
         "failed records",
         "raftlog.records.failures:FailedRecord.redriven",
         "redrives=self.redrives + 1",
         "redrives=self.redrives",
         seen_by="tests/unit/records/test_failures.py::test_a_record_comes_back_from_both_topics",
-    ),
-    PlantedBug(
-        "a redriven record keeps its attempts",
-        "failed records",
-        "raftlog.records.failures:FailedRecord.redriven",
-        "attempts=0, ",
-        "",
-        seen_by="tests/unit/api/test_dead_letters.py::test_a_redriven_record_is_as_its_producer_sent_it",
     ),
     PlantedBug(
         "a second driver replaces the manifest of a batch",
@@ -351,14 +243,6 @@ FORMATS = (
         seen_by="tests/scenarios/archive/test_archive.py::test_damage_is_found_and_never_read",
     ),
     PlantedBug(
-        "a replay that is started again begins at the first record",
-        "archive",
-        "spark_io.archive.replaying:_replay_chunks",
-        "max(wanted.start, _newest(client, _chunks_of(key)) or 0)",
-        "wanted.start",
-        seen_by="tests/scenarios/archive/test_archive_replay.py::test_a_job_goes_on_where_it_has_ended",
-    ),
-    PlantedBug(
         "what a repeated batch has staged holds back readers",
         "Spark",
         "spark_io.commits:commit",
@@ -367,16 +251,6 @@ FORMATS = (
         seen_by=(
             "tests/unit/spark/test_staging.py::test_a_repeated_batch_changes_nothing_whatever_"
             "its_tasks_are_now"
-        ),
-    ),
-    PlantedBug(
-        "a leader that knows less takes a stream back",
-        "Spark",
-        "spark_io.stream_progress:next_end",
-        "end[one] = max(at, available)",
-        "end[one] = available",
-        seen_by=(
-            "tests/unit/spark/test_stream_progress.py::test_a_leader_that_knows_less_takes_nothing_back"
         ),
     ),
 )
