@@ -120,3 +120,25 @@ def test_each_name_in_a_test_is_a_row_of_the_page() -> None:
         unknown = [name for name in names if name not in known]
         assert not unknown, f"{mention.place}: {', '.join(unknown)} is no row of {PAGE.name}"
         assert mention.tests, f"{mention.place}: the comment is about no test"
+
+
+def test_each_promise_has_a_planted_bug_that_its_test_detects() -> None:
+    planted: dict[str, str] = {}
+    for path in sorted((ROOT / "tests" / "planted_bugs").glob("promises_of_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "PlantedBug"
+            ):
+                row = ast.literal_eval(node.args[1])
+                assert row not in planted, f"{row} has two bugs"
+                planted[row] = next(
+                    ast.literal_eval(each.value) for each in node.keywords if each.arg == "seen_by"
+                )
+    for row in _rows():
+        seen_by = planted.pop(row.name).partition("[")[0]
+        assert seen_by == row.test or not seen_by.startswith("tests/"), (
+            f"{row.name}: {seen_by}"
+        )  # else a seed
+    assert not planted, "bugs of promises that the page does not have"
