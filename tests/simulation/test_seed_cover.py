@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from chaos.simulator.levels import BROKERS, CORE, LOG, Seed
+from chaos.simulator.levels import BROKERS, CORE, LOG, MIX, Seed
+from chaos.simulator.odds import Odds
+from chaos.simulator.reach import fault_kinds, world_of
 from chaos.simulator.seed_choice import listed
 from tests.simulation.seed_cover.choice import (
     CHECKER,
@@ -24,7 +26,7 @@ from tests.simulation.seed_cover.choice import (
     table,
     text,
 )
-from tests.simulation.seed_cover.measurement import Run, parameters
+from tests.simulation.seed_cover.measurement import Run, parameters, rare
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = '''
@@ -162,6 +164,22 @@ def test_random_parameters_of_every_world_have_names() -> None:
     assert any(each.startswith("queue.partitions ") for each in drawn)
     assert any(each.startswith("timed ") for each in drawn)
     assert "healing None" in drawn
+
+
+def test_more_seeds_are_run_that_draw_a_rare_kind_of_fault() -> None:
+    kinds = fault_kinds()
+    runs = [run(Seed(CORE, 3), 1.0, faults=kinds[CORE])] * 4
+    for level in {*MIX} - {CORE}:
+        usual = kinds[world_of(level)] - {"after a lease"}
+        runs += [run(Seed(level, number), 1.0, faults=usual) for number in (5, 123_456_789)]
+    seeds = rare(runs, wanted=2)
+    assert len(seeds) == 8
+    assert all(seed.number > 5 and seed not in [each.seed for each in runs] for seed in seeds)
+    assert {world_of(seed.level) for seed in seeds} == {BROKERS}
+    for seed in seeds:
+        odds = seed.odds()
+        assert isinstance(odds, Odds)
+        assert odds.aimed["after a lease"] > 0
 
 
 def test_the_file_is_read_as_it_is_written(tmp_path: Path) -> None:

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from chaos.simulator.levels import Seed
+from chaos.simulator.levels import MIX, Seed
+from chaos.simulator.odds import Odds
+from chaos.simulator.raft_level.odds import CoreOdds
+from chaos.simulator.reach import fault_kinds, world_of
 from chaos.simulator.result import Result
 from chaos.simulator.sweep import spread
 from tests.simulation.seed_cover import branches
@@ -32,6 +36,33 @@ class Run:
 def measured(seeds: Iterable[Seed], jobs: int) -> Iterator[Run]:
     """Run these seeds, in their order. The source must be instrumented."""
     return spread(_run, seeds, jobs)
+
+
+def rare(runs: Sequence[Run], wanted: int = 4, more: int = 8) -> list[Seed]:
+    """Further seeds for each kind of fault that fewer runs had: some that draw it with a high probability."""
+    had = Counter(
+        (world_of(run.seed.level), kind) for run in runs for kind, count in run.faults.items() if count
+    )
+    numbers = {level: [run.seed.number for run in runs if run.seed.level == level] for level in MIX}
+    last = {level: max(filter(len(runs).__ge__, known), default=0) for level, known in numbers.items()}
+    found = dict[Seed, None]()
+    for world, kinds in fault_kinds().items():
+        for kind in (kind for kind in sorted(kinds) if had[world, kind] < wanted):
+            levels = [level for level in last if world_of(level) == world]
+            seeds = [Seed(level, last[level] + number) for number in range(1, 100) for level in levels]
+            seeds.sort(key=lambda seed: -_chance(seed, kind))
+            found |= dict.fromkeys(seed for seed in seeds[:more] if _chance(seed, kind))
+    return list(found)
+
+
+def _chance(seed: Seed, kind: str) -> float:
+    odds = seed.odds()
+    if not isinstance(odds, Odds | CoreOdds):
+        return 0.0
+    timed = (
+        odds.timed.get(kind, 0.0) if isinstance(odds, CoreOdds) else odds.timed.count(kind) / len(odds.timed)
+    )
+    return max(timed, odds.aimed.get(kind, 0.0))
 
 
 def _run(seed: Seed) -> Run:
