@@ -13,6 +13,7 @@ import resource
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,10 @@ from tests.helpers.collected_tests import CollectedTests
 from tests.mutation.covering import SEEDS, CoveringTests, first_violation
 from tests.mutation.functions import Mutant, Planter, original
 
-TESTS_S: Final = 20.0  # of the tests of one mutant, as long as they took when their lines were recorded
+TESTS_S: Final = (
+    20.0  # of CPU for the tests of one mutant, as long as they took when their lines were recorded
+)
+SEEDS_S: Final = 15.0  # the same, for the seeds that follow
 TIMES: Final = 5  # as long as without the mutant, beside the limits of a judge
 MEMORY_BYTES: Final = 2 << 30  # that a mutant may allocate
 JUDGED_S: Final = 1800.0  # a process that judges a mutant and takes longer has an error of its own
@@ -70,13 +74,14 @@ class Judge:
     def chosen(self, mutant: Mutant) -> tuple[list[str], int]:
         """The tests to run in their order, and how many more run the mutant's lines."""
         found = self.covering.of(mutant.source.path, *mutant.lines)
-        tests, used_s = list[str](), 0.0
-        for name in found:
-            used_s += self.covering.seconds[name]
-            if name.startswith(SEEDS) or used_s <= TESTS_S:
-                tests.append(name)
-        tests.sort(key=lambda name: name.startswith(SEEDS))
-        return tests, len(found) - len(tests)
+        tests = [name for name in found if not name.startswith(SEEDS)]
+        seeds = [name for name in found if name.startswith(SEEDS)]
+        names = [*self._within(TESTS_S, tests), *self._within(SEEDS_S, seeds)]
+        return names, len(found) - len(names)
+
+    def _within(self, limit_s: float, names: Sequence[str]) -> Sequence[str]:
+        ends = accumulate(self.covering.seconds[name] for name in names)
+        return names[: sum(end <= limit_s for end in ends)]
 
     def run(self, names: Sequence[str], plant: Callable[[], bool] = lambda: True) -> tuple[str, str]:
         """The first test or seed that fails in a process of its own, and how it ended; or two empty texts."""

@@ -348,6 +348,17 @@ def test_no_proposals_while_leadership_is_handed_over_thesis_3_10() -> None:
     assert member.core.last.index == 0
 
 
+def test_a_transfer_ends_when_its_target_cannot_be_reached_thesis_3_10() -> None:
+    member = MemberUnderTest()
+    member.become_leader()
+    member.feed(Propose(Token(1), 4), TransferLeadership(THREE), PeerUnreachable(THREE))
+    member.acknowledge(TWO, 3)
+    member.acknowledge(THREE, 3)
+    assert member.said(TimeoutNow) == []
+    member.feed(Propose(Token(2), 1))
+    assert member.core.last.index == 4
+
+
 def test_leadership_is_handed_over_only_to_a_full_log_thesis_3_10() -> None:
     member = MemberUnderTest()
     member.become_leader()

@@ -388,6 +388,18 @@ def test_a_read_needs_a_quorum_of_echoes_thesis_6_4() -> None:
     assert member.settled == [ReadConfirmed(Token(2), Index(-1))]
 
 
+def test_reads_that_come_during_a_round_share_the_next_one_thesis_6_4() -> None:
+    member = MemberUnderTest(voters=5)
+    member.become_leader()
+    member.feed(ConfirmRead(Token(1)))
+    first = member.said(Heartbeat)[-1].round
+    member.feed(ConfirmRead(Token(2)), ConfirmRead(Token(3)))
+    assert {heartbeat.round for heartbeat in member.said(Heartbeat)} == {first}
+    for peer in (TWO, THREE):
+        member.hear(peer, HeartbeatReply(term=Term(1), round=first))
+    assert {heartbeat.round for heartbeat in member.said(Heartbeat)} == {first, first + 1}
+
+
 def test_a_read_waits_until_a_new_leader_has_committed_in_its_term_thesis_6_4() -> None:
     member = MemberUnderTest(term=1, runs=[(1, 3)], commit=0)
     member.become_leader(caught_up=False)

@@ -130,6 +130,11 @@ def test_an_old_offer_and_a_repeated_install_change_nothing_7() -> None:
     assert (member.core.membership, member.fetches) == (members(1, 2, 3), [])
 
 
+def test_a_snapshot_before_the_log_start_replaces_nothing_7() -> None:
+    member = MemberUnderTest(snapshot=SNAPSHOT, term=1, runs=[(1, 5)], commit=14)
+    assert not member.core.may_install(entry(1, 4))
+
+
 def test_no_snapshot_replaces_a_log_while_a_write_is_on_its_way() -> None:
     member = MemberUnderTest(slow_disk=True)
     member.hear(TWO, offer())
