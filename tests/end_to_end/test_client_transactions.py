@@ -16,6 +16,7 @@ from chaos.cluster import Cluster
 from raftlog import Client, aio
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.real_cluster import create_topic, eventually
+from tests.helpers.real_cluster import next_line as line
 from transactions.batches import partition_of
 
 pytestmark = pytest.mark.e2e
@@ -74,12 +75,6 @@ def process(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             yield made
         finally:
             made.kill()
-
-
-def line(of: subprocess.Popen[str]) -> str:
-    """What a process prints next."""
-    assert of.stdout is not None
-    return of.stdout.readline().strip()
 
 
 def visible(client: Client, topic: str, partitions: int) -> list[str]:

@@ -20,7 +20,7 @@ from raftlog import Client, Consumer, StaleGeneration, UnknownMember, aio
 from raftlog.assignors import Plan, Subscription
 from raftlog.testing.waits import LIMIT_S
 from raftlog.types import TopicPartition
-from tests.helpers.real_cluster import call, create_topic, eventually
+from tests.helpers.real_cluster import call, create_topic, eventually, next_line
 
 pytestmark = pytest.mark.e2e
 
@@ -195,8 +195,7 @@ def test_a_stopped_process_loses_its_partitions_and_is_fenced(unbroken: Cluster,
     command = [sys.executable, "-P", "-c", script, ",".join(unbroken.urls), topic]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "0\n"
+        assert next_line(process) == "0"
         os.kill(process.pid, signal.SIGSTOP)
         with client.consumer("stopped", topic) as other:
             assert read(other, 5) == [0, 1, 2, 3, 4]
@@ -204,7 +203,7 @@ def test_a_stopped_process_loses_its_partitions_and_is_fenced(unbroken: Cluster,
             process.stdin.flush()
             os.kill(process.pid, signal.SIGCONT)
             fenced = (UnknownMember.__name__, StaleGeneration.__name__, "has joined again")
-            assert process.stdout.readline().strip() in fenced
+            assert next_line(process) in fenced
     assert committed(client, "stopped") == {0: 5}
 
 

@@ -105,10 +105,10 @@ def _redrive_and_discard(cluster: Cluster, client: Client) -> None:
 
 
 # requirement: A7 D2
-def test_a_record_that_fails_at_once_is_never_lost_by_a_redrive(cluster: Cluster) -> None:
-    create_topic(cluster.urls[0], "orders", PARTITIONS)
+def test_a_record_that_fails_at_once_is_never_lost_by_a_redrive(unbroken: Cluster) -> None:
+    create_topic(unbroken.urls[0], "orders", PARTITIONS)
     handled, is_mended = set[bytes](), threading.Event()
-    with Client(",".join(cluster.urls)) as client, Client(",".join(cluster.urls)) as operator:
+    with Client(",".join(unbroken.urls)) as client, Client(",".join(unbroken.urls)) as operator:
         letters = operator.dead_letters
 
         @client.worker("orders", group="mail", dead_letter=True, concurrency=4, order="none")

@@ -182,8 +182,8 @@ def test_a_group_in_use_outlives_its_coordinator(cluster: Cluster) -> None:
 
 
 # requirement: C1
-def test_a_position_above_the_end_is_refused(cluster: Cluster) -> None:
-    url = cluster.urls[0]
+def test_a_position_above_the_end_is_refused(unbroken: Cluster) -> None:
+    url = unbroken.urls[0]
     create_topic(url, "short", 1)
     produce_surely([url], "short", ["only"])
     path = "/v1/groups/readers/members/one:poll"
@@ -199,9 +199,9 @@ def test_a_position_above_the_end_is_refused(cluster: Cluster) -> None:
 
 
 # requirement: D2
-def test_a_poll_whose_acknowledgement_is_refused_continues_where_the_group_is(cluster: Cluster) -> None:
-    create_topic(cluster.urls[0], "jobs", 1)
-    produce_surely(cluster.urls, "jobs", [str(number) for number in range(10)])
+def test_a_poll_whose_acknowledgement_is_refused_continues_where_the_group_is(unbroken: Cluster) -> None:
+    create_topic(unbroken.urls[0], "jobs", 1)
+    produce_surely(unbroken.urls, "jobs", [str(number) for number in range(10)])
 
     session = {"late": "1s", "other": "10m"}
 
@@ -212,7 +212,7 @@ def test_a_poll_whose_acknowledgement_is_refused_continues_where_the_group_is(cl
         found: list[Answer] = []
 
         def has_partition() -> bool:
-            found[:] = [call(cluster.urls[0], "POST", f"/v1/groups/crew/members/{member}:poll", body)]
+            found[:] = [call(unbroken.urls[0], "POST", f"/v1/groups/crew/members/{member}:poll", body)]
             return found[0].status == 200 and bool(found[0].rows("assignment"))
 
         eventually(has_partition, what=f"{member} has the partition")
@@ -222,7 +222,7 @@ def test_a_poll_whose_acknowledgement_is_refused_continues_where_the_group_is(cl
     other = polled("other", -1, None)  # the session of ``late`` ends meanwhile
     assert [record["offset"] for record in other.rows()] == list(range(10))
     polled("other", other.number("generation"), 10)
-    assert call(cluster.urls[0], "DELETE", "/v1/groups/crew/members/other").status == 204
+    assert call(unbroken.urls[0], "DELETE", "/v1/groups/crew/members/other").status == 204
     again = polled("late", late.number("generation"), 5, max_records=2)
     assert again.json["ack_error"] == "member_unknown"
     assert (again.rows(), again.rows("positions")[0]["offset"]) == ([], 10)

@@ -33,7 +33,7 @@ P99_TIMES_MAX = float(os.environ.get("P99_TIMES_MAX", "3"))
 PARTITIONS = 6
 RECORD_BYTES = 100
 TICK_S = 0.01
-TIMING = {"RAFTLOG_TIMING__DEAD_TIMEOUT_MS": "1000", "RAFTLOG_TIMING__BROKER_DEAD_MS": "4000"}
+TIMING = {"RAFTLOG_TIMING__BROKER_DEAD_MS": "20000"}  # a broker that is late on a busy machine is not dead
 WITHIN_S = 600
 
 
@@ -70,7 +70,7 @@ class Load:
                 for _ in range(int((time.monotonic() - began) * RATE) - self.sent):
                     producer.send(value, key=f"{self.sent}", on_ack=self._heard(time.monotonic()))
                     self.sent += 1
-                time.sleep(TICK_S)
+                time.sleep(TICK_S)  # the rate of the load
 
     def _heard(self, sent_at: float) -> Callable[..., None]:
         def heard(receipt: object, error: RaftlogError | None) -> None:
@@ -117,7 +117,17 @@ def settled(client: Client, wanted: Callable[[set[int]], bool]) -> None:
             for one in shown
         )
 
-    eventually(is_settled, what="replicas that are settled and in sync")
+    eventually(
+        is_settled, what="replicas that are settled and in sync", progress=lambda: _moving(client, "orders")
+    )
+
+
+def _moving(client: Client, topic: str) -> object:
+    """What changes while replicas move: how far each has caught up."""
+    try:
+        return [(one.replicas, one.in_sync, one.reassignment) for one in client.topics.partitions(topic)]
+    except RaftlogError:
+        return None
 
 
 @contextmanager
@@ -144,7 +154,7 @@ def test_three_brokers_become_five_and_three_again_and_one_is_replaced(three: Cl
                 producer.send(os.urandom(512 << 10))
         with Load(client) as load:
             began = time.monotonic()
-            time.sleep(CALM_S)
+            time.sleep(CALM_S)  # of load while nothing changes, for comparison
             calm_ms = load.percentile_ms(began + CALM_S / 5)
             print(f"calm: {load.sent / CALM_S:.0f} records/s, p99 of produce {calm_ms:.1f} ms")
             with phase(load, "three brokers become five", calm_ms):
@@ -169,7 +179,11 @@ def test_three_brokers_become_five_and_three_again_and_one_is_replaced(three: Cl
                     (history,) = client.topics.partitions("history")
                     return {*history.replicas} == {*history.in_sync} == {1, 2, new}
 
-                eventually(is_healed, what="the history on the new broker")
+                def copied_bytes() -> int:
+                    segments = three.data_directory(new).glob("history-*/Partition-0/*.log")
+                    return sum(path.stat().st_size for path in segments)
+
+                eventually(is_healed, what="the history on the new broker", progress=copied_bytes)
                 print(f"{HEALED_MB} MB healed {time.monotonic() - lost:.1f} s after the loss")
         for partition, offsets in load.acknowledged.items():
             assert len(set(offsets)) == len(offsets)

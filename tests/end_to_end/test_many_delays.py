@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from chaos.cluster import Cluster
-from tests.helpers.real_cluster import call, create_topic, eventually
+from tests.helpers.real_cluster import call, create_topic, eventually, partitions_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 
@@ -65,7 +65,7 @@ class Sender:
                 ):
                     self.unknown |= set(at_ms)  # perhaps accepted
                     break
-                time.sleep(0.2)
+                time.sleep(0.2)  # before the request is repeated
 
     @property
     def is_over(self) -> bool:
@@ -83,7 +83,7 @@ def arrived(url: str, partition: int) -> list[tuple[str, int]]:
         if answer.status == 204:
             return found
         if answer.status != 200:
-            time.sleep(0.2)
+            time.sleep(0.2)  # before the request is repeated
             continue
         found += ((str(row["value"]), int(str(row["timestamp"]))) for row in answer.rows())
         offset = int(str(answer.json["next_offset"]))
@@ -109,13 +109,17 @@ def test_a_hundred_thousand_messages_arrive_once_and_none_early(cluster: Cluster
     kills, sent_s = 0, 0.0
     while not sent_s or time.time() < sent_s + SOON_S + SPREAD_S:
         sent_s = sent_s or (time.time() if sender.is_over else 0.0)
-        time.sleep(KILL_EVERY_S - 2)
+        time.sleep(KILL_EVERY_S - 2)  # between two kills
         victim = rng.choice(cluster.running)
         cluster.kill(victim)
         kills += 1
-        time.sleep(2)
+        time.sleep(2)  # while the broker is down
         cluster.start(victim)
-    eventually(lambda: not pending(cluster), what="none pending")
+    eventually(
+        lambda: not pending(cluster),
+        what="none pending",
+        progress=lambda: [row["high_watermark"] for row in partitions_of(cluster.urls[0], "orders")],
+    )
     ended_s = time.time() - begun_s
     found = everything(cluster)
     names = Counter(name for name, _ in found)

@@ -14,7 +14,7 @@ from chaos.harness import power, power_cycles
 from chaos.harness.controls import lying_fsync
 from chaos.harness.power import PowerDisk
 from chaos.history import Outcome
-from tests.helpers.real_cluster import eventually
+from tests.helpers.real_cluster import eventually, next_line
 
 pytestmark = pytest.mark.e2e
 
@@ -67,8 +67,7 @@ def test_a_killed_harness_leaves_no_mounted_disk(directory: Path) -> None:
     where = str(directory / "disk")
     command = [sys.executable, "-c", program, where]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as harness:
-        assert harness.stdout is not None
-        assert harness.stdout.readline() == "mounted\n"
+        assert next_line(harness) == "mounted"
         assert where in Path("/proc/mounts").read_text()
         harness.kill()
     eventually(lambda: where not in Path("/proc/mounts").read_text(), what="it is unmounted")

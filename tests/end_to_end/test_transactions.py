@@ -56,10 +56,10 @@ def visible(url: str, topic: str) -> list[int]:
 
 
 # requirement: D3
-def test_a_transaction_over_two_topics_is_visible_with_its_commit(cluster: Cluster) -> None:
+def test_a_transaction_over_two_topics_is_visible_with_its_commit(unbroken: Cluster) -> None:
     for topic in TOPICS:
-        create_topic(cluster.urls[0], topic, 1)
-    url = cluster.urls[0]
+        create_topic(unbroken.urls[0], topic, 1)
+    url = unbroken.urls[0]
     first = opened([url], "copy")
     write([url], first, 1)
     assert [visible(url, topic) for topic in TOPICS] == [[], []]

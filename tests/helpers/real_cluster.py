@@ -6,6 +6,8 @@ import http.client
 import json
 import random
 import socket
+import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +15,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from chaos.cluster import Cluster
-from raftlog.testing.waits import LIMIT_S
+from raftlog.testing.waits import LIMIT_S, expired
 from raftlog.testing.waits import eventually as eventually
 
 Json = dict[str, object]
@@ -176,6 +178,21 @@ def connect(url: str) -> socket.socket:
     """A bare connection."""
     where = urlsplit(url)
     return socket.create_connection((where.hostname, where.port), timeout=LIMIT_S)
+
+
+def next_line(process: subprocess.Popen[str]) -> str:
+    """The next line that a process prints, without its end; an empty one at the end of the output.
+
+    Waits as long as ``eventually`` does.
+    """
+    assert process.stdout is not None
+    output, found = process.stdout, list[str]()
+    reading = threading.Thread(target=lambda: found.append(output.readline()), daemon=True)
+    reading.start()
+    reading.join(LIMIT_S)
+    if not found:
+        raise AssertionError(expired(f"a line of process {process.pid}", process.poll()))
+    return found[0].strip()
 
 
 def surely(urls: list[str], method: str, path: str, body: object, rng: random.Random) -> Answer:
