@@ -115,6 +115,7 @@ class FakeCluster:
         self.replicas, self.in_sync = [1], [1]
         self.closest_reads: list[tuple[int, dict[str, str]]] = []  # the broker asked, and its query
         self.cannot_serve: dict[int, RaftlogError] = {}  # what replicas that do not lead answer
+        self.waiting_reads = 0  # at the end of a partition
         self.silent: set[int] = set()  # replicas that do not answer such reads
         self.produce_count = self.metadata_count = 0
         self.requests: list[str] = []  # method and path of each
@@ -293,10 +294,13 @@ class FakeBroker:
             raise errors.OffsetOutOfRange("above the end", start=0, end=partition.end)
         if offset == partition.end:
             wait_s = int(request.query["wait"].removesuffix("ms")) / 1000
+            self.cluster.waiting_reads += 1
             try:
                 await asyncio.wait_for(partition.grew.wait(), wait_s)
             except TimeoutError:
                 return web.Response(status=204, headers=_places(offset, partition))
+            finally:
+                self.cluster.waiting_reads -= 1
             self._find(request)
         data = bytearray()
         following = offset
