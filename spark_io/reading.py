@@ -40,10 +40,10 @@ def _read_range(client: Client, options: ReadOptions, one: Range) -> Iterator[li
     target = TopicPartition(one.topic, one.partition)
     partition = client.partition(one.topic, one.partition)
     fails = options.fail_on_data_loss
-    at = one.start
-    wait = f"{round(options.fetch_timeout_s * 1_000)}ms"
+    at, wait_s = one.start, 0.0
     while at < one.end:
         try:
+            wait = f"{round(wait_s * 1_000)}ms"
             chunk = partition.read(at, max_bytes=FETCH_BYTES, wait=wait, isolation=options.isolation)
         except OffsetOutOfRange as error:
             at = _behind_loss(client, target, at, one.end, error, fails)
@@ -55,6 +55,9 @@ def _read_range(client: Client, options: ReadOptions, one: Range) -> Iterator[li
                     "set failOnDataLoss=false to go on without it"
                 ) from error
             return
+        if chunk.next_offset <= at and not wait_s:
+            wait_s = options.fetch_timeout_s  # a new leader may not know yet what is committed
+            continue
         if chunk.next_offset <= at:
             raise TimeoutError(
                 f"{target}: no record from offset {at} on within {options.fetch_timeout_s:g} s, the "
@@ -65,7 +68,7 @@ def _read_range(client: Client, options: ReadOptions, one: Range) -> Iterator[li
             messages = [message for message in messages if message.offset < one.end]
         if messages:
             yield messages
-        at = chunk.next_offset
+        at, wait_s = chunk.next_offset, 0.0  # a read that waits for a record would wait behind the last one
 
 
 def _behind_loss(

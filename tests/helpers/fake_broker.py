@@ -18,30 +18,16 @@ from dataclasses import dataclass, field
 import msgspec
 from aiohttp import web
 
+from api.http.errors import problem_response
 from raftlog import errors
 from raftlog.errors import Detail, RaftlogError
 from raftlog.records.batch import SEQUENCE_MAX, Batch, BatchHeader, check_batch, split_batches, stamp
 from raftlog.records.reader import StoredRecord, read_records
 from raftlog.wire import bodies, headers, media_types
 from raftlog.wire.limits import PRODUCER_BATCHES_MAX
-from raftlog.wire.problems import problem_body
-from tests.helpers.memory_http import MemoryHttp
 
 WINDOW = PRODUCER_BATCHES_MAX
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-STATUSES: dict[type[RaftlogError], int] = {
-    errors.UnknownTopic: 404,
-    errors.TopicExists: 409,
-    errors.OffsetOutOfRange: 416,
-    errors.OutOfOrderSequence: 409,
-    errors.ProducerFenced: 403,
-    errors.NotLeader: 421,
-    errors.ReplicaNotInSync: 421,
-    errors.RecordTooLarge: 413,
-    errors.NoLeader: 503,
-    errors.Overloaded: 503,
-    errors.CommitUnknown: 504,
-}
 
 
 class Trouble(enum.Enum):
@@ -118,8 +104,7 @@ class FakePartition:
 class FakeCluster:
     """Shared state of the brokers of a cluster: the logs, their leaders, and queued faults."""
 
-    def __init__(self, partitions: int = 1, network: MemoryHttp | None = None, topic: str = "orders") -> None:
-        self.network = network  # None: sockets of this machine
+    def __init__(self, partitions: int = 1, topic: str = "orders") -> None:
         self.topics: dict[str, list[FakePartition]] = {topic: [FakePartition() for _ in range(partitions)]}
         self.brokers: dict[int, FakeBroker] = {}
         self.leader = self.term = 1
@@ -130,6 +115,7 @@ class FakeCluster:
         self.replicas, self.in_sync = [1], [1]
         self.closest_reads: list[tuple[int, dict[str, str]]] = []  # the broker asked, and its query
         self.cannot_serve: dict[int, RaftlogError] = {}  # what replicas that do not lead answer
+        self.waiting_reads = 0  # at the end of a partition
         self.silent: set[int] = set()  # replicas that do not answer such reads
         self.produce_count = self.metadata_count = 0
         self.requests: list[str] = []  # method and path of each
@@ -151,6 +137,13 @@ class FakeCluster:
     def trouble(self, *troubles: Trouble) -> None:
         """The faults of the next produces, one each."""
         self.troubles.extend(troubles)
+
+    async def replace(self, broker: FakeBroker) -> None:
+        """Another broker listens at the address of the one with its number."""
+        former = self.brokers[broker.number]
+        await former.stop()
+        self.brokers[broker.number], broker.url = broker, former.url
+        await broker.start()
 
     @property
     def urls(self) -> list[str]:
@@ -183,9 +176,6 @@ class FakeBroker:
         app.router.add_get("/v1/topics/{topic}/partitions/{partition}/offsets", self._offset)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
-        if self.cluster.network is not None:
-            self.url = await self.cluster.network.serve(self._runner, f"broker-{self.number}")
-            return
         port = int(self.url.rpartition(":")[2]) if self.url else 0
         site = web.TCPSite(self._runner, "127.0.0.1", port)
         await site.start()
@@ -212,11 +202,7 @@ class FakeBroker:
                 raise self.cluster.refusal
             response: web.StreamResponse = await handler(request)
         except RaftlogError as error:
-            status = STATUSES.get(type(error), 422)
-            body = problem_body(error, status=status, title="", instance=request.path, request_id="1")
-            response = web.Response(
-                status=status, body=msgspec.json.encode(body), headers={"Content-Type": media_types.PROBLEM}
-            )
+            response = problem_response(error, instance=request.path, request_id="1")
         response.headers[headers.METADATA_VERSION] = "1"
         return response
 
@@ -308,10 +294,13 @@ class FakeBroker:
             raise errors.OffsetOutOfRange("above the end", start=0, end=partition.end)
         if offset == partition.end:
             wait_s = int(request.query["wait"].removesuffix("ms")) / 1000
+            self.cluster.waiting_reads += 1
             try:
                 await asyncio.wait_for(partition.grew.wait(), wait_s)
             except TimeoutError:
                 return web.Response(status=204, headers=_places(offset, partition))
+            finally:
+                self.cluster.waiting_reads -= 1
             self._find(request)
         data = bytearray()
         following = offset
@@ -403,11 +392,9 @@ class FakeBroker:
 
 
 @asynccontextmanager
-async def fake_cluster(
-    partitions: int = 1, brokers: int = 1, *, network: MemoryHttp | None = None
-) -> AsyncIterator[FakeCluster]:
-    """A cluster that runs inside the block, on sockets or on a network in memory."""
-    cluster = FakeCluster(partitions, network)
+async def fake_cluster(partitions: int = 1, brokers: int = 1) -> AsyncIterator[FakeCluster]:
+    """A cluster that runs inside the block, in the time of its loop."""
+    cluster = FakeCluster(partitions)
     for number in range(1, brokers + 1):
         cluster.brokers[number] = FakeBroker(cluster, number)
         await cluster.brokers[number].start()

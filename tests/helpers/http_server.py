@@ -18,6 +18,7 @@ from api.http.services import Limits
 from raftlog.wire import headers
 from tests.helpers.fake_services import FakeCluster, fake_cluster
 from tests.helpers.virtual_time import clock_of_loop
+from tests.helpers.waiting import LIMIT_S, limited
 
 Json = dict[str, object]
 
@@ -107,7 +108,7 @@ class HttpServer:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(request)
-            async with asyncio.timeout(5):
+            async with limited("an answer"):
                 return await (reader.read(-1) if until_closed else reader.read(65536))
         finally:
             writer.close()
@@ -144,12 +145,12 @@ class ThreadedServer:
 
     def __enter__(self) -> ThreadedServer:
         self._thread.start()
-        assert self._ready.wait(5)
+        assert self._ready.wait(LIMIT_S)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(LIMIT_S)
         self._loop.close()
 
     def _run(self) -> None:

@@ -31,6 +31,7 @@ from raftlog.testing.syncs import in_a_task
 from raftlog.types import NodeId
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.virtual_time import clock_of_loop
+from tests.helpers.waiting import limited
 
 TOPIC: Final = "orders"
 
@@ -101,7 +102,7 @@ async def whole_broker(partitions: int = 2) -> AsyncIterator[WholeBroker]:
         ports.append(listener.port)
         try:
             body = {"name": TOPIC, "partitions": partitions, "replication_factor": 1}
-            async with asyncio.timeout(10):
+            async with limited("the registration of the broker"):
                 while (await session.post(f"{url}/v1/topics", json=body)).status != 201:
                     await asyncio.sleep(0.01)  # the broker is not registered yet
             yield found[0]

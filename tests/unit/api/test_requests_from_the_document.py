@@ -16,6 +16,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from api.http.services import Limits
 from raftlog.wire import paths
 from tests.helpers.http_server import ThreadedServer
+from tests.helpers.waiting import LIMIT_S
 
 SHORT, LONG = 3, 25
 
@@ -46,7 +47,7 @@ def check_all(examples: int, mode: GenerationMode, aim: Callable[[schemathesis.C
             @given(case=operation.as_strategy(generation_mode=mode))
             def send(case: schemathesis.Case) -> None:
                 aim(case)
-                case.call_and_validate(timeout=10, excluded_checks=[positive_data_acceptance])
+                case.call_and_validate(timeout=LIMIT_S, excluded_checks=[positive_data_acceptance])
 
             with contextlib.suppress(Unsatisfiable):  # nothing can be wrong with a bare path
                 send()

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from chaos.http_get import http_get
+from tests.helpers.waiting import LIMIT_S
 
 
 # The harness survives a broker that is killed during its response.
@@ -24,5 +25,5 @@ def test_a_response_that_breaks_off_is_an_error_of_the_connection(response: byte
         thread = threading.Thread(target=answer)
         thread.start()
         with pytest.raises(ConnectionError):
-            http_get(f"http://127.0.0.1:{listener.getsockname()[1]}/", 5)
+            http_get(f"http://127.0.0.1:{listener.getsockname()[1]}/", LIMIT_S)
         thread.join()

@@ -12,12 +12,10 @@ import pytest
 
 from raftlog.aio import Client
 from raftlog.client import Client as BlockingClient
-from raftlog.client.environment import Environment
 from raftlog.errors import InvalidRequest, OffsetOutOfRange, RaftlogError, ReplicaNotInSync, UnknownTopic
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import FakeCluster, fake_cluster
-from tests.helpers.memory_http import MemoryHttp
-from tests.helpers.virtual_time import VirtualClock
+from tests.helpers.virtual_client import VirtualClient
 
 LAGS = ReplicaNotInSync("it lags", replica=2, leader=1)
 
@@ -27,15 +25,11 @@ async def racks(
     rack: str | None = "b", *, partitions: int = 1, brokers: int = 3, in_sync: Sequence[int] = ()
 ) -> AsyncIterator[tuple[FakeCluster, Client]]:
     """Brokers in the racks a, b, c, c, ..., of which broker 1 leads, and a client with readers in a rack."""
-    network = MemoryHttp()
-    environment = Environment(clock=VirtualClock(), rng=random.Random(7), connector=network.connector)
-    async with fake_cluster(partitions, brokers, network=network) as cluster:
+    async with fake_cluster(partitions, brokers) as cluster:
         cluster.racks = {number: "abc"[min(number, 3) - 1] for number in cluster.brokers}
         cluster.replicas = sorted(cluster.brokers)
         cluster.in_sync = [*in_sync] or cluster.replicas
-        async with Client(
-            cluster.urls, rack=rack, max_staleness="5s" if rack else None, environment=environment
-        ) as client:
+        async with VirtualClient(cluster.urls, rack=rack, max_staleness="5s" if rack else None) as client:
             await client.send("orders", "x", partition=0)
             yield cluster, client
 
@@ -96,7 +90,7 @@ async def test_a_replica_that_cannot_serve_is_avoided_ever_longer_and_then_prefe
         cluster.cannot_serve[2] = LAGS
         asked_at: list[float] = []
         loop = asyncio.get_running_loop()
-        for _ in range(300):
+        for _ in range(310):
             before = len(cluster.closest_reads)
             assert len(await partition.read(0)) == 1
             if len(cluster.closest_reads) > before:

@@ -97,7 +97,7 @@ def test_a_consumer_makes_few_calls_for_a_record() -> None:
     with running_cluster() as cluster, Client(cluster.urls) as client:
         cluster.partition(0).append(batch_of(RECORDS))
         with client.consumer(None, assign=[("orders", 0)]) as consumer:
-            assert consumer.poll("10s") is not None
+            assert consumer.poll("60s") is not None
             records = iter(consumer)
             with counted_calls() as calls:
                 for _ in range(RECORDS - 1):

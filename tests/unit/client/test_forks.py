@@ -12,8 +12,7 @@ from raftlog import Client
 from raftlog.client.forks import FORKED
 from raftlog.records.builder import Record
 from tests.helpers.running_cluster import running_cluster
-
-WAITS_S = 5  # until the child ends by a signal
+from tests.helpers.waiting import LIMIT_S
 
 
 def in_a_child(work: Callable[[], object]) -> str:
@@ -21,7 +20,7 @@ def in_a_child(work: Callable[[], object]) -> str:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        signal.alarm(WAITS_S)
+        signal.alarm(round(LIMIT_S))
         said = ""
         try:
             work()
@@ -40,7 +39,7 @@ def in_a_child(work: Callable[[], object]) -> str:
 @pytest.mark.parametrize("call", ["client", "send", "send_all", "flush", "producer"])
 def test_a_client_of_another_process_refuses_calls(call: str) -> None:
     with running_cluster() as cluster, Client(cluster.urls) as client, client.producer("orders") as producer:
-        producer.send("parent").result(5)
+        producer.send("parent").result(LIMIT_S)
         calls: dict[str, Callable[[], object]] = {
             "client": lambda: client.send("orders", "child"),
             "send": lambda: producer.send("child"),
@@ -49,7 +48,7 @@ def test_a_client_of_another_process_refuses_calls(call: str) -> None:
             "producer": lambda: client.producer("orders"),
         }
         assert in_a_child(calls[call]) == f"RuntimeError: {FORKED}"
-        assert producer.send("parent").result(5).offset >= 0
+        assert producer.send("parent").result(LIMIT_S).offset >= 0
     assert cluster.partition().values().count(b"child") == 0
 
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
 
-from raftlog.aio import Client
 from raftlog.client.consumer.fetching import CATCH_UP_BYTES, CHUNK_BYTES_MIN, Fetching
-from raftlog.client.environment import Environment
 from raftlog.errors import CorruptBatch
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.types import TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import FakeBroker, FakeCluster, fake_cluster
-from tests.helpers.memory_http import MemoryHttp
-from tests.helpers.virtual_time import VirtualClock
+from tests.helpers.virtual_client import VirtualClient
 
 PARTITIONS = 40
 PREFETCH_BYTES = 8 << 20
@@ -51,15 +47,11 @@ def fill(cluster: FakeCluster) -> None:
 async def reading_ahead(*, filled: bool = True) -> AsyncIterator[tuple[FakeCluster, Fetching]]:
     """All partitions, read from their start."""
     sizes.clear()
-    network = MemoryHttp()
-    environment = Environment(clock=VirtualClock(), rng=random.Random(7), connector=network.connector)
-    async with fake_cluster(PARTITIONS, network=network) as cluster:
-        await cluster.brokers[1].stop()
-        cluster.brokers[1] = ObservedBroker(cluster, 1)
-        await cluster.brokers[1].start()
+    async with fake_cluster(PARTITIONS) as cluster:
+        await cluster.replace(ObservedBroker(cluster, 1))
         if filled:
             fill(cluster)
-        async with Client(cluster.urls, environment=environment) as client:
+        async with VirtualClient(cluster.urls) as client:
             fetching = Fetching(
                 lambda target: client.partition(target.topic, target.partition),
                 PREFETCH_BYTES,

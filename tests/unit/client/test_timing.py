@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,12 +12,11 @@ import pytest
 from aiohttp import web
 
 from raftlog.aio import Client
-from raftlog.client.environment import Environment
 from raftlog.clock import Clock
 from raftlog.errors import CommitUnknown, ConnectionLost, NotLeader, NotSent, Overloaded, RaftlogError
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import FakeBroker, FakeCluster, Trouble, fake_cluster
-from tests.helpers.memory_http import MemoryHttp
+from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.virtual_time import VirtualClock
 
 HOUR_S = 3600.0
@@ -29,14 +27,10 @@ async def connected(
     *, partitions: int = 1, brokers: int = 1, clock: Clock | None = None
 ) -> AsyncIterator[tuple[FakeCluster, Client]]:
     """A cluster and a client of it. A test that never ends fails after an hour."""
-    network = MemoryHttp()
-    environment = Environment(
-        clock=clock or VirtualClock(), rng=random.Random(7), connector=network.connector
-    )
     async with (
         asyncio.timeout(HOUR_S),
-        fake_cluster(partitions, brokers, network=network) as cluster,
-        Client(cluster.urls, retry_timeout="10s", environment=environment) as client,
+        fake_cluster(partitions, brokers) as cluster,
+        VirtualClient(cluster.urls, retry_timeout="10s", clock=clock) as client,
     ):
         yield cluster, client
 
@@ -115,10 +109,8 @@ class SilentController(FakeBroker):
 @in_virtual_time
 async def test_a_producer_id_comes_from_another_broker_where_the_first_is_silent() -> None:
     async with connected(brokers=2) as (cluster, client):
-        silent = SilentController(cluster, 1)
-        await cluster.brokers[1].stop()
-        cluster.brokers[1], cluster.leader = silent, 2
-        await silent.start()
+        await cluster.replace(SilentController(cluster, 1))
+        cluster.leader = 2
         assert (await client.send("orders", "x")).offset == 0
         assert now() < 3.0
 
@@ -265,9 +257,7 @@ class BusyBroker(FakeBroker):
 async def test_brokers_that_always_take_long_are_not_asked_for_the_leader_as_well() -> None:
     async with connected() as (cluster, client):
         busy = BusyBroker(cluster, 1)
-        await cluster.brokers[1].stop()
-        cluster.brokers[1] = busy
-        await busy.start()
+        await cluster.replace(busy)
         producer = client.producer("orders", linger=0)
         looks = []
         for number in range(20):
