@@ -132,10 +132,10 @@ async def serve(
 
 
 class ThreadedServer:
-    """The application in a thread of its own, for clients that block."""
+    """The application in a thread of its own, for clients that block. Of several brokers one answers."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.cluster = fake_cluster(limits)
+    def __init__(self, limits: Limits | None = None, *, brokers: int = 3) -> None:
+        self.cluster = fake_cluster(limits, brokers)
         self.url = ""
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
@@ -159,6 +159,9 @@ class ThreadedServer:
         listener = HttpListener(RequestPipeline(self.cluster.services), shutdown_timeout_s=1.0)
         await listener.start("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{listener.port}"
+        image, here = self.cluster.controller.image, self.cluster.services.broker_id
+        advertised = {here: replace(image.brokers[here], http_url=self.url)}
+        self.cluster.controller.image = replace(image, brokers={**image.brokers, **advertised})
         self._ready.set()
         await self._stop.wait()
         await listener.stop()

@@ -170,10 +170,14 @@ def test_closing_ends_the_thread() -> None:
         "Client",
         "Cluster",
         "Consumer",
+        "DeadLetters",
+        "Delayed",
         "Groups",
         "MessageBatch",
         "Partition",
         "Producer",
+        "Replicas",
+        "Schedules",
         "Topics",
         "Transaction",
         "Transactions",
@@ -212,6 +216,8 @@ def test_both_faces_have_the_same_methods_and_parameters(name: str) -> None:
         assert [(key, value.default) for key, value in of_async] == [
             (key, value.default) for key, value in of_blocking
         ]
+        delegate = getattr(getattr(blocking, method), "__wrapped__", None)
+        assert delegate in (None, getattr(asynchronous, method)), "it waits for the method of its name"
 
 
 def test_public_names_are_sorted_and_there() -> None:
