@@ -8,14 +8,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.helpers.async_tests import beside
 from tests.helpers.command_line import Commands
-from tests.helpers.http_server import ThreadedServer
+from tests.helpers.http_server import serve
 from tests.helpers.real_cluster import call, create_topic, produce
 
 
 @pytest.fixture
 def raftlog() -> Iterator[Commands]:
-    with ThreadedServer() as server:
+    with beside(serve()) as server:
         create_topic(server.url, "orders", 1, replication_factor=1)
         yield Commands(server.url)
 

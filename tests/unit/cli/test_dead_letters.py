@@ -10,9 +10,10 @@ from click.testing import Result
 
 from raftlog.records.failures import FailedRecord
 from raftlog.wire import media_types, paths
+from tests.helpers.async_tests import beside
 from tests.helpers.command_line import Commands
 from tests.helpers.dead_letters import DEAD, RETRY, batch, ids, letter
-from tests.helpers.http_server import ThreadedServer
+from tests.helpers.http_server import serve
 from tests.helpers.real_cluster import call
 
 
@@ -43,7 +44,7 @@ class DeadLetters(Commands):
 
 @pytest.fixture
 def commands() -> Iterator[DeadLetters]:
-    with ThreadedServer() as server:
+    with beside(serve()) as server:
         yield DeadLetters(server.url)
 
 

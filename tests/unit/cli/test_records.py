@@ -15,8 +15,9 @@ from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.wire import media_types
 from raftlog.wire.paths import partition_records
+from tests.helpers.async_tests import beside
 from tests.helpers.command_line import Commands, invoke
-from tests.helpers.http_server import ThreadedServer
+from tests.helpers.http_server import serve
 from tests.helpers.real_cluster import call
 from tests.helpers.undecodable_batch import SECOND_RECORD, undecodable_batch
 
@@ -65,8 +66,8 @@ class Records(Commands):
 
 @pytest.fixture(scope="module")
 def raftlog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
-    with ThreadedServer(brokers=1) as server:
-        yield Records(server.url, tmp_path_factory.mktemp("files"))
+    with beside(serve(brokers=1)) as server:
+        yield Records(server.advertise().url, tmp_path_factory.mktemp("files"))
 
 
 def lines(count: int) -> bytes:

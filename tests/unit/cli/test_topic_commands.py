@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.helpers.async_tests import beside
 from tests.helpers.command_line import Commands
 from tests.helpers.fake_admin import FakeAdmin
-from tests.helpers.http_server import ThreadedServer
+from tests.helpers.http_server import serve
 
 
 class Terminal(io.BytesIO):
@@ -22,7 +23,7 @@ class Terminal(io.BytesIO):
 
 @pytest.fixture(scope="module")
 def raftlog() -> Iterator[Commands]:
-    with ThreadedServer() as server:
+    with beside(serve()) as server:
         admin = server.cluster.services.admin
         assert isinstance(admin, FakeAdmin)
         admin.moves_at_once = True
@@ -70,11 +71,7 @@ def test_deleting_on_a_terminal_asks_for_the_name(raftlog: Commands) -> None:
 def test_the_cluster_and_its_brokers_are_shown(raftlog: Commands) -> None:
     assert raftlog.parsed("cluster info")["brokers"] == 3
     brokers = json.loads(raftlog("cluster brokers -o json").stdout)
-    assert [broker["http"] for broker in brokers] == [
-        raftlog.url,
-        "http://127.0.0.1:7071",
-        "http://127.0.0.1:7072",
-    ]
+    assert [broker["http"] for broker in brokers] == [f"http://127.0.0.1:{7069 + n}" for n in (1, 2, 3)]
 
 
 # requirement: F2, F6

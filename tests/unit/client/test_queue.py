@@ -8,8 +8,8 @@ import base64
 import pytest
 
 from raftlog import Client, Conflict, InvalidRequest, LeaseLost, UnknownQueue, UnknownTopic
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import HttpServer, ThreadedServer, serve
+from tests.helpers.async_tests import beside, in_virtual_time
+from tests.helpers.http_server import HttpServer, serve
 from tests.helpers.real_cluster import create_topic, produce
 from tests.helpers.virtual_client import VirtualClient
 
@@ -125,7 +125,7 @@ async def test_mistakes_are_told() -> None:
 
 # requirement: A7
 def test_the_blocking_client_is_the_same() -> None:
-    with ThreadedServer() as server, Client(server.url) as client:
+    with beside(serve()) as server, Client(server.url) as client:
         create_topic(server.url, "mail", 1, replication_factor=1)
         produce(server.url, "mail", ["0", "1", "2"])
         queue = client.queue("mail")
