@@ -291,13 +291,13 @@ async def test_a_record_that_moves_during_the_close_fails(monkeypatch: pytest.Mo
 
 
 # requirement: F5 K6 G11
-@in_real_time
+@in_virtual_time
 async def test_a_group_reads_a_partition_to_its_end_and_then_its_successor() -> None:
     """Producer, delayed messages and group go on without an error."""
     key = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 1)
     async with (
         whole_broker(partitions=2) as whole,
-        Client(whole.url) as client,
+        VirtualClient(whole.url) as client,
         await client.consumer("readers", TOPIC, reset="earliest", commit_interval="50ms") as consumer,
         client.producer(TOPIC, linger=0) as producer,
         asyncio.timeout(60),

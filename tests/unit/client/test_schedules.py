@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog import Conflict, InvalidRequest, UnknownSchedule, aio
-from tests.helpers.async_tests import in_real_time
+from raftlog import Conflict, InvalidRequest, UnknownSchedule
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
+from tests.helpers.virtual_client import VirtualClient
 
 
 # requirement: A5
-@in_real_time
+@in_virtual_time
 async def test_a_schedule_is_created_listed_paused_and_deleted() -> None:
-    async with serve() as server, aio.Client(server.url) as client:
+    async with serve() as server, VirtualClient(server.url) as client:
         await server.topic()
         schedules = client.schedules
         one = await schedules.create(
