@@ -1,17 +1,20 @@
-"""Decorators for tests that are coroutines: on an event loop of their own, in real or in virtual time."""
+"""Event loops of tests: for coroutines, in real or virtual time, and beside tests that block."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, ParamSpec, TypeVar
 
 import uvloop
 
 from tests.helpers.virtual_time import run_virtual
 
 Arguments = ParamSpec("Arguments")
+Resource = TypeVar("Resource")
 Test = Callable[Arguments, Coroutine[Any, Any, None]]
 
 
@@ -44,3 +47,21 @@ def in_virtual_time(test: Test[Arguments]) -> Callable[Arguments, None]:
         run_virtual(test(*args, **kwargs))
 
     return run
+
+
+@contextmanager
+def beside(resource: AbstractAsyncContextManager[Resource]) -> Iterator[Resource]:
+    """A resource on an event loop and a thread of its own, for a test that blocks."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        found = asyncio.run_coroutine_threadsafe(resource.__aenter__(), loop).result()
+        try:
+            yield found
+        finally:
+            asyncio.run_coroutine_threadsafe(resource.__aexit__(None, None, None), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -1,11 +1,16 @@
-"""The command line as a process of its own with real pipes."""
+"""The command line: as a process with real pipes, and as a function in the process of the test."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
+from typing import IO
 
+from click.testing import CliRunner, Result
+
+from api.cli.commands import app
 from chaos.cluster import Cluster
 from raftlog.__main__ import COMMAND, OURS
 from raftlog.testing.waits import LIMIT_S
@@ -13,11 +18,11 @@ from raftlog.testing.waits import LIMIT_S
 RAFTLOG = [*COMMAND]
 
 
-def command(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
+def command(cluster: Cluster, *arguments: str, stdin: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
     """Start a command that needs a cluster."""
     return subprocess.Popen(
         [*RAFTLOG, *arguments],
-        stdin=subprocess.PIPE,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,  # lines and the final rest must come from one stream
@@ -32,6 +37,35 @@ def run(cluster: Cluster, *arguments: str, stdin: bytes = b"", code: int = 0) ->
     assert process.returncode == code, errors.decode()
     assert b"Traceback" not in errors
     return output, errors.decode()
+
+
+def invoke(url: str, *arguments: str, code: int = 0, stdin: bytes | IO[bytes] = b"") -> Result:
+    """The result of a command that runs in this process, uses this server and ends with this code."""
+    found = CliRunner().invoke(app, list(arguments), input=stdin, env={"RAFTLOG_URL": url})
+    assert found.exit_code == code, found.output
+    assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+    return found
+
+
+class Commands:
+    """Commands in this process that use one server."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def __call__(self, text: str, *more: str, code: int = 0, stdin: bytes | IO[bytes] = b"") -> Result:
+        """The result of a command that ends with this code; ``text`` is split at spaces."""
+        return invoke(self.url, *text.split(), *more, code=code, stdin=stdin)
+
+    def parsed(self, text: str) -> dict[str, object]:
+        """The output as an object of JSON."""
+        found = json.loads(self(f"{text} -o json").stdout)
+        assert isinstance(found, dict)
+        return found
+
+    def refusal(self, text: str) -> str:
+        """The error of a command that is refused."""
+        return self(text, code=1).stderr
 
 
 def packages_of_our_names(folder: Path) -> Path:

@@ -8,7 +8,7 @@ from typing import Protocol
 from partitions.metadata.commands import RecoveredUnsafely
 from partitions.metadata.image import PartitionInfo
 from partitions.metadata.machine import apply_command
-from partitions.metadata.move_planner import MoveReplicas, find, plan_move
+from partitions.metadata.move_planner import MoveReplicas, find
 from partitions.reassignment.unsafe_recovery import Survey, survey
 from partitions.routing.rpc import LogEnd
 from raftlog.errors import Conflict, InvalidRequest, LeadershipNotMoved
@@ -26,12 +26,15 @@ class Leaders(Protocol):
 
 
 class FakeAdmin:
-    """Like ``PartitionAdmin``. ``unmoved`` delays transfers, ``dead`` brokers do not answer."""
+    """Like ``PartitionAdmin``. ``unmoved`` delays transfers, ``dead`` brokers do not answer.
+
+    A move is complete once a request waits for it, with ``moves_at_once`` in the call.
+    """
 
     def __init__(self, controller: FakeController, gateway: Leaders) -> None:
         self.controller = controller
         self.gateway = gateway
-        self.unmoved = False
+        self.unmoved = self.moves_at_once = False
         self.dead: set[NodeId] = set()
 
     async def transfer_leadership(
@@ -51,11 +54,10 @@ class FakeAdmin:
         return chosen, Term(8)
 
     async def change_replicas(self, wish: MoveReplicas, timeout_ms: int) -> PartitionInfo:
-        """The target is set, and nothing moves."""
-        command = plan_move(wish, self.controller.image)
-        image, _ = apply_command(self.controller.image, command, self.controller.image.version + 1)
-        self.controller.image = image
-        return find(image, wish.name, wish.partition)[1]
+        """The target is set."""
+        await self.controller.change_replicas(wish, timeout_ms)
+        await self.until_settled(TopicPartition(wish.name, wish.partition), int(self.moves_at_once))
+        return find(self.controller.image, wish.name, wish.partition)[1]
 
     async def until_settled(self, target: TopicPartition, wait_ms: int) -> bool:
         """A wait completes the move."""
@@ -91,9 +93,9 @@ class FakeAdmin:
             end.commit_index,
             1_000,
         )
-        image, _ = apply_command(self.controller.image, command, self.controller.image.version + 1)
-        self.controller.image = image
-        return find(image, target.topic, target.partition)[1]
+        image = self.controller.image
+        self.controller.image, _ = apply_command(image, command, image.version + 1)
+        return find(self.controller.image, target.topic, target.partition)[1]
 
     async def until_led(self, target: TopicPartition, wait_ms: int) -> bool:
         """There is always a leader."""

@@ -38,6 +38,7 @@ from partitions.values import (
 from raftlog.clock import Clock, SystemClock
 from raftlog.errors import (
     CommitUnknown,
+    CorruptBatch,
     InvalidRequest,
     OffsetOutOfRange,
     PartitionDecommissioned,
@@ -209,9 +210,12 @@ class FakeGateway:
         log = self.log(target)
         offset = self._offset(log, position)
         for batch in log.batches:
-            for record in read_records(batch):
-                if record.offset == offset:
-                    return Offset(offset), record.timestamp_ms
+            if batch.base_offset <= offset <= batch.last_offset:
+                try:
+                    times = {record.offset: record.timestamp_ms for record in read_records(batch)}
+                except CorruptBatch:
+                    return Offset(offset), batch.header.max_timestamp
+                return Offset(offset), times.get(offset)
         return Offset(offset), None
 
     async def describe(self, topic: str, partitions: Collection[int] | None = None) -> list[PartitionStatus]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from api.http.services import Limits
 from raftlog.wire import headers
 from tests.helpers.fake_services import FakeCluster, fake_cluster
 from tests.helpers.virtual_time import clock_of_loop
-from tests.helpers.waiting import LIMIT_S, limited
+from tests.helpers.waiting import limited
 
 Json = dict[str, object]
 
@@ -103,6 +102,14 @@ class HttpServer:
         assert made.status == 201, made
         return made
 
+    def advertise(self) -> HttpServer:
+        """Let the metadata name this address for the broker, so that clients can use it as a leader."""
+        controller, here = self.cluster.controller, self.cluster.services.broker_id
+        brokers = {**controller.image.brokers}
+        brokers[here] = replace(brokers[here], http_url=self.url)
+        controller.image = replace(controller.image, brokers=brokers)
+        return self
+
     async def raw(self, request: bytes, *, until_closed: bool = False) -> bytes:
         """Send bytes on a new connection; return the response so far."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
@@ -129,37 +136,4 @@ async def serve(
         async with aiohttp.ClientSession(connector=connector) as session:
             yield HttpServer(cluster, session, request_pipeline, listener.port)
     finally:
-        await listener.stop()
-
-
-class ThreadedServer:
-    """The application in a thread of its own, for clients that block."""
-
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.cluster = fake_cluster(limits)
-        self.url = ""
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> ThreadedServer:
-        self._thread.start()
-        assert self._ready.wait(LIMIT_S)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(LIMIT_S)
-        self._loop.close()
-
-    def _run(self) -> None:
-        self._loop.run_until_complete(self._serve())
-
-    async def _serve(self) -> None:
-        listener = HttpListener(RequestPipeline(self.cluster.services), shutdown_timeout_s=1.0)
-        await listener.start("127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{listener.port}"
-        self._ready.set()
-        await self._stop.wait()
         await listener.stop()

@@ -1,22 +1,26 @@
-"""Delayed messages of one broker, whose ``__delayed`` is one log in memory that commits at once."""
+"""Delayed messages of one broker: targets that take or refuse them, and coordinators on a log in memory."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Collection, Sequence, Set
+from typing import TypeVar
 
 from delayed.coordinator import DelayedCoordinator
 from delayed.records import KINDS, LaneKey, Message
 from delayed.room import MoveRoom
 from delayed.service import DelayedService
 from raftlog.clock import Clock
-from raftlog.errors import UnknownDelayed
+from raftlog.errors import NoLeader, RecordTooLarge, UnknownDelayed
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch
 from raftlog.records.reader import read_records
 from raftlog.types import NodeId
 from tests.helpers.instant_groups import OneTopic
 from tests.helpers.loop_network import LoopNetwork
+
+Kind = TypeVar("Kind", bound=DelayedCoordinator)
 
 
 class _Kept(DelayedCoordinator):
@@ -34,10 +38,11 @@ class _Kept(DelayedCoordinator):
 
 
 class Deliveries:
-    """See ``delayed.coordinator.Delivery``. What arrives is in ``delivered``."""
+    """See ``delayed.coordinator.Delivery``. What arrives is in ``delivered``, each attempt in ``tried``."""
 
     def __init__(self) -> None:
         self.delivered: list[tuple[LaneKey, Message]] = []
+        self.tried: list[tuple[int, int, int]] = []
         self.kept: dict[int, Message] = {}
 
     async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
@@ -60,8 +65,13 @@ class Deliveries:
         sequence: int,
         timeout_ms: int,
     ) -> None:
-        """It arrives at once."""
+        """Noted, and taken or refused."""
+        self.tried.append((producer_id, epoch, sequence))
+        await self.take(timeout_ms)
         self.delivered += ((lane, message) for message in messages)
+
+    async def take(self, timeout_ms: int) -> None:
+        """At once."""
 
     def targets_of(self, lane: LaneKey, messages: Sequence[Message]) -> tuple[int, ...]:
         """Partition 0."""
@@ -76,6 +86,31 @@ class Deliveries:
         return set()
 
 
+class Refusing(Deliveries):
+    """Targets that have no leader, or refuse for good."""
+
+    def __init__(self, *, is_too_large: bool) -> None:
+        super().__init__()
+        self.is_too_large = is_too_large
+        self.at_a_time = self.at_a_time_max = 0
+
+    async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
+        """Always the same message."""
+        return [Message(topic="orders", topic_id="orders", partition=0, due_ms=0, accepted_ms=0)]
+
+    async def take(self, timeout_ms: int) -> None:
+        """Refused, at once or after the whole time."""
+        if self.is_too_large:
+            raise RecordTooLarge("too large")
+        self.at_a_time += 1
+        self.at_a_time_max = max(self.at_a_time_max, self.at_a_time)
+        try:
+            await asyncio.sleep(timeout_ms / 1000)
+        finally:
+            self.at_a_time -= 1
+        raise NoLeader("no leader")
+
+
 def instant_delays(clock: Clock) -> DelayedService:
     """The delayed messages of broker 1."""
     deliveries = Deliveries()
@@ -88,14 +123,19 @@ def instant_delays(clock: Clock) -> DelayedService:
 def instant_coordinator(clock: Clock, deliveries: Deliveries | None = None) -> DelayedCoordinator:
     """One whose messages arrive at once."""
     deliveries = deliveries or Deliveries()
-    coordinator = _Kept(
+    coordinator = coordinator_of(deliveries, clock, _Kept, pending_max=1_000)
+    coordinator.kept = deliveries.kept
+    return coordinator
+
+
+def coordinator_of(deliveries: Deliveries, clock: Clock, kind: type[Kind], *, pending_max: int = 100) -> Kind:
+    """A coordinator that has not begun to lead."""
+    return kind(
         "__delayed/0",
         0,
         clock,
         deliveries,
-        pending_max=1_000,
+        pending_max=pending_max,
         batch_bytes_max=lambda topic: 1 << 20,
         room=MoveRoom(),
     )
-    coordinator.kept = deliveries.kept
-    return coordinator

@@ -18,8 +18,11 @@ from transactions.records import Handle, Participant
 from transactions.service import TransactionService
 
 
-class _NoPartitions(BrokerMarkers):
-    """Markers arrive at once, and change nothing. Groups are told by the real code."""
+class InstantMarkers:
+    """See ``transactions.coordinator.Markers``. Markers are acknowledged at once, and change nothing."""
+
+    def __init__(self) -> None:
+        self.written: list[Participant] = []
 
     async def write(
         self,
@@ -30,14 +33,29 @@ class _NoPartitions(BrokerMarkers):
         coordinator_epoch: int,
         timeout_ms: int,
     ) -> None:
-        """See ``transactions.coordinator.Markers``."""
+        """Noted."""
+        self.written.append(target)
+
+    async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
+        """No transaction here has offsets."""
+
+
+class _GroupMarkers(InstantMarkers):
+    """Groups get the outcome by the real code."""
+
+    def __init__(self, groups: GroupService) -> None:
+        super().__init__()
+        self._broker = BrokerMarkers(cast("Any", None), cast("Any", None), groups)
+
+    async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
+        """See ``BrokerMarkers``."""
+        await self._broker.end_offsets(group, transaction, is_commit=is_commit, timeout_ms=timeout_ms)
 
 
 def instant_transactions(clock: Clock, groups: GroupService) -> TransactionService:
     """The transactions of broker 1, which tell its groups how they end."""
-    markers = _NoPartitions(cast("Any", None), cast("Any", None), groups)
     coordinator = TransactionCoordinator(
-        "__transactions/0", clock, markers, id_retention_ms=1 << 40, key_retention_ms=1 << 40
+        "__transactions/0", clock, _GroupMarkers(groups), id_retention_ms=1 << 40, key_retention_ms=1 << 40
     )
     calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
     numbers = count(4711)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator
 
@@ -15,7 +14,7 @@ from spark_io.options import read_options, write_options
 from spark_io.schemas import schema_of
 from spark_io.source import BatchReader, StreamReader
 from spark_io.staging import Staged, stage
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import beside
 from tests.helpers.whole_broker import whole_broker
 
 SCHEMA = schema_of(includes_headers=True)
@@ -81,19 +80,14 @@ def with_partitions(count: int) -> Callable[[Callable[[Topics], None]], Callable
     """The same for another number of partitions."""
 
     def decorated(test: Callable[[Topics], None]) -> Callable[[], None]:
-        async def run() -> None:
-            async with whole_broker(count) as broker:
-
-                def use() -> None:
-                    with Client(broker.url) as client:
-                        topics = Topics(broker.url, client)
-                        topics.fill(5, partitions=count)
-                        test(topics)
-
-                await asyncio.to_thread(use)
+        def run() -> None:
+            with beside(whole_broker(count)) as broker, Client(broker.url) as client:
+                topics = Topics(broker.url, client)
+                topics.fill(5, partitions=count)
+                test(topics)
 
         run.__name__ = test.__name__
-        return in_real_time(run)
+        return run
 
     return decorated
 

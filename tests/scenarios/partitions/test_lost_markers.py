@@ -5,35 +5,17 @@ from __future__ import annotations
 from partitions.values import QUORUM
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
+from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.orders import ORDERS, batch_of
 from tests.helpers.transactional import TransactionalProducer, committed, coordinating, visible_values
 from transactions.coordinator import Markers
-from transactions.records import Handle, Participant
-
-
-class LostMarkers:
-    """Partitions that have acknowledged each marker, and lost it."""
-
-    async def write(
-        self,
-        target: Participant,
-        transaction: Handle,
-        *,
-        is_commit: bool,
-        coordinator_epoch: int,
-        timeout_ms: int,
-    ) -> None:
-        """Nothing is written."""
-
-    async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
-        """No transaction here has offsets."""
 
 
 async def lose(cluster: PartitionCluster, producer: TransactionalProducer, *, is_commit: bool) -> None:
     """End a transaction; its markers are lost."""
     coordinator = next(broker for broker in cluster if coordinating(broker)).transactions.coordinators[0]
     markers: Markers = coordinator._markers
-    coordinator._markers = LostMarkers()
+    coordinator._markers = InstantMarkers()  # acknowledged, and written nowhere
     assert await (producer.commit() if is_commit else producer.abort()) is is_commit
     coordinator._markers = markers
 

@@ -11,6 +11,7 @@ from raftlog.wire.bodies import PartitionBody
 from raftlog.wire.limits import TRANSACTION_MS_MAX
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import PartitionCluster
+from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.transactional import TransactionalProducer, coordinating
 from transactions.coordinator import Markers
 from transactions.records import Handle, Participant
@@ -67,10 +68,11 @@ async def test_open_and_prepared_transactions_and_the_age_of_the_oldest_are_repo
         assert reported(cluster)["ongoing"] == 0
 
 
-class RefusedMarkers:
+class RefusedMarkers(InstantMarkers):
     """Partitions that take no marker until ``is_open`` is set."""
 
     def __init__(self, markers: Markers) -> None:
+        super().__init__()
         self._markers = markers
         self.is_open = False
 
@@ -93,9 +95,6 @@ class RefusedMarkers:
             coordinator_epoch=coordinator_epoch,
             timeout_ms=timeout_ms,
         )
-
-    async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
-        """No transaction here has offsets."""
 
 
 @in_virtual_time

@@ -100,6 +100,22 @@ async def test_a_wrong_request_names_its_field(body: object, status: int, field:
 
 # requirement: F5
 @in_virtual_time
+async def test_requests_that_the_topic_contradicts_are_refused() -> None:
+    async with serve() as server:
+        path = f"{TOPIC}/partitions:decommission"
+        assert (await server.post(path, {"count": 1})).code == "topic_not_found"
+        await decommissioned(server, 2)
+        assert (await server.post(path, {"partitions": [7]})).code == "partition_not_found"
+        late = await server.post(path, {"count": 2, "expected": 3})
+        assert late.status == 412, late
+        assert "have changed: it has 3, of which 2 take records" in str(late.json["detail"])
+        added = await server.post(f"{TOPIC}/partitions:add", {"count": 1})
+        assert (added.status, added.code) == (409, "conflict")
+        assert "partitions [2] of topic 'orders' are decommissioned" in str(added.json["detail"])
+
+
+# requirement: F5
+@in_virtual_time
 async def test_topics_that_keep_records_for_ever_are_warned_about() -> None:
     async with serve() as server:
         for name, config, text in (

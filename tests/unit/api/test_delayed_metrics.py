@@ -9,9 +9,8 @@ from delayed.coordinator import DelayedCoordinator
 from delayed.requests import PauseSchedule
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.decided_delays import add, create, new
-from tests.helpers.instant_delays import instant_coordinator
+from tests.helpers.instant_delays import Refusing, coordinator_of, instant_coordinator
 from tests.helpers.instant_groups import InstantLog
-from tests.helpers.refused_delays import Refusing, coordinator_of
 from tests.helpers.virtual_time import VirtualClock
 
 
@@ -60,8 +59,8 @@ async def test_pending_delivered_and_late_messages_are_reported() -> None:
 # requirement: A3
 @in_virtual_time
 async def test_messages_that_cannot_be_delivered_are_reported() -> None:
-    stuck = coordinator_of(Refusing(is_too_large=False), VirtualClock())
-    broken = coordinator_of(Refusing(is_too_large=True), VirtualClock())
+    stuck = coordinator_of(Refusing(is_too_large=False), VirtualClock(), DelayedCoordinator)
+    broken = coordinator_of(Refusing(is_too_large=True), VirtualClock(), DelayedCoordinator)
     for coordinator in (stuck, broken):
         coordinator.leads(InstantLog(coordinator))
         await coordinator.ask(add(new(1, delay_ms=0), new(2, delay_ms=1)), 1_000)

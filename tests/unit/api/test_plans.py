@@ -21,10 +21,12 @@ def controller(server: HttpServer) -> FakeController:
 
 
 async def uneven(server: HttpServer, level: int = NEWEST) -> dict[str, object]:
-    """Three partitions on brokers 1 to 3 of four; the plan of a dry run."""
-    image = controller(server).image
-    controller(server).image = replace(image, feature_level=level)
+    """Four partitions on brokers 1 to 3 of four; the plan of a dry run."""
+    image = replace(controller(server).image, feature_level=level)
+    three = {broker: info for broker, info in image.brokers.items() if broker != 4}
+    controller(server).image = replace(image, brokers=three)
     await server.topic("orders", partitions=4)
+    controller(server).image = replace(controller(server).image, brokers=image.brokers)
     proposed = await server.post(f"{REBALANCE}?dry_run=true", None)
     assert proposed.status == 200
     found: dict[str, object] = proposed.json

@@ -15,7 +15,8 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.http.services import Limits
 from raftlog.wire import paths
-from tests.helpers.http_server import ThreadedServer
+from tests.helpers.async_tests import beside
+from tests.helpers.http_server import serve
 from tests.helpers.waiting import LIMIT_S
 
 SHORT, LONG = 3, 25
@@ -27,7 +28,7 @@ SHORT, LONG = 3, 25
 
 def check_all(examples: int, mode: GenerationMode, aim: Callable[[schemathesis.Case], None]) -> None:
     """Make so many requests of each operation; ``aim`` may point them at what exists."""
-    with ThreadedServer(Limits(wait_ms_max=10, heartbeat_ms=10)) as server:
+    with beside(serve(Limits(wait_ms_max=10, heartbeat_ms=10))) as server:
         asyncio.run(
             server.cluster.controller.create_topic(
                 "orders", partitions=3, replication_factor=3, config={}, timeout_ms=1000

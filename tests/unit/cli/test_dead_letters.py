@@ -6,29 +6,23 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from api.cli.commands import app
 from raftlog.records.failures import FailedRecord
 from raftlog.wire import media_types, paths
+from tests.helpers.async_tests import beside
+from tests.helpers.command_line import Commands
 from tests.helpers.dead_letters import DEAD, RETRY, batch, ids, letter
-from tests.helpers.http_server import ThreadedServer
+from tests.helpers.http_server import serve
 from tests.helpers.real_cluster import call
 
 
-class Commands:
+class DeadLetters(Commands):
     """Commands about group ``mail`` of topic ``orders``."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
 
     def run(self, name: str, *arguments: str, code: int = 0) -> Result:
         """A command that ends with this code."""
-        found = CliRunner().invoke(
-            app, ["dlq", name, "orders", *arguments, "--group", "mail", "--server", self.url]
-        )
-        assert found.exit_code == code, found.output
-        return found
+        return self(f"dlq {name} orders --group mail", *arguments, code=code)
 
     def open(self, *arguments: str) -> list[dict[str, object]]:
         """The dead letters of a list."""
@@ -49,13 +43,13 @@ class Commands:
 
 
 @pytest.fixture
-def commands() -> Iterator[Commands]:
-    with ThreadedServer() as server:
-        yield Commands(server.url)
+def commands() -> Iterator[DeadLetters]:
+    with beside(serve()) as server:
+        yield DeadLetters(server.url)
 
 
 @pytest.fixture
-def dlq(commands: Commands) -> Commands:
+def dlq(commands: DeadLetters) -> DeadLetters:
     commands.topic(DEAD, **{"cleanup.policy": "compact", "message.timestamp.type": "CreateTime"})
     commands.topic(RETRY)
     commands.add(
@@ -66,7 +60,7 @@ def dlq(commands: Commands) -> Commands:
     return commands
 
 
-def test_dead_letters_are_listed_and_shown(dlq: Commands) -> None:
+def test_dead_letters_are_listed_and_shown(dlq: DeadLetters) -> None:
     # requirement: A7
     assert [row["id"] for row in dlq.open()] == ids([1, 2, 3])
     assert dlq.open("--key", "u2") == dlq.open("--reason", "LATE") == dlq.open("--id", "orders/0/2")
@@ -85,7 +79,7 @@ def test_dead_letters_are_listed_and_shown(dlq: Commands) -> None:
     assert "no value" in dlq.run("show", "orders/0/3").stderr
 
 
-def test_dead_letters_are_redriven_and_discarded(dlq: Commands) -> None:
+def test_dead_letters_are_redriven_and_discarded(dlq: DeadLetters) -> None:
     # requirement: A7
     assert "3 would be redriven; nothing" in dlq.run("redrive", "--all", "--dry-run").stderr
     assert len(dlq.open()) == 3
@@ -101,18 +95,18 @@ def test_dead_letters_are_redriven_and_discarded(dlq: Commands) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("--limit", "5"), ("--all", "--key", "u1")])
-def test_a_selection_is_needed(dlq: Commands, arguments: tuple[str, ...]) -> None:
+def test_a_selection_is_needed(dlq: DeadLetters, arguments: tuple[str, ...]) -> None:
     for name in ("redrive", "discard"):
         assert "or --all" in dlq.run(name, *arguments, code=2).stderr
     assert len(dlq.open()) == 3
 
 
-def test_an_error_names_the_option(dlq: Commands) -> None:
+def test_an_error_names_the_option(dlq: DeadLetters) -> None:
     for name in ("list", "redrive"):
         assert "--id: 'orders' is no id" in dlq.run(name, "--id", "orders", code=1).stderr
 
 
-def test_a_missing_topic_is_explained_with_commands(commands: Commands) -> None:
+def test_a_missing_topic_is_explained_with_commands(commands: DeadLetters) -> None:
     for name in ("list", "redrive", "discard"):
         arguments = () if name == "list" else ("--all",)
         errors = commands.run(name, *arguments, code=1).stderr

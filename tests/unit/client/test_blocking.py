@@ -14,14 +14,14 @@ import pytest
 
 import raftlog
 from raftlog import Client, NotSent, RecordTooLarge, aio
-from tests.helpers.fake_broker import FakeCluster, Trouble
-from tests.helpers.running_cluster import running_cluster
+from tests.helpers.async_tests import beside
+from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
 from tests.helpers.waiting import LIMIT_S, eventually
 
 
 def test_the_blocking_client_does_what_the_async_one_does() -> None:
     # requirement: P6
-    with running_cluster(2) as cluster, Client(cluster.urls) as client:
+    with beside(fake_cluster(2)) as cluster, Client(cluster.urls) as client:
         assert client.topics.create("sales", partitions=2).name == "sales"
         assert [topic.name for topic in client.topics.list()] == ["orders", "sales"]
         assert client.cluster.info().brokers == 1
@@ -42,7 +42,7 @@ def test_the_blocking_client_does_what_the_async_one_does() -> None:
 
 
 def test_many_threads_share_a_producer_and_each_keeps_its_order() -> None:
-    with running_cluster() as cluster, Client(cluster.urls) as client:
+    with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
         with client.producer("orders", batch_bytes=2_000, buffer_bytes=8_000, linger="1ms") as producer:
             cluster.trouble(*[Trouble.DROP_AFTER, Trouble.SLOW, Trouble.NONE] * 4)
 
@@ -63,7 +63,7 @@ def test_many_threads_share_a_producer_and_each_keeps_its_order() -> None:
 
 
 def test_errors_come_out_of_result_and_of_the_block() -> None:
-    with running_cluster() as cluster, Client(cluster.urls) as client:
+    with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
         cluster.trouble(Trouble.TOO_LARGE)
         told: list[object] = []
         with pytest.raises(ExceptionGroup):  # noqa: PT012, SIM117 - the block is what is tested
@@ -75,7 +75,7 @@ def test_errors_come_out_of_result_and_of_the_block() -> None:
 
 
 def test_a_result_can_be_waited_for_with_a_limit() -> None:
-    with running_cluster() as cluster, Client(cluster.urls) as client:
+    with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
         cluster.trouble(Trouble.HANG_AFTER)
         producer = client.producer("orders", linger=0)
         pending = producer.send("x")
@@ -96,7 +96,7 @@ def interrupt_a_read(cluster: FakeCluster) -> None:
 
 
 def test_ctrl_c_interrupts_a_wait_and_the_client_still_closes() -> None:
-    with running_cluster() as cluster:
+    with beside(fake_cluster()) as cluster:
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt), Client(cluster.urls) as client:  # noqa: PT012
             interrupt_a_read(cluster)
@@ -108,7 +108,7 @@ def test_ctrl_c_interrupts_a_wait_and_the_client_still_closes() -> None:
 
 
 def test_ctrl_c_ends_a_tail() -> None:
-    with running_cluster() as cluster, Client(cluster.urls) as client:
+    with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
         client.send("orders", "x")
         tail = client.partition("orders", 0).tail("earliest")
         assert next(tail).value == b"x"
@@ -118,7 +118,7 @@ def test_ctrl_c_ends_a_tail() -> None:
 
 
 def test_a_client_on_its_own_thread_refuses_to_wait_for_itself() -> None:
-    with running_cluster() as cluster, Client(cluster.urls) as client:
+    with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
         told: list[str] = []
 
         def call_back(receipt: raftlog.Receipt | None, error: raftlog.RaftlogError | None) -> None:
@@ -137,7 +137,7 @@ def test_what_is_buffered_when_the_program_ends_is_still_sent() -> None:
         "import sys; from raftlog import Client; "
         "Client(sys.argv[1]).producer('orders', linger='10s').send('x')"
     )
-    with running_cluster() as cluster:
+    with beside(fake_cluster()) as cluster:
         command = [sys.executable, "-W", "error", "-c", program, cluster.urls[0]]
         ended = subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False)
         assert (ended.returncode, ended.stderr) == (0, b"")
@@ -145,7 +145,7 @@ def test_what_is_buffered_when_the_program_ends_is_still_sent() -> None:
 
 
 def test_a_closed_producer_takes_nothing_from_other_threads() -> None:
-    with running_cluster() as cluster, Client(cluster.urls) as client:
+    with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
         producer = client.producer("orders", linger=0)
         pending = []
 
@@ -167,7 +167,7 @@ def test_a_closed_producer_takes_nothing_from_other_threads() -> None:
 
 def test_closing_ends_the_thread() -> None:
     before = threading.active_count()
-    with running_cluster() as cluster:
+    with beside(fake_cluster()) as cluster:
         client = Client.from_url(cluster.urls[0])
         client.cluster.info()
         client.close("1s")
@@ -180,10 +180,14 @@ def test_closing_ends_the_thread() -> None:
         "Client",
         "Cluster",
         "Consumer",
+        "DeadLetters",
+        "Delayed",
         "Groups",
         "MessageBatch",
         "Partition",
         "Producer",
+        "Replicas",
+        "Schedules",
         "Topics",
         "Transaction",
         "Transactions",
@@ -222,6 +226,8 @@ def test_both_faces_have_the_same_methods_and_parameters(name: str) -> None:
         assert [(key, value.default) for key, value in of_async] == [
             (key, value.default) for key, value in of_blocking
         ]
+        delegate = getattr(getattr(blocking, method), "__wrapped__", None)
+        assert delegate in (None, getattr(asynchronous, method)), "it waits for the method of its name"
 
 
 def test_public_names_are_sorted_and_there() -> None:

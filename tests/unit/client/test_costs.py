@@ -17,9 +17,8 @@ from raftlog.client.messages import read_messages
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import beside, in_real_time
 from tests.helpers.fake_broker import fake_cluster
-from tests.helpers.running_cluster import running_cluster
 
 RECORDS = 10_000
 CALLS_PER_BATCH_MAX = 100
@@ -94,7 +93,7 @@ def test_no_python_code_runs_for_a_record_that_is_encoded() -> None:
 
 
 def test_a_consumer_makes_few_calls_for_a_record() -> None:
-    with running_cluster() as cluster, Client(cluster.urls) as client:
+    with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
         cluster.partition(0).append(batch_of(RECORDS))
         with client.consumer(None, assign=[("orders", 0)]) as consumer:
             assert consumer.poll("60s") is not None

@@ -288,3 +288,43 @@ async def test_a_record_that_moves_during_the_close_fails(monkeypatch: pytest.Mo
         assert isinstance(pending.exception(), NotSent)
         assert not producer._buffer.unfinished
         assert [value for _, value in (await stored(client, 2))[0]] == ["kept"]
+
+
+# requirement: F5 K6 G11
+@in_virtual_time
+async def test_a_group_reads_a_partition_to_its_end_and_then_its_successor() -> None:
+    """Producer, delayed messages and group go on without an error."""
+    key = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 1)
+    async with (
+        whole_broker(partitions=2) as whole,
+        VirtualClient(whole.url) as client,
+        await client.consumer("readers", TOPIC, reset="earliest", commit_interval="50ms") as consumer,
+        client.producer(TOPIC, linger=0) as producer,
+        asyncio.timeout(60),
+    ):
+        seen = Counter[str]()
+
+        async def seen_are(*values: str) -> None:
+            while not seen.keys() >= {*values}:
+                if (message := await consumer.poll("100ms")) is not None:
+                    seen[message.value.decode()] += 1
+
+        old = await (await producer.send("old", key=key))
+        await client.delayed.send(TOPIC, "delayed", key=key, delay="300ms")
+        await seen_are("old")
+        for _ in range(2):
+            changed = await client.topics.decommission_partitions(TOPIC, [1])
+            assert changed.decommissioned == [1], "a repetition changes nothing"
+        assert (await (await producer.send("moved", key=key))).partition == 0
+        await seen_are("moved", "delayed")
+        end = await client.partition(TOPIC, 1).offsets("latest")
+        await client.topics.delete_before(TOPIC, partition=1, offset=end)
+        while {target.partition for target in consumer.assignment} != {0}:
+            await consumer.poll("100ms")
+        with pytest.raises(UnknownPartition):
+            await client.partition(TOPIC, 1).read("earliest")
+        assert (await client.topics.add_partitions(TOPIC, 1, expected=1)).partitions == 2
+        new = await client.send(TOPIC, "new", partition=1)
+        assert new.offset >= end > old.offset, "no offset names two records"
+        await seen_are("new")
+        assert seen == Counter(["old", "delayed", "moved", "new"])

@@ -5,13 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from click.testing import CliRunner, Result
 
-from api.cli.commands import app
 from raftlog import DelayedAlreadyDelivered, InvalidRequest, UnknownDelayed, UnknownTopic
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import ThreadedServer, serve
-from tests.helpers.real_cluster import create_topic
+from tests.helpers.http_server import serve
 from tests.helpers.virtual_client import VirtualClient
 
 
@@ -59,27 +56,3 @@ async def test_what_comes_too_late_is_told_so() -> None:
             await client.delayed.send("orders", "x", delay="1s", deliver_at=5)
         with pytest.raises(UnknownTopic):
             await client.delayed.send("nowhere", "x", delay="1s")
-
-
-def run(url: str, *arguments: str, code: int = 0, given: bytes | None = None) -> Result:
-    """A command that ends with this code."""
-    found = CliRunner().invoke(app, ["delayed", *arguments, "--server", url], input=given)
-    assert found.exit_code == code, found.output
-    return found
-
-
-# requirement: A3
-def test_the_command_line_sends_lists_and_cancels() -> None:
-    with ThreadedServer() as server:
-        create_topic(server.url, "orders", 1, replication_factor=1)
-        assert "there are no delayed messages" in run(server.url, "list").stderr
-        one = run(server.url, "send", "orders", "-", "--delay", "30m", given=b"check").stdout.strip()
-        assert one in run(server.url, "list", "--topic", "orders").stdout
-        assert '"check"' in run(server.url, "show", one).stdout
-        later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-        assert "due at" in run(server.url, "reschedule", one, "--deliver-at", later).stderr
-        assert "cancelled" in run(server.url, "cancel", one).stderr
-        due = run(server.url, "send", "orders", "x", "--delay", "0ms").stdout.strip()
-        assert "too late" in run(server.url, "cancel", due, code=1).stderr
-        run(server.url, "send", "orders", "x", code=2)
-        run(server.url, "send", "orders", "x", "--deliver-at", "tomorrow", code=2)

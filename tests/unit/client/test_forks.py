@@ -11,7 +11,8 @@ import pytest
 from raftlog import Client
 from raftlog.client.forks import FORKED
 from raftlog.records.builder import Record
-from tests.helpers.running_cluster import running_cluster
+from tests.helpers.async_tests import beside
+from tests.helpers.fake_broker import fake_cluster
 from tests.helpers.waiting import LIMIT_S
 
 
@@ -38,7 +39,11 @@ def in_a_child(work: Callable[[], object]) -> str:
 # requirement: P6
 @pytest.mark.parametrize("call", ["client", "send", "send_all", "flush", "producer"])
 def test_a_client_of_another_process_refuses_calls(call: str) -> None:
-    with running_cluster() as cluster, Client(cluster.urls) as client, client.producer("orders") as producer:
+    with (
+        beside(fake_cluster()) as cluster,
+        Client(cluster.urls) as client,
+        client.producer("orders") as producer,
+    ):
         producer.send("parent").result(LIMIT_S)
         calls: dict[str, Callable[[], object]] = {
             "client": lambda: client.send("orders", "child"),
@@ -54,7 +59,7 @@ def test_a_client_of_another_process_refuses_calls(call: str) -> None:
 
 # requirement: P6
 def test_the_close_of_a_client_of_another_process_returns_at_once() -> None:
-    with running_cluster() as cluster, Client(cluster.urls) as client:
+    with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
         client.send("orders", "parent")
         with client._portal._lock:  # as another thread may have held it
             assert in_a_child(client.close) == ""

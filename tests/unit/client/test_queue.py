@@ -1,4 +1,4 @@
-"""The client's side of queues, with the HTTP application of a broker; the command line, too."""
+"""The client's side of queues, with the HTTP application of a broker."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import asyncio
 import base64
 
 import pytest
-from click.testing import CliRunner, Result
 
-from api.cli.commands import app
 from raftlog import Client, Conflict, InvalidRequest, LeaseLost, UnknownQueue, UnknownTopic
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import HttpServer, ThreadedServer, serve
+from tests.helpers.async_tests import beside, in_virtual_time
+from tests.helpers.http_server import HttpServer, serve
 from tests.helpers.real_cluster import create_topic, produce
 from tests.helpers.virtual_client import VirtualClient
 
@@ -127,7 +125,7 @@ async def test_mistakes_are_told() -> None:
 
 # requirement: A7
 def test_the_blocking_client_is_the_same() -> None:
-    with ThreadedServer() as server, Client(server.url) as client:
+    with beside(serve()) as server, Client(server.url) as client:
         create_topic(server.url, "mail", 1, replication_factor=1)
         produce(server.url, "mail", ["0", "1", "2"])
         queue = client.queue("mail")
@@ -145,33 +143,3 @@ def test_the_blocking_client_is_the_same() -> None:
         (job,) = queue.poll(wait="5s")
         job.dead_letter(reason="x")
         queue.delete()
-
-
-def run(url: str, *arguments: str, code: int = 0) -> Result:
-    """A command that ends with this code."""
-    found = CliRunner().invoke(app, ["queue", *arguments, "--server", url])
-    assert found.exit_code == code, found.output
-    return found
-
-
-# requirement: A7
-def test_the_command_line_works_a_queue_off() -> None:
-    with ThreadedServer() as server:
-        create_topic(server.url, "mail", 1, replication_factor=1)
-        assert "there are no jobs" in run(server.url, "receive", "mail", code=1).stderr
-        produce(server.url, "mail", [f"letter {number}" for number in range(3)])
-        table = run(server.url, "receive", "mail").stdout
-        assert "letter 0" in table
-        receipt = table.splitlines()[1].split()[0]
-        assert "leased until" in run(server.url, "extend", "mail", receipt, "--visibility", "10m").stderr
-        assert "done: 1 job" in run(server.url, "ack", "mail", receipt).stderr
-        assert "letter 1" in run(server.url, "receive", "mail", "--max", "1", "--ack", "-o", "json").stdout
-        receipt = run(server.url, "receive", "mail").stdout.splitlines()[1].split()[0]
-        assert "given back" in run(server.url, "nack", "mail", receipt, "--delay", "1h").stderr
-        shown = run(server.url, "describe", "mail")
-        assert "not ordered" in shown.stderr
-        assert shown.stdout.split("\n")[1].split() == ["0", "2", "3", "0", "1", "0"]
-        assert "lease_lost" in run(server.url, "dead-letter", "mail", receipt, code=1).stderr
-        run(server.url, "receive", "mail", "--visibility", "soon", code=2)
-        assert "invalid_request" in run(server.url, "receive", "mail", "--visibility", "7d", code=1).stderr
-        assert "deleted" in run(server.url, "delete", "mail").stderr

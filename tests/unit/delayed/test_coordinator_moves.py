@@ -17,8 +17,8 @@ from raftlog.errors import CommitUnknown, NotLeader
 from raftlog.records.batch import EPOCH_MAX, Batch
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.decided_delays import add, id_of, new
+from tests.helpers.instant_delays import Refusing, coordinator_of
 from tests.helpers.instant_groups import FullLog, InstantLog
-from tests.helpers.refused_delays import Refusing, coordinator_of
 from tests.helpers.virtual_time import VirtualClock
 
 LANE = LaneKey("orders", 0)
@@ -30,7 +30,6 @@ class Unreadable(Refusing):
     def __init__(self) -> None:
         super().__init__(is_too_large=False)
         self.reads = 0
-        self.arrived: list[LaneKey] = []
 
     async def read(self, partition: int, offsets: Sequence[int], timeout_ms: int) -> list[Message]:
         """Three times it raises what is no ``RaftlogError``."""
@@ -39,18 +38,8 @@ class Unreadable(Refusing):
             raise ValueError("not msgpack")
         return await super().read(partition, offsets, timeout_ms)
 
-    async def append(
-        self,
-        lane: LaneKey,
-        messages: Sequence[Message],
-        *,
-        producer_id: int,
-        epoch: int,
-        sequence: int,
-        timeout_ms: int,
-    ) -> None:
-        """It arrives at once."""
-        self.arrived.append(lane)
+    async def take(self, timeout_ms: int) -> None:
+        """At once."""
 
 
 class Slow(DelayedCoordinator):
@@ -80,13 +69,13 @@ class SlowClock(VirtualClock):
 @in_virtual_time
 async def test_a_refusal_in_the_last_epoch_brings_a_new_producer() -> None:
     delivery = Refusing(is_too_large=True)
-    coordinator = coordinator_of(delivery, VirtualClock())
+    coordinator = coordinator_of(delivery, VirtualClock(), DelayedCoordinator)
     coordinator.state.lanes[LANE] = Lane(EPOCH_MAX, 5)
     coordinator.leads(InstantLog(coordinator))
     for number in (1, 2):
         assert isinstance(await coordinator.ask(add(new(number, delay_ms=0)), 1_000), Added)
         await asyncio.sleep(1)
-    assert delivery.tried == [(7, EPOCH_MAX, 5), (8, 0, 0)]
+    assert delivery.tried == [(7, EPOCH_MAX, 5), (4711, 0, 0)]
     assert set(coordinator.state.failed) == {id_of(1), id_of(2)}
     coordinator.leads(None)
 
@@ -95,12 +84,12 @@ async def test_a_refusal_in_the_last_epoch_brings_a_new_producer() -> None:
 @in_virtual_time
 async def test_a_lane_goes_on_after_an_unexpected_error(caplog: pytest.LogCaptureFixture) -> None:
     delivery = Unreadable()
-    coordinator = coordinator_of(delivery, VirtualClock())
+    coordinator = coordinator_of(delivery, VirtualClock(), DelayedCoordinator)
     coordinator.leads(InstantLog(coordinator))
     decisions = coordinator.decisions
     await coordinator.ask(add(new(1, delay_ms=0)), 1_000)
     await asyncio.sleep(5)
-    assert (delivery.reads, delivery.arrived) == (4, [LANE])
+    assert (delivery.reads, [lane for lane, _ in delivery.delivered]) == (4, [LANE])
     assert coordinator.decisions is decisions, "the other lanes are left alone"
     assert not coordinator.state.waiting
     assert caplog.text.count("ValueError: not msgpack") == 3
@@ -118,7 +107,7 @@ async def test_each_epoch_of_the_leader_tells_what_reads_the_messages() -> None:
             """Noted."""
             begun.append((partition, is_led))
 
-    coordinator = coordinator_of(Told(is_too_large=False), VirtualClock())
+    coordinator = coordinator_of(Told(is_too_large=False), VirtualClock(), DelayedCoordinator)
     coordinator.leads(InstantLog(coordinator))
     coordinator.leads(None)
     assert begun == [(0, True), (0, False)]
@@ -173,18 +162,8 @@ class Arriving(Refusing):
     def __init__(self) -> None:
         super().__init__(is_too_large=False)
 
-    async def append(
-        self,
-        lane: LaneKey,
-        messages: Sequence[Message],
-        *,
-        producer_id: int,
-        epoch: int,
-        sequence: int,
-        timeout_ms: int,
-    ) -> None:
-        """Remembered."""
-        self.tried.append((producer_id, epoch, sequence))
+    async def take(self, timeout_ms: int) -> None:
+        """At once."""
 
 
 class SlowLog(InstantLog):
@@ -248,7 +227,7 @@ async def test_what_is_being_appended_at_a_defect_is_known_to_the_next_decisions
 @in_virtual_time
 async def test_a_full_disk_does_not_multiply_the_attempts_of_a_batch() -> None:
     delivery = Refusing(is_too_large=False)
-    coordinator = coordinator_of(delivery, VirtualClock())
+    coordinator = coordinator_of(delivery, VirtualClock(), DelayedCoordinator)
     log = FullLog(coordinator)
     coordinator.leads(log)
     await coordinator.ask(add(new(1, delay_ms=0), new(2, delay_ms=500, partition=1)), 1_000)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from raftlog.records.batch import Batch
 from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.manual_wall_clock import ManualWallClock
 from transactions.coordinator import TransactionCoordinator
 from transactions.records import Handle, Participant
@@ -33,31 +34,9 @@ class Log:
         """It leads."""
 
 
-class Markers:
-    """Partitions that take each marker at once."""
-
-    def __init__(self) -> None:
-        self.written: list[Participant] = []
-
-    async def write(
-        self,
-        target: Participant,
-        transaction: Handle,
-        *,
-        is_commit: bool,
-        coordinator_epoch: int,
-        timeout_ms: int,
-    ) -> None:
-        """See the port."""
-        self.written.append(target)
-
-    async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
-        """No transaction here has offsets."""
-
-
 @in_virtual_time
 async def test_a_commit_waits_for_its_decision_and_its_markers_alone() -> None:
-    log, markers = Log(), Markers()
+    log, markers = Log(), InstantMarkers()
     coordinator = TransactionCoordinator(
         "t/0", ManualWallClock(), markers, id_retention_ms=1 << 40, key_retention_ms=1 << 40
     )
@@ -85,7 +64,7 @@ async def test_a_commit_waits_for_its_decision_and_its_markers_alone() -> None:
 async def test_the_end_of_a_transaction_without_records_waits_for_its_record() -> None:
     log = Log()
     coordinator = TransactionCoordinator(
-        "t/0", ManualWallClock(), Markers(), id_retention_ms=1 << 40, key_retention_ms=1 << 40
+        "t/0", ManualWallClock(), InstantMarkers(), id_retention_ms=1 << 40, key_retention_ms=1 << 40
     )
     coordinator.leads(log)
     opening = asyncio.create_task(

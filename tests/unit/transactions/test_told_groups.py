@@ -11,35 +11,26 @@ import pytest
 from raftlog.errors import InvalidRequest, NoLeader, RaftlogError, UnknownGroup
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.instant_groups import FullLog, InstantLog
+from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.virtual_time import VirtualClock
 from transactions.coordinator import TransactionCoordinator
 from transactions.decisions import GROUPS_MAX
-from transactions.records import Handle, Participant, State
+from transactions.records import Handle, State
 from transactions.requests import AbortOpen, Done, End, Ended, Join, Open
 
 TIMEOUT_MS = 5_000
 ONE = Handle("copy-1", 4711, 0)
 
 
-class Outcomes:
+class Outcomes(InstantMarkers):
     """What groups are told. They acknowledge it from when they are ``reachable``."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.told: list[tuple[str, Handle, bool]] = []
         self.reachable = asyncio.Event()
         self.gone: set[str] = set()
         self.attempts = 0
-
-    async def write(
-        self,
-        target: Participant,
-        transaction: Handle,
-        *,
-        is_commit: bool,
-        coordinator_epoch: int,
-        timeout_ms: int,
-    ) -> None:
-        """See ``transactions.coordinator.Markers``."""
 
     async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
         """See ``transactions.coordinator.Markers``."""

@@ -1,0 +1,116 @@
+"""``raftlog schedule``, ``delayed``, ``queue`` and ``transaction`` with the HTTP application of a broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.helpers.async_tests import beside
+from tests.helpers.command_line import Commands
+from tests.helpers.http_server import serve
+from tests.helpers.real_cluster import call, create_topic, produce
+
+
+@pytest.fixture
+def raftlog() -> Iterator[Commands]:
+    with beside(serve()) as server:
+        create_topic(server.url, "orders", 1, replication_factor=1)
+        yield Commands(server.url)
+
+
+# requirement: A5
+def test_a_schedule_is_made_listed_paused_and_deleted(raftlog: Commands) -> None:
+    assert "there are no schedules" in raftlog("schedule list").stderr
+    create = ("schedule create orders - --id nightly --cron", "30 3 * * *")
+    made = raftlog(*create, stdin=b"check")
+    assert (made.stdout.strip(), "next at" in made.stderr) == ("nightly", True)
+    assert "30 3 * * *" in raftlog("schedule list --topic orders").stdout
+    assert '"cron"' in raftlog("schedule list --output json").stdout
+    assert '"check"' in raftlog("schedule show nightly").stdout
+    assert "paused" in raftlog("schedule pause nightly").stderr
+    assert json.loads(raftlog("schedule show nightly").stdout)["state"] == "paused"
+    assert "next at" in raftlog("schedule resume nightly").stderr
+    assert "deleted" in raftlog("schedule delete nightly").stderr
+    assert raftlog("schedule show nightly", code=1).stdout == ""
+    assert "cron" in raftlog("schedule create orders x --cron", "0 0 30 2 *", code=1).stderr
+
+
+# requirement: A3
+def test_delayed_messages_are_sent_listed_and_cancelled(raftlog: Commands) -> None:
+    assert "there are no delayed messages" in raftlog("delayed list").stderr
+    one = raftlog("delayed send orders - --delay 30m", stdin=b"check").stdout.strip()
+    assert one in raftlog("delayed list --topic orders").stdout
+    assert '"check"' in raftlog(f"delayed show {one}").stdout
+    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    assert "due at" in raftlog(f"delayed reschedule {one} --deliver-at {later}").stderr
+    assert "cancelled" in raftlog(f"delayed cancel {one}").stderr
+    due = raftlog("delayed send orders x --delay 0ms").stdout.strip()
+    assert "too late" in raftlog(f"delayed cancel {due}", code=1).stderr
+    raftlog("delayed send orders x", code=2)
+    raftlog("delayed send orders x --deliver-at tomorrow", code=2)
+
+
+# requirement: A7
+def test_a_queue_is_worked_off(raftlog: Commands) -> None:
+    assert "there are no jobs" in raftlog("queue receive orders", code=1).stderr
+    produce(raftlog.url, "orders", [f"letter {number}" for number in range(3)])
+    table = raftlog("queue receive orders").stdout
+    assert "letter 0" in table
+    receipt = table.splitlines()[1].split()[0]
+    assert "leased until" in raftlog(f"queue extend orders {receipt} --visibility 10m").stderr
+    assert "done: 1 job" in raftlog(f"queue ack orders {receipt}").stderr
+    assert "letter 1" in raftlog("queue receive orders --max 1 --ack -o json").stdout
+    receipt = raftlog("queue receive orders").stdout.splitlines()[1].split()[0]
+    assert "given back" in raftlog(f"queue nack orders {receipt} --delay 1h").stderr
+    shown = raftlog("queue describe orders")
+    assert "not ordered" in shown.stderr
+    assert shown.stdout.split("\n")[1].split() == ["0", "2", "3", "0", "1", "0"]
+    assert "lease_lost" in raftlog(f"queue dead-letter orders {receipt}", code=1).stderr
+    raftlog("queue receive orders --visibility soon", code=2)
+    assert "invalid_request" in raftlog("queue receive orders --visibility 7d", code=1).stderr
+    assert "deleted" in raftlog("queue delete orders").stderr
+
+
+def prepared(raftlog: Commands, name: str) -> str:
+    """The id of a transaction that is open."""
+    one = call(raftlog.url, "POST", "/v1/transactions", {"transactional_id": name}).json["id"]
+    assert call(raftlog.url, "POST", f"/v1/transactions/{one}:prepare").status == 200
+    return str(one)
+
+
+# requirement: D3
+def test_open_transactions_are_listed_described_and_aborted(raftlog: Commands) -> None:
+    assert raftlog("transaction list -o json").stdout == "[]\n"
+    assert "there are no open transactions" in raftlog("transaction list").stderr
+    one = prepared(raftlog, "sink~1")
+    (shown,) = json.loads(raftlog("transaction list -o json").stdout)
+    assert (shown["id"], shown["state"]) == (one, "prepared")
+    assert one in raftlog("transaction list").stdout
+    for name in (one, "sink~1"):
+        assert json.loads(raftlog(f"transaction describe {name} -o json").stdout) == shown
+    aborted = raftlog("transaction abort sink~1")
+    assert "nothing is open in sink~1" in aborted.stderr
+    assert json.loads(raftlog(f"transaction describe {one} -o json").stdout)["state"] == "aborted"
+    assert raftlog("transaction list -o json").stdout == "[]\n"
+    assert "sink~1" in raftlog("transaction list --all").stdout
+
+
+def test_an_abort_names_a_transactional_id(raftlog: Commands) -> None:
+    one = prepared(raftlog, "sink~1")
+    assert "name the transactional id alone: sink~1" in raftlog(f"transaction abort {one}", code=2).stderr
+    assert "transaction_not_found" in raftlog("transaction abort nobody", code=1).stderr
+
+
+# requirement: D3
+def test_offsets_in_an_open_transaction_are_described(raftlog: Commands) -> None:
+    one = call(raftlog.url, "POST", "/v1/transactions", {"transactional_id": "copy-1"}).json["id"]
+    body = {"group": "enrich", "offsets": [{"topic": "orders", "partition": 0, "offset": 0}]}
+    assert call(raftlog.url, "POST", f"/v1/transactions/{one}:add-offsets", body).status == 200
+    assert json.loads(raftlog("transaction describe copy-1 -o json").stdout)["groups"] == ["enrich"]
+    assert "enrich" in raftlog("transaction list").stdout
+    pending = {"topic": "orders", "partition": 0, "offset": 0, "transaction": one}
+    assert raftlog.parsed("group describe enrich")["pending"] == [pending]
+    assert str(one) in raftlog("group describe enrich").stdout

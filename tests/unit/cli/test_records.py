@@ -1,0 +1,257 @@
+"""``raftlog produce`` and ``consume`` with the HTTP application of a broker: what goes in and comes out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from raftlog.records.batch import Codec
+from raftlog.records.builder import Record, build_batch
+from raftlog.wire import media_types
+from raftlog.wire.paths import partition_records
+from tests.helpers.async_tests import beside
+from tests.helpers.command_line import Commands, invoke
+from tests.helpers.http_server import serve
+from tests.helpers.real_cluster import call
+from tests.helpers.undecodable_batch import SECOND_RECORD, undecodable_batch
+
+
+class Records(Commands):
+    """Commands about records that use one server."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        super().__init__(url)
+        self.directory = directory
+
+    def topic(self, name: str, partitions: int = 1, **config: str) -> None:
+        """Make a topic; config keys are named with underscores."""
+        body = {
+            "name": name,
+            "partitions": partitions,
+            "replication_factor": 1,
+            "config": {key.replace("_", "."): value for key, value in config.items()},
+        }
+        assert call(self.url, "POST", "/v1/topics", body).status == 201
+
+    def produce(self, topic: str, content: bytes, *arguments: str, code: int = 0) -> str:
+        """The messages of a command that stores a file."""
+        file = self.directory / topic
+        file.write_bytes(content)
+        return invoke(self.url, "produce", topic, str(file), *arguments, code=code).stderr
+
+    def ended(self, *arguments: str, code: int = 0) -> Result:
+        """A command that prints messages."""
+        return invoke(self.url, "consume", *arguments, code=code)
+
+    def consume(self, *arguments: str) -> bytes:
+        """The messages that are printed."""
+        return self.ended(*arguments).stdout_bytes
+
+    def store_undecodable(self, topic: str) -> None:
+        """Offsets 0, 1 and 4 can be read, 2 and 3 cannot."""
+        self.topic(topic, validate_records="false")
+        one, two = (
+            build_batch([Record(value)], codec=Codec.NONE, timestamp_ms=1) for value in (b"one", b"two")
+        )
+        data = one + undecodable_batch(SECOND_RECORD) + two
+        sent = {"Content-Type": media_types.BATCH}
+        assert call(self.url, "POST", partition_records(topic, 0), data, sent).status == 200
+
+
+@pytest.fixture(scope="module")
+def raftlog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
+    with beside(serve(brokers=1)) as server:
+        yield Records(server.advertise().url, tmp_path_factory.mktemp("files"))
+
+
+def lines(count: int) -> bytes:
+    return b"".join(b"%07d %s\n" % (number, b"x" * 90) for number in range(count))
+
+
+def test_what_goes_in_comes_out_byte_by_byte(raftlog: Records) -> None:
+    raftlog.topic("bytes")
+    data = b"\x00\xff\xfe binary\r\n\n" + lines(2_000)
+    told = raftlog.produce("bytes", data, "--compression", "zstd")
+    assert told.startswith("2002 records, ")
+    assert "p99" in told
+    assert raftlog.consume("bytes") == data
+    assert raftlog.consume("bytes", "--from", "-2", "--max", "1") == data.split(b"\n")[-3] + b"\n"
+
+
+def test_records_pass_through_json_unchanged(raftlog: Records) -> None:
+    for topic in ("source", "copy"):
+        raftlog.topic(topic, 2)
+    rich = (
+        b'{"key": "u1", "value": {"id": 1}, "headers": {"a": "b"}, "tags": ["new"]}\n'
+        b'{"value": "/w==", "encoding": "base64"}\n'
+    )
+    raftlog.produce("source", rich, "--json", "-H", "from=test")
+    raftlog.produce("source", b"k\tv\n", "--key-separator", r"\t")
+    shown = raftlog.consume("source", "--format", "json")
+    raftlog.produce("copy", shown, "--format", "json", "--keep-partitions")
+    form = ("--format", r"%p %o %k %v %h\n")
+    assert raftlog.consume("copy", *form) == raftlog.consume("source", *form)
+    assert b'u1 {"id":1} from=test,a=b,raftlog.tag=new' in raftlog.consume("copy", *form)
+
+
+def test_consumed_lines_go_to_a_topic_with_fewer_partitions(raftlog: Records) -> None:
+    raftlog.topic("many", 4)
+    raftlog.topic("few")
+    raftlog.produce("many", b"".join(b"%d:v\n" % n for n in range(20)), "--key-separator", ":")
+    shown = raftlog.consume("many", "--format", "json")
+    assert b'"partition":3' in shown
+    raftlog.produce("few", shown, "--format", "json")
+    assert raftlog.consume("few") == b"v\n" * 20
+    told = raftlog.produce("few", shown, "--format", "json", "--keep-partitions", code=1)
+    assert "partition_not_found" in told
+
+
+def test_too_large_a_record_names_the_setting_and_small_ones_fit(raftlog: Records) -> None:
+    raftlog.topic("narrow", max_message_bytes="2000")
+    told = raftlog.produce("narrow", b"x" * 5_000, code=1)
+    assert "max.message.bytes of the topic is 2000; send a smaller record or raise the setting" in told
+    told = raftlog.produce("narrow", b"a\n" + bytes(17 << 20), code=1)
+    assert "line 2: it has more than 16777216 bytes, which exceeds any max.message.bytes" in told
+    raftlog.produce("narrow", lines(1_000))
+    assert raftlog.consume("narrow") == b"a\n" + lines(1_000)
+
+
+def test_a_file_is_one_record_if_it_is_said_so(raftlog: Records) -> None:
+    raftlog.topic("images")
+    image = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 100
+    raftlog.produce("images", image, "--whole", "--key", "a.png")
+    raftlog.produce("images", b"", "--whole")
+    assert raftlog.consume("images", "--format", "%v") == image
+    assert raftlog.consume("images", "--format", "%k %s\n").startswith(b"a.png ")
+    told = raftlog.produce("images", bytes((16 << 20) + 1), "--whole", code=1)
+    assert "it has more than 16777216 bytes" in told
+    assert "--whole is for one record" in raftlog.produce("images", b"{}", "--whole", "--json", code=2)
+
+
+def test_garbage_among_json_names_its_line_and_keeps_what_came_before(raftlog: Records) -> None:
+    raftlog.topic("garbage")
+    told = raftlog.produce("garbage", b'{"value": "a"}\n\n{oops\n{"value": 2}\n', "--json", code=1)
+    assert told.startswith("1 record, ")
+    assert "line 3: " in told
+    assert raftlog.consume("garbage") == b"a\n"
+
+
+def test_undecodable_batch_ends_consume_behind_what_precedes_it(raftlog: Records) -> None:
+    raftlog.store_undecodable("torn")
+    for follow in ((), ("--follow",)):
+        ended = raftlog.ended("torn", *follow, code=1)
+        assert ended.stdout_bytes == b"one\nvalue\n"
+        assert ended.stderr.startswith(
+            "error (undecodable_batch): the batch of torn/0 with offset 2 cannot be decoded ("
+        )
+        assert "Exception" not in ended.stderr
+        assert ended.stderr.endswith(
+            "; continue after it with --partition 0 --from 4, or add --skip-undecodable\n"
+        )
+    assert raftlog.consume("torn", "--partition", "0", "--from", "4") == b"two\n"
+
+
+def test_undecodable_batches_are_skipped_and_counted_on_request(raftlog: Records) -> None:
+    raftlog.store_undecodable("skipped")
+    for more, shown in (((), b"one\nvalue\ntwo\n"), (("--follow", "--from", "-4", "--max", "2"), b"two\n")):
+        if more:
+            raftlog.produce("skipped", b"three\n")
+            shown += b"three\n"
+        ended = raftlog.ended("skipped", "--skip-undecodable", *more)
+        assert ended.stdout_bytes == shown
+        assert ended.stderr.splitlines() == [
+            "skipped offsets 2 to 3 of skipped/0: they cannot be decoded",
+            "skipped 2 offsets that cannot be decoded",
+        ]
+    enough = raftlog.ended("skipped", "--skip-undecodable", "--max", "2")
+    assert (enough.stdout_bytes, enough.stderr) == (b"one\nvalue\n", "")
+
+
+def test_from_and_to_take_times_durations_and_offsets(raftlog: Records) -> None:
+    raftlog.topic("timed", message_timestamp_type="CreateTime")
+    now_ms = round(time.time() * 1_000)
+    ages = {"old": 180, "middle": 60, "new": 1}
+    produced = [{"value": name, "timestamp": now_ms - 60_000 * minutes} for name, minutes in ages.items()]
+    sent = "".join(json.dumps(record) + "\n" for record in produced).encode()
+    raftlog.produce("timed", sent, "--format", "json", "--acks", "all", "-z", "gzip")
+    when = datetime.fromtimestamp(now_ms / 1_000 - 1_800, UTC).isoformat()
+    for arguments, shown in (
+        (["--from", "2h"], b"middle\nnew\n"),
+        (["--from", "2h", "--to", "30m"], b"middle\n"),
+        (["--to", when], b"old\nmiddle\n"),
+        (["--from", when], b"new\n"),
+        (["-o", "1", "--to", "2"], b"middle\n"),
+        (["-o", "beginning", "-n", "1"], b"old\n"),
+        (["-o", "end"], b""),
+        (["--from", "2", "--to", "1"], b""),
+        (["--to", "latest", "-p", "0"], b"old\nmiddle\nnew\n"),
+    ):
+        assert raftlog.consume("timed", *arguments) == shown, arguments
+
+
+def test_an_offset_above_the_end_is_refused_unless_it_is_waited_for(raftlog: Records) -> None:
+    raftlog.topic("later")
+    raftlog.produce("later", b"0\n")
+    assert "--follow" in raftlog.ended("later", "--from", "3", code=1).stderr
+
+
+def test_several_topics_are_printed_one_after_the_other(raftlog: Records) -> None:
+    for topic in ("second", "first"):
+        raftlog.topic(topic)
+        raftlog.produce(topic, b"1\n2\n", "-k", "k", "--batch-bytes", "1KiB")
+    shown = raftlog.consume("first", "second", "--format", r"%T %o %k=%v\n")
+    assert shown == b"first 0 k=1\nfirst 1 k=2\nsecond 0 k=1\nsecond 1 k=2\n"
+    assert raftlog.consume("first", "second", "-n", "3") == b"1\n2\n1\n"
+    assert "'none'" in raftlog.ended("first", "none", code=1).stderr
+
+
+# requirement: A1, A2
+def test_messages_of_some_tags_are_printed(raftlog: Records) -> None:
+    raftlog.topic("tagged", 2)
+    records = [
+        json.dumps({"key": str(n % 5), "value": n, "tags": ["paid" if n % 10 == 3 else "new"]})
+        for n in range(60)
+    ]
+    raftlog.produce("tagged", "\n".join(records).encode(), "--json")
+    expected = sorted(range(3, 60, 10))
+    assert sorted(map(int, raftlog.consume("tagged", "--tags", "paid,refunded").split())) == expected
+    in_group = ("tagged", "--tags", "paid", "--group", "of-paid")
+    assert sorted(map(int, raftlog.consume(*in_group).split())) == expected
+    assert raftlog.consume(*in_group) == b""
+    assert call(raftlog.url, "GET", "/v1/groups/of-paid").json["lag"] == 0
+    told = raftlog.ended("tagged", "--tags", "paid,,new", code=2).stderr
+    assert "--tags: '' is not a tag; a tag has 1 to 255 characters" in told
+
+
+# requirement: G3 C5 D2
+def test_commands_of_a_group_continue_where_the_last_one_ended(raftlog: Records) -> None:
+    raftlog.topic("shared", 3)
+    raftlog.produce("shared", b"".join(b"%d:%d\n" % (n, n) for n in range(30)), "--key-separator", ":")
+
+    def printed(*arguments: str) -> list[int]:
+        return sorted(map(int, raftlog.consume("shared", *arguments).split()))
+
+    first = printed("--group", "readers", "--max", "10")
+    assert sorted(first + printed("--group", "readers")) == list(range(30))
+    assert printed("-g", "readers") == []
+    assert printed("-g", "late", "--from", "latest") == []
+    assert printed("-g", "others") == list(range(30))
+
+
+@pytest.mark.parametrize(
+    "option", [("--from", "7"), ("--to", "9"), ("--partition", "0"), ("--skip-undecodable",)], ids=str
+)
+def test_options_of_partitions_are_refused_with_a_group(raftlog: Records, option: tuple[str, ...]) -> None:
+    errors = raftlog.ended("any", "--group", "g", *option, code=2).stderr
+    assert option[0] in errors
+    assert "--group" in errors
+
+
+def test_an_unknown_topic_is_an_error_and_no_member(raftlog: Records) -> None:
+    assert "nothing-here" in raftlog.ended("nothing-here", "--group", "g", code=1).stderr
