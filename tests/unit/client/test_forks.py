@@ -11,9 +11,9 @@ import pytest
 from raftlog import Client
 from raftlog.client.forks import FORKED
 from raftlog.records.builder import Record
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.async_tests import beside
 from tests.helpers.fake_broker import fake_cluster
-from tests.helpers.waiting import LIMIT_S
 
 
 def in_a_child(work: Callable[[], object]) -> str:
