@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Collection, Sequence
 
-from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.aborted import AbortedRanges
 from raftlog.records.batch import Batch, check_batch, split_batches
 from raftlog.records.reader import StoredRecord, read_records
@@ -53,31 +50,6 @@ def compact(filesystem: Filesystem, log: SegmentedLog, work: Compactor | None = 
         if isinstance(step, RewrittenSegment):
             carry_out(log.replace_change(step))
     return work
-
-
-async def compact_group(
-    filesystem: Filesystem,
-    group: RaftGroup[None],
-    headers_kept: Collection[int],
-    on_a_thread: Callable[[Callable[[], object]], object],
-    is_alive: Callable[[], bool],
-) -> None:
-    """A whole round of a log that a group uses; it ends early when the log changes otherwise."""
-    log = group.log
-    assert isinstance(log, SegmentedLog)
-    work = compactor(filesystem, log, applied_index=group.applied_index, headers_kept=headers_kept)
-    removals = log.removals
-    while log.removals == removals and not log.is_changing and group.stopped is None and is_alive():
-        step = on_a_thread(work.step)
-        if step is None:
-            break
-        if isinstance(step, RewrittenSegment):
-            await group.change_log(partial(log.replace_change, step))
-            removals = log.removals
-        else:
-            await asyncio.sleep(0)
-    if is_alive():
-        on_a_thread(work.close)
 
 
 def stored(log: LogStorage) -> list[Batch]:

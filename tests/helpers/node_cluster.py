@@ -10,7 +10,6 @@ applied at the same index.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import Role
-from raftlog.errors import LogCorrupt
 from raftlog.node.flusher import RunSyncs
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.node.group_host import GroupHost, HostSettings
@@ -32,7 +30,6 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import GroupId, Index, NodeId, Term, TopicPartition
-from tests.helpers.compacting import compact_group
 from tests.helpers.fake_transport import FakeTransport
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.orders import batch_of
@@ -100,14 +97,12 @@ class ClusterNode:
         self.disk = asyncio.Event()  # cleared while the disk does nothing
         self.disk.set()
         self.has_room = True
-        self.is_rotten = False  # syncs of one group's files fail, until the process is started anew
         self.fatal: list[BaseException] = []
         self.stopped: dict[GroupId, BaseException] = {}
         self.heard: list[tuple[GroupId, Membership, bool]] = []
         self.removed: list[GroupId] = []
         self.replicas: dict[GroupId, PartitionReplica] = {}
         self.groups: dict[GroupId, RaftGroup[None]] = {}
-        self._rounds: dict[tuple[int, GroupId], asyncio.Task[None]] = {}
         self.transport: FakeTransport
         self.host: GroupHost
         self._cluster = cluster
@@ -187,29 +182,6 @@ class ClusterNode:
         self.filesystem = FakeFilesystem()
         self.filesystem.on_wait = self._waits
         self.has_lost_its_disk = True
-
-    async def compact(self, group_id: GroupId = FIRST_GROUP) -> None:
-        """A whole round of compaction of one log."""
-        life = self.life
-
-        def on_a_thread(work: Callable[[], object]) -> object:
-            with self.on_a_thread():
-                return work()
-
-        group, table = self.groups[group_id], self.replicas[group_id].machine.producers
-        await compact_group(
-            self.filesystem, group, table.base_offsets(), on_a_thread, lambda: life == self.life
-        )
-
-    def begin_to_compact(self, group_id: GroupId) -> None:
-        """The same beside everything else, one round at a time; it may end early."""
-        task = self._rounds.get((self.life, group_id))
-        if task is None or task.done():
-            self._rounds[self.life, group_id] = asyncio.create_task(self._compact_or_give_up(group_id))
-
-    async def _compact_or_give_up(self, group_id: GroupId) -> None:
-        with contextlib.suppress(LogCorrupt, OSError):  # the log has changed, or the disk is full
-            await self.compact(group_id)
 
     async def stop(self) -> None:
         """A clean stop."""

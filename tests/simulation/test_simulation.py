@@ -53,7 +53,7 @@ def simulated(hash_seed: str, *arguments: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("first", range(0, 20, 4))
 def test_no_schedule_of_faults_breaks_a_promise(first: int) -> None:
-    # requirement: L9
+    # requirement: L9 P5 N4
     for seed in range(first, first + 4):
         assert run(seed).violations == ()
 
