@@ -1,7 +1,7 @@
 """Brokers of one process: real hosts, supervisors and logs; network, disks and time are simulated.
 
-Decides: how a broker starts, syncs and stops. Leaves to others what it hosts: metadata and partitions
-(``controlled_cluster``), or a counter (``hosting_cluster``). Use it ``in_virtual_time``.
+Decides: how a broker starts, syncs and stops; a ``HostingCluster`` hosts a counter. Leaves to others: brokers
+with metadata and partitions (``controlled_cluster``). Use it ``in_virtual_time``.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from raftlog.hosting.compaction import CompactionManager
+from raftlog.hosting.hosted_replica import HostedState
 from raftlog.hosting.opener import LogOpener
 from raftlog.hosting.progress_keeper import ProgressKeeper
 from raftlog.hosting.retention import RetentionManager
@@ -27,10 +28,12 @@ from raftlog.storage.filesystem import Filesystem
 from raftlog.storage.log_storage import DiskWork
 from raftlog.storage.replica_progress import ReplicaProgress
 from raftlog.storage.replica_registry import ReplicaRegistry
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import NodeId
+from tests.helpers.counter import GROUP, Counter
 from tests.helpers.loop_network import LoopNetwork
-from tests.helpers.virtual_time import VirtualClock
+from tests.helpers.virtual_time import VirtualClock, eventually
 
 SYNC_S = 0.001
 
@@ -175,3 +178,67 @@ class SimulatedBrokers(ABC, Generic[BrokerT]):
     async def stop(self, node: NodeId) -> None:
         """End a broker's incarnation."""
         await self.brokers.pop(node).stop()
+
+
+class HostingNode(SimulatedBroker):
+    """One broker, in one incarnation of its process, with a counter."""
+
+    def __init__(self, place: Place, files: FakeFilesystem) -> None:
+        super().__init__(place, "/data", repairs=True)
+        self.files = files
+        self.counter = Counter(self.host, self.logs, place.nodes)
+
+    @property
+    def state(self) -> HostedState | None:
+        """The state of the counter here."""
+        return self.supervisor.state_of(GROUP)
+
+    @property
+    def leads(self) -> bool:
+        """Whether the counter's leader is here, and ready."""
+        return self.counter.group is not None and self.counter.group.is_ready
+
+    async def start(self) -> None:
+        """Host the counter; it may take a while to serve."""
+        await self.host.start()
+        self.supervisor.host(self.counter)
+        await self.supervisor.start()
+
+
+class HostingCluster(SimulatedBrokers[HostingNode]):
+    """Brokers with a replica of the counter each."""
+
+    def __init__(self, brokers: int = 3) -> None:
+        self.files = {NodeId(number): FakeFilesystem() for number in range(1, brokers + 1)}
+        super().__init__(self.files)
+
+    def new(self, place: Place) -> HostingNode:
+        return HostingNode(place, self.files[place.node_id])
+
+    async def ready(self) -> None:
+        await self.until(lambda: self.leader is not None)
+
+    @property
+    def leader(self) -> HostingNode | None:
+        """The broker that leads in the newest term."""
+        ready = [broker for broker in self if broker.leads]
+        return max(ready, key=_term, default=None)
+
+    @property
+    def leading(self) -> HostingNode:
+        """The leader, which must be there."""
+        assert self.leader is not None
+        return self.leader
+
+    @property
+    def followers(self) -> list[HostingNode]:
+        """All brokers but the leader."""
+        return [broker for broker in self if broker is not self.leading]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Return once the condition is met."""
+        await eventually(holds, within_s=60.0)
+
+
+def _term(broker: HostingNode) -> int:
+    return 0 if broker.counter.group is None else broker.counter.group.term

@@ -7,7 +7,7 @@ import asyncio
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.counter import TICK
-from tests.helpers.hosting_cluster import HostingCluster
+from tests.helpers.simulated_brokers import HostingCluster
 
 
 def ticks(cluster: HostingCluster) -> list[int]:

@@ -17,7 +17,7 @@ from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.counter import GROUP, Counter
-from tests.helpers.hosting_cluster import HostingCluster, HostingNode
+from tests.helpers.simulated_brokers import HostingCluster, HostingNode
 
 SERVING = HostedState.SERVING
 
