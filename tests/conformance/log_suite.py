@@ -10,6 +10,7 @@ from raftlog.errors import InvariantViolated, OffsetOutOfRange
 from raftlog.storage.log_storage import LogStorage
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import BEFORE_LOG, EntryId, Index, NodeId, Term
+from tests.helpers.log_files import sync_written
 from tests.helpers.storage_batches import leader_change, storage_batch
 
 BATCH = len(storage_batch(0).data)
@@ -92,7 +93,7 @@ class LogSuite:
         first.run()
         log.sync_finished(first)
         assert log.durable_index == 2
-        sync(log)
+        sync_written(log)
         assert log.durable_index == 4
         assert log.take_sync() is None
 
@@ -119,7 +120,7 @@ class LogSuite:
         flush.run()
         log.sync_finished(flush)
         assert log.durable_index == 3
-        sync(log)
+        sync_written(log)
         assert log.durable_index == 6
 
     @pytest.mark.parametrize("cut", range(31))
@@ -127,7 +128,7 @@ class LogSuite:
         fill(log, 10, epoch=1)
         fill(log, 10, epoch=2)
         fill(log, 10, epoch=3)
-        sync(log)
+        sync_written(log)
         before = content(log)
         log.truncate_suffix(Index(cut))
         assert log.last_index == cut - 1
@@ -152,7 +153,7 @@ class LogSuite:
     def test_a_prefix_goes_in_whole_segments_and_never_the_active_one(self, log: LogStorage) -> None:
         fill(log, 10, epoch=1)
         fill(log, 10, epoch=2)
-        sync(log)
+        sync_written(log)
         assert log.truncate_prefix(Index(7)) == 0
         assert log.truncate_prefix(Index(9)) == 8
         assert log.term_at(Index(7)) == 1
@@ -170,7 +171,7 @@ class LogSuite:
     def test_what_is_not_durable_is_not_deleted_from_the_front(self, log: LogStorage) -> None:
         fill(log, 20)
         assert log.truncate_prefix(Index(100)) == 0
-        sync(log)
+        sync_written(log)
         assert log.truncate_prefix(Index(100)) == 16
 
     def test_terms_are_known_for_every_entry(self, log: LogStorage) -> None:
@@ -212,7 +213,7 @@ class LogSuite:
         log.save_hard_state(HardState(Term(11), NodeId(3)))
         log.note_commit_index(Index(2))
         log.note_commit_index(Index(1))
-        sync(log)
+        sync_written(log)
         restored = log.restored(NOBODY)
         assert restored.hard_state == HardState(Term(11), NodeId(3))
         assert restored.commit_hint == 2
@@ -220,7 +221,7 @@ class LogSuite:
         assert restored.membership is NOBODY
 
     def test_a_change_of_hard_state_alone_asks_for_a_sync(self, log: LogStorage) -> None:
-        sync(log)
+        sync_written(log)
         assert log.take_sync() is None
         log.save_hard_state(HardState(Term(10), NodeId(2)))
         assert log.take_sync() is not None
@@ -243,13 +244,6 @@ class LogSuite:
         fill(log, 1)
         log.close()
         log.close()
-
-
-def sync(log: LogStorage) -> None:
-    flush = log.take_sync()
-    if flush is not None:
-        flush.run()
-        log.sync_finished(flush)
 
 
 def fill(log: LogStorage, batches: int, *, records: int = 1, epoch: int = 1) -> None:

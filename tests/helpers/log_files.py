@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from raftlog.core.membership import Membership
 from raftlog.core.ready import HardState
+from raftlog.storage.log_storage import LogStorage
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId, Term
@@ -39,11 +40,20 @@ def append(log: SegmentedLog, batches: int, *, epoch: int = 1) -> None:
         log.append([storage_batch(log.last_index + 1, epoch=epoch)])
 
 
-def sync(log: SegmentedLog) -> None:
+def sync(log: LogStorage) -> None:
+    """There is something to sync, which is durable afterwards."""
     flush = log.take_sync()
     assert flush is not None
     flush.run()
     log.sync_finished(flush)
+
+
+def sync_written(log: LogStorage) -> None:
+    """All that was written is durable; there may be nothing to sync."""
+    flush = log.take_sync()
+    if flush is not None:
+        flush.run()
+        log.sync_finished(flush)
 
 
 def segment(base: int, suffix: str = "log") -> str:
@@ -55,8 +65,3 @@ def write_raw(filesystem: FakeFilesystem, path: str, position: int, data: bytes)
     file.write_at(position, data)
     file.sync()
     file.close()
-
-
-def all_files(filesystem: FakeFilesystem) -> dict[str, bytes]:
-    names = filesystem.list_directory(DIRECTORY)
-    return {name: filesystem.read_file(f"{DIRECTORY}/{name}") for name in names}

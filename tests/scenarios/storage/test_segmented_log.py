@@ -17,6 +17,7 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.sparse_index import NOT_DATED
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, Term
+from tests.helpers.log_files import sync
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
 
@@ -35,13 +36,6 @@ def open_log(
 def append(log: SegmentedLog, batches: int) -> None:
     for _ in range(batches):
         log.append([storage_batch(log.last_index + 1, timestamp_ms=1_000_000)])
-
-
-def sync(log: SegmentedLog) -> None:
-    flush = log.take_sync()
-    assert flush is not None
-    flush.run()
-    log.sync_finished(flush)
 
 
 # requirement: L1, L2, L3

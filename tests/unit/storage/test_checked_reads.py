@@ -10,6 +10,7 @@ from raftlog.repair.scrubbing import check_range, scrub_ranges
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, Term
+from tests.helpers.log_files import sync
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
 
@@ -27,13 +28,6 @@ def log_of(disk: FakeFilesystem, batches: int = 7) -> SegmentedLog:
         log.append([storage_batch(base, epoch=1 if base < 5 else 2, timestamp_ms=10 * base)])
     sync(log)
     return log
-
-
-def sync(log: SegmentedLog) -> None:
-    flush = log.take_sync()
-    assert flush is not None
-    flush.run()
-    log.sync_finished(flush)
 
 
 def scrub(disk: FakeFilesystem, log: SegmentedLog) -> None:

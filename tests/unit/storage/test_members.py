@@ -26,6 +26,7 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import Index, NodeId, Term
+from tests.helpers.log_files import sync_written
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.raft_member import members
 from tests.helpers.storage_batches import storage_batch
@@ -52,15 +53,7 @@ def fill(log: LogStorage, *entries: Membership | None) -> None:
     for membership in entries:
         at = log.last_index + 1
         log.append([storage_batch(at) if membership is None else says(at, membership)])
-    sync(log)
-
-
-def sync(log: LogStorage) -> None:
-    """What was written is durable."""
-    flush = log.take_sync()
-    if flush is not None:
-        flush.run()
-        log.sync_finished(flush)
+    sync_written(log)
 
 
 def found(log: LogStorage) -> tuple[Membership, list[tuple[int, Membership]]]:
@@ -128,7 +121,7 @@ def test_what_a_log_was_born_with_is_durable_before_any_vote() -> None:
     log = open_log(filesystem)
     log.store_initial_membership(NOBODY)
     log.save_hard_state(HardState(Term(1), NodeId(2)))
-    sync(log)
+    sync_written(log)
     filesystem.restart()
     assert found(open_log(filesystem)) == (NOBODY, [])
 
@@ -137,7 +130,7 @@ def test_a_damaged_file_is_refused_and_names_the_remedy() -> None:
     filesystem = FakeFilesystem()
     log = open_log(filesystem)
     log.store_initial_membership(BIRTH)
-    sync(log)
+    sync_written(log)
     log.close()
     filesystem.replace_file(f"{DIRECTORY}/{MEMBERS_NAME}", b"RLM1 not what it was")
     with pytest.raises(LogCorrupt, match="repairs it from the other replicas"):
@@ -175,7 +168,7 @@ def test_a_full_disk_lets_votes_be_saved_and_keeps_the_old_start() -> None:
     log.store_initial_membership(BIRTH)
     filesystem.capacity_bytes = 0
     log.save_hard_state(HardState(Term(1), NodeId(1)))
-    sync(log)
+    sync_written(log)
     filesystem.capacity_bytes = None
     fill(log, None, WITH_LEARNER, None, None, JOINT, None)
     filesystem.capacity_bytes = 0

@@ -14,6 +14,7 @@ from raftlog.storage.log_storage import carry_out
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, Index, NodeId, Term
+from tests.helpers.log_files import sync_written
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.raft_member import members
 from tests.helpers.storage_batches import storage_batch
@@ -30,14 +31,6 @@ def open_log(filesystem: FakeFilesystem) -> SegmentedLog:
     return SegmentedLog.open(filesystem, DIRECTORY, settings, ManualWallClock())
 
 
-def sync(log: SegmentedLog) -> None:
-    """What was written is durable."""
-    flush = log.take_sync()
-    if flush is not None:
-        flush.run()
-        log.sync_finished(flush)
-
-
 def log_with(filesystem: FakeFilesystem, entries: int, *, epoch: int = 5) -> SegmentedLog:
     """So many entries, three to a batch, durable."""
     log = open_log(filesystem)
@@ -45,7 +38,7 @@ def log_with(filesystem: FakeFilesystem, entries: int, *, epoch: int = 5) -> Seg
     log.save_hard_state(VOTE)
     for base in range(0, entries, 3):
         log.append([storage_batch(base, 3, epoch=epoch)])
-    sync(log)
+    sync_written(log)
     return log
 
 
@@ -60,7 +53,7 @@ def test_a_state_stands_with_the_next_sync_and_the_newest_sound_one_counts() -> 
     log.states.keep(at(11), b"at 12")
     assert log.states.standing == ()
     assert log.states.has(Index(12))
-    sync(log)
+    sync_written(log)
     assert log.states.standing == (6, 12)
     assert log.load_checkpoint() == (11, b"at 12")
     log.save_checkpoint(Index(13), b"close")
@@ -80,14 +73,14 @@ def test_states_below_the_log_start_go_and_a_full_disk_only_puts_states_off() ->
     log = log_with(filesystem, 30)
     filesystem.capacity_bytes = 0
     log.states.keep(at(5), b"no room")
-    sync(log)
+    sync_written(log)
     assert log.states.standing == ()
     filesystem.capacity_bytes = None
     for base in (6, 12, 18):
         log.states.save(at(base - 1), b"at %d" % base)
     assert log.truncate_prefix(Index(12)) == 12
     assert log.states.standing == (12, 18)
-    sync(log)
+    sync_written(log)
     log.close()
     assert [name for name in filesystem.list_directory(DIRECTORY) if name.endswith(".state")] == [
         f"{12:020d}.state",
@@ -119,7 +112,7 @@ def test_the_log_goes_on_behind_a_snapshot_also_in_an_earlier_term_than_what_was
     log = log_with(filesystem, 30, epoch=5)
     log.install(EntryId(Term(3), Index(22)), LATER, b"state")
     log.append([storage_batch(23, 3, epoch=3), storage_batch(26, 3, epoch=6)])
-    sync(log)
+    sync_written(log)
     filesystem.lose_power(random.Random(1))
     again = open_log(filesystem)
     assert (again.first_index, again.last_index) == (23, 28)
@@ -133,7 +126,7 @@ def test_an_epochs_file_from_before_a_snapshot_says_nothing_of_what_follows() ->
     stale = filesystem.read_file(f"{DIRECTORY}/{EPOCHS_NAME}")
     log.install(EntryId(Term(3), Index(22)), LATER, b"state")
     log.append([storage_batch(23, 3, epoch=3)])
-    sync(log)
+    sync_written(log)
     filesystem.restart()
     filesystem.replace_file(f"{DIRECTORY}/{EPOCHS_NAME}", stale)  # its removal was not on the disk
     again = open_log(filesystem)
@@ -153,7 +146,7 @@ def test_a_crash_at_any_moment_of_an_install_leaves_the_old_log_or_the_new_one(
         with contextlib.suppress(PowerLost):
             log.install(EntryId(Term(6), Index(22)), LATER, b"state")
             log.append([storage_batch(23, 3, epoch=6)])
-            sync(log)
+            sync_written(log)
         is_done = filesystem.crash_after_changes is not None and filesystem.crash_after_changes >= 0
         if seed % 3:
             filesystem.lose_power(random.Random(seed))
@@ -172,7 +165,7 @@ def test_a_crash_at_any_moment_of_an_install_leaves_the_old_log_or_the_new_one(
             assert restored.membership == BIRTH
             assert again.last_index >= min(entries, 21) - 1  # only what conflicts was cut
             again.append([storage_batch(again.last_index + 1, 3, epoch=6)])
-            sync(again)
+            sync_written(again)
         if is_done and crash_after > 30:
             break
     assert seen == {0, 23}
@@ -229,7 +222,7 @@ def test_superseded_states_are_gone_from_the_disk_and_those_that_count_stay() ->
     log = log_with(filesystem, 30)
     for index in (5, 11, 17):
         log.states.keep(at(index), b"at %d" % (index + 1))
-    sync(log)
+    sync_written(log)
     log.save_checkpoint(Index(14), b"at 15")
     carry_out(log.superseded_states_change(Index(24)))
     filesystem.lose_power(random.Random(1))
@@ -251,7 +244,7 @@ def test_the_state_at_the_log_start_is_never_superseded() -> None:
     filesystem = FakeFilesystem()
     log = log_with(filesystem, 30)
     log.states.keep(at(11), b"at 12")
-    sync(log)
+    sync_written(log)
     log.truncate_prefix(Index(12))
     assert log.first_index == 12
     carry_out(log.superseded_states_change(Index(24)))
