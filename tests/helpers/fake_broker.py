@@ -121,6 +121,7 @@ class FakeCluster:
         self.requests: list[str] = []  # method and path of each
         self.in_flight = self.in_flight_most = 0
         self.retry_after_ms = 5  # what OVERLOADED asks for
+        self.produce_s = 0.0  # that each produce takes
         self.gaps = 0
         self.corrupt_reads = False
         self.endless_reads = False
@@ -233,6 +234,7 @@ class FakeBroker:
         cluster.in_flight += 1
         cluster.in_flight_most = max(cluster.in_flight_most, cluster.in_flight)
         try:
+            await asyncio.sleep(cluster.produce_s)
             return await self._produced(request, number, partition, body, trouble)
         except errors.OutOfOrderSequence:
             cluster.gaps += 1

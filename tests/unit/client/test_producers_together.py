@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from raftlog.aio import Client, Producer
-from raftlog.client.environment import Environment
+from raftlog.aio import Producer
 from raftlog.records.reader import read_records
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.fake_broker import FakeCluster, fake_cluster
-from tests.helpers.memory_http import MemoryHttp
-from tests.helpers.virtual_time import VirtualClock
+from tests.helpers.fake_broker import fake_cluster
+from tests.helpers.virtual_client import VirtualClient
 
+HOUR_S: Final = 3600.0
 RECORDS: Final = 200
+PRODUCE_S: Final = 0.001
 PACE_S: Final = 0.01  # between two records
 VALUE: Final = b"x" * 100
 BATCH_OF_TEN: Final = 10 * (len(VALUE) + 40)
 RECORDS_PATH: Final = "POST /v1/topics/orders/partitions/0/records"
-
-
-@asynccontextmanager
-async def cluster_and_network() -> AsyncIterator[tuple[FakeCluster, Environment]]:
-    network = MemoryHttp()
-    environment = Environment(clock=VirtualClock(), rng=random.Random(7), connector=network.connector)
-    async with asyncio.timeout(3_600), fake_cluster(network=network) as cluster:
-        yield cluster, environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +38,11 @@ class Measured:
 async def measured(options: Mapping[str, Any]) -> Measured:
     """Send a record every ``PACE_S``, each acknowledged at its own time."""
     async with (
-        cluster_and_network() as (cluster, environment),
-        Client(cluster.urls, environment=environment) as client,
+        asyncio.timeout(HOUR_S),
+        fake_cluster() as cluster,
+        VirtualClient(cluster.urls) as client,
     ):
+        cluster.produce_s = PRODUCE_S
         loop = asyncio.get_running_loop()
         took_s: list[float] = []
 
@@ -93,12 +85,14 @@ async def test_a_batch_that_is_full_does_not_wait() -> None:
 
 
 async def seconds_for_burst(batch_bytes: int) -> float:
-    """How long records take that are all there at once, by the time of the network."""
+    """How long records take that are all there at once, by the time of the broker."""
     async with (
-        cluster_and_network() as (cluster, environment),
-        Client(cluster.urls, environment=environment) as client,
+        asyncio.timeout(HOUR_S),
+        fake_cluster() as cluster,
+        VirtualClient(cluster.urls) as client,
         client.producer("orders", batch_bytes=batch_bytes) as producer,
     ):
+        cluster.produce_s = PRODUCE_S
         await (await producer.send(VALUE))
         began_s = asyncio.get_running_loop().time()
         for _ in range(RECORDS):
@@ -125,12 +119,12 @@ async def test_presets_choose_between_few_requests_and_short_waits() -> None:
 # requirement: P7 P2
 @in_virtual_time
 async def test_producers_come_and_go_without_a_request_of_any_other() -> None:
-    async with cluster_and_network() as (cluster, environment):
+    async with asyncio.timeout(HOUR_S), fake_cluster() as cluster:
         alone: list[str] = []
         for number in range(10):
             cluster.requests.clear()
             async with (
-                Client(cluster.urls, environment=environment) as client,
+                VirtualClient(cluster.urls) as client,
                 client.producer("orders", linger=0) as producer,
             ):
                 for _ in range(3):
@@ -149,15 +143,16 @@ async def test_producers_come_and_go_without_a_request_of_any_other() -> None:
 @in_virtual_time
 async def test_a_producer_that_comes_or_goes_changes_nothing_for_another() -> None:
     async with (
-        cluster_and_network() as (cluster, environment),
-        Client(cluster.urls, environment=environment) as client,
+        asyncio.timeout(HOUR_S),
+        fake_cluster() as cluster,
+        VirtualClient(cluster.urls) as client,
         client.producer("orders", linger=0) as steady,
     ):
         await (await steady.send("0", partition=0))
         identity = cluster.partition().batches[0].header
         for number in range(1, 20):
             async with (
-                Client(cluster.urls, environment=environment) as other,
+                VirtualClient(cluster.urls) as other,
                 other.producer("orders") as one,
             ):
                 await (await one.send("other", partition=0))
