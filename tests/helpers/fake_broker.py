@@ -234,7 +234,8 @@ class FakeBroker:
         cluster.in_flight += 1
         cluster.in_flight_most = max(cluster.in_flight_most, cluster.in_flight)
         try:
-            await asyncio.sleep(cluster.produce_s)
+            if cluster.produce_s:
+                await asyncio.sleep(cluster.produce_s)
             return await self._produced(request, number, partition, body, trouble)
         except errors.OutOfOrderSequence:
             cluster.gaps += 1
