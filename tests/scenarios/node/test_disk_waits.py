@@ -32,12 +32,13 @@ from raftlog.node.network.transport import FrameReceiver, Transport
 from raftlog.storage.filesystem import Buffer, File
 from raftlog.storage.os_filesystem import OsFile, OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.waits import LIMIT_S
 from raftlog.types import BEFORE_LOG, GroupId, Index, NodeId, Term
 from tests.helpers.async_tests import in_real_time, in_virtual_time
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.quiet_listener import QuietListener
 from tests.helpers.storage_batches import storage_batch
-from tests.helpers.waiting import LIMIT_S, limited
+from tests.helpers.waiting import limited
 
 GROUP = GroupId(1)
 

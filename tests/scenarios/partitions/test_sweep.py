@@ -33,6 +33,7 @@ from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
+from raftlog.testing.waits import LIMIT_S
 from raftlog.types import GroupId, NodeId
 from tests.helpers.async_tests import in_real_time, in_virtual_time
 from tests.helpers.controlled_cluster import PRODUCER_IDS
@@ -40,7 +41,7 @@ from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.metadata_images import applied, create, register
 from tests.helpers.metadata_images import cluster as image_of_cluster
 from tests.helpers.virtual_time import VirtualClock
-from tests.helpers.waiting import LIMIT_S, until
+from tests.helpers.waiting import until
 
 ME = NodeId(1)
 Result = TypeVar("Result")

@@ -14,7 +14,7 @@ from raftlog.records.failures import FailedRecord
 from raftlog.records.reader import read_records
 from raftlog.types import TopicPartition
 from raftlog.wire import media_types, paths
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, Reply, serve
 from tests.helpers.undecodable_batch import FIRST_RECORD, SECOND_RECORD, undecodable_batch
 
@@ -54,7 +54,7 @@ async def parts(server: HttpServer) -> list[dict[str, Any]]:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_a_job_is_received_and_acknowledged() -> None:
     async with serve() as server:
         await given(server, {"id": 1}, key="u1", headers={"a": "b"}, tags=["new"])
@@ -81,7 +81,7 @@ async def test_a_job_is_received_and_acknowledged() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_values_come_as_they_are() -> None:
     async with serve() as server:
         await server.topic("mail", 1)
@@ -95,7 +95,7 @@ async def test_values_come_as_they_are() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_a_receive_waits_for_a_record() -> None:
     async with serve() as server:
         await given(server)
@@ -107,7 +107,7 @@ async def test_a_receive_waits_for_a_record() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_a_receive_that_waits_is_told_that_its_topic_was_deleted() -> None:
     async with serve() as server:
         await given(server)
@@ -120,7 +120,7 @@ async def test_a_receive_that_waits_is_told_that_its_topic_was_deleted() -> None
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_the_jobs_of_a_client_that_disconnects_go_to_another() -> None:
     async with serve() as server:
         await given(server)
@@ -139,7 +139,7 @@ async def test_the_jobs_of_a_client_that_disconnects_go_to_another() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_a_job_is_given_back_extended_and_given_up() -> None:
     async with serve() as server:
         await given(server, "a", "b")
@@ -170,7 +170,7 @@ async def test_a_job_is_given_back_extended_and_given_up() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_a_dead_letter_has_the_whole_record() -> None:
     async with serve() as server:
         await given(server, "a", key="u1", headers={"a": "b"}, tags=["new"])
@@ -212,7 +212,7 @@ async def test_a_dead_letter_has_the_whole_record() -> None:
         ("extend", {"receipts": ["A" * 32], "visibility": "7d"}, "visibility"),
     ],
 )
-@in_real_time
+@in_virtual_time
 async def test_what_cannot_hold_is_refused(action: str, wanted: object, field: str | None) -> None:
     async with serve() as server:
         await given(server, "a")
@@ -223,7 +223,7 @@ async def test_what_cannot_hold_is_refused(action: str, wanted: object, field: s
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_a_foreign_receipt_is_refused_and_changes_nothing() -> None:
     async with serve() as server:
         await given(server, "a")
@@ -241,7 +241,7 @@ async def test_a_foreign_receipt_is_refused_and_changes_nothing() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_a_queue_needs_a_topic_of_users() -> None:
     async with serve() as server:
         await given(server, "a")
@@ -259,7 +259,7 @@ async def test_a_queue_needs_a_topic_of_users() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_without_any_group_there_is_no_queue() -> None:
     async with serve() as server:
         await given(server)
@@ -270,7 +270,7 @@ async def test_without_any_group_there_is_no_queue() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_a_job_whose_record_was_deleted_is_done() -> None:
     async with serve() as server:
         await given(server, "a", "b", "c")
@@ -283,7 +283,7 @@ async def test_a_job_whose_record_was_deleted_is_done() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_what_a_response_has_no_room_for_is_given_back() -> None:
     async with serve() as server:
         await server.topic("mail", 1, max_message_bytes=4 << 20)
@@ -300,7 +300,7 @@ async def test_what_a_response_has_no_room_for_is_given_back() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_a_queue_in_order() -> None:
     async with serve() as server:
         await given(server, *range(3), key="u1")
@@ -313,7 +313,7 @@ async def test_a_queue_in_order() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_members_and_a_queue_exclude_each_other() -> None:
     async with serve() as server:
         await given(server, "a")
@@ -330,7 +330,7 @@ async def test_members_and_a_queue_exclude_each_other() -> None:
 
 # requirement: A7
 @pytest.mark.parametrize("at", [FIRST_RECORD, SECOND_RECORD])
-@in_real_time
+@in_virtual_time
 async def test_a_batch_that_cannot_be_read_goes_to_the_dead_letters_as_it_is(at: int) -> None:
     async with serve() as server:
         await server.topic("mail", 1, message_timestamp_type="CreateTime", validate_records="false")
@@ -357,7 +357,7 @@ async def test_a_batch_that_cannot_be_read_goes_to_the_dead_letters_as_it_is(at:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_a_leader_that_lacks_a_job_neither_closes_nor_buries_it() -> None:
     """It is deposed and does not know it: others have delivered the job, and have its record."""
     async with serve() as server:
@@ -382,7 +382,7 @@ async def test_a_leader_that_lacks_a_job_neither_closes_nor_buries_it() -> None:
 
 
 # requirement: A7
-@in_real_time
+@in_virtual_time
 async def test_dead_letters_of_a_queue_are_redriven_without_a_retry_topic() -> None:
     async with serve() as server:
         await given(server, "a", "b", "c", key="u1")

@@ -14,9 +14,9 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.http.services import Limits
+from raftlog.testing.waits import LIMIT_S
 from raftlog.wire import paths
 from tests.helpers.http_server import ThreadedServer
-from tests.helpers.waiting import LIMIT_S
 
 SHORT, LONG = 3, 25
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from chaos.http_get import http_get
-from tests.helpers.waiting import LIMIT_S
+from raftlog.testing.waits import LIMIT_S
 
 
 # The harness survives a broker that is killed during its response.

@@ -14,9 +14,9 @@ import pytest
 
 import raftlog
 from raftlog import Client, NotSent, RecordTooLarge, aio
+from raftlog.testing.waits import LIMIT_S, eventually
 from tests.helpers.fake_broker import FakeCluster, Trouble
 from tests.helpers.running_cluster import running_cluster
-from tests.helpers.waiting import LIMIT_S, eventually
 
 
 def test_the_blocking_client_does_what_the_async_one_does() -> None:

@@ -11,8 +11,8 @@ import pytest
 from raftlog import Client
 from raftlog.client.forks import FORKED
 from raftlog.records.builder import Record
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.running_cluster import running_cluster
-from tests.helpers.waiting import LIMIT_S
 
 
 def in_a_child(work: Callable[[], object]) -> str:

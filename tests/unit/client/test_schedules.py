@@ -6,16 +6,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 from api.cli.commands import app
-from raftlog import Client, Conflict, InvalidRequest, UnknownSchedule, aio
-from tests.helpers.async_tests import in_real_time
+from raftlog import Client, Conflict, InvalidRequest, UnknownSchedule
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import ThreadedServer, serve
 from tests.helpers.real_cluster import create_topic
+from tests.helpers.virtual_client import VirtualClient
 
 
 # requirement: A5
-@in_real_time
+@in_virtual_time
 async def test_a_schedule_is_created_listed_paused_and_deleted() -> None:
-    async with serve() as server, aio.Client(server.url) as client:
+    async with serve() as server, VirtualClient(server.url) as client:
         await server.topic()
         schedules = client.schedules
         one = await schedules.create(
