@@ -50,7 +50,7 @@ class Buffer:
         self._used_bytes = 0
         self.is_closed = False
         self.is_full = False  # a record had no room, and since then too little room was released
-        self.unfinished: set[Batch] = set()
+        self.unfinished: dict[Batch, None] = {}
         self.closed_count = 0  # rises with every batch that became full
 
     @property
@@ -164,7 +164,7 @@ class Buffer:
         with self._lock:
             self._used_bytes -= batch.size_bytes
             self.is_full = self.is_full and not self.is_roomy
-            self.unfinished.discard(batch)
+            self.unfinished.pop(batch, None)
 
     def make_due(self, queue: PartitionQueue) -> None:
         """Make the open batch due now."""
@@ -184,7 +184,7 @@ class Buffer:
             deadline=now + self._delivery_timeout_s,
             lock=self._lock,
         )
-        self.unfinished.add(batch)
+        self.unfinished[batch] = None
         queue.wake(batch.due)
         return batch
 

@@ -33,7 +33,7 @@ async def limited(what: str) -> AsyncIterator[None]:
     limit = asyncio.timeout(None)
 
     def expire() -> None:
-        expiry.append(expired(what, "nothing"))  # while the block still waits
+        expiry.append(expired(what, None))  # while the block still waits
         limit.reschedule(loop.time())
 
     timer = loop.call_later(LIMIT_S, expire)

@@ -25,6 +25,7 @@ from raftlog.types import NodeId, Term
 from tests.helpers.async_tests import on_both_loops
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
+from tests.helpers.waiting import limited
 
 BATCH = len(storage_batch(0).data)
 SETTINGS = LogSettings(segment_bytes=4 * BATCH, index_interval_bytes=2 * BATCH)
@@ -86,7 +87,7 @@ def descriptor_of(sync: LogSync) -> int:
 async def run(syncs: KernelSyncs, *works: DiskWork) -> Errors | BaseException:
     ended: asyncio.Future[Errors | BaseException] = asyncio.get_running_loop().create_future()
     syncs(works, ended.set_result)
-    async with asyncio.timeout(10):
+    async with limited("a round of syncs"):
         return await ended
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from raftlog.records.batch import HEADER_BYTES, check_batch, split_batches
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_real_time
+from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import serve
 from tests.helpers.orders import batch_of, values_of
 
@@ -17,7 +17,7 @@ BINARY = {"Content-Type": media_types.BATCH}
 
 
 # requirement: A9
-@in_real_time
+@in_virtual_time
 async def test_a_client_produces_consumes_and_is_a_member_of_a_group() -> None:
     async with serve() as server:
         await server.topic(partitions=1)
@@ -44,7 +44,7 @@ async def test_a_client_produces_consumes_and_is_a_member_of_a_group() -> None:
 
 # requirement: A9
 @pytest.mark.parametrize("position", [17, 21, 24, 43, HEADER_BYTES, -1])
-@in_real_time
+@in_virtual_time
 async def test_a_batch_with_a_flipped_bit_is_refused_wherever_it_is(position: int) -> None:
     async with serve() as server:
         await server.topic(partitions=1)

@@ -12,13 +12,13 @@ from types import FrameType
 import pytest
 
 from raftlog import Client
-from raftlog.aio import Client as AsyncClient
 from raftlog.client.messages import read_messages
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
-from tests.helpers.async_tests import beside, in_real_time
+from tests.helpers.async_tests import beside, in_virtual_time
 from tests.helpers.fake_broker import fake_cluster
+from tests.helpers.virtual_client import VirtualClient
 
 RECORDS = 10_000
 CALLS_PER_BATCH_MAX = 100
@@ -70,11 +70,11 @@ def test_the_garbage_collector_tracks_no_message() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"k"])
-@in_real_time
+@in_virtual_time
 async def test_a_producer_makes_few_calls_for_a_record(key: bytes | None) -> None:
     async with (
         fake_cluster() as cluster,
-        AsyncClient(cluster.urls) as client,
+        VirtualClient(cluster.urls) as client,
         client.producer("orders", batch_bytes=1 << 20, linger="10s") as producer,
     ):
         await producer.send(b"v" * 100, key=key)
