@@ -127,8 +127,8 @@ def test_a_partition_is_decommissioned_under_load(three: Cluster) -> None:
         delayed = {"records": [{"key": key, "value": "delayed"}]}
         assert call(three.urls[0], "POST", "/v1/topics/A/records?delay=2s", delayed).status == 200
 
-        output, errors = run(three, "topic", "decommission-partitions", "A", "-p", str(LAST), "-o", "json")
         began = time.monotonic()
+        output, errors = run(three, "topic", "decommission-partitions", "A", "-p", str(LAST), "-o", "json")
         assert len(folders(three)) == 3
         assert (json.loads(output)["decommissioned"], errors) == ([LAST], "")
         for url in three.urls:
