@@ -60,8 +60,8 @@ class Crowd:
     def __len__(self) -> int:
         return len(self._members)
 
-    def start(self, number: int) -> None:
-        """Start a process, with new members."""
+    def start(self, number: int) -> str:
+        """Start a process, with new members; the first part of their names."""
         self._started += 1
         name = f"p{number}-{self._started}"
         settings = msgspec.structs.replace(
@@ -80,6 +80,7 @@ class Crowd:
         ]
         with self._log(number).open("ab") as log:
             self._processes[number] = subprocess.Popen(command, stdout=log, stderr=log)
+        return name
 
     def kill(self, number: int) -> None:
         """``kill -9``; returns when the process is gone. Raises ``CrowdFailed`` if it was gone before."""

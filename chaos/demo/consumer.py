@@ -1,6 +1,6 @@
 """One consumer of the demo's group, as a process.
 
-    python -m chaos.demo.consumer BOOTSTRAP GROUP TOPIC NAME BOOK
+    python -m chaos.demo.consumer BOOTSTRAP GROUP TOPIC NAME BOOK SESSION_S
 
 It writes the offset and the carrier of each flight to the book, a file of its own, before it acknowledges
 them. After a kill, flights that were written and not committed come again, to another consumer.
@@ -30,12 +30,12 @@ class Page(msgspec.Struct, frozen=True):
     flights: list[tuple[int, str]]
 
 
-def main(bootstrap: str, group: str, topic: str, name: str, book: Path) -> None:
+def main(bootstrap: str, group: str, topic: str, name: str, book: Path, session_s: int) -> None:
     """Join, wait for a line on the standard input, and consume until this process is killed."""
     with (
         Client(bootstrap) as client,
         client.consumer(
-            group, topic, member_id=name, session_timeout=f"{SESSION_S}s", value=json.loads
+            group, topic, member_id=name, session_timeout=f"{session_s}s", value=json.loads
         ) as consumer,
         book.open("ab", buffering=0) as pages,
     ):
@@ -48,5 +48,5 @@ def main(bootstrap: str, group: str, topic: str, name: str, book: Path) -> None:
 
 
 if __name__ == "__main__":
-    _, bootstrap, group, topic, name, book = sys.argv
-    main(bootstrap, group, topic, name, Path(book))
+    _, bootstrap, group, topic, name, book, session_s = sys.argv
+    main(bootstrap, group, topic, name, Path(book), int(session_s))

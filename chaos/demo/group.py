@@ -104,12 +104,18 @@ class Books:
             file.close()
 
 
-def run(bootstrap: str, topic: str, rows: Sequence[tuple[str, bytes]], directory: Path) -> bool:
+def run(
+    bootstrap: str,
+    topic: str,
+    rows: Sequence[tuple[str, bytes]],
+    directory: Path,
+    session_s: int = SESSION_S,
+) -> bool:
     """Consume the flights in a group, and print the figures; whether all counts are right."""
     began = time.monotonic()
     counts, books = Counts(), Books(directory)
     try:
-        with Client(bootstrap) as client, _consumers(bootstrap, topic, books) as processes:
+        with Client(bootstrap) as client, _consumers(bootstrap, topic, books, session_s) as processes:
             _say_started(processes)
             before = _until(lambda: _owners(client, CONSUMERS), "each consumer has partitions")
             say(f"before: {_shown(before)}")
@@ -126,17 +132,21 @@ def run(bootstrap: str, topic: str, rows: Sequence[tuple[str, bytes]], directory
     finally:
         books.close()
     taken_over_s = counts.taken_over_s(before[VICTIM], killed_s)
-    return verdict(counts, rows, taken_over_s, time.monotonic() - began)
+    return verdict(counts, rows, taken_over_s, time.monotonic() - began, session_s)
 
 
 def verdict(
-    counts: Counts, rows: Sequence[tuple[str, bytes]], taken_over_s: float | None, took_s: float
+    counts: Counts,
+    rows: Sequence[tuple[str, bytes]],
+    taken_over_s: float | None,
+    took_s: float,
+    session_s: int = SESSION_S,
 ) -> bool:
     """Print the figures of the group; whether the flights of every carrier are counted exactly."""
     if taken_over_s is None:
         say("taken over: the others found nothing left to do")
     else:
-        say(f"taken over after {taken_over_s:.1f} s; the session of the killed one lasts {SESSION_S} s")
+        say(f"taken over after {taken_over_s:.1f} s; the session of the killed one lasts {session_s} s")
     say(f"came twice, and count once, by partition and offset: {counts.repeated:,} flights")
     say(f"handled in {took_s:.1f} s: {', '.join(f'{name} {n:,}' for name, n in counts.deliveries.items())}")
     wanted = Counter(str(json.loads(value)["carrier"]) for _, value in rows)
@@ -216,11 +226,13 @@ def _until(look: Callable[[], Found | None], what: str) -> Found:
 
 
 @contextmanager
-def _consumers(bootstrap: str, topic: str, books: Books) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+def _consumers(
+    bootstrap: str, topic: str, books: Books, session_s: int
+) -> Iterator[dict[str, subprocess.Popen[bytes]]]:
     """Three processes, which are gone after the block."""
     command = [sys.executable, "-P", "-m", "chaos.demo.consumer", bootstrap, GROUP, topic]
     processes = {
-        name: subprocess.Popen([*command, name, str(path)], stdin=subprocess.PIPE)
+        name: subprocess.Popen([*command, name, str(path), str(session_s)], stdin=subprocess.PIPE)
         for name, path in books.paths.items()
     }
     try:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.costed_brokers import LARGE, CostedBrokers, costed_brokers
 from tests.helpers.costs import MeteredProcess, TracedProcess, least_costs, round_costs
+from tests.helpers.real_cluster import eventually
 
 pytestmark = pytest.mark.e2e
 
@@ -24,18 +27,16 @@ def test_python_calls_are_within_their_budget(directory: Path) -> None:
     with costed_brokers(directory, processes) as brokers:
         _check(brokers, "heartbeat round", "calls", round_costs(meters))
         for act in ("produce", "JSON produce", "fetch", "group poll"):
-            costs = least_costs(meters, brokers.polls() if act == "group poll" else brokers.acts[act])
-            _check(brokers, act, "calls", {broker: counts["calls"] for broker, counts in costs.items()})
+            do_it = brokers.polls() if act == "group poll" else brokers.acts[act]
+            _check_least(brokers, act, {"calls": ("calls",)}, partial(least_costs, meters, do_it))
 
 
 def test_allocations_and_copies_are_within_their_budget(directory: Path) -> None:
     processes = {broker: MeteredProcess(directory, broker, is_memory_seen=True) for broker in (1, 2, 3)}
     meters = {broker: one.begin for broker, one in processes.items()}
     with costed_brokers(directory, processes) as brokers:
-        small = least_costs(meters, brokers.acts["produce"])
-        _check(
-            brokers, "produce", "allocations", {broker: counts["large"] for broker, counts in small.items()}
-        )
+        measure = partial(least_costs, meters, brokers.acts["produce"])
+        _check_least(brokers, "produce", {"allocations": ("large",)}, measure)
         large = least_costs(meters, brokers.acts["produce 256 KiB"])
         copies = {broker: counts["large_bytes"] // LARGE for broker, counts in large.items()}
         _check(brokers, "produce 256 KiB", "copies", copies)
@@ -57,6 +58,35 @@ def test_system_calls_and_loop_turns_are_within_their_budget(directory: Path) ->
                 for broker, counts in costs.items()
             }
             _check(brokers, act, "system calls", working)
+
+
+def _check_least(
+    brokers: CostedBrokers,
+    act: str,
+    kinds: Mapping[str, tuple[str, ...]],
+    measure: Callable[[], Mapping[int, Mapping[str, int]]],
+) -> None:
+    """The least costs of an act are within the budget. ``kinds`` names the counts whose sum is limited.
+
+    A busy machine needs more attempts: what happens at the same time, such as a heartbeat, adds to a cost.
+    """
+    least: dict[tuple[str, int], int] = {}
+
+    def are_within() -> bool:
+        for broker, counts in measure().items():
+            for kind, names in kinds.items():
+                cost = sum(counts.get(name, 0) for name in names)
+                least[kind, broker] = min(cost, least.get((kind, broker), cost))
+        limits = _budget()
+        return all(
+            cost <= limits.get((act, kind, brokers.role(broker)), -1)
+            for (kind, broker), cost in least.items()
+        )
+
+    with suppress(AssertionError):  # the figures below say which cost is too high
+        eventually(are_within, what=f"the costs of {act}")
+    for kind in kinds:
+        _check(brokers, act, kind, {broker: cost for (named, broker), cost in least.items() if named == kind})
 
 
 def _check(brokers: CostedBrokers, act: str, what: str, costs: Mapping[int, int]) -> None:

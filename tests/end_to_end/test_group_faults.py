@@ -115,12 +115,22 @@ class Load:
                 self.faults["processes killed"] += 1
                 crowd.kill(number)
                 self.stopping.wait(rng.uniform(0, 3))
-                crowd.start(number)
+                self._wait_for_members(crowd.start(number))
             else:
                 self.faults["processes paused"] += 1
                 crowd.pause(number)
                 self.stopping.wait(rng.uniform(0.2, 2 * SESSION_MS / 1000))
                 crowd.resume(number)
+
+    def _wait_for_members(self, name: str) -> None:
+        """Return once a member with such a name is in the group: a kill before that meets no member."""
+        path = f"/v1/groups/{GROUP}"
+
+        def has_joined() -> bool:
+            members = call(self.cluster.url, "GET", path).rows("members")
+            return self.stopping.is_set() or any(str(one["member_id"]).startswith(name) for one in members)
+
+        eventually(has_joined, what=f"a member of process {name}")
 
     def wait_for_commits(self, observer: Observer) -> None:
         """Return once all that is acknowledged is committed by the group. Without progress this is a hang."""

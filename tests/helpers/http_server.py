@@ -14,7 +14,6 @@ import msgspec
 from api.app import RequestPipeline
 from api.connections.listener import HttpListener
 from api.http.services import Limits
-from raftlog.testing.waits import LIMIT_S
 from raftlog.wire import headers
 from tests.helpers.fake_services import FakeCluster, fake_cluster
 from tests.helpers.virtual_time import clock_of_loop
