@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from bench import long_runs
+from bench import long_runs, mutant_scores
 from bench.long_runs import Piece
 from bench.rows_of_chaos import abuse, corruption, exactly_once, power_losses, soak, unavailability
 from bench.rows_of_checkers import checker_quality
@@ -298,6 +298,7 @@ def page(rows: dict[str, Row]) -> str:
         lines += ["", f"## Row {number}: {row.title}", "", "| figure | value |", "|---|---|"]
         lines += [f"| {name} | {_shown(value)} |" for name, value in row.figures.items()]
         lines += ["", f"Commit {row.commit}, {row.date}, {row.machine}: `{row.command}`."]
+    lines += mutant_scores.section(mutant_scores.stored())
     return "\n".join([*lines, ""])
 
 

@@ -19,6 +19,7 @@ from bench.long_runs import (
     sources_of,
     wanted,
 )
+from bench.mutant_scores import Score, section, stored
 from bench.reliability import RESULTS, uncommitted
 from chaos.simulator.levels import BROKERS, BROKERS_LONG, CORE, LOG
 
@@ -141,3 +142,9 @@ def test_a_piece_is_asked_for_by_level_and_number() -> None:
     assert wanted("brokers-long:40") == (BROKERS_LONG, 40)
     with pytest.raises(ValueError, match="give a level and a number of seeds"):
         wanted("40")
+
+
+def test_scores_of_mutants_leave_out_equivalent_ones() -> None:
+    score = Score("raftlog/core", mutants=2208, tried=20, seen=15, equivalent=2, seed=1, commit="c")
+    assert section([score])[-1] == "| `raftlog/core` | 2,208 | 20 | 15 | 5 | 2 | 83 % | c, 1 |"
+    assert stored()

@@ -72,12 +72,12 @@ def test_a_schedule_fires_at_each_instant_and_not_earlier() -> None:
 
 # requirement: A5
 def test_the_message_names_its_schedule_and_its_instant() -> None:
-    coordinator = begun()
+    coordinator = begun(wanted=replace(schedule(), key=b"clock"))
     coordinator.advance(MINUTE_MS)
     (message,) = coordinator.messages()
     instant = str(BEGIN_MS + MINUTE_MS).encode()
     assert message.headers == (("raftlog.schedule", b"s"), ("raftlog.scheduled_at", instant))
-    assert (message.value, message.due_ms) == (b"tick", BEGIN_MS + MINUTE_MS)
+    assert (message.key, message.value, message.due_ms) == (b"clock", b"tick", BEGIN_MS + MINUTE_MS)
 
 
 # requirement: A5

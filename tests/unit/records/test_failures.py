@@ -53,8 +53,12 @@ def test_a_settled_dead_letter_is_a_tombstone_of_its_key() -> None:
     assert (settled.key, settled.value) == (b"orders/1/7", None)
 
 
+TOO_LONG = f"orders/1/2#{'1' * 20}"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "orders", "orders/1/2#", "orders/1/2#0", "orders/1/2#x", "orders/1/2#1#1", "/1/2#1"]
+    "text",
+    ["", "orders", "orders/1/2#", "orders/1/2#0", "orders/1/2#x", "orders/1/2#1#1", "/1/2#1", TOO_LONG],
 )
 def test_a_text_that_is_no_id_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="write"):

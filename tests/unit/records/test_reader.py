@@ -11,8 +11,9 @@ from raftlog.errors import CorruptBatch, InvalidRecord
 from raftlog.records.batch import CONTROL_BIT, HEADER_BYTES, Batch, Codec, encode_batch, stamp
 from raftlog.records.builder import BatchBuilder, Record, build_batch
 from raftlog.records.compression import compress, decompress
-from raftlog.records.control import control_type
+from raftlog.records.control import ControlType, control_type, leader_change_batch
 from raftlog.records.reader import check_records, iter_records, read_records
+from raftlog.types import NodeId
 from tests.unit.records.samples import RECORDS, one_batch, ours
 
 LIMIT = 1 << 20
@@ -133,6 +134,14 @@ def test_a_control_batch_needs_a_key_that_is_known(key: bytes | None) -> None:
 def test_a_users_batch_is_no_control_batch() -> None:
     with pytest.raises(CorruptBatch):
         control_type(one_batch(ours(Codec.NONE)))
+
+
+def test_a_users_record_with_the_key_of_a_control_record_makes_no_control_batch() -> None:
+    control = leader_change_batch(base_offset=0, leader_epoch=1, leader=NodeId(1), timestamp_ms=1)
+    (record,) = read_records(control)
+    assert control_type(control) is ControlType.LEADER_CHANGE
+    with pytest.raises(CorruptBatch, match="not a control batch"):
+        control_type(one_batch(build_batch([Record(b"", key=record.key)], codec=Codec.NONE, timestamp_ms=1)))
 
 
 def test_the_builder_tells_its_size_as_it_grows() -> None:

@@ -29,6 +29,7 @@ class AnsweredByTest:
 
     def __init__(self, answer: Answer = lambda request: None) -> None:
         self.asked: list[OfOneId] = []
+        self.timeouts_ms: list[int] = []
         self._answer = answer
 
     async def partition_count(self, timeout_ms: int) -> int:
@@ -39,6 +40,7 @@ class AnsweredByTest:
         """See ``TransactionService.ask``."""
         await asyncio.sleep(0)
         self.asked.append(request)
+        self.timeouts_ms.append(timeout_ms)
         found = self._answer(request)
         if isinstance(found, RaftlogError):
             raise found
@@ -82,6 +84,17 @@ async def test_a_borrowed_id_is_of_the_wanted_coordinator_and_used_again() -> No
     assert ids[:PARTITIONS] == ids[PARTITIONS:]
     assert [partition_of(name, PARTITIONS) for name in ids[:PARTITIONS]] == [*range(PARTITIONS)]
     assert all(name.startswith("__one-shot-") and "~2." in name for name in ids)
+
+
+@in_virtual_time
+async def test_each_step_has_the_time_that_is_left() -> None:
+    coordinators = AnsweredByTest()
+    await run(one_shots(coordinators))
+    assert [type(request) for request in coordinators.asked] == [Open, End]
+    assert all(0 < timeout_ms <= 1_000 for timeout_ms in coordinators.timeouts_ms)
+    first = coordinators.asked[0]
+    assert isinstance(first, Open)
+    assert first.timeout_ms > 1_000, "the coordinator aborts no transaction that still has time"
 
 
 @in_virtual_time

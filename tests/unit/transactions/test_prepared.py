@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raftlog.errors import Conflict, InvalidRequest, ProducerFenced, TransactionAborted
 from tests.helpers.decided_transactions import HOUR_MS, Coordinator, opened, prepared
-from transactions.records import Handle, State
+from transactions.batches import HANDLES_MAX
+from transactions.fencing import is_newest, outcome_of
+from transactions.records import EPOCH_LAST, Handle, State, Transaction
 from transactions.requests import (
     AbortBatch,
     CommitBatch,
@@ -34,6 +38,34 @@ def test_a_handle_is_committed_once_however_often_its_batch_is_sent() -> None:
     assert committed(coordinator.next_leader(), 1, handle) == Done()
     assert committed(coordinator, 1, handle) == Done()
     assert len(coordinator.written) == decided
+
+
+def test_a_batch_has_so_many_handles() -> None:
+    handles = [Handle(f"sink~{number}", 7, 0) for number in range(HANDLES_MAX + 1)]
+    refusal = committed(Coordinator(), 1, *handles)
+    assert isinstance(refusal, InvalidRequest)
+    assert f"at most {HANDLES_MAX}" in str(refusal)
+
+
+def test_an_id_that_is_opened_again_by_the_same_request_is_the_same_transaction() -> None:
+    """The first answer may be lost."""
+    coordinator = Coordinator()
+    handle = opened(coordinator, "orders", 7)
+    assert opened(coordinator, "orders", 7) == handle
+    assert coordinator.ask(Join(transaction=handle, partitions=(("orders", 0),))) == Done()
+
+
+@pytest.mark.parametrize(("epoch", "is_open"), [(EPOCH_LAST, True), (EPOCH_LAST + 1, False)])
+def test_a_transaction_has_the_last_epoch_and_none_has_the_one_above(epoch: int, is_open: bool) -> None:
+    newest = Transaction(producer_id=7, epoch=epoch, state=State.ONGOING)
+    assert is_newest(Handle("orders", 7, epoch), newest) is is_open
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_a_transaction_that_wrote_nothing_is_fenced_from_the_first_epoch_on(epoch: int) -> None:
+    newest = Transaction(producer_id=7, epoch=2, state=State.ONGOING)
+    with pytest.raises(ProducerFenced):
+        outcome_of(Handle("orders", 7, epoch), newest)
 
 
 # requirement: D3

@@ -7,8 +7,9 @@ import pytest
 
 from raftlog.errors import Conflict, InvalidRequest, Overloaded, ProducerFenced
 from raftlog.hosting.decisions import RECORDS_PER_BATCH
-from tests.helpers.decided_transactions import Coordinator, opened, prepared
+from tests.helpers.decided_transactions import ID_RETENTION_MS, Coordinator, opened, prepared
 from transactions import decisions
+from transactions.decisions import SWEEP_MS
 from transactions.records import KINDS, Handle, Sink, SinkKey, State, Transaction, TransactionKey
 from transactions.requests import (
     AbortBatch,
@@ -226,6 +227,17 @@ def test_a_run_that_is_forgotten_can_register_and_its_old_epoch_stays_fenced() -
     assert isinstance(begun(coordinator, 1, "run-2"), ProducerFenced), "the 64th before the newest"
     assert isinstance(committed(coordinator, 1), ProducerFenced)
     assert begun(coordinator, 1) == RunBegun(epoch=RETIRED_MAX + 3, is_committed=False), "the 65th"
+
+
+def test_a_sink_that_begins_with_a_batch_is_kept_for_the_whole_retention() -> None:
+    coordinator = Coordinator(now_ms=2 * ID_RETENTION_MS)
+    handle = prepared(coordinator, "sink~1", 7)
+    assert committed(coordinator, 0, handle, run="", epoch=0) == Done()
+    coordinator.advance(ID_RETENTION_MS - 2 * SWEEP_MS)
+    assert committed(coordinator, 0, handle, run="", epoch=0) == Done(), "it is known to be committed"
+    assert "sink" in coordinator.committed.sinks
+    coordinator.advance(ID_RETENTION_MS + 2 * SWEEP_MS)
+    assert coordinator.committed.sinks == {}
 
 
 # requirement: D3

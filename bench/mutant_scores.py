@@ -1,0 +1,61 @@
+"""The scores of mutants in ``docs/reliability.md``, from ``mutants.json``, which people write.
+
+``make mutants`` counts; whether a survivor can matter is judged by hand, so no command measures these again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+SCORES: Final = Path(__file__).resolve().parents[1] / "mutants.json"
+
+
+class Score(msgspec.Struct, frozen=True):
+    """One package. ``equivalent``: survivors that change speed, texts or nothing."""
+
+    package: str
+    mutants: int
+    tried: int
+    seen: int
+    equivalent: int
+    seed: int
+    commit: str
+
+    @property
+    def percent(self) -> float:
+        """The share of mutants that are seen, of those that are not equivalent."""
+        return 100 * self.seen / (self.tried - self.equivalent)
+
+
+def section(scores: Sequence[Score]) -> list[str]:
+    """The lines of the document."""
+    lines = [
+        "",
+        "## Mutants",
+        "",
+        "`make mutants` changes functions a little, one at a time, and runs the tests and the seeds of the",
+        "simulator that run the changed line: [Mutants](testing.md#mutants). These were drawn at random.",
+        "They ran against unit tests, the tests of the Raft paper and seeds, not against scenarios, so",
+        "scores are lower bounds; some survivors of `partitions/replica` also ran against scenarios. A",
+        "survivor is equivalent if it changes speed, texts or nothing, which a person has judged. Tests that",
+        "see some of the others have been added since, and are not counted. Packages that are missing were",
+        "not measured.",
+        "",
+        "| package | mutants | tried | seen | survivors | equivalent | seen of the others | commit, seed |",
+        "|---|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    lines += [
+        f"| `{each.package}` | {each.mutants:,} | {each.tried} | {each.seen} | {each.tried - each.seen} "
+        f"| {each.equivalent} | {each.percent:.0f} % | {each.commit}, {each.seed} |"
+        for each in scores
+    ]
+    return lines
+
+
+def stored() -> list[Score]:
+    """The scores of ``mutants.json``."""
+    return msgspec.json.decode(SCORES.read_bytes(), type=list[Score])
