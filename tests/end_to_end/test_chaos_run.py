@@ -118,6 +118,8 @@ def test_every_kind_of_fault_has_an_effect_and_breaks_no_promise(directory: Path
 def test_a_short_fault_of_a_link_lasts_until_there_is_traffic(directory: Path) -> None:
     # A toxic acts on bytes, and a connection between two brokers may carry none for a while.
     kinds = ["limit-data", "latency", "reset", "timeout"]
+    if len(possible(kinds)) < len(kinds):
+        pytest.skip("toxics cannot be injected here: `raftlog chaos faults` says why")
     scenario = directory / "short.toml"
     scenario.write_text(one_after_another(kinds, 0.01))
     done = chaos("run", "--scenario", scenario, "--report", directory / "report")

@@ -39,7 +39,7 @@ class Feed:
     def wait_for_more(self, more_bytes: int = 2 << 20) -> None:
         """Return once the command has read more: a pipe holds less."""
         goal = self.fed_bytes + more_bytes
-        eventually(lambda: self.fed_bytes >= goal, within_s=60, what="lines that the command reads")
+        eventually(lambda: self.fed_bytes >= goal, what="lines that the command reads")
 
     def _feed(self) -> None:
         chunk = lines(500)
@@ -57,7 +57,7 @@ def endless_produce(cluster: Cluster, topic: str) -> Iterator[Feed]:
     feed = Feed(cluster, topic)
     feed._thread.start()
     try:
-        eventually(lambda: read_all(cluster.urls[0], topic), within_s=60, what="stored records")
+        eventually(lambda: read_all(cluster.urls[0], topic), what="stored records")
         yield feed
     finally:
         feed.process.kill()
@@ -82,12 +82,11 @@ def test_health_is_good_until_a_broker_is_down(cluster: Cluster) -> None:
     cluster.kill(3)
     eventually(
         lambda: (found := health())["brokers_down"] == [3] and len(found["under_replicated"]) == 2,
-        within_s=60,
         what="a broker that is down",
     )
     assert "broker 3 is down" in run(cluster, "cluster", "health", code=1)[1]
     cluster.kill(2)
-    eventually(lambda: len(health()["leaderless"]) == 2, within_s=60, what="partitions without a leader")
+    eventually(lambda: len(health()["leaderless"]) == 2, what="partitions without a leader")
     found = health()
     assert found["not_restorable"] == ["orders/0", "orders/1"]
     assert (
@@ -192,7 +191,7 @@ def test_nothing_is_lost_or_doubled_when_leaders_die_under_produce_and_consume(c
     assert process.stdin is not None
     half = len(data) // 2
     process.stdin.write(data[:half])
-    eventually(lambda: read_all(cluster.urls[0], "storm"), within_s=60, what="stored records")
+    eventually(lambda: read_all(cluster.urls[0], "storm"), what="stored records")
     died = cluster.leader("storm", 0)
     cluster.kill(died)
     _, told = process.communicate(data[half:], timeout=120)
