@@ -51,20 +51,11 @@ def simulated(hash_seed: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("first", range(0, 20, 4))
-def test_no_schedule_of_faults_breaks_a_promise(first: int) -> None:
+def test_no_schedule_of_faults_breaks_a_promise() -> None:
+    """A few seeds for ``make check``; the fixed seeds of ``make test`` cover each level and kind of fault."""
     # requirement: L9 P5 N4
-    for seed in range(first, first + 4):
+    for seed in range(4):
         assert run(seed).violations == ()
-
-
-@pytest.mark.parametrize(
-    "level", [BROKERS_GROUP, BROKERS_COMPACTED, BROKERS_DELETING, BROKERS_TRANSACTIONS, BROKERS_DELAYED]
-)
-def test_no_schedule_of_faults_breaks_a_group_a_compacted_topic_a_transaction_or_a_delay(level: str) -> None:
-    # requirement: RT5
-    for number in range(4):
-        assert Seed(level, number).run().violations == ()
 
 
 # requirement: F1 RP1 RP11
