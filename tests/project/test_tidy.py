@@ -8,8 +8,6 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "raftlog",
@@ -53,19 +51,21 @@ def _functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
             yield node
 
 
-@pytest.mark.parametrize("path", _sources(tests=True), ids=_name)
-def test_files_and_functions_fit_their_limits(path: Path) -> None:
-    text = path.read_text()
-    assert text.count("\n") <= FILE_LINES_MAX, f"{_name(path)} is longer than {FILE_LINES_MAX} lines"
-    for function in _functions(ast.parse(text)):
-        length = (function.end_lineno or 0) - function.lineno + 1
-        where = f"{_name(path)}:{function.lineno} {function.name}"
-        assert length <= FUNCTION_LINES_MAX, f"{where} has {length} lines"
+def test_files_and_functions_fit_their_limits() -> None:
+    found = []
+    for path in _sources(tests=True):
+        text = path.read_text()
+        if text.count("\n") > FILE_LINES_MAX:
+            found.append(f"{_name(path)} is longer than {FILE_LINES_MAX} lines")
+        for function in _functions(ast.parse(text)):
+            length = (function.end_lineno or 0) - function.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                found.append(f"{_name(path)}:{function.lineno} {function.name} has {length} lines")
+    assert found == []
 
 
-@pytest.mark.parametrize("path", _sources(), ids=_name)
-def test_every_module_says_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), f"{_name(path)} has no docstring"
+def test_every_module_says_what_it_is_for() -> None:
+    assert [_name(path) for path in _sources() if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
 def _imported(path: Path) -> Iterator[str]:
@@ -102,16 +102,22 @@ def test_units_touch_no_real_files_and_start_no_brokers() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("path", _sources(), ids=_name)
-def test_nothing_is_postponed_or_printed(path: Path) -> None:
-    text = path.read_text()
-    assert not re.search(r"\b(FIXME|TODO|XXX)\b", text), f"{_name(path)} postpones something"
-    if not _name(path).startswith(MAY_PRINT):
-        assert not re.search(r"^\s*print\(", text, re.MULTILINE), f"{_name(path)} prints"
+def test_nothing_is_postponed_or_printed() -> None:
+    found = []
+    for path in _sources():
+        text = path.read_text()
+        if re.search(r"\b(FIXME|TODO|XXX)\b", text):
+            found.append(f"{_name(path)} postpones something")
+        if re.search(r"^\s*print\(", text, re.MULTILINE) and not _name(path).startswith(MAY_PRINT):
+            found.append(f"{_name(path)} prints")
+    assert found == []
 
 
-@pytest.mark.parametrize("path", _sources(), ids=_name)
-def test_no_pickle_and_no_hidden_chance_or_clock(path: Path) -> None:
+def test_no_pickle_and_no_hidden_chance_or_clock() -> None:
+    assert [finding for path in _sources() for finding in _hidden_inputs(path)] == []
+
+
+def _hidden_inputs(path: Path) -> Iterator[str]:
     imported = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -122,21 +128,25 @@ def test_no_pickle_and_no_hidden_chance_or_clock(path: Path) -> None:
             isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
             and node.value.id == "random"
+            and node.attr not in ("Random", "SystemRandom")
             and not _name(path).startswith(MAY_PRINT)
         ):
-            where = f"{_name(path)}:{node.lineno}"
-            assert node.attr in ("Random", "SystemRandom"), f"{where} uses the global random"
-    assert not imported & {"pickle", "marshal", "shelve"}, f"{_name(path)} imports what can run foreign code"
-    if _name(path).startswith(NO_CLOCK):
-        assert "time" not in imported, f"{_name(path)} reads the clock itself"
+            yield f"{_name(path)}:{node.lineno} uses the global random"
+    if imported & {"pickle", "marshal", "shelve"}:
+        yield f"{_name(path)} imports what can run foreign code"
+    if _name(path).startswith(NO_CLOCK) and "time" in imported:
+        yield f"{_name(path)} reads the clock itself"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "raftlog/core").glob("*.py")), ids=_name)
-def test_an_object_of_the_core_sets_only_its_own_fields(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
-            assert is_own, f"{_name(path)}:{node.lineno} sets {ast.unparse(node)} from outside"
+def test_an_object_of_the_core_sets_only_its_own_fields() -> None:
+    found = []
+    for path in sorted((ROOT / "raftlog/core").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+                if not is_own:
+                    found.append(f"{_name(path)}:{node.lineno} sets {ast.unparse(node)} from outside")
+    assert found == []
 
 
 def test_every_module_is_imported_by_something() -> None:
@@ -163,14 +173,20 @@ def test_every_module_is_imported_by_something() -> None:
     assert not lonely, f"imported by nothing: {', '.join(lonely)}"
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
-def test_every_document_has_one_title(path: Path) -> None:
-    body = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    titles = re.findall(r"^# .+", body, re.MULTILINE)
-    assert len(titles) == 1, f"{_name(path)} has {len(titles)} titles"
+def test_every_document_has_one_title() -> None:
+    found = []
+    for path in DOCUMENTS:
+        body = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+        if len(titles := re.findall(r"^# .+", body, re.MULTILINE)) != 1:
+            found.append(f"{_name(path)} has {len(titles)} titles")
+    assert found == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
-def test_links_between_documents_lead_somewhere(path: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", path.read_text()):
-        assert (path.parent / target).exists(), f"{_name(path)} links to {target}, which is not there"
+def test_links_between_documents_lead_somewhere() -> None:
+    found = [
+        f"{_name(path)} links to {target}, which is not there"
+        for path in DOCUMENTS
+        for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", path.read_text())
+        if not (path.parent / target).exists()
+    ]
+    assert found == []

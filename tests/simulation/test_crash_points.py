@@ -17,7 +17,7 @@ LAST_LINE = re.compile(
 
 def test_a_death_after_a_disk_operation_is_survived() -> None:
     # requirement: M3
-    outcomes = run_all(stride=71)
+    outcomes = run_all(stride=149)
     assert outcomes.failures == ()
     assert outcomes.recovered == outcomes.crashes + outcomes.power_losses
     assert LAST_LINE.fullmatch(outcomes.last_line())
