@@ -11,6 +11,7 @@ import pytest
 from raftlog.client.portal import Portal
 from raftlog.client.receipts import Receipt
 from raftlog.errors import NotSent, RaftlogError
+from raftlog.testing.waits import LIMIT_S
 from tests.helpers.async_tests import in_real_time, in_virtual_time
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
@@ -108,3 +109,5 @@ async def test_calls_fail_when_the_thread_of_a_client_ends(monkeypatch: pytest.M
     with pytest.raises(NotSent, match="the client is closed"):
         await portal.awaited(waits)
     portal.close()
+    portal._thread.join(LIMIT_S)  # its hook is called after the calls have failed
+    assert not portal._thread.is_alive()
