@@ -191,7 +191,7 @@ class Cluster(ClusterView):
         return f"broker {broker} runs (pid {process.pid}), {ready}:\n{text[-LOG_TAIL:]}{self._stacks(broker)}"
 
     def _stacks(self, broker: int) -> str:
-        """What a broker prints when it is asked for its stacks."""
+        """The output of a broker that is asked for its stacks."""
         before = len(self.log_text(broker))
         if not ask(self._processes[broker].pid):
             return "(it has no handler that shows its stacks)"

@@ -54,7 +54,7 @@ def failures(results: Iterable[Result]) -> list[str]:
 
 
 def unlisted(lines: Iterable[str], path: Path = FAILED_SEEDS) -> list[str]:
-    """Those whose seed is not in the file yet."""
+    """Lines whose seed is not in the file yet."""
     known = {str(seed) for seed in failed_before(path)}
     return [line for line in lines if line.partition(" ")[0] not in known]
 

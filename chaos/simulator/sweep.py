@@ -31,7 +31,7 @@ def sweep(seeds: Iterable[Seed], jobs: int) -> Iterator[Result]:
 
 
 def spread(work: Callable[[Seed], T], seeds: Iterable[Seed], jobs: int) -> Iterator[T]:
-    """What ``work`` returns for each seed, in the order of the seeds."""
+    """The results of ``work``, in the order of the seeds."""
     if jobs == 1:
         yield from map(work, seeds)
         return

@@ -57,7 +57,7 @@ def read(consumer: Consumer, count: int) -> list[int]:
 
 
 def heartbeats(cluster: Cluster) -> int:
-    """How many heartbeats of members all brokers have answered."""
+    """The number of heartbeats of members that all brokers have answered."""
     pages = [call(url, "GET", "/metrics").body.decode() for url in cluster.urls]
     lines = [line for page in pages for line in page.splitlines() if ":heartbeat" in line]
     return sum(

@@ -6,7 +6,8 @@ Also disks that are full or slow, and wrong clocks. The faults are preloaded int
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -171,47 +172,42 @@ def replicas_led_by(cluster: Cluster, broker: int) -> list[int]:
     return [number for number, item in enumerate(items) if item["leader"] in (broker, None)]
 
 
-# requirement: N4
-def test_a_full_disk_under_load_leads_nothing_and_every_partition_has_a_leader(directory: Path) -> None:
+@contextmanager
+def loaded(directory: Path) -> Iterator[tuple[Cluster, int, Shim, Workload]]:
+    """Brokers under a load that is judged in the end, the leader of a partition, and its disk."""
     cluster = Cluster(directory / "cluster")
     shims = preloaded(cluster)
     with cluster:
         create_topic(cluster.urls[0], "orders", PARTITIONS)
         with Workload(cluster.urls, "orders", partitions=PARTITIONS, seed=SEED) as load:
             load.wait_for_acknowledged(100)
-            full = cluster.leader("orders", 0)
-            shims[full].full(True)
-            eventually(
-                lambda: not replicas_led_by(cluster, full), what="brokers with room lead all partitions"
-            )
-            load.wait_for_acknowledged(100)
-            shims[full].heal()
+            leader = cluster.leader("orders", 0)
+            yield cluster, leader, shims[leader], load
             load.wait_for_acknowledged(100)
         judge(load)
+
+
+# requirement: N4
+def test_a_full_disk_under_load_leads_nothing_and_every_partition_has_a_leader(directory: Path) -> None:
+    with loaded(directory) as (cluster, full, shim, load):
+        shim.full(True)
+        eventually(lambda: not replicas_led_by(cluster, full), what="brokers with room lead all partitions")
+        load.wait_for_acknowledged(100)
+        shim.heal()
 
 
 # requirement: N4
 def test_a_read_only_disk_under_load_is_replaced_and_served_again(directory: Path) -> None:
-    cluster = Cluster(directory / "cluster")
-    shims = preloaded(cluster)
-    with cluster:
-        create_topic(cluster.urls[0], "orders", PARTITIONS)
-        with Workload(cluster.urls, "orders", partitions=PARTITIONS, seed=SEED) as load:
-            load.wait_for_acknowledged(100)
-            broken = cluster.leader("orders", 0)
-            shims[broken].read_only(True)
-            eventually(
-                lambda: not replicas_led_by(cluster, broken), what="other brokers lead what has records"
-            )
-            load.wait_for_acknowledged(100)
-            assert "Read-only file system" in cluster.log_text(broken)
-            shims[broken].heal()
-            eventually(
-                lambda: "is served again" in cluster.log_text(broken),
-                what="the broker serves its replicas again",
-            )
-            load.wait_for_acknowledged(100)
-        judge(load)
+    with loaded(directory) as (cluster, broken, shim, load):
+        shim.read_only(True)
+        eventually(lambda: not replicas_led_by(cluster, broken), what="other brokers lead what has records")
+        load.wait_for_acknowledged(100)
+        assert "Read-only file system" in cluster.log_text(broken)
+        shim.heal()
+        eventually(
+            lambda: "is served again" in cluster.log_text(broken),
+            what="the broker serves its replicas again",
+        )
 
 
 def test_a_leader_refuses_while_all_disks_are_full(directory: Path) -> None:

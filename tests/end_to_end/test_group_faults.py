@@ -137,7 +137,7 @@ class Load:
         left: dict[int, tuple[int, int]] = {}
 
         def progress() -> object:
-            """How far the group is; its generation is not part of it."""
+            """The progress of the group, without its generation."""
             return sorted(left.items())
 
         def is_done() -> bool:

@@ -123,7 +123,7 @@ def settled(client: Client, wanted: Callable[[set[int]], bool]) -> None:
 
 
 def _moving(client: Client, topic: str) -> object:
-    """What changes while replicas move: how far each has caught up."""
+    """The replicas of each partition, those in sync, and its move; None while no broker answers."""
     try:
         return [(one.replicas, one.in_sync, one.reassignment) for one in client.topics.partitions(topic)]
     except RaftlogError:

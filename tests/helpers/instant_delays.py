@@ -38,7 +38,7 @@ class _Kept(DelayedCoordinator):
 
 
 class Deliveries:
-    """See ``delayed.coordinator.Delivery``. What arrives is in ``delivered``, each attempt in ``tried``."""
+    """A ``delayed.coordinator.Delivery`` that keeps arrivals in ``delivered``, attempts in ``tried``."""
 
     def __init__(self) -> None:
         self.delivered: list[tuple[LaneKey, Message]] = []

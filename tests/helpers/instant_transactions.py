@@ -19,7 +19,7 @@ from transactions.service import TransactionService
 
 
 class InstantMarkers:
-    """See ``transactions.coordinator.Markers``. Markers are acknowledged at once, and change nothing."""
+    """``transactions.coordinator.Markers`` that are acknowledged at once, and change nothing."""
 
     def __init__(self) -> None:
         self.written: list[Participant] = []
@@ -48,7 +48,7 @@ class _GroupMarkers(InstantMarkers):
         self._broker = BrokerMarkers(cast("Any", None), cast("Any", None), groups)
 
     async def end_offsets(self, group: str, transaction: Handle, *, is_commit: bool, timeout_ms: int) -> None:
-        """See ``BrokerMarkers``."""
+        """End the offsets of a group, as ``BrokerMarkers`` does."""
         await self._broker.end_offsets(group, transaction, is_commit=is_commit, timeout_ms=timeout_ms)
 
 

@@ -10,7 +10,7 @@ from chaos.history import History, Outcome
 from chaos.workload import Workload
 
 SEED = int(os.environ.get("CHAOS_SEED", "20"))
-"""Of all faults and loads of a test; the same in each run, unless the environment names another one."""
+"""The seed of all faults and loads of a test: equal in all runs, unless the environment names another."""
 
 
 def judge(load: Workload) -> History:

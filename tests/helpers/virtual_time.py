@@ -106,7 +106,7 @@ class VirtualClock:
 
 
 def clock_of_loop() -> Clock:
-    """Of the running loop: virtual, or that of the machine."""
+    """The time of the running loop: virtual, or of the machine."""
     return VirtualClock() if isinstance(asyncio.get_running_loop(), VirtualLoop) else SystemClock()
 
 

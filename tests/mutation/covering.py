@@ -59,7 +59,7 @@ Lines = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """What the tests of one file have run: for each test its seconds of CPU and its lines."""
+    """The record of one file of tests: for each test its seconds of CPU and its lines."""
 
     contents: dict[str, str]
     seconds: dict[str, float]

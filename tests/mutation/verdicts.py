@@ -35,7 +35,7 @@ NOT_PLANTED: Final = "not planted"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one mutant."""
+    """The verdict about one mutant."""
 
     outcome: str  # "seen", "survived", "equal" or "not planted"
     seen_by: str = ""

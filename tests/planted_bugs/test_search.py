@@ -24,7 +24,7 @@ HARMLESS = replace(ONE_VOTE_TOO_FEW, name="changes nothing", planted="return 1 +
 
 
 def searched(*bugs: PlantedBug) -> list[str]:
-    """What a search in a process of its own finds wrong."""
+    """The errors that a search in a process of its own finds."""
     [(_, wrong)] = forked([("search", lambda: search(bugs, 2))], 1, 300.0)
     assert wrong is not None
     return wrong

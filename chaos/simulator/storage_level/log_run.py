@@ -46,7 +46,7 @@ SETTINGS: Final = LogSettings(segment_bytes=700, segment_ms=1000, index_interval
 FULL_DISK, FAILING_SYNC, LOSE_POWER, CRASH = "full disk", "failing sync", "lose power", "crash"
 COMPACTION: Final = "compaction"
 FAULTS: Final = (FULL_DISK, FAILING_SYNC, LOSE_POWER, CRASH, COMPACTION)
-"""What a run counts."""
+"""The counts of a run."""
 LOOKS: Final = 3  # after each crash
 KEYS: Final = (b"a", b"b", b"c", b"d", None)
 AHEAD_ODDS: Final = 0.2  # of a state that becomes durable before its entries

@@ -90,7 +90,7 @@ class Drivers:
         return status, (self._directory / f"{name}.log").read_text(errors="replace")
 
     def _seen(self, name: str) -> object:
-        """What changes while a driver starts and works: its output, its checkpoint and what it has copied."""
+        """The progress of a driver: its output, its checkpoint and the records that it has copied."""
         log = self._directory / f"{name}.log"
         checkpoint = sum(1 for _ in (self._directory / "checkpoint").rglob("*"))
         return log.stat().st_size, checkpoint, len(self.copied)

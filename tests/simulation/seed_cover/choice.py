@@ -39,7 +39,7 @@ PASSES: Final = (
     {LEVEL: 4, FAULT: 4},
     dict.fromkeys(KINDS, 2),
 )
-"""How many seeds shall reach each feature, by its kind."""
+"""The number of seeds that shall reach each feature, by its kind."""
 VALUES_MAX: Final = 12
 """A random parameter with more values is a number, such as a sum, and no feature."""
 CHECKERS: Final = ("check", "judge", "convergence", "agreement")
@@ -193,7 +193,7 @@ def _kind_of_branch(name: str) -> str:
 
 
 def _usual_parameters(runs: Iterable[Run]) -> frozenset[str]:
-    """Of random parameters with few values."""
+    """The features of random parameters with few values."""
     values = defaultdict[str, set[str]](set)
     for run in runs:
         for parameter in run.parameters:

@@ -24,7 +24,7 @@ RECORDS_PATH: Final = "POST /v1/topics/orders/partitions/0/records"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a steady load costs, and how long each record takes, in order."""
+    """The costs of a steady load, and the time of each record, in order."""
 
     requests: int
     waits_s: list[float]
@@ -85,7 +85,7 @@ async def test_a_batch_that_is_full_does_not_wait() -> None:
 
 
 async def seconds_for_burst(batch_bytes: int) -> float:
-    """How long records take that are all there at once, by the time of the broker."""
+    """The time of records that are all there at once, by the time of the broker."""
     async with (
         asyncio.timeout(HOUR_S),
         fake_cluster() as cluster,

@@ -1,4 +1,4 @@
-"""How groups and their members share partitions: each group has all of them, each partition one member."""
+"""Groups and their members share partitions: each group has all of them, each partition one member."""
 
 from __future__ import annotations
 
