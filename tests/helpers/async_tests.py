@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import uvloop
 
@@ -47,6 +48,33 @@ def in_virtual_time(test: Test[Arguments]) -> Callable[Arguments, None]:
         run_virtual(test(*args, **kwargs))
 
     return run
+
+
+def in_virtual_time_with(
+    make: Callable[..., AbstractAsyncContextManager[Resource]],
+) -> Callable[[Test[Concatenate[Resource, Arguments]]], Callable[..., None]]:
+    """Run the test on a ``VirtualLoop`` within a resource, which is its first argument.
+
+    Parameters of ``make`` without a default are fixtures or parameters of the test.
+    """
+    needed = [each for each in inspect.signature(make).parameters.values() if each.default is each.empty]
+
+    def decorate(test: Test[Concatenate[Resource, Arguments]]) -> Callable[..., None]:
+        own = [*inspect.signature(test).parameters.values()][1:]
+        named = {each.name: each.replace(kind=each.KEYWORD_ONLY) for each in (*needed, *own)}
+
+        @functools.wraps(test)
+        def run(**given: object) -> None:
+            async def within() -> None:
+                async with make(**{each.name: given[each.name] for each in needed}) as resource:
+                    await test(resource, **{each.name: given[each.name] for each in own})  # type: ignore[call-arg]
+
+            run_virtual(within())
+
+        run.__signature__ = inspect.Signature([*named.values()])  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 @contextmanager

@@ -14,6 +14,8 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 from partitions.metadata.topic_config import complete
 from partitions.replica.machine import PartitionMachine
@@ -252,7 +254,7 @@ class Listener:
 
 
 class NodeCluster:
-    """All brokers of one test. Create it inside ``run_virtual``."""
+    """All brokers of one test; use it with ``async with``. Create it inside ``run_virtual``."""
 
     def __init__(
         self,
@@ -277,6 +279,16 @@ class NodeCluster:
         self.applied = {group_id: Applied({}) for group_id in self.group_ids}
         self.never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.brokers = {node: ClusterNode(self, node) for node in self.nodes}
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.stop()
 
     async def start(self) -> None:
         """Start all brokers; wait until every group has a leader."""

@@ -14,7 +14,7 @@ from raftlog.records.builder import Record, build_batch
 from raftlog.storage.segment_rewriter import RewrittenSegment
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import GroupId, Index
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.compacting import compactor
 from tests.helpers.node_cluster import NodeCluster
 
@@ -23,10 +23,10 @@ RULES = CompactionRules(frozenset)
 Result = TypeVar("Result")
 
 
-@in_virtual_time
-async def test_retention_that_is_faster_is_no_damage() -> None:
-    cluster = NodeCluster(1, log_settings=LogSettings(segment_bytes=300, index_interval_bytes=100))
-    await cluster.start()
+@in_virtual_time_with(
+    lambda: NodeCluster(1, log_settings=LogSettings(segment_bytes=300, index_interval_bytes=100))
+)
+async def test_retention_that_is_faster_is_no_damage(cluster: NodeCluster) -> None:
     node = cluster.leading()
     group = node.groups[GROUP]
     log = group.log
@@ -55,4 +55,3 @@ async def test_retention_that_is_faster_is_no_damage() -> None:
     await cluster.settled()
     work = compactor(node.filesystem, log)
     assert await manager._carry_out(known, work, RULES)
-    await cluster.stop()

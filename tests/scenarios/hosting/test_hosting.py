@@ -15,7 +15,7 @@ from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.durable_state import found_slots, newest_slot
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.counter import GROUP, Counter
 from tests.helpers.simulated_brokers import HostingCluster, HostingNode
 
@@ -29,100 +29,100 @@ def flip_a_bit_of_the_log(broker: HostingNode) -> None:
     broker.files.flip_bit(path, 80)
 
 
-@in_virtual_time
-async def test_a_state_machine_counts_on_every_broker_and_after_a_restart_of_all() -> None:
-    async with HostingCluster() as cluster:
-        for number in range(1, 11):
-            await cluster.leading.counter.add(number)
-        await cluster.until(lambda: all(broker.counter.machine.state.total == 55 for broker in cluster))
-        for node in cluster.nodes:
-            await cluster.stop(node)
-        for node in cluster.nodes:
-            await cluster.start(node)
-        await cluster.until(lambda: cluster.leader is not None)
-        assert await cluster.leading.counter.add(1) == 56
+@in_virtual_time_with(HostingCluster)
+async def test_a_state_machine_counts_on_every_broker_and_after_a_restart_of_all(
+    cluster: HostingCluster,
+) -> None:
+    for number in range(1, 11):
+        await cluster.leading.counter.add(number)
+    await cluster.until(lambda: all(broker.counter.machine.state.total == 55 for broker in cluster))
+    for node in cluster.nodes:
+        await cluster.stop(node)
+    for node in cluster.nodes:
+        await cluster.start(node)
+    await cluster.until(lambda: cluster.leader is not None)
+    assert await cluster.leading.counter.add(1) == 56
 
 
 # requirement: M3
-@in_virtual_time
-async def test_a_damaged_log_is_repaired_from_the_peers_while_they_go_on() -> None:
-    async with HostingCluster() as cluster:
-        for number in range(1, 11):
-            await cluster.leading.counter.add(number)
-        damaged = cluster.followers[0]
-        states = [damaged.state]
-        damaged.supervisor.subscribe(lambda: states.append(damaged.state))
-        flip_a_bit_of_the_log(damaged)
-        assert damaged.counter.group is not None
-        damaged.counter.group.stop(LogCorrupt("a bit is flipped"))
-        assert damaged.state is HostedState.UNDER_REPAIR
-        assert damaged.supervisor.reason_of(GROUP) == "LogCorrupt: a bit is flipped"
-        await cluster.leading.counter.add(10)
-        await cluster.until(lambda: damaged.state is SERVING)
-        await cluster.until(lambda: damaged.counter.machine.state.total == 65)
-        assert damaged.supervisor.reason_of(GROUP) == ""
-        assert examine(damaged.files, Counter.directory).is_clean
-        assert states == [SERVING, HostedState.UNDER_REPAIR, SERVING]
+@in_virtual_time_with(HostingCluster)
+async def test_a_damaged_log_is_repaired_from_the_peers_while_they_go_on(cluster: HostingCluster) -> None:
+    for number in range(1, 11):
+        await cluster.leading.counter.add(number)
+    damaged = cluster.followers[0]
+    states = [damaged.state]
+    damaged.supervisor.subscribe(lambda: states.append(damaged.state))
+    flip_a_bit_of_the_log(damaged)
+    assert damaged.counter.group is not None
+    damaged.counter.group.stop(LogCorrupt("a bit is flipped"))
+    assert damaged.state is HostedState.UNDER_REPAIR
+    assert damaged.supervisor.reason_of(GROUP) == "LogCorrupt: a bit is flipped"
+    await cluster.leading.counter.add(10)
+    await cluster.until(lambda: damaged.state is SERVING)
+    await cluster.until(lambda: damaged.counter.machine.state.total == 65)
+    assert damaged.supervisor.reason_of(GROUP) == ""
+    assert examine(damaged.files, Counter.directory).is_clean
+    assert states == [SERVING, HostedState.UNDER_REPAIR, SERVING]
 
 
 # requirement: M3
-@in_virtual_time
-async def test_after_a_burst_every_broker_soon_notes_how_far_its_log_is_durable() -> None:
-    async with HostingCluster() as cluster:
-        for number in range(1, 11):
-            await cluster.leading.counter.add(number)
-        await cluster.until(lambda: all(broker.counter.machine.state.total == 55 for broker in cluster))
-        last = cluster.leading.counter.group
-        assert last is not None
-        for broker in cluster:
-            slots = partial(found_slots, broker.files, Counter.directory)
-            await cluster.until(
-                lambda slots=slots: (
-                    (slot := newest_slot(slots())) and slot.state.durable_index == last.last_index
-                )
-            )
+@in_virtual_time_with(HostingCluster)
+async def test_after_a_burst_every_broker_soon_notes_how_far_its_log_is_durable(
+    cluster: HostingCluster,
+) -> None:
+    for number in range(1, 11):
+        await cluster.leading.counter.add(number)
+    await cluster.until(lambda: all(broker.counter.machine.state.total == 55 for broker in cluster))
+    last = cluster.leading.counter.group
+    assert last is not None
+    for broker in cluster:
+        slots = partial(found_slots, broker.files, Counter.directory)
+        await cluster.until(
+            lambda slots=slots: (slot := newest_slot(slots())) and slot.state.durable_index == last.last_index
+        )
 
 
 # requirement: F6
-@in_virtual_time
-async def test_an_older_copy_of_a_folder_gives_no_vote_before_it_has_what_was_noted() -> None:
-    async with HostingCluster() as cluster:
-        await cluster.leading.counter.add(1)
-        restored = cluster.followers[0]
-        node, files = restored.node_id, restored.files
-        await cluster.until(lambda: restored.counter.machine.state.total == 1)
-        older = {path: data for path, data in files.image().items() if path.startswith(Counter.directory)}
-        await cluster.leading.counter.add(10)
-        await cluster.until(lambda: restored.counter.machine.state.total == 11)
-        await restored.progress.keep()
-        await cluster.stop(node)
-        for path in files.paths():
-            if path.startswith(Counter.directory):
-                files.remove(path)
-        files.load(older)
-        others = [broker.node_id for broker in cluster]
-        await cluster.stop(others[0])
-        await cluster.start(node)
-        again = cluster.brokers[node]
-        await cluster.until(lambda: again.state is SERVING)
-        assert again.counter.group is not None
-        assert again.counter.group.is_rejoining
-        noted = again.logs.progress.of(GROUP)
-        await again.progress.keep()
-        assert again.logs.progress.of(GROUP) == noted
-        await asyncio.sleep(30)
-        assert cluster.leader is None, "a majority without a vote has elected a leader"
-        await cluster.start(others[0])
-        rejoining = again.counter.group
-        await cluster.until(lambda: not rejoining.is_rejoining)
-        await cluster.until(lambda: again.counter.machine.state.total == 11)
-        await again.progress.keep()
-        await cluster.stop(node)
-        await cluster.start(node)
-        again = cluster.brokers[node]
-        await cluster.until(lambda: again.state is SERVING)
-        assert again.counter.group is not None
-        assert not again.counter.group.is_rejoining
+@in_virtual_time_with(HostingCluster)
+async def test_an_older_copy_of_a_folder_gives_no_vote_before_it_has_what_was_noted(
+    cluster: HostingCluster,
+) -> None:
+    await cluster.leading.counter.add(1)
+    restored = cluster.followers[0]
+    node, files = restored.node_id, restored.files
+    await cluster.until(lambda: restored.counter.machine.state.total == 1)
+    older = {path: data for path, data in files.image().items() if path.startswith(Counter.directory)}
+    await cluster.leading.counter.add(10)
+    await cluster.until(lambda: restored.counter.machine.state.total == 11)
+    await restored.progress.keep()
+    await cluster.stop(node)
+    for path in files.paths():
+        if path.startswith(Counter.directory):
+            files.remove(path)
+    files.load(older)
+    others = [broker.node_id for broker in cluster]
+    await cluster.stop(others[0])
+    await cluster.start(node)
+    again = cluster.brokers[node]
+    await cluster.until(lambda: again.state is SERVING)
+    assert again.counter.group is not None
+    assert again.counter.group.is_rejoining
+    noted = again.logs.progress.of(GROUP)
+    await again.progress.keep()
+    assert again.logs.progress.of(GROUP) == noted
+    await asyncio.sleep(30)
+    assert cluster.leader is None, "a majority without a vote has elected a leader"
+    await cluster.start(others[0])
+    rejoining = again.counter.group
+    await cluster.until(lambda: not rejoining.is_rejoining)
+    await cluster.until(lambda: again.counter.machine.state.total == 11)
+    await again.progress.keep()
+    await cluster.stop(node)
+    await cluster.start(node)
+    again = cluster.brokers[node]
+    await cluster.until(lambda: again.state is SERVING)
+    assert again.counter.group is not None
+    assert not again.counter.group.is_rejoining
 
 
 @in_virtual_time
@@ -140,49 +140,46 @@ async def test_a_replica_whose_disk_failed_is_opened_again_after_a_pause(
     assert caplog.text.count("the counter is served again") == 1
 
 
-@in_virtual_time
-async def test_damage_that_no_peer_can_repair_calls_an_operator() -> None:
-    async with HostingCluster(brokers=1) as cluster:
-        alone = cluster.leading
-        for _ in range(3):
-            await alone.counter.add(1)
-        flip_a_bit_of_the_log(alone)
-        assert alone.counter.group is not None
-        alone.counter.group.stop(LogCorrupt("a bit is flipped"))
-        await cluster.until(lambda: alone.state is HostedState.NEEDS_OPERATOR)
-        assert alone.supervisor.counts == {HostedState.NEEDS_OPERATOR: 1}
-        assert alone.supervisor.reason_of(GROUP)
+@in_virtual_time_with(lambda: HostingCluster(brokers=1))
+async def test_damage_that_no_peer_can_repair_calls_an_operator(cluster: HostingCluster) -> None:
+    alone = cluster.leading
+    for _ in range(3):
+        await alone.counter.add(1)
+    flip_a_bit_of_the_log(alone)
+    assert alone.counter.group is not None
+    alone.counter.group.stop(LogCorrupt("a bit is flipped"))
+    await cluster.until(lambda: alone.state is HostedState.NEEDS_OPERATOR)
+    assert alone.supervisor.counts == {HostedState.NEEDS_OPERATOR: 1}
+    assert alone.supervisor.reason_of(GROUP)
 
 
 # A group that breaks an invariant ends its broker once; the next start stops and reports the group.
-@in_virtual_time
-async def test_a_group_that_has_broken_an_invariant_is_not_opened() -> None:
-    async with HostingCluster() as cluster:
-        node = cluster.nodes[0]
-        await cluster.stop(node)
-        clock = cluster.brokers[NodeId(2)].host.clock
-        BrokenGroups(cluster.files[node], "/data", clock).note(GROUP, InvariantViolated("a test says so"))
-        broker = await cluster.start(node)
-        await cluster.until(lambda: broker.state is HostedState.NEEDS_OPERATOR)
-        assert "a test says so" in broker.supervisor.reason_of(GROUP)
-        assert GROUP not in broker.host.groups
+@in_virtual_time_with(HostingCluster)
+async def test_a_group_that_has_broken_an_invariant_is_not_opened(cluster: HostingCluster) -> None:
+    node = cluster.nodes[0]
+    await cluster.stop(node)
+    clock = cluster.brokers[NodeId(2)].host.clock
+    BrokenGroups(cluster.files[node], "/data", clock).note(GROUP, InvariantViolated("a test says so"))
+    broker = await cluster.start(node)
+    await cluster.until(lambda: broker.state is HostedState.NEEDS_OPERATOR)
+    assert "a test says so" in broker.supervisor.reason_of(GROUP)
+    assert GROUP not in broker.host.groups
 
 
-@in_virtual_time
-async def test_a_log_that_found_no_room_is_opened_when_there_is_some() -> None:
-    async with HostingCluster() as cluster:
-        node = cluster.nodes[0]
-        await cluster.stop(node)
-        disk = cluster.files[node]
-        disk.remove_tree(Counter.directory)
-        disk.capacity_bytes = disk.used_bytes
-        broker = await cluster.start(node)
-        await cluster.until(lambda: broker.state is HostedState.DISK_FULL)
-        with pytest.raises(OSError, match="no room"):
-            await broker.supervisor.serving(GROUP)
-        disk.capacity_bytes = None
-        await cluster.until(lambda: broker.state is SERVING)
+@in_virtual_time_with(HostingCluster)
+async def test_a_log_that_found_no_room_is_opened_when_there_is_some(cluster: HostingCluster) -> None:
+    node = cluster.nodes[0]
+    await cluster.stop(node)
+    disk = cluster.files[node]
+    disk.remove_tree(Counter.directory)
+    disk.capacity_bytes = disk.used_bytes
+    broker = await cluster.start(node)
+    await cluster.until(lambda: broker.state is HostedState.DISK_FULL)
+    with pytest.raises(OSError, match="no room"):
         await broker.supervisor.serving(GROUP)
+    disk.capacity_bytes = None
+    await cluster.until(lambda: broker.state is SERVING)
+    await broker.supervisor.serving(GROUP)
 
 
 @in_virtual_time
@@ -209,51 +206,50 @@ async def test_a_tenant_that_waits_is_opened_once_it_may_be(monkeypatch: pytest.
         assert broker.supervisor.reason_of(GROUP) == ""
 
 
-@in_virtual_time
-async def test_a_log_that_its_snapshot_stands_in_for_is_trimmed_and_a_late_replica_gets_the_snapshot() -> (
-    None
-):
-    async with HostingCluster() as cluster:
-        late = cluster.nodes[-1]
-        await cluster.stop(late)
-        await cluster.until(lambda: cluster.leader is not None)
-        for _ in range(1500):
-            await cluster.leading.counter.add(1)
-        leader = cluster.leading
-        assert leader.counter.group is not None
-        await leader.retention.look()
-        assert leader.counter.group.log.first_index > 100
-        assert leader.counter.group.log.size_bytes < Counter.retention.log_bytes_max
-        broker = await cluster.start(late)
-        await cluster.until(lambda: broker.counter.machine.state.total == 1500)
+@in_virtual_time_with(HostingCluster)
+async def test_a_log_that_its_snapshot_stands_in_for_is_trimmed_and_a_late_replica_gets_the_snapshot(
+    cluster: HostingCluster,
+) -> None:
+    late = cluster.nodes[-1]
+    await cluster.stop(late)
+    await cluster.until(lambda: cluster.leader is not None)
+    for _ in range(1500):
+        await cluster.leading.counter.add(1)
+    leader = cluster.leading
+    assert leader.counter.group is not None
+    await leader.retention.look()
+    assert leader.counter.group.log.first_index > 100
+    assert leader.counter.group.log.size_bytes < Counter.retention.log_bytes_max
+    broker = await cluster.start(late)
+    await cluster.until(lambda: broker.counter.machine.state.total == 1500)
 
 
-@in_virtual_time
-async def test_a_released_replica_is_closed_and_may_be_hosted_again() -> None:
-    async with HostingCluster() as cluster:
-        broker = cluster.followers[0]
-        await broker.supervisor.release(GROUP)
-        await broker.supervisor.release(GROUP)  # nothing happens
-        assert broker.state is None
-        assert GROUP not in broker.host.groups
-        assert broker.counter.group is None
-        await cluster.leading.counter.add(4)
-        broker.supervisor.host(broker.counter)
-        await cluster.until(lambda: broker.counter.machine.state.total == 4)
+@in_virtual_time_with(HostingCluster)
+async def test_a_released_replica_is_closed_and_may_be_hosted_again(cluster: HostingCluster) -> None:
+    broker = cluster.followers[0]
+    await broker.supervisor.release(GROUP)
+    await broker.supervisor.release(GROUP)  # nothing happens
+    assert broker.state is None
+    assert GROUP not in broker.host.groups
+    assert broker.counter.group is None
+    await cluster.leading.counter.add(4)
+    broker.supervisor.host(broker.counter)
+    await cluster.until(lambda: broker.counter.machine.state.total == 4)
 
 
-@in_virtual_time
-async def test_a_replica_that_is_released_while_it_is_repaired_is_not_opened_again() -> None:
-    async with HostingCluster() as cluster:
-        broker = cluster.followers[0]
-        assert broker.counter.group is not None
-        flip_a_bit_of_the_log(broker)
-        broker.counter.group.stop(LogCorrupt("a bit is flipped"))
-        scheduler = broker.supervisor.scheduler
-        assert scheduler is not None
-        await cluster.until(lambda: scheduler.under_repair == 1)
-        await broker.supervisor.release(GROUP)
-        assert scheduler.under_repair == 0
-        assert broker.supervisor.failed() == []
-        await cluster.leading.counter.add(4)
-        assert broker.counter.machine.state.total == 0
+@in_virtual_time_with(HostingCluster)
+async def test_a_replica_that_is_released_while_it_is_repaired_is_not_opened_again(
+    cluster: HostingCluster,
+) -> None:
+    broker = cluster.followers[0]
+    assert broker.counter.group is not None
+    flip_a_bit_of_the_log(broker)
+    broker.counter.group.stop(LogCorrupt("a bit is flipped"))
+    scheduler = broker.supervisor.scheduler
+    assert scheduler is not None
+    await cluster.until(lambda: scheduler.under_repair == 1)
+    await broker.supervisor.release(GROUP)
+    assert scheduler.under_repair == 0
+    assert broker.supervisor.failed() == []
+    await cluster.leading.counter.add(4)
+    assert broker.counter.machine.state.total == 0

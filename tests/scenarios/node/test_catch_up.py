@@ -11,7 +11,7 @@ from raftlog.node.catch_up import FAR_BYTES
 from raftlog.node.group_host import HostSettings
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.orders import batch_of
 
@@ -57,10 +57,10 @@ async def test_a_replica_far_behind_is_brought_up_at_a_bounded_rate(
 
 
 @pytest.mark.parametrize("batches", [3, BATCHES])  # read at once, and on a thread
-@in_virtual_time
-async def test_a_leader_without_descriptors_brings_a_replica_up_later(batches: int) -> None:
-    cluster = NodeCluster(3, log_settings=LARGE)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(3, log_settings=LARGE))
+async def test_a_leader_without_descriptors_brings_a_replica_up_later(
+    cluster: NodeCluster, batches: int
+) -> None:
     behind = cluster.followers()[-1]
     behind.crash()
     for _ in range(batches):
@@ -78,4 +78,3 @@ async def test_a_leader_without_descriptors_brings_a_replica_up_later(batches: i
     leader.filesystem.fails_open = lambda path: False
     await cluster.settled()
     assert cluster.leading() is leader
-    await cluster.stop()

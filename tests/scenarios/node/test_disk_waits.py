@@ -34,7 +34,7 @@ from raftlog.storage.os_filesystem import OsFile, OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.waits import LIMIT_S
 from raftlog.types import BEFORE_LOG, GroupId, Index, NodeId, Term
-from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.async_tests import in_real_time, in_virtual_time, in_virtual_time_with
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.quiet_listener import QuietListener
 from tests.helpers.storage_batches import storage_batch
@@ -43,11 +43,9 @@ from tests.helpers.waiting import limited
 GROUP = GroupId(1)
 
 
-@in_virtual_time
-async def test_a_log_is_cut_while_its_broker_serves_other_groups() -> None:
+@in_virtual_time_with(lambda: NodeCluster(3, groups=2))
+async def test_a_log_is_cut_while_its_broker_serves_other_groups(cluster: NodeCluster) -> None:
     """A deposed leader cuts its tail on a disk that does nothing; its other group, which follows, answers."""
-    cluster = NodeCluster(3, groups=2)
-    await cluster.start()
     old = await cluster.depose()
     group = old.groups[GROUP]
     old.sync_s = 0.5
@@ -60,7 +58,6 @@ async def test_a_log_is_cut_while_its_broker_serves_other_groups() -> None:
     assert group.leader == cluster.leading().node_id != old.node_id
     assert group.last_index > group.log.last_index
     await cluster.settled()
-    await cluster.stop()
 
 
 @in_virtual_time

@@ -8,17 +8,15 @@ import errno
 from raftlog.storage.log_storage import LogChange
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.node_cluster import NodeCluster
 
 GROUP = GroupId(1)
 
 
-@in_virtual_time
-async def test_a_replica_whose_cut_fails_ends_and_can_be_closed() -> None:
+@in_virtual_time_with(lambda: NodeCluster(3))
+async def test_a_replica_whose_cut_fails_ends_and_can_be_closed(cluster: NodeCluster) -> None:
     # requirement: M3
-    cluster = NodeCluster(3)
-    await cluster.start()
     old = await cluster.depose()
     group = old.groups[GROUP]
     old.filesystem.fails_sync = lambda path: path.endswith(".log")
@@ -34,7 +32,6 @@ async def test_a_replica_whose_cut_fails_ends_and_can_be_closed() -> None:
     assert rounds < 10
     await old.start()
     await cluster.settled()
-    await cluster.stop()
 
 
 @in_virtual_time

@@ -12,16 +12,16 @@ from raftlog.node.group_host import GroupHost
 from raftlog.records.batch import split_batches
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import GroupId, NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.node_cluster import FIRST_GROUP, NodeCluster
 from tests.helpers.orders import batch_of
 
 
 # requirement: RP2
-@in_virtual_time
-async def test_a_batch_is_on_its_way_before_the_leader_appends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = NodeCluster(3)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(3))
+async def test_a_batch_is_on_its_way_before_the_leader_appends_it(
+    cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leader = cluster.leading()
     group, sent, send = leader.groups[FIRST_GROUP], [], GroupHost.send
 
@@ -41,4 +41,3 @@ async def test_a_batch_is_on_its_way_before_the_leader_appends_it(monkeypatch: p
     await asyncio.sleep(0)
     assert group.log.last_index == proposal.last
     await cluster.settled()
-    await cluster.stop()

@@ -10,7 +10,7 @@ from partitions.values import QUORUM, FetchRequest, Start
 from raftlog.errors import CommitUnknown, StorageFull
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId, Index, Offset
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.orders import batch_of, values_of
 from tests.helpers.raft_member import members
@@ -19,10 +19,10 @@ GROUP = GroupId(1)
 SMALL = LogSettings(segment_bytes=300, index_interval_bytes=512)  # three batches or so
 
 
-@in_virtual_time
-async def test_what_the_leader_cannot_write_it_neither_applies_nor_acknowledges_until_it_can() -> None:
-    cluster = NodeCluster(1)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(1))
+async def test_what_the_leader_cannot_write_it_neither_applies_nor_acknowledges_until_it_can(
+    cluster: NodeCluster,
+) -> None:
     leader = cluster.leading()
     replica, group = leader.replicas[GROUP], leader.groups[GROUP]
     await replica.append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
@@ -41,13 +41,12 @@ async def test_what_the_leader_cannot_write_it_neither_applies_nor_acknowledges_
     assert receipt.base_offset == 2
     found = await replica.fetch(FetchRequest(position=Offset(0)))
     assert values_of(found.data) == [b"0", b"1", b"2"]
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_leader_with_a_full_disk_still_serves_a_follower_that_lacks_entries() -> None:
-    cluster = NodeCluster(2)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(2))
+async def test_a_leader_with_a_full_disk_still_serves_a_follower_that_lacks_entries(
+    cluster: NodeCluster,
+) -> None:
     leader, slow = cluster.leading(), cluster.followers()[0]
     slow.crash()
     leader.filesystem.capacity_bytes = leader.filesystem.used_bytes + 200
@@ -62,13 +61,12 @@ async def test_a_leader_with_a_full_disk_still_serves_a_follower_that_lacks_entr
     leader.filesystem.capacity_bytes = None
     await cluster.settled()
     assert proposal.outcome.done()
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_follower_whose_disk_is_full_waits_and_catches_up_and_its_group_goes_on() -> None:
-    cluster = NodeCluster(3)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(3))
+async def test_a_follower_whose_disk_is_full_waits_and_catches_up_and_its_group_goes_on(
+    cluster: NodeCluster,
+) -> None:
     leader, full = cluster.leading(), cluster.followers()[0]
     full.filesystem.capacity_bytes = full.filesystem.used_bytes
     for number in range(20):
@@ -77,13 +75,12 @@ async def test_a_follower_whose_disk_is_full_waits_and_catches_up_and_its_group_
     full.filesystem.capacity_bytes = None
     await cluster.settled()
     assert full.groups[GROUP].durable_index == 19
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_replica_with_a_full_disk_follows_the_next_leader_where_that_cuts_its_tail() -> None:
-    cluster = NodeCluster(4)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(4))
+async def test_a_replica_with_a_full_disk_follows_the_next_leader_where_that_cuts_its_tail(
+    cluster: NodeCluster,
+) -> None:
     old = cluster.leading()
     others = cluster.followers()
     await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
@@ -102,13 +99,10 @@ async def test_a_replica_with_a_full_disk_follows_the_next_leader_where_that_cut
     for log in cluster.logs(GROUP):
         records = [bytes(batch.data) for batch in log if not batch.header.is_control]
         assert [value for data in records for value in values_of(data)] == [b"0", b"kept"]
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_full_disk_spares_a_replica_whose_checkpoint_finds_no_room() -> None:
-    cluster = NodeCluster(5)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(5))
+async def test_a_full_disk_spares_a_replica_whose_checkpoint_finds_no_room(cluster: NodeCluster) -> None:
     leader = cluster.leading()
     await leader.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
     leader.filesystem.capacity_bytes = leader.filesystem.used_bytes
@@ -119,13 +113,12 @@ async def test_a_full_disk_spares_a_replica_whose_checkpoint_finds_no_room() -> 
     leader.filesystem.capacity_bytes = None
     await leader.start()
     await cluster.settled()
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_retention_that_finds_no_room_for_the_members_is_tried_again_and_records_go_on() -> None:
-    cluster = NodeCluster(5, nodes=4, voters=3, log_settings=SMALL)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(5, nodes=4, voters=3, log_settings=SMALL))
+async def test_retention_that_finds_no_room_for_the_members_is_tried_again_and_records_go_on(
+    cluster: NodeCluster,
+) -> None:
     leader = cluster.leading()
     group, replica = leader.groups[GROUP], leader.replicas[GROUP]
     await group.change_membership(members(1, 2, 3, learners=[4]))
@@ -138,13 +131,12 @@ async def test_retention_that_finds_no_room_for_the_members_is_tried_again_and_r
     await replica.append(batch_of(b"20"), acks=QUORUM, timeout_ms=1000)
     assert await group.truncate_prefix(Index(15)) > 0
     await cluster.settled()
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_follower_without_room_for_a_snapshot_installs_it_once_it_has_room() -> None:
-    cluster = NodeCluster(5, log_settings=SMALL)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(5, log_settings=SMALL))
+async def test_a_follower_without_room_for_a_snapshot_installs_it_once_it_has_room(
+    cluster: NodeCluster,
+) -> None:
     leader, behind = cluster.leading(), cluster.followers()[0]
     await cluster.leave_behind(behind)
     await behind.start()
@@ -155,15 +147,12 @@ async def test_a_follower_without_room_for_a_snapshot_installs_it_once_it_has_ro
     behind.filesystem.capacity_bytes = None
     await cluster.settled()
     assert group.log.first_index == leader.groups[GROUP].log.first_index > 0
-    await cluster.stop()
 
 
 # requirement: N4
 @pytest.mark.parametrize("seed", range(6))
-@in_virtual_time
-async def test_a_vote_does_not_wait_for_room_on_the_disk(seed: int) -> None:
-    cluster = NodeCluster(seed)
-    await cluster.start()
+@in_virtual_time_with(lambda seed: NodeCluster(seed))
+async def test_a_vote_does_not_wait_for_room_on_the_disk(cluster: NodeCluster) -> None:
     old, full = cluster.leading(), cluster.followers()[0]
     full.filesystem.capacity_bytes = full.filesystem.used_bytes
     for number in range(3):
@@ -180,14 +169,13 @@ async def test_a_vote_does_not_wait_for_room_on_the_disk(seed: int) -> None:
     full.filesystem.capacity_bytes = None
     await old.start()
     await cluster.settled()
-    await cluster.stop()
 
 
 # requirement: N4
-@in_virtual_time
-async def test_what_is_written_after_a_vote_is_not_acknowledged_to_the_leader_before() -> None:
-    cluster = NodeCluster(7)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(7))
+async def test_what_is_written_after_a_vote_is_not_acknowledged_to_the_leader_before(
+    cluster: NodeCluster,
+) -> None:
     old, full = cluster.leading(), cluster.followers()[0]
     (new,) = (broker for broker in cluster.followers() if broker is not full)
     group, network = old.groups[GROUP], cluster.network
@@ -213,13 +201,10 @@ async def test_what_is_written_after_a_vote_is_not_acknowledged_to_the_leader_be
     await new.replicas[GROUP].append(batch_of(b"2"), acks=QUORUM, timeout_ms=1000)
     await cluster.settled()
     assert isinstance(lost.outcome.exception(), CommitUnknown)
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_all_disks_are_full_and_the_next_leader_serves_what_is_committed() -> None:
-    cluster = NodeCluster(8)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(8))
+async def test_all_disks_are_full_and_the_next_leader_serves_what_is_committed(cluster: NodeCluster) -> None:
     old = cluster.leading()
     await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
     await cluster.settled()
@@ -236,13 +221,10 @@ async def test_all_disks_are_full_and_the_next_leader_serves_what_is_committed()
         broker.filesystem.capacity_bytes = None
     await old.start()
     await cluster.settled()
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_follower_without_room_keeps_one_reply_for_its_leader() -> None:
-    cluster = NodeCluster(9)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(9))
+async def test_a_follower_without_room_keeps_one_reply_for_its_leader(cluster: NodeCluster) -> None:
     leader, full = cluster.leading(), cluster.followers()[0]
     full.filesystem.capacity_bytes = full.filesystem.used_bytes
     for number in range(3):
@@ -252,14 +234,13 @@ async def test_a_follower_without_room_keeps_one_reply_for_its_leader() -> None:
     assert len(writes._waiting) <= 3
     full.filesystem.capacity_bytes = None
     await cluster.settled()
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_retention_on_a_full_disk_spares_what_the_core_does_not_know_to_be_durable() -> None:
+@in_virtual_time_with(lambda: NodeCluster(7, log_settings=SMALL))
+async def test_retention_on_a_full_disk_spares_what_the_core_does_not_know_to_be_durable(
+    cluster: NodeCluster,
+) -> None:
     """A write that fits in part is not durable for the core, although a sync for a new term covers it."""
-    cluster = NodeCluster(7, log_settings=SMALL)
-    await cluster.start()
     leader, full = cluster.leading(), cluster.followers()[0]
     full.crash()
     for value in [b"%d" % number for number in range(12)] + [bytes(100_000)]:
@@ -276,4 +257,3 @@ async def test_retention_on_a_full_disk_spares_what_the_core_does_not_know_to_be
     full.filesystem.capacity_bytes = None
     await cluster.settled()
     assert await group.truncate_prefix(Index(11)) > 0
-    await cluster.stop()

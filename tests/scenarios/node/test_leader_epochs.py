@@ -14,7 +14,7 @@ from raftlog.node.group_host import HostSettings
 from raftlog.records.batch import Batch
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.orders import batch_of
 
@@ -26,10 +26,8 @@ def batches(broker: ClusterNode, *values: bytes) -> list[Batch]:
     return broker.replicas[GROUP]._rules.validated(batch_of(*values))
 
 
-@in_virtual_time
-async def test_an_office_is_not_ready_before_it_has_applied_what_it_found() -> None:
-    cluster = NodeCluster(1)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(1))
+async def test_an_office_is_not_ready_before_it_has_applied_what_it_found(cluster: NodeCluster) -> None:
     first, second = cluster.leading(), cluster.followers()[0]
     for _ in range(2):  # the second member leads, too, and then the first one again
         await first.replicas[GROUP].append(batch_of(b"v"), acks=QUORUM, timeout_ms=1000)
@@ -65,13 +63,10 @@ async def test_an_office_is_not_ready_before_it_has_applied_what_it_found() -> N
     await cluster.until(lambda: any(broker.groups[GROUP].is_ready for broker in cluster.up))
     assert group.is_leader
     assert all(applied == last for applied, last in early)
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_nothing_can_be_proposed_while_leadership_is_handed_over() -> None:
-    cluster = NodeCluster(2)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(2))
+async def test_nothing_can_be_proposed_while_leadership_is_handed_over(cluster: NodeCluster) -> None:
     leader, follower = cluster.leading(), cluster.followers()[0]
     group = leader.groups[GROUP]
     cluster.network.stall(leader.node_id, follower.node_id)
@@ -85,13 +80,10 @@ async def test_nothing_can_be_proposed_while_leadership_is_handed_over() -> None
     await cluster.until(lambda: follower.groups[GROUP].is_ready)
     await cluster.settled()
     assert group._recent.uncommitted_bytes == 0
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_slow_follower_costs_its_leader_a_bounded_amount_of_memory() -> None:
-    cluster = NodeCluster(4, log_settings=LogSettings(segment_bytes=64 << 20))
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(4, log_settings=LogSettings(segment_bytes=64 << 20)))
+async def test_a_slow_follower_costs_its_leader_a_bounded_amount_of_memory(cluster: NodeCluster) -> None:
     leader, slow = cluster.leading(), cluster.followers()[0]
     cluster.network.stall(leader.node_id, slow.node_id)
     group = leader.groups[GROUP]
@@ -105,13 +97,12 @@ async def test_a_slow_follower_costs_its_leader_a_bounded_amount_of_memory() -> 
     cluster.network.heal_all()
     await cluster.settled()
     assert int(slow.groups[GROUP].last_index) == last
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_all_replicas_are_in_sync_when_a_group_wakes_and_a_silent_one_is_not_for_long() -> None:
-    cluster = NodeCluster(5, settings=HostSettings(quiet_ticks=20))
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(5, settings=HostSettings(quiet_ticks=20)))
+async def test_all_replicas_are_in_sync_when_a_group_wakes_and_a_silent_one_is_not_for_long(
+    cluster: NodeCluster,
+) -> None:
     leader, silent = cluster.leading(), cluster.followers()[0]
     group = leader.groups[GROUP]
     await leader.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
@@ -126,13 +117,12 @@ async def test_all_replicas_are_in_sync_when_a_group_wakes_and_a_silent_one_is_n
     assert 0.8 < took_s < 1.5
     cluster.network.heal_all()
     await cluster.until(lambda: group.in_sync(None, 1000) == frozenset(cluster.nodes))
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_broker_that_stops_under_load_stops_soon_and_tells_producers_that_it_does_not_know() -> None:
-    cluster = NodeCluster(6)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(6))
+async def test_a_broker_that_stops_under_load_stops_soon_and_tells_producers_that_it_does_not_know(
+    cluster: NodeCluster,
+) -> None:
     leader = cluster.leading()
     outcomes: list[BaseException | None] = []
 
@@ -155,13 +145,10 @@ async def test_a_broker_that_stops_under_load_stops_soon_and_tells_producers_tha
     await asyncio.gather(*producers)
     assert any(isinstance(error, CommitUnknown) for error in outcomes)
     await cluster.until(lambda: cluster.leader() is not None)
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_follower_that_stops_under_load_stops_soon() -> None:
-    cluster = NodeCluster(7)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(7))
+async def test_a_follower_that_stops_under_load_stops_soon(cluster: NodeCluster) -> None:
     leader, follower = cluster.leading(), cluster.followers()[0]
     is_over = asyncio.Event()
 
@@ -174,13 +161,10 @@ async def test_a_follower_that_stops_under_load_stops_soon() -> None:
     await asyncio.wait_for(follower.stop(), 1.0)
     is_over.set()
     await asyncio.gather(*producers)
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_many_groups_are_handed_over_and_closed_in_time() -> None:
-    cluster = NodeCluster(8, groups=40)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(8, groups=40))
+async def test_many_groups_are_handed_over_and_closed_in_time(cluster: NodeCluster) -> None:
     leaving = cluster.brokers[cluster.nodes[0]]
     led = [group for group in leaving.groups.values() if group.is_leader]
     assert len(led) > 8
@@ -189,7 +173,6 @@ async def test_many_groups_are_handed_over_and_closed_in_time() -> None:
     assert asyncio.get_running_loop().time() - began < 3.0
     took_s = await cluster.until(lambda: all(map(cluster.leader, cluster.group_ids)))
     assert took_s < 0.5
-    await cluster.stop()
 
 
 @in_virtual_time
@@ -225,10 +208,10 @@ async def test_a_torn_tail_is_logged_when_a_broker_opens_its_log(caplog: pytest.
 
 
 # requirement: N2
-@in_virtual_time
-async def test_bytes_that_wait_are_bounded_for_all_partitions_of_a_broker_together() -> None:
-    cluster = NodeCluster(1, nodes=1, groups=2)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(1, nodes=1, groups=2))
+async def test_bytes_that_wait_are_bounded_for_all_partitions_of_a_broker_together(
+    cluster: NodeCluster,
+) -> None:
     (broker,) = cluster.up
     await cluster.until(lambda: all(group.is_ready for group in broker.groups.values()))
     first, second = broker.groups.values()
@@ -241,4 +224,3 @@ async def test_bytes_that_wait_are_bounded_for_all_partitions_of_a_broker_togeth
     assert broker.host.uncommitted.total > 0
     await broker.host.close_group(second.group_id)
     assert broker.host.uncommitted.total == 0
-    await cluster.stop()

@@ -13,7 +13,7 @@ from raftlog.core.messages import Heartbeat, VoteRequest
 from raftlog.errors import CommitUnknown, InvalidRequest, LeadershipNotMoved, NotLeader, RaftlogError
 from raftlog.node.codec import encode_message
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.raft_member import members
@@ -49,10 +49,8 @@ async def caught_up(cluster: NodeCluster, *nodes: int) -> None:
 
 
 # requirement: F2
-@in_virtual_time
-async def test_three_members_become_five_and_three_again_under_load() -> None:
-    cluster = NodeCluster(1, nodes=5, voters=3)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(1, nodes=5, voters=3))
+async def test_three_members_become_five_and_three_again_under_load(cluster: NodeCluster) -> None:
     await append(cluster, b"before")
     written = 0
 
@@ -90,13 +88,10 @@ async def test_three_members_become_five_and_three_again_under_load() -> None:
     assert removed  # one that the leader's last message does not reach is told by the metadata
     last = cluster.leading().groups[GROUP].last_index
     assert len(cluster.applied[GROUP].batches) == last + 1
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_what_cannot_be_a_membership_is_refused_and_says_why() -> None:
-    cluster = NodeCluster(2, nodes=4, voters=3)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(2, nodes=4, voters=3))
+async def test_what_cannot_be_a_membership_is_refused_and_says_why(cluster: NodeCluster) -> None:
     group, follower = cluster.leading().groups[GROUP], cluster.followers()[0].groups[GROUP]
     with pytest.raises(InvalidRequest, match="make them learners first"):
         await group.change_membership(members(1, 2, 3, 4))
@@ -115,13 +110,10 @@ async def test_what_cannot_be_a_membership_is_refused_and_says_why() -> None:
     await asyncio.gather(first, return_exceptions=True)
     await asyncio.gather(again, return_exceptions=True)
     assert group.membership == members(1, 2, 3, learners=[4])
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_learner_that_was_down_is_sent_what_its_quiescent_leader_holds() -> None:
-    cluster = NodeCluster(6, nodes=4, voters=3)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(6, nodes=4, voters=3))
+async def test_a_learner_that_was_down_is_sent_what_its_quiescent_leader_holds(cluster: NodeCluster) -> None:
     await change(cluster, members(1, 2, 3, learners=[4]))
     await caught_up(cluster, 4)
     learner = cluster.brokers[NodeId(4)]
@@ -130,13 +122,12 @@ async def test_a_learner_that_was_down_is_sent_what_its_quiescent_leader_holds()
     await cluster.quiescent()
     await learner.start()  # it never campaigns
     await caught_up(cluster, 4)
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_change_whose_leader_is_lost_is_unknown_and_may_be_asked_for_again() -> None:
-    cluster = NodeCluster(3, nodes=4, voters=3)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(3, nodes=4, voters=3))
+async def test_a_change_whose_leader_is_lost_is_unknown_and_may_be_asked_for_again(
+    cluster: NodeCluster,
+) -> None:
     leader = cluster.leading()
     for other in cluster.followers():
         cluster.network.cut_both(leader.node_id, other.node_id)
@@ -150,13 +141,10 @@ async def test_a_change_whose_leader_is_lost_is_unknown_and_may_be_asked_for_aga
     assert (GROUP, members(1, 2, 3), True) in leader.heard
     await change(cluster, members(1, 2, 3, learners=[4]))
     await caught_up(cluster, 4)
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_leader_that_removes_itself_hands_over_once_that_is_committed() -> None:
-    cluster = NodeCluster(4)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(4))
+async def test_a_leader_that_removes_itself_hands_over_once_that_is_committed(cluster: NodeCluster) -> None:
     leader = cluster.leading()
     await append(cluster, b"v")
     others = members(*(broker.node_id for broker in cluster.followers()))
@@ -168,14 +156,13 @@ async def test_a_leader_that_removes_itself_hands_over_once_that_is_committed() 
     del leader.groups[GROUP], leader.replicas[GROUP]
     leader.crash()
     await append(cluster, b"w", b"x")
-    await cluster.stop()
 
 
 @pytest.mark.parametrize("seed", range(6))
-@in_virtual_time
-async def test_every_member_starts_anew_in_the_midst_of_a_joint_change(seed: int) -> None:
-    cluster = NodeCluster(seed, nodes=5, voters=3)
-    await cluster.start()
+@in_virtual_time_with(lambda seed: NodeCluster(seed, nodes=5, voters=3))
+async def test_every_member_starts_anew_in_the_midst_of_a_joint_change(
+    cluster: NodeCluster, seed: int
+) -> None:
     await append(cluster, b"a", b"b")
     await change(cluster, members(1, 2, 3, learners=[4, 5]))
     await caught_up(cluster, 4, 5)
@@ -199,13 +186,10 @@ async def test_every_member_starts_anew_in_the_midst_of_a_joint_change(seed: int
         await cluster.brokers[NodeId(node)].start()
     await append(cluster, b"e")
     assert cluster.leading().groups[GROUP].membership == target
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_old_messages_of_a_removed_member_change_nothing() -> None:
-    cluster = NodeCluster(5, nodes=4)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(5, nodes=4))
+async def test_old_messages_of_a_removed_member_change_nothing(cluster: NodeCluster) -> None:
     leader, gone = cluster.leading(), cluster.followers()[0]
     await append(cluster, b"v")
     stale = leader.groups[GROUP].term
@@ -223,13 +207,10 @@ async def test_old_messages_of_a_removed_member_change_nothing() -> None:
     await asyncio.sleep(1)
     assert (group.term, group.leader, group.last_index) == before
     await append(cluster, b"x")
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_transfer_returns_once_another_leads() -> None:
-    cluster = NodeCluster(6)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(6))
+async def test_a_transfer_returns_once_another_leads(cluster: NodeCluster) -> None:
     leader, target = cluster.leading(), cluster.followers()[0]
     with pytest.raises(InvalidRequest, match="no other voter"):
         await leader.groups[GROUP].transfer_and_wait(NodeId(9), 1000)
@@ -251,4 +232,3 @@ async def test_a_transfer_returns_once_another_leads() -> None:
     await cluster.settled()
     await asyncio.sleep(1)  # until no transfer is under way
     await append(cluster, b"w")
-    await cluster.stop()

@@ -13,7 +13,7 @@ from partitions.values import QUORUM
 from raftlog.errors import CommitUnknown
 from raftlog.node.group_host import HostSettings
 from raftlog.types import GroupId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import VirtualLoop
@@ -35,91 +35,92 @@ async def quiescent(*, groups: int = 1) -> AsyncIterator[NodeCluster]:
     await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_quiescent_group_whose_leader_dies_has_another_within_an_election_timeout() -> None:
-    async with quiescent() as cluster:
-        leader = cluster.leading()
-        leader.crash()
-        assert await cluster.until(lambda: cluster.leader() is not None) < ELECTED_WITHIN_S
-        assert cluster.leading() is not leader
-        await leader.start()
+@in_virtual_time_with(quiescent)
+async def test_a_quiescent_group_whose_leader_dies_has_another_within_an_election_timeout(
+    cluster: NodeCluster,
+) -> None:
+    leader = cluster.leading()
+    leader.crash()
+    assert await cluster.until(lambda: cluster.leader() is not None) < ELECTED_WITHIN_S
+    assert cluster.leading() is not leader
+    await leader.start()
 
 
-@in_virtual_time
-async def test_a_leader_that_restarts_at_once_does_not_leave_its_group_quiescent_without_one() -> None:
-    async with quiescent() as cluster:
-        leader = cluster.leading()
-        leader.crash()
-        await leader.start()
-        assert await cluster.until(lambda: cluster.leader() is not None) < ELECTED_WITHIN_S
+@in_virtual_time_with(quiescent)
+async def test_a_leader_that_restarts_at_once_does_not_leave_its_group_quiescent_without_one(
+    cluster: NodeCluster,
+) -> None:
+    leader = cluster.leading()
+    leader.crash()
+    await leader.start()
+    assert await cluster.until(lambda: cluster.leader() is not None) < ELECTED_WITHIN_S
 
 
-@in_virtual_time
-async def test_a_quiescent_leader_that_says_nothing_any_more_is_replaced() -> None:
-    async with quiescent() as cluster:
-        leader = cluster.leading()
-        others = [broker for broker in cluster.up if broker is not leader]
-        for other in others:  # half-open: nothing arrives and nothing breaks
-            cluster.network.stall(leader.node_id, other.node_id)
-            cluster.network.stall(other.node_id, leader.node_id)
-        took_s = await cluster.until(lambda: any(other.groups[GROUP].is_ready for other in others))
-        assert took_s < 0.75 + ELECTED_WITHIN_S
-        cluster.network.heal_all()
+@in_virtual_time_with(quiescent)
+async def test_a_quiescent_leader_that_says_nothing_any_more_is_replaced(cluster: NodeCluster) -> None:
+    leader = cluster.leading()
+    others = [broker for broker in cluster.up if broker is not leader]
+    for other in others:  # half-open: nothing arrives and nothing breaks
+        cluster.network.stall(leader.node_id, other.node_id)
+        cluster.network.stall(other.node_id, leader.node_id)
+    took_s = await cluster.until(lambda: any(other.groups[GROUP].is_ready for other in others))
+    assert took_s < 0.75 + ELECTED_WITHIN_S
+    cluster.network.heal_all()
 
 
-@in_virtual_time
-async def test_one_broken_link_of_a_quiescent_group_changes_nothing_that_lasts() -> None:
-    async with quiescent() as cluster:
-        leader, follower = cluster.leading(), cluster.followers()[0]
-        term = leader.groups[GROUP].term
-        cluster.network.cut_both(leader.node_id, follower.node_id)
-        await asyncio.sleep(5)
-        assert cluster.leading() is leader
-        cluster.network.heal_all()
-        await cluster.settled()
-        assert (cluster.leading(), leader.groups[GROUP].term) == (leader, term)
+@in_virtual_time_with(quiescent)
+async def test_one_broken_link_of_a_quiescent_group_changes_nothing_that_lasts(cluster: NodeCluster) -> None:
+    leader, follower = cluster.leading(), cluster.followers()[0]
+    term = leader.groups[GROUP].term
+    cluster.network.cut_both(leader.node_id, follower.node_id)
+    await asyncio.sleep(5)
+    assert cluster.leading() is leader
+    cluster.network.heal_all()
+    await cluster.settled()
+    assert (cluster.leading(), leader.groups[GROUP].term) == (leader, term)
 
 
-@in_virtual_time
-async def test_a_process_that_was_held_up_takes_no_peer_for_silent() -> None:
-    async with quiescent(groups=20) as cluster:
-        terms = [broker.groups[group].term for broker in cluster.up for group in broker.groups]
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        for _ in range(3):
-            loop.skip(30.0)
-            for _ in range(100):
-                await asyncio.sleep(0.01)
-                assert all(group.is_quiescent for broker in cluster.up for group in broker.groups.values())
-        assert terms == [broker.groups[group].term for broker in cluster.up for group in broker.groups]
+@in_virtual_time_with(lambda: quiescent(groups=20))
+async def test_a_process_that_was_held_up_takes_no_peer_for_silent(cluster: NodeCluster) -> None:
+    terms = [broker.groups[group].term for broker in cluster.up for group in broker.groups]
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    for _ in range(3):
+        loop.skip(30.0)
+        for _ in range(100):
+            await asyncio.sleep(0.01)
+            assert all(group.is_quiescent for broker in cluster.up for group in broker.groups.values())
+    assert terms == [broker.groups[group].term for broker in cluster.up for group in broker.groups]
 
 
-@in_virtual_time
-async def test_groups_become_quiescent_although_replies_take_longer_than_a_heartbeat_interval() -> None:
-    async with quiescent(groups=20) as cluster:
-        for sender, receiver in permutations(cluster.up, 2):
-            cluster.network.delay(sender.node_id, receiver.node_id, 0.15)
-        terms = [broker.groups[group].term for broker in cluster.up for group in broker.groups]
-        await cluster.leading().replicas[GROUP].append(batch_of(b"second"), acks=QUORUM, timeout_ms=5000)
-        assert not cluster.leading().groups[GROUP].is_quiescent
-        await cluster.quiescent(within_s=5)
-        assert terms == [broker.groups[group].term for broker in cluster.up for group in broker.groups]
+@in_virtual_time_with(lambda: quiescent(groups=20))
+async def test_groups_become_quiescent_although_replies_take_longer_than_a_heartbeat_interval(
+    cluster: NodeCluster,
+) -> None:
+    for sender, receiver in permutations(cluster.up, 2):
+        cluster.network.delay(sender.node_id, receiver.node_id, 0.15)
+    terms = [broker.groups[group].term for broker in cluster.up for group in broker.groups]
+    await cluster.leading().replicas[GROUP].append(batch_of(b"second"), acks=QUORUM, timeout_ms=5000)
+    assert not cluster.leading().groups[GROUP].is_quiescent
+    await cluster.quiescent(within_s=5)
+    assert terms == [broker.groups[group].term for broker in cluster.up for group in broker.groups]
 
 
-@in_virtual_time
-async def test_groups_are_quiescent_while_a_broker_is_down_and_its_replicas_catch_up() -> None:
-    async with quiescent(groups=100) as cluster:
-        gone = cluster.followers()[0]
-        gone.crash()
-        await cluster.until(lambda: all(leads_anew(cluster, group) for group in cluster.up[0].groups))
-        await cluster.quiescent(within_s=15)
-        leader = cluster.leading()
-        await leader.replicas[GROUP].append(batch_of(b"second"), acks=QUORUM, timeout_ms=1000)
-        assert not leader.groups[GROUP].is_quiescent
-        await cluster.quiescent(within_s=5)
-        await gone.start()
-        last = leader.groups[GROUP].log.last_index
-        await cluster.until(lambda: gone.groups[GROUP].log.last_index == last)
+@in_virtual_time_with(lambda: quiescent(groups=100))
+async def test_groups_are_quiescent_while_a_broker_is_down_and_its_replicas_catch_up(
+    cluster: NodeCluster,
+) -> None:
+    gone = cluster.followers()[0]
+    gone.crash()
+    await cluster.until(lambda: all(leads_anew(cluster, group) for group in cluster.up[0].groups))
+    await cluster.quiescent(within_s=15)
+    leader = cluster.leading()
+    await leader.replicas[GROUP].append(batch_of(b"second"), acks=QUORUM, timeout_ms=1000)
+    assert not leader.groups[GROUP].is_quiescent
+    await cluster.quiescent(within_s=5)
+    await gone.start()
+    last = leader.groups[GROUP].log.last_index
+    await cluster.until(lambda: gone.groups[GROUP].log.last_index == last)
 
 
 def leads_anew(cluster: NodeCluster, group: GroupId) -> bool:
@@ -127,41 +128,41 @@ def leads_anew(cluster: NodeCluster, group: GroupId) -> bool:
     return any(broker.groups[group].is_leader for broker in cluster.up)
 
 
-@in_virtual_time
-async def test_followers_catch_up_whose_link_was_broken_while_their_group_became_quiescent() -> None:
-    async with quiescent() as cluster:
-        leader, follower = cluster.leading(), cluster.followers()[0]
-        cluster.network.cut_both(leader.node_id, follower.node_id)
-        await leader.replicas[GROUP].append(batch_of(b"second"), acks=QUORUM, timeout_ms=1000)
-        await asyncio.sleep(20)
-        cluster.network.heal_all()
-        last = leader.groups[GROUP].log.last_index
-        await cluster.until(lambda: follower.groups[GROUP].log.last_index == last)
+@in_virtual_time_with(quiescent)
+async def test_followers_catch_up_whose_link_was_broken_while_their_group_became_quiescent(
+    cluster: NodeCluster,
+) -> None:
+    leader, follower = cluster.leading(), cluster.followers()[0]
+    cluster.network.cut_both(leader.node_id, follower.node_id)
+    await leader.replicas[GROUP].append(batch_of(b"second"), acks=QUORUM, timeout_ms=1000)
+    await asyncio.sleep(20)
+    cluster.network.heal_all()
+    last = leader.groups[GROUP].log.last_index
+    await cluster.until(lambda: follower.groups[GROUP].log.last_index == last)
 
 
 @pytest.mark.parametrize("unreachable", [0, 1])
-@in_virtual_time
+@in_virtual_time_with(quiescent)
 async def test_a_quiescent_leader_whose_disk_fails_is_replaced_though_its_broker_lives(
-    unreachable: int,
+    cluster: NodeCluster, unreachable: int
 ) -> None:
-    async with quiescent() as cluster:
-        leader = cluster.leading()
-        for follower in cluster.followers()[:unreachable]:
-            cluster.network.cut(leader.node_id, follower.node_id)
-        await asyncio.sleep(0.01)
-        leader.groups[GROUP].stop(OSError("the disk is broken"))
-        took_s = await cluster.until(lambda: cluster.leader() is not None)
-        assert took_s < (0.2 if not unreachable else ELECTED_WITHIN_S)
-        assert leader.is_up
-        cluster.network.heal_all()
-        leader.crash()
-        await leader.start()
+    leader = cluster.leading()
+    for follower in cluster.followers()[:unreachable]:
+        cluster.network.cut(leader.node_id, follower.node_id)
+    await asyncio.sleep(0.01)
+    leader.groups[GROUP].stop(OSError("the disk is broken"))
+    took_s = await cluster.until(lambda: cluster.leader() is not None)
+    assert took_s < (0.2 if not unreachable else ELECTED_WITHIN_S)
+    assert leader.is_up
+    cluster.network.heal_all()
+    leader.crash()
+    await leader.start()
 
 
-@in_virtual_time
-async def test_a_failed_leader_whose_successor_lacks_entries_is_replaced_by_the_other() -> None:
-    cluster = NodeCluster(8)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(8))
+async def test_a_failed_leader_whose_successor_lacks_entries_is_replaced_by_the_other(
+    cluster: NodeCluster,
+) -> None:
     leader, (behind, ahead) = cluster.leading(), cluster.followers()
     cluster.network.stall(leader.node_id, behind.node_id)
     await leader.replicas[GROUP].append(batch_of(b"second"), acks=QUORUM, timeout_ms=1000)
@@ -171,13 +172,12 @@ async def test_a_failed_leader_whose_successor_lacks_entries_is_replaced_by_the_
     assert await cluster.until(lambda: cluster.leader() is not None) < ELECTED_WITHIN_S + 1
     last = cluster.leading().groups[GROUP].log.last_index
     assert last >= 0
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_leader_whose_sync_fails_hands_its_group_on_and_keeps_its_process() -> None:
-    cluster = NodeCluster(9)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(9))
+async def test_a_leader_whose_sync_fails_hands_its_group_on_and_keeps_its_process(
+    cluster: NodeCluster,
+) -> None:
     leader = cluster.leading()
     leader.filesystem.fails_sync = lambda path: path.endswith(".log")
     with pytest.raises(CommitUnknown):  # the followers may have it, and do: a quorum without this disk
@@ -185,4 +185,3 @@ async def test_a_leader_whose_sync_fails_hands_its_group_on_and_keeps_its_proces
     assert await cluster.until(lambda: cluster.leader() not in (None, leader)) < 0.2
     assert isinstance(leader.groups[GROUP].stopped, OSError)
     assert cluster.leading().groups[GROUP].log.last_index >= 0
-    await cluster.stop()

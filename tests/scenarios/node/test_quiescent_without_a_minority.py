@@ -11,7 +11,7 @@ import pytest
 from partitions.values import QUORUM, Acks, AcksKind
 from raftlog.node.group_host import HostSettings
 from raftlog.types import GroupId, NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.node_cluster import FIRST_GROUP, ClusterNode, NodeCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.raft_member import members
@@ -48,72 +48,72 @@ def in_sync(leader: ClusterNode) -> frozenset[int]:
     return leader.groups[FIRST_GROUP].in_sync(None, 10_000)
 
 
-@in_virtual_time
-async def test_a_quiescent_leader_counts_no_unreachable_replica_as_in_sync() -> None:
-    async with quiescent() as cluster:
-        leader, gone = cluster.leading(), cluster.followers()[0]
-        assert in_sync(leader) == {1, 2, 3}
-        await left_alone(cluster, gone)
-        assert in_sync(leader) == {1, 2, 3} - {gone.node_id}
-        await leader.replicas[FIRST_GROUP].append(batch_of(b"2"), acks=EVERY, timeout_ms=1000)
-        assert in_sync(leader) == {1, 2, 3} - {gone.node_id}
-        await cluster.quiescent()
-        await gone.start()
-        await cluster.until(lambda: in_sync(leader) == {1, 2, 3})
+@in_virtual_time_with(quiescent)
+async def test_a_quiescent_leader_counts_no_unreachable_replica_as_in_sync(cluster: NodeCluster) -> None:
+    leader, gone = cluster.leading(), cluster.followers()[0]
+    assert in_sync(leader) == {1, 2, 3}
+    await left_alone(cluster, gone)
+    assert in_sync(leader) == {1, 2, 3} - {gone.node_id}
+    await leader.replicas[FIRST_GROUP].append(batch_of(b"2"), acks=EVERY, timeout_ms=1000)
+    assert in_sync(leader) == {1, 2, 3} - {gone.node_id}
+    await cluster.quiescent()
+    await gone.start()
+    await cluster.until(lambda: in_sync(leader) == {1, 2, 3})
 
 
 @pytest.mark.parametrize("is_empty", [False, True])
 @pytest.mark.parametrize("pause_s", [0, 0.2, 1, 20])
-@in_virtual_time
-async def test_replicas_of_a_broker_catch_up_however_soon_it_returns(pause_s: float, is_empty: bool) -> None:
+@in_virtual_time_with(lambda: quiescent(groups=100))
+async def test_replicas_of_a_broker_catch_up_however_soon_it_returns(
+    cluster: NodeCluster, pause_s: float, is_empty: bool
+) -> None:
     """A leader may be told of the loss when its peer has already returned."""
-    async with quiescent(groups=100) as cluster:
-        gone = cluster.followers()[0]
-        gone.crash()
-        if is_empty:
-            gone.lose_disk()
-        await asyncio.sleep(pause_s)
-        await gone.start()
-        await cluster.until(lambda: not any(group.is_rejoining for group in gone.groups.values()))
+    gone = cluster.followers()[0]
+    gone.crash()
+    if is_empty:
+        gone.lose_disk()
+    await asyncio.sleep(pause_s)
+    await gone.start()
+    await cluster.until(lambda: not any(group.is_rejoining for group in gone.groups.values()))
 
 
-@in_virtual_time
-async def test_a_follower_of_the_next_leader_knows_who_is_unreachable_when_it_leads() -> None:
+@in_virtual_time_with(lambda: quiescent(groups=100))
+async def test_a_follower_of_the_next_leader_knows_who_is_unreachable_when_it_leads(
+    cluster: NodeCluster,
+) -> None:
     """It was still to be told of the loss when the others elected a leader."""
-    async with quiescent(groups=100) as cluster:
-        gone = cluster.followers()[0]
-        await left_alone(cluster, gone)
-        one, other = cluster.up
-        for group in cluster.group_ids:
-            leader, heir = (one, other) if one.groups[group].is_leader else (other, one)
-            leader.groups[group].transfer_leadership(heir.node_id)
-            await cluster.until(lambda group=group, heir=heir: cluster.leader(group) is heir)
-        await cluster.quiescent()
-        await gone.start()
+    gone = cluster.followers()[0]
+    await left_alone(cluster, gone)
+    one, other = cluster.up
+    for group in cluster.group_ids:
+        leader, heir = (one, other) if one.groups[group].is_leader else (other, one)
+        leader.groups[group].transfer_leadership(heir.node_id)
+        await cluster.until(lambda group=group, heir=heir: cluster.leader(group) is heir)
+    await cluster.quiescent()
+    await gone.start()
 
 
-@in_virtual_time
-async def test_a_broker_that_starts_while_another_is_down_leads_quiescent_groups() -> None:
-    async with quiescent(groups=10) as cluster:
-        gone, restarted = cluster.followers()
-        await left_alone(cluster, gone)
-        restarted.crash()
-        await restarted.start()
-        await cluster.settled()
-        other = next(broker for broker in cluster.up if broker is not restarted)
-        for group in cluster.group_ids:
-            if not restarted.groups[group].is_leader:
-                other.groups[group].transfer_leadership(restarted.node_id)
-        await cluster.until(lambda: all(group.is_ready for group in restarted.groups.values()))
-        await cluster.quiescent()
-        await gone.start()
+@in_virtual_time_with(lambda: quiescent(groups=10))
+async def test_a_broker_that_starts_while_another_is_down_leads_quiescent_groups(
+    cluster: NodeCluster,
+) -> None:
+    gone, restarted = cluster.followers()
+    await left_alone(cluster, gone)
+    restarted.crash()
+    await restarted.start()
+    await cluster.settled()
+    other = next(broker for broker in cluster.up if broker is not restarted)
+    for group in cluster.group_ids:
+        if not restarted.groups[group].is_leader:
+            other.groups[group].transfer_leadership(restarted.node_id)
+    await cluster.until(lambda: all(group.is_ready for group in restarted.groups.values()))
+    await cluster.quiescent()
+    await gone.start()
 
 
-@in_virtual_time
-async def test_a_former_member_that_returns_is_no_longer_unreachable() -> None:
+@in_virtual_time_with(lambda: NodeCluster(7, nodes=4, voters=3))
+async def test_a_former_member_that_returns_is_no_longer_unreachable(cluster: NodeCluster) -> None:
     """Added again, it must not be left out."""
-    cluster = NodeCluster(7, nodes=4, voters=3)
-    await cluster.start()
     spare = cluster.brokers[NodeId(4)]
     await cluster.leading().groups[FIRST_GROUP].change_membership(members(1, 2, 3, learners=[4]))
     await cluster.quiescent()
@@ -123,88 +123,88 @@ async def test_a_former_member_that_returns_is_no_longer_unreachable() -> None:
     await spare.start()
     await asyncio.sleep(1)
     assert not any(broker.groups[FIRST_GROUP].unreachable for broker in cluster.up)
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_groups_become_quiescent_again_after_a_broker_has_flapped() -> None:
-    async with quiescent(groups=50) as cluster:
-        gone = cluster.followers()[0]
-        for pause_s in (0.05, 0.3, 0.6, 0.1, 1.5):
-            gone.crash()
-            await asyncio.sleep(pause_s)
-            await gone.start()
-            await asyncio.sleep(pause_s)
-
-
-@in_virtual_time
-async def test_a_quiescent_leader_that_is_left_alone_steps_down_until_a_broker_returns() -> None:
-    async with quiescent() as cluster:
-        leader, (gone, last) = cluster.leading(), cluster.followers()
-        await left_alone(cluster, gone)
-        last.crash()
-        await cluster.until(lambda: not leader.groups[FIRST_GROUP].is_leader)
+@in_virtual_time_with(lambda: quiescent(groups=50))
+async def test_groups_become_quiescent_again_after_a_broker_has_flapped(cluster: NodeCluster) -> None:
+    gone = cluster.followers()[0]
+    for pause_s in (0.05, 0.3, 0.6, 0.1, 1.5):
+        gone.crash()
+        await asyncio.sleep(pause_s)
         await gone.start()
-        await cluster.until(lambda: cluster.leader() is not None)
-        await append(cluster, b"2")
-        await cluster.quiescent()
-        await last.start()
+        await asyncio.sleep(pause_s)
 
 
-@in_virtual_time
-async def test_a_broker_that_returns_when_the_leader_dies_elects_another_with_the_rest() -> None:
-    async with quiescent() as cluster:
-        leader, gone = cluster.leading(), cluster.followers()[0]
-        await left_alone(cluster, gone)
-        await append(cluster, b"2")  # the broker that is down lacks it, and must not lead
-        await cluster.quiescent()
-        leader.crash()
-        await gone.start()
-        await cluster.until(lambda: cluster.leader() not in (None, leader, gone))
-        await leader.start()
+@in_virtual_time_with(quiescent)
+async def test_a_quiescent_leader_that_is_left_alone_steps_down_until_a_broker_returns(
+    cluster: NodeCluster,
+) -> None:
+    leader, (gone, last) = cluster.leading(), cluster.followers()
+    await left_alone(cluster, gone)
+    last.crash()
+    await cluster.until(lambda: not leader.groups[FIRST_GROUP].is_leader)
+    await gone.start()
+    await cluster.until(lambda: cluster.leader() is not None)
+    await append(cluster, b"2")
+    await cluster.quiescent()
+    await last.start()
 
 
-@in_virtual_time
-async def test_a_broker_that_only_a_follower_hears_unquiesces_its_group() -> None:
+@in_virtual_time_with(quiescent)
+async def test_a_broker_that_returns_when_the_leader_dies_elects_another_with_the_rest(
+    cluster: NodeCluster,
+) -> None:
+    leader, gone = cluster.leading(), cluster.followers()[0]
+    await left_alone(cluster, gone)
+    await append(cluster, b"2")  # the broker that is down lacks it, and must not lead
+    await cluster.quiescent()
+    leader.crash()
+    await gone.start()
+    await cluster.until(lambda: cluster.leader() not in (None, leader, gone))
+    await leader.start()
+
+
+@in_virtual_time_with(quiescent)
+async def test_a_broker_that_only_a_follower_hears_unquiesces_its_group(cluster: NodeCluster) -> None:
     """It catches up when the leader hears it, too, and deposes nobody meanwhile."""
-    async with quiescent() as cluster:
-        leader, (gone, follower) = cluster.leading(), cluster.followers()
-        term = leader.groups[FIRST_GROUP].term
-        cluster.network.isolate(gone.node_id)
-        await append(cluster, b"2")
-        await cluster.until(lambda: leader.groups[FIRST_GROUP].is_quiescent)
-        cluster.network.heal(gone.node_id, follower.node_id)
-        cluster.network.heal(follower.node_id, gone.node_id)
-        await asyncio.sleep(10)
-        assert (leader.groups[FIRST_GROUP].is_leader, leader.groups[FIRST_GROUP].term) == (True, term)
-        cluster.network.heal_all()
+    leader, (gone, follower) = cluster.leading(), cluster.followers()
+    term = leader.groups[FIRST_GROUP].term
+    cluster.network.isolate(gone.node_id)
+    await append(cluster, b"2")
+    await cluster.until(lambda: leader.groups[FIRST_GROUP].is_quiescent)
+    cluster.network.heal(gone.node_id, follower.node_id)
+    cluster.network.heal(follower.node_id, gone.node_id)
+    await asyncio.sleep(10)
+    assert (leader.groups[FIRST_GROUP].is_leader, leader.groups[FIRST_GROUP].term) == (True, term)
+    cluster.network.heal_all()
 
 
 @pytest.mark.parametrize("direction", ["to", "from"])
-@in_virtual_time
-async def test_a_broker_that_returns_in_one_direction_deposes_nobody(direction: str) -> None:
-    async with quiescent() as cluster:
-        leader, gone = cluster.leading(), cluster.followers()[0]
-        term = leader.groups[FIRST_GROUP].term
-        cluster.network.isolate(gone.node_id)
-        await append(cluster, b"2")
-        await cluster.until(lambda: leader.groups[FIRST_GROUP].is_quiescent)
-        for other in [broker.node_id for broker in cluster.up if broker is not gone]:
-            if direction == "to":
-                cluster.network.heal(other, gone.node_id)
-            else:
-                cluster.network.heal(gone.node_id, other)
-        await asyncio.sleep(10)
-        assert (leader.groups[FIRST_GROUP].is_leader, leader.groups[FIRST_GROUP].term) == (True, term)
-        cluster.network.heal_all()
+@in_virtual_time_with(quiescent)
+async def test_a_broker_that_returns_in_one_direction_deposes_nobody(
+    cluster: NodeCluster, direction: str
+) -> None:
+    leader, gone = cluster.leading(), cluster.followers()[0]
+    term = leader.groups[FIRST_GROUP].term
+    cluster.network.isolate(gone.node_id)
+    await append(cluster, b"2")
+    await cluster.until(lambda: leader.groups[FIRST_GROUP].is_quiescent)
+    for other in [broker.node_id for broker in cluster.up if broker is not gone]:
+        if direction == "to":
+            cluster.network.heal(other, gone.node_id)
+        else:
+            cluster.network.heal(gone.node_id, other)
+    await asyncio.sleep(10)
+    assert (leader.groups[FIRST_GROUP].is_leader, leader.groups[FIRST_GROUP].term) == (True, term)
+    cluster.network.heal_all()
 
 
 @pytest.mark.parametrize("pause_s", [0, 20])
-@in_virtual_time
-async def test_a_learner_that_lost_its_disk_is_sent_everything_again(pause_s: float) -> None:
+@in_virtual_time_with(lambda: NodeCluster(7, nodes=4, voters=3, groups=60))
+async def test_a_learner_that_lost_its_disk_is_sent_everything_again(
+    cluster: NodeCluster, pause_s: float
+) -> None:
     """It never campaigns."""
-    cluster = NodeCluster(7, nodes=4, voters=3, groups=60)
-    await cluster.start()
     for group in cluster.group_ids:
         await append(cluster, b"1", group)
         await cluster.leading(group).groups[group].change_membership(members(1, 2, 3, learners=[4]))
@@ -217,18 +217,18 @@ async def test_a_learner_that_lost_its_disk_is_sent_everything_again(pause_s: fl
     await learner.start()
     await cluster.settled()
     await cluster.quiescent()
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_follower_whose_disk_failed_is_made_up_for_by_a_broker_that_returns() -> None:
-    async with quiescent() as cluster:
-        gone, follower = cluster.followers()
-        await left_alone(cluster, gone)
-        follower.groups[FIRST_GROUP].stop(OSError("on purpose"))
-        await gone.start()
-        leads = [cluster.leading(), gone]
-        await cluster.until(lambda: all(b.groups[FIRST_GROUP].last_index == 0 for b in leads))
-        await append(cluster, b"2")
-        follower.crash()
-        await follower.start()
+@in_virtual_time_with(quiescent)
+async def test_a_follower_whose_disk_failed_is_made_up_for_by_a_broker_that_returns(
+    cluster: NodeCluster,
+) -> None:
+    gone, follower = cluster.followers()
+    await left_alone(cluster, gone)
+    follower.groups[FIRST_GROUP].stop(OSError("on purpose"))
+    await gone.start()
+    leads = [cluster.leading(), gone]
+    await cluster.until(lambda: all(b.groups[FIRST_GROUP].last_index == 0 for b in leads))
+    await append(cluster, b"2")
+    follower.crash()
+    await follower.start()

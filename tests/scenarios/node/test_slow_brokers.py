@@ -13,7 +13,7 @@ from raftlog.node.codec import FrameKind, decode_heartbeats, split_frame
 from raftlog.node.group_host import HostSettings
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import GroupId, NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.orders import batch_of
 
@@ -63,11 +63,11 @@ async def sends_once_a_turn(cluster: NodeCluster, slow: ClusterNode, turn_s: flo
 
 # requirement: ST4
 @pytest.mark.parametrize("turn_s", [0.6, 1.0])
-@in_virtual_time
-async def test_a_broker_that_is_slow_from_one_moment_on_keeps_its_next_link(turn_s: float) -> None:
+@in_virtual_time_with(lambda: NodeCluster(7, groups=20))
+async def test_a_broker_that_is_slow_from_one_moment_on_keeps_its_next_link(
+    cluster: NodeCluster, turn_s: float
+) -> None:
     """The silence for which its first link is ended is its pace."""
-    cluster = NodeCluster(7, groups=20)
-    await cluster.start()
     await cluster.quiescent()
     slow = cluster.brokers[cluster.nodes[0]]
     lost, began = losses_of(cluster, slow), asyncio.get_running_loop().time()
@@ -75,14 +75,11 @@ async def test_a_broker_that_is_slow_from_one_moment_on_keeps_its_next_link(turn
     assert [at for at in lost if at < began + 30]
     assert not [at for at in lost if at > began + 30]
     assert all(group.is_quiescent for broker in cluster.up for group in broker.groups.values())
-    await cluster.stop()
 
 
 # requirement: ST4
-@in_virtual_time
-async def test_a_learner_that_missed_the_last_heartbeat_finds_its_leader_again() -> None:
-    cluster = NodeCluster(7, nodes=4, voters=3, settings=HostSettings(quiet_ticks=20))
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(7, nodes=4, voters=3, settings=HostSettings(quiet_ticks=20)))
+async def test_a_learner_that_missed_the_last_heartbeat_finds_its_leader_again(cluster: NodeCluster) -> None:
     leader, dropped = cluster.leading(), 0
     await leader.replicas[GROUP].append(batch_of(b"1"), acks=QUORUM, timeout_ms=1000)
     await leader.groups[GROUP].change_membership(Membership(EVERY, frozenset({NodeId(4)})))
@@ -103,14 +100,13 @@ async def test_a_learner_that_missed_the_last_heartbeat_finds_its_leader_again()
     await asyncio.sleep(60)
     assert dropped == 1
     assert cluster.brokers[NodeId(4)].groups[GROUP].leader == leader.node_id
-    await cluster.stop()
 
 
 # requirement: ST4
-@in_virtual_time
-async def test_a_replica_that_is_opened_again_without_its_log_tells_a_quiescent_leader() -> None:
-    cluster = NodeCluster(7, settings=HostSettings(quiet_ticks=20))
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(7, settings=HostSettings(quiet_ticks=20)))
+async def test_a_replica_that_is_opened_again_without_its_log_tells_a_quiescent_leader(
+    cluster: NodeCluster,
+) -> None:
     await cluster.leading().replicas[GROUP].append(batch_of(b"1"), acks=QUORUM, timeout_ms=1000)
     await cluster.quiescent()
     leader, follower = cluster.leading(), cluster.followers()[0]
@@ -120,4 +116,3 @@ async def test_a_replica_that_is_opened_again_without_its_log_tells_a_quiescent_
     await asyncio.sleep(60)
     group = follower.groups[GROUP]
     assert (group.leader, group.is_rejoining) == (leader.node_id, False)
-    await cluster.stop()

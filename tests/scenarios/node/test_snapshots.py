@@ -16,7 +16,7 @@ from raftlog.storage.log_storage import LogChange, carry_out
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.testing.fake_filesystem import PowerLost
 from raftlog.types import EntryId, GroupId, Index, NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.raft_member import members
@@ -78,10 +78,10 @@ async def test_a_replica_behind_the_log_start_is_brought_up(seed: int) -> None:
     await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_replica_that_is_added_begins_with_a_snapshot_and_becomes_a_voter() -> None:
-    cluster = NodeCluster(7, nodes=4, voters=3, log_settings=SMALL)
-    await cluster.start()
+@in_virtual_time_with(lambda: NodeCluster(7, nodes=4, voters=3, log_settings=SMALL))
+async def test_a_replica_that_is_added_begins_with_a_snapshot_and_becomes_a_voter(
+    cluster: NodeCluster,
+) -> None:
     await append(cluster, 20)
     await cluster.settled()
     for broker in cluster.up:
@@ -99,7 +99,6 @@ async def test_a_replica_that_is_added_begins_with_a_snapshot_and_becomes_a_vote
     await new_life.start()
     await cluster.settled()
     assert new_life.groups[GROUP].membership == members(2, 3, 4)
-    await cluster.stop()
 
 
 @pytest.mark.parametrize("trouble", ["link", "leader", "follower"])

@@ -9,7 +9,7 @@ import pytest
 from partitions.values import QUORUM, Acks, AppendReceipt
 from raftlog.core.membership import Membership
 from raftlog.errors import CommitUnknown, InvalidRequest
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import PRODUCER, ControlledBroker, PartitionCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import eventually
@@ -27,114 +27,114 @@ async def append(
     return await replica.append(body or batch_of(b"a"), acks=Acks.parse(acks), timeout_ms=timeout_ms)
 
 
-@in_virtual_time
-async def test_quorum_waits_for_a_majority_and_for_no_more() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_quorum_waits_for_a_majority_and_for_no_more(cluster: PartitionCluster) -> None:
     # requirement: RP5, P5
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        slow, fast = cluster.followers(leader)
-        slow.disk.clear()
-        durability = (await append(cluster, leader, "quorum")).durability
-        assert (durability.committed, durability.fsynced, durability.replicas) == (True, True, 2)
-        fast.disk.clear()
-        waiting = asyncio.create_task(append(cluster, leader, "all"))
-        await asyncio.sleep(0.02)
-        assert not waiting.done()
-        fast.disk.set()
-        assert (await waiting).durability.acks == "quorum"
+    leader = await cluster.leader()
+    slow, fast = cluster.followers(leader)
+    slow.disk.clear()
+    durability = (await append(cluster, leader, "quorum")).durability
+    assert (durability.committed, durability.fsynced, durability.replicas) == (True, True, 2)
+    fast.disk.clear()
+    waiting = asyncio.create_task(append(cluster, leader, "all"))
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    fast.disk.set()
+    assert (await waiting).durability.acks == "quorum"
 
 
-@in_virtual_time
-async def test_a_majority_without_the_leaders_own_disk_is_enough_for_quorum_and_not_for_a_count() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_majority_without_the_leaders_own_disk_is_enough_for_quorum_and_not_for_a_count(
+    cluster: PartitionCluster,
+) -> None:
     # requirement: RP5, RP8
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        leader.disk.clear()
-        assert (await append(cluster, leader, "quorum")).durability.replicas == 2
-        counting = asyncio.create_task(append(cluster, leader, "2"))
-        await asyncio.sleep(0.02)
-        assert not counting.done()
-        leader.disk.set()
-        await counting
+    leader = await cluster.leader()
+    leader.disk.clear()
+    assert (await append(cluster, leader, "quorum")).durability.replicas == 2
+    counting = asyncio.create_task(append(cluster, leader, "2"))
+    await asyncio.sleep(0.02)
+    assert not counting.done()
+    leader.disk.set()
+    await counting
 
 
-@in_virtual_time
-async def test_leader_is_answered_by_its_own_disk_and_marked_as_not_committed() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_leader_is_answered_by_its_own_disk_and_marked_as_not_committed(
+    cluster: PartitionCluster,
+) -> None:
     # requirement: RP6
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        for follower in cluster.followers(leader):
-            follower.disk.clear()
-        durability = (await append(cluster, leader, "1")).durability
-        assert (durability.committed, durability.fsynced, durability.replicas) == (False, True, 1)
-        leader.disk.clear()
-        with pytest.raises(CommitUnknown):
-            await append(cluster, leader, "1", timeout_ms=20)
+    leader = await cluster.leader()
+    for follower in cluster.followers(leader):
+        follower.disk.clear()
+    durability = (await append(cluster, leader, "1")).durability
+    assert (durability.committed, durability.fsynced, durability.replicas) == (False, True, 1)
+    leader.disk.clear()
+    with pytest.raises(CommitUnknown):
+        await append(cluster, leader, "1", timeout_ms=20)
 
 
-@in_virtual_time
-async def test_none_waits_for_nothing() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_none_waits_for_nothing(cluster: PartitionCluster) -> None:
     # requirement: RP7
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        for broker in cluster.brokers.values():
-            broker.disk.clear()
-        durability = (await append(cluster, leader, "0")).durability
-        assert (durability.committed, durability.fsynced, durability.replicas) == (False, False, 0)
+    leader = await cluster.leader()
+    for broker in cluster.brokers.values():
+        broker.disk.clear()
+    durability = (await append(cluster, leader, "0")).durability
+    assert (durability.committed, durability.fsynced, durability.replicas) == (False, False, 0)
 
 
-@in_virtual_time
-async def test_a_count_with_a_dead_follower_ends_as_committed_and_not_reached() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_count_with_a_dead_follower_ends_as_committed_and_not_reached(
+    cluster: PartitionCluster,
+) -> None:
     # requirement: RP8
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        cluster.network.isolate(cluster.followers(leader)[0].node_id)
-        with pytest.raises(CommitUnknown, match="are committed") as unknown:
-            await append(cluster, leader, "3", timeout_ms=60)
-        assert unknown.value.details["committed"] is True
-        cluster.network.heal_all()
-        assert (await append(cluster, leader, "3")).durability.replicas == 3
+    leader = await cluster.leader()
+    cluster.network.isolate(cluster.followers(leader)[0].node_id)
+    with pytest.raises(CommitUnknown, match="are committed") as unknown:
+        await append(cluster, leader, "3", timeout_ms=60)
+    assert unknown.value.details["committed"] is True
+    cluster.network.heal_all()
+    assert (await append(cluster, leader, "3")).durability.replicas == 3
 
 
-@in_virtual_time
-async def test_every_waits_for_replicas_in_sync_until_they_are_out_of_sync() -> None:
+@in_virtual_time_with(lambda: PartitionCluster(config={"replica.lag.max.ms": 80}))
+async def test_every_waits_for_replicas_in_sync_until_they_are_out_of_sync(cluster: PartitionCluster) -> None:
     # requirement: RP5
-    async with PartitionCluster(config={"replica.lag.max.ms": 80}) as cluster:
-        leader = await cluster.leader()
-        dead = cluster.followers(leader)[0]
-        cluster.network.isolate(dead.node_id)
-        began = asyncio.get_running_loop().time()
-        receipt = await append(cluster, leader, "every")
-        assert asyncio.get_running_loop().time() - began > 0.03
-        assert dead.node_id not in cluster.replica(leader.node_id).in_sync()
-        assert receipt.durability.replicas == 2
+    leader = await cluster.leader()
+    dead = cluster.followers(leader)[0]
+    cluster.network.isolate(dead.node_id)
+    began = asyncio.get_running_loop().time()
+    receipt = await append(cluster, leader, "every")
+    assert asyncio.get_running_loop().time() - began > 0.03
+    assert dead.node_id not in cluster.replica(leader.node_id).in_sync()
+    assert receipt.durability.replicas == 2
 
 
-@in_virtual_time
-async def test_more_replicas_than_there_are_is_refused_with_the_reason() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_more_replicas_than_there_are_is_refused_with_the_reason(cluster: PartitionCluster) -> None:
     # requirement: RP8
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        with pytest.raises(InvalidRequest, match="3 replicas"):
-            await append(cluster, leader, "4")
-        assert cluster.replica(leader.node_id).group.last_index == -1
+    leader = await cluster.leader()
+    with pytest.raises(InvalidRequest, match="3 replicas"):
+        await append(cluster, leader, "4")
+    assert cluster.replica(leader.node_id).group.last_index == -1
 
 
-@in_virtual_time
-async def test_a_time_out_is_never_called_a_failure_and_the_proposal_goes_on() -> None:
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        for follower in cluster.followers(leader):
-            follower.disk.clear()
-        body = batch_of(b"a", producer=PRODUCER, sequence=0)
-        with pytest.raises(CommitUnknown) as unknown:
-            await append(cluster, leader, "quorum", body=body, timeout_ms=20)
-        assert not unknown.value.is_definite
-        assert unknown.value.details["committed"] is None
-        for follower in cluster.followers(leader):
-            follower.disk.set()
-        receipt = await append(cluster, leader, "quorum", body=body)
-        assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
+@in_virtual_time_with(PartitionCluster)
+async def test_a_time_out_is_never_called_a_failure_and_the_proposal_goes_on(
+    cluster: PartitionCluster,
+) -> None:
+    leader = await cluster.leader()
+    for follower in cluster.followers(leader):
+        follower.disk.clear()
+    body = batch_of(b"a", producer=PRODUCER, sequence=0)
+    with pytest.raises(CommitUnknown) as unknown:
+        await append(cluster, leader, "quorum", body=body, timeout_ms=20)
+    assert not unknown.value.is_definite
+    assert unknown.value.details["committed"] is None
+    for follower in cluster.followers(leader):
+        follower.disk.set()
+    receipt = await append(cluster, leader, "quorum", body=body)
+    assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
 
 
 @in_virtual_time
@@ -160,59 +160,55 @@ async def test_a_cancelled_produce_goes_on_and_leaves_no_complaint() -> None:
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "quorum", "3", "every"])
-@in_virtual_time
-async def test_a_duplicate_is_answered_for_every_kind_of_acks(acks: str) -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_duplicate_is_answered_for_every_kind_of_acks(cluster: PartitionCluster, acks: str) -> None:
     # requirement: D3
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        body = batch_of(b"a", producer=PRODUCER, sequence=0)
-        await append(cluster, leader, "quorum", body=body)
-        receipt = await append(cluster, leader, acks, body=body)
-        assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
-        assert receipt.durability.acks == acks
+    leader = await cluster.leader()
+    body = batch_of(b"a", producer=PRODUCER, sequence=0)
+    await append(cluster, leader, "quorum", body=body)
+    receipt = await append(cluster, leader, acks, body=body)
+    assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
+    assert receipt.durability.acks == acks
 
 
-@in_virtual_time
-async def test_one_replica_commits_alone() -> None:
-    async with PartitionCluster(1) as cluster:
-        leader = await cluster.leader()
-        for acks in ("quorum", "every", "1"):
-            assert (await append(cluster, leader, acks)).durability.replicas == 1
-        assert QUORUM == Acks.parse("all") == Acks.parse("-1")
+@in_virtual_time_with(lambda: PartitionCluster(1))
+async def test_one_replica_commits_alone(cluster: PartitionCluster) -> None:
+    leader = await cluster.leader()
+    for acks in ("quorum", "every", "1"):
+        assert (await append(cluster, leader, acks)).durability.replicas == 1
+    assert QUORUM == Acks.parse("all") == Acks.parse("-1")
 
 
-@in_virtual_time
-async def test_voters_that_were_added_since_are_not_said_to_have_it() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_voters_that_were_added_since_are_not_said_to_have_it(cluster: PartitionCluster) -> None:
     # requirement: RP8
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        group, others = cluster.replica(leader.node_id).group, cluster.followers(leader)
-        nodes = frozenset(other.node_id for other in others)
-        await group.change_membership(Membership(frozenset({leader.node_id}), learners=nodes))
-        await asyncio.sleep(0.03)  # of virtual time: the learners know that they are
-        for other in others:
-            other.disk.clear()
-        body = batch_of(b"a", producer=PRODUCER, sequence=0)
-        assert (await append(cluster, leader, "quorum", body=body)).durability.replicas == 1
-        changing = asyncio.create_task(group.change_membership(Membership(nodes | {leader.node_id})))
-        await eventually(lambda: len(group.membership.voters) == 3)
-        again = await append(cluster, leader, "quorum", body=body)
-        assert (again.was_duplicate, again.durability.replicas) == (True, 1)
-        for other in others:
-            other.disk.set()
-        await changing
-        assert (await append(cluster, leader, "quorum")).durability.replicas >= 2
+    leader = await cluster.leader()
+    group, others = cluster.replica(leader.node_id).group, cluster.followers(leader)
+    nodes = frozenset(other.node_id for other in others)
+    await group.change_membership(Membership(frozenset({leader.node_id}), learners=nodes))
+    await asyncio.sleep(0.03)  # of virtual time: the learners know that they are
+    for other in others:
+        other.disk.clear()
+    body = batch_of(b"a", producer=PRODUCER, sequence=0)
+    assert (await append(cluster, leader, "quorum", body=body)).durability.replicas == 1
+    changing = asyncio.create_task(group.change_membership(Membership(nodes | {leader.node_id})))
+    await eventually(lambda: len(group.membership.voters) == 3)
+    again = await append(cluster, leader, "quorum", body=body)
+    assert (again.was_duplicate, again.durability.replicas) == (True, 1)
+    for other in others:
+        other.disk.set()
+    await changing
+    assert (await append(cluster, leader, "quorum")).durability.replicas >= 2
 
 
-@in_virtual_time
-async def test_voters_that_were_removed_since_are_not_said_to_have_it() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_voters_that_were_removed_since_are_not_said_to_have_it(cluster: PartitionCluster) -> None:
     # requirement: RP8
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        group, others = cluster.replica(leader.node_id).group, cluster.followers(leader)
-        nodes = frozenset(other.node_id for other in others)
-        body = batch_of(b"a", producer=PRODUCER, sequence=0)
-        assert (await append(cluster, leader, "quorum", body=body)).durability.replicas >= 2
-        await group.change_membership(Membership(frozenset({leader.node_id}), learners=nodes))
-        again = await append(cluster, leader, "quorum", body=body)
-        assert (again.was_duplicate, again.durability.replicas) == (True, 1)
+    leader = await cluster.leader()
+    group, others = cluster.replica(leader.node_id).group, cluster.followers(leader)
+    nodes = frozenset(other.node_id for other in others)
+    body = batch_of(b"a", producer=PRODUCER, sequence=0)
+    assert (await append(cluster, leader, "quorum", body=body)).durability.replicas >= 2
+    await group.change_membership(Membership(frozenset({leader.node_id}), learners=nodes))
+    again = await append(cluster, leader, "quorum", body=body)
+    assert (again.was_duplicate, again.durability.replicas) == (True, 1)

@@ -17,7 +17,7 @@ from raftlog.storage import twin_file
 from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.virtual_time import eventually
 
@@ -105,22 +105,21 @@ async def test_no_folder_is_given_up_before_metadata_was_confirmed() -> None:
 
 
 # requirement: T7
-@in_virtual_time
+@in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
 async def test_a_broker_whose_cluster_has_lost_metadata_keeps_the_folders_that_it_does_not_know(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    cluster: ControlledCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        await cluster.create("orders")
-        applied = cluster.any.controller.image
-        await cluster.stop(NodeId(3))
-        lost = tmp_path / "broker-3" / f"lost-{'ab' * 16}" / "Partition-0"
-        lost.mkdir(parents=True)
-        newer = Applied(applied.bootstrap_id, applied.version + 1000)
-        twin_file.keep(OsFilesystem(), str(tmp_path / "broker-3"), APPLIED_FILE, newer)
-        await cluster.start(NodeId(3))
-        await eventually(lambda: "was older when confirmed" in caplog.text)
-        version = await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
-        await cluster.settled(version)
-        assert lost.exists()
-        assert list((tmp_path / "broker-3").glob("orders-*/Partition-0/*.log"))
-        assert not list((tmp_path / "broker-1").glob("orders-*"))
+    await cluster.create("orders")
+    applied = cluster.any.controller.image
+    await cluster.stop(NodeId(3))
+    lost = tmp_path / "broker-3" / f"lost-{'ab' * 16}" / "Partition-0"
+    lost.mkdir(parents=True)
+    newer = Applied(applied.bootstrap_id, applied.version + 1000)
+    twin_file.keep(OsFilesystem(), str(tmp_path / "broker-3"), APPLIED_FILE, newer)
+    await cluster.start(NodeId(3))
+    await eventually(lambda: "was older when confirmed" in caplog.text)
+    version = await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
+    await cluster.settled(version)
+    assert lost.exists()
+    assert list((tmp_path / "broker-3").glob("orders-*/Partition-0/*.log"))
+    assert not list((tmp_path / "broker-1").glob("orders-*"))

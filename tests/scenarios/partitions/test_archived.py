@@ -14,7 +14,7 @@ from raftlog.records.control import Archived
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.state_files import CHECKPOINT_NAME
 from raftlog.types import NodeId, Offset, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.transactional import TransactionalProducer
@@ -60,31 +60,29 @@ async def status(cluster: ControlledCluster) -> tuple[int, int, int]:
 
 
 # requirement: A8
-@in_virtual_time
-async def test_what_is_not_archived_stays_however_old_it_is() -> None:
-    async with PartitionCluster(config=REQUIRED) as cluster:
-        await produce(cluster.any, b"a", b"b", b"c", b"d")
-        await look(cluster)
-        start, archived, waiting = await status(cluster)
-        assert (start, archived) == (0, 0)
-        assert waiting > 0
-        assert await archive(cluster.any, 2) == 2
-        await look(cluster)
-        start, archived, _ = await status(cluster)
-        assert (start, archived) == (2, 2)
-        for broker in cluster:
-            assert held(broker).group.log.first_index == 2
+@in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
+async def test_what_is_not_archived_stays_however_old_it_is(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b", b"c", b"d")
+    await look(cluster)
+    start, archived, waiting = await status(cluster)
+    assert (start, archived) == (0, 0)
+    assert waiting > 0
+    assert await archive(cluster.any, 2) == 2
+    await look(cluster)
+    start, archived, _ = await status(cluster)
+    assert (start, archived) == (2, 2)
+    for broker in cluster:
+        assert held(broker).group.log.first_index == 2
 
 
 # requirement: A8
-@in_virtual_time
-async def test_nothing_waits_once_all_that_is_old_is_archived() -> None:
-    async with PartitionCluster(config=REQUIRED) as cluster:
-        await produce(cluster.any, b"a", b"b", b"c", b"d")
-        await look(cluster)
-        assert await archive(cluster.any, 4) == 4
-        await look(cluster)
-        assert await status(cluster) == (3, 4, 0)  # the newest record stays
+@in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
+async def test_nothing_waits_once_all_that_is_old_is_archived(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b", b"c", b"d")
+    await look(cluster)
+    assert await archive(cluster.any, 4) == 4
+    await look(cluster)
+    assert await status(cluster) == (3, 4, 0)  # the newest record stays
 
 
 # requirement: A8 RT3
@@ -101,130 +99,126 @@ async def test_the_size_limit_waits_too() -> None:
 
 
 # requirement: A8 RT2
-@in_virtual_time
-async def test_other_topics_do_not_wait() -> None:
-    async with PartitionCluster(config={"segment.ms": 50, "retention.ms": 1}) as cluster:
-        await produce(cluster.any, b"a", b"b", b"c", b"d")
-        await archive(cluster.any, 1)
-        await look(cluster)
-        assert await status(cluster) == (3, 1, 0)
+@in_virtual_time_with(lambda: PartitionCluster(config={"segment.ms": 50, "retention.ms": 1}))
+async def test_other_topics_do_not_wait(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b", b"c", b"d")
+    await archive(cluster.any, 1)
+    await look(cluster)
+    assert await status(cluster) == (3, 1, 0)
 
 
 # requirement: A8
-@in_virtual_time
-async def test_the_offset_goes_back_only_on_request() -> None:
-    async with PartitionCluster() as cluster:
-        await produce(cluster.any, b"a", b"b", b"c", b"d")
-        assert await archive(cluster.any, 3) == 3
-        last = held(await cluster.leader()).group.last_index
-        assert await archive(cluster.any, 2) == 3
-        assert await archive(cluster.any, 3, may_lower=True) == 3
-        assert held(await cluster.leader()).group.last_index == last, "nothing changes, nothing is written"
-        assert await archive(cluster.any, 1, may_lower=True) == 1
-        assert await archive(cluster.any, 2) == 2
+@in_virtual_time_with(PartitionCluster)
+async def test_the_offset_goes_back_only_on_request(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b", b"c", b"d")
+    assert await archive(cluster.any, 3) == 3
+    last = held(await cluster.leader()).group.last_index
+    assert await archive(cluster.any, 2) == 3
+    assert await archive(cluster.any, 3, may_lower=True) == 3
+    assert held(await cluster.leader()).group.last_index == last, "nothing changes, nothing is written"
+    assert await archive(cluster.any, 1, may_lower=True) == 1
+    assert await archive(cluster.any, 2) == 2
 
 
 # requirement: A8 D3
-@in_virtual_time
-async def test_what_readers_of_committed_records_do_not_see_is_not_archived() -> None:
-    async with PartitionCluster() as cluster:
-        await produce(cluster.any, b"a")
-        with pytest.raises(InvalidRequest, match="up to 1; send at most 1") as error:
-            await archive(cluster.any, 2)
-        assert error.value.details["field"] == "offset"
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"open")
-        with pytest.raises(InvalidRequest, match="send at most 1"):
-            await archive(cluster.any, 2)
-        assert await producer.commit()
-        assert await archive(cluster.any, 2) == 2
+@in_virtual_time_with(PartitionCluster)
+async def test_what_readers_of_committed_records_do_not_see_is_not_archived(
+    cluster: PartitionCluster,
+) -> None:
+    await produce(cluster.any, b"a")
+    with pytest.raises(InvalidRequest, match="up to 1; send at most 1") as error:
+        await archive(cluster.any, 2)
+    assert error.value.details["field"] == "offset"
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"open")
+    with pytest.raises(InvalidRequest, match="send at most 1"):
+        await archive(cluster.any, 2)
+    assert await producer.commit()
+    assert await archive(cluster.any, 2) == 2
 
 
 # requirement: A8 RT5
-@in_virtual_time
-async def test_records_that_are_not_archived_are_not_deleted_on_request() -> None:
-    async with PartitionCluster(config=REQUIRED) as cluster:
-        await produce(cluster.any, b"a", b"b", b"c")
-        await archive(cluster.any, 1)
-        with pytest.raises(Conflict, match="archived up to 1; send at most 1"):
-            await cluster.any.gateway.delete_before(ORDERS, Offset(2), timeout_ms=TIMEOUT_MS)
-        assert await cluster.any.gateway.delete_before(ORDERS, Offset(1), timeout_ms=TIMEOUT_MS) == 1
+@in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
+async def test_records_that_are_not_archived_are_not_deleted_on_request(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b", b"c")
+    await archive(cluster.any, 1)
+    with pytest.raises(Conflict, match="archived up to 1; send at most 1"):
+        await cluster.any.gateway.delete_before(ORDERS, Offset(2), timeout_ms=TIMEOUT_MS)
+    assert await cluster.any.gateway.delete_before(ORDERS, Offset(1), timeout_ms=TIMEOUT_MS) == 1
 
 
 # requirement: A8
-@in_virtual_time
-async def test_the_next_leader_knows_what_is_archived_and_keeps_the_rest() -> None:
-    async with PartitionCluster(config=REQUIRED) as cluster:
-        await produce(cluster.any, b"a", b"b", b"c", b"d")
-        leader = await cluster.leader()
-        assert await held(leader).set_archived(Archived(2), timeout_ms=TIMEOUT_MS) == 2
-        cluster.network.isolate(leader.node_id)  # before it tells that the entry is committed
-        assert all(held(broker).machine.archived.offset == 0 for broker in cluster.followers(leader))
-        heir = await cluster.leader(other_than=leader.node_id)
-        async with asyncio.timeout(30):
-            while not held(heir).group.is_ready:
-                await asyncio.sleep(0.01)
-        assert held(heir).machine.archived.offset == 2
-        await heir.retention.look()
-        assert held(heir).log_start_offset == 2
-        cluster.network.heal_all()
+@in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
+async def test_the_next_leader_knows_what_is_archived_and_keeps_the_rest(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b", b"c", b"d")
+    leader = await cluster.leader()
+    assert await held(leader).set_archived(Archived(2), timeout_ms=TIMEOUT_MS) == 2
+    cluster.network.isolate(leader.node_id)  # before it tells that the entry is committed
+    assert all(held(broker).machine.archived.offset == 0 for broker in cluster.followers(leader))
+    heir = await cluster.leader(other_than=leader.node_id)
+    async with asyncio.timeout(30):
+        while not held(heir).group.is_ready:
+            await asyncio.sleep(0.01)
+    assert held(heir).machine.archived.offset == 2
+    await heir.retention.look()
+    assert held(heir).log_start_offset == 2
+    cluster.network.heal_all()
 
 
 # requirement: A8
-@in_virtual_time
-async def test_a_deposed_leader_acknowledges_nothing() -> None:
-    async with PartitionCluster() as cluster:
-        await produce(cluster.any, b"a", b"b", b"c")
-        deposed = await cluster.leader()
-        cluster.network.isolate(deposed.node_id)
-        asked = (held(deposed).set_archived(Archived(offset), timeout_ms=TIMEOUT_MS) for offset in (2, 0))
-        for answer in await asyncio.gather(*asked, return_exceptions=True):
-            assert isinstance(answer, NotLeader | NoLeader | CommitUnknown), answer
-        heir = await cluster.leader(other_than=deposed.node_id)
-        assert await held(heir).set_archived(Archived(1), timeout_ms=TIMEOUT_MS) == 1
-        cluster.network.heal_all()
-        await eventually(lambda: held(deposed).machine.archived.offset == 1)
+@in_virtual_time_with(PartitionCluster)
+async def test_a_deposed_leader_acknowledges_nothing(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b", b"c")
+    deposed = await cluster.leader()
+    cluster.network.isolate(deposed.node_id)
+    asked = (held(deposed).set_archived(Archived(offset), timeout_ms=TIMEOUT_MS) for offset in (2, 0))
+    for answer in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(answer, NotLeader | NoLeader | CommitUnknown), answer
+    heir = await cluster.leader(other_than=deposed.node_id)
+    assert await held(heir).set_archived(Archived(1), timeout_ms=TIMEOUT_MS) == 1
+    cluster.network.heal_all()
+    await eventually(lambda: held(deposed).machine.archived.offset == 1)
 
 
 # requirement: A8
-@in_virtual_time
-async def test_the_offset_survives_a_restart_of_all_brokers_from_older_states() -> None:
-    async with PartitionCluster(config=REQUIRED) as cluster:
-        await produce(cluster.any, b"a", b"b", b"c", b"d")
-        assert await archive(cluster.any, 2) == 2
-        for node in cluster.nodes:
-            log = cast("SegmentedLog", held(cluster.brokers[node]).group.log)
-            await cluster.stop(node)
-            cluster.disks[node].remove(f"{log.directory}/{CHECKPOINT_NAME}")
-        for node in cluster.nodes:
-            await cluster.start(node)
-        again = await cluster.leader()
-        await eventually(lambda: held(again).machine.archived.offset == 2)
-        await look(cluster)
-        assert (await status(cluster))[:2] == (2, 2)
+@in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
+async def test_the_offset_survives_a_restart_of_all_brokers_from_older_states(
+    cluster: PartitionCluster,
+) -> None:
+    await produce(cluster.any, b"a", b"b", b"c", b"d")
+    assert await archive(cluster.any, 2) == 2
+    for node in cluster.nodes:
+        log = cast("SegmentedLog", held(cluster.brokers[node]).group.log)
+        await cluster.stop(node)
+        cluster.disks[node].remove(f"{log.directory}/{CHECKPOINT_NAME}")
+    for node in cluster.nodes:
+        await cluster.start(node)
+    again = await cluster.leader()
+    await eventually(lambda: held(again).machine.archived.offset == 2)
+    await look(cluster)
+    assert (await status(cluster))[:2] == (2, 2)
 
 
 # requirement: A8
-@in_virtual_time
-async def test_a_replica_that_gets_a_snapshot_knows_what_is_archived() -> None:
-    async with PartitionCluster(config=REQUIRED) as cluster:
-        await produce(cluster.any, b"a", b"b")
-        leader = await cluster.leader()
-        away = next(node for node in cluster.nodes if node != leader.node_id)
-        await cluster.stop(away)
-        await produce(leader, b"c", b"d", b"e")
-        assert await archive(leader, 4) == 4
-        await produce(leader, b"f", b"g")
-        assert await archive(leader, 6) == 6
-        await look(cluster)
-        assert held(leader).group.log.first_index >= 4
-        back = await cluster.start(away)
-        await eventually(lambda: ("orders", 0) in back.manager.replicas)
-        await eventually(lambda: held(back).group.applied_index == held(leader).group.applied_index)
-        assert held(back).machine.archived.offset == 6
-        await lead(cluster, away)
-        await back.retention.look()
-        assert held(back).machine.archived.offset == 6
+@in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
+async def test_a_replica_that_gets_a_snapshot_knows_what_is_archived(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b")
+    leader = await cluster.leader()
+    away = next(node for node in cluster.nodes if node != leader.node_id)
+    await cluster.stop(away)
+    await produce(leader, b"c", b"d", b"e")
+    assert await archive(leader, 4) == 4
+    await produce(leader, b"f", b"g")
+    assert await archive(leader, 6) == 6
+    await look(cluster)
+    assert held(leader).group.log.first_index >= 4
+    back = await cluster.start(away)
+    await eventually(lambda: ("orders", 0) in back.manager.replicas)
+    await eventually(lambda: held(back).group.applied_index == held(leader).group.applied_index)
+    assert held(back).machine.archived.offset == 6
+    await lead(cluster, away)
+    await back.retention.look()
+    assert held(back).machine.archived.offset == 6
 
 
 async def lead(cluster: ControlledCluster, node: NodeId) -> None:
@@ -237,25 +231,23 @@ async def lead(cluster: ControlledCluster, node: NodeId) -> None:
 
 
 # requirement: A8
-@in_virtual_time
-async def test_the_archive_is_reported_when_the_disk_has_no_room() -> None:
-    async with PartitionCluster(config=REQUIRED) as cluster:
-        await produce(cluster.any, b"a", b"b")
-        for broker in cluster:
-            broker.has_room = False
-        with pytest.raises(RaftlogError):
-            await produce(cluster.any, b"c")
-        assert await archive(cluster.any, 1) == 1
-        await look(cluster)
-        assert (await status(cluster))[0] == 1
+@in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
+async def test_the_archive_is_reported_when_the_disk_has_no_room(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b")
+    for broker in cluster:
+        broker.has_room = False
+    with pytest.raises(RaftlogError):
+        await produce(cluster.any, b"c")
+    assert await archive(cluster.any, 1) == 1
+    await look(cluster)
+    assert (await status(cluster))[0] == 1
 
 
 # requirement: A8
-@in_virtual_time
-async def test_internal_topics_have_no_archive() -> None:
-    async with PartitionCluster() as cluster:
-        await TransactionalProducer(cluster.any).open()
-        with pytest.raises(InvalidRequest, match="the system's own"):
-            await cluster.any.gateway.set_archived(
-                TopicPartition("__transactions", 0), Archived(1), timeout_ms=TIMEOUT_MS
-            )
+@in_virtual_time_with(PartitionCluster)
+async def test_internal_topics_have_no_archive(cluster: PartitionCluster) -> None:
+    await TransactionalProducer(cluster.any).open()
+    with pytest.raises(InvalidRequest, match="the system's own"):
+        await cluster.any.gateway.set_archived(
+            TopicPartition("__transactions", 0), Archived(1), timeout_ms=TIMEOUT_MS
+        )

@@ -16,7 +16,7 @@ from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import StoredRecord, read_records
 from raftlog.types import NodeId, Offset, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.compacting import records_in, stored
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.orders import batch_of
@@ -69,98 +69,93 @@ async def read_all(replica: PartitionReplica, *, bytes_max: int = 300) -> list[S
     return found
 
 
-@in_virtual_time
-async def test_the_newest_records_are_served_by_every_replica() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
-        await write(cluster, 0, 39)
-        before = {broker.node_id: records_in(stored(replica_on(broker).group.log)) for broker in cluster}
-        await look(cluster)
-        for broker in cluster:
-            log = replica_on(broker).group.log
-            left = records_in(stored(log))
-            closed_end = log.closed_segments[-1].last + 1  # type: ignore[attr-defined]
-            whole = before[broker.node_id]
-            assert len(left) == KEYS + sum(record.offset >= closed_end for record in whole)
-            assert {record.key: record for record in left} == {record.key: record for record in whole}
-            assert broker.compaction.counts.records_removed == len(whole) - len(left)
-        leader = await leader_of(cluster)
-        assert await read_all(leader) == records_in(stored(leader.group.log))
-        first = min(record.offset for record in await read_all(leader))
-        assert first > 0
-        offset, timestamp_ms = await leader.offset_at(AtTime(0))
-        assert (offset, timestamp_ms is None) == (first, False)
-        assert await leader.offset_at(Offset(0)) == (0, None)
+@in_virtual_time_with(ControlledCluster)
+async def test_the_newest_records_are_served_by_every_replica(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
+    await write(cluster, 0, 39)
+    before = {broker.node_id: records_in(stored(replica_on(broker).group.log)) for broker in cluster}
+    await look(cluster)
+    for broker in cluster:
+        log = replica_on(broker).group.log
+        left = records_in(stored(log))
+        closed_end = log.closed_segments[-1].last + 1  # type: ignore[attr-defined]
+        whole = before[broker.node_id]
+        assert len(left) == KEYS + sum(record.offset >= closed_end for record in whole)
+        assert {record.key: record for record in left} == {record.key: record for record in whole}
+        assert broker.compaction.counts.records_removed == len(whole) - len(left)
+    leader = await leader_of(cluster)
+    assert await read_all(leader) == records_in(stored(leader.group.log))
+    first = min(record.offset for record in await read_all(leader))
+    assert first > 0
+    offset, timestamp_ms = await leader.offset_at(AtTime(0))
+    assert (offset, timestamp_ms is None) == (first, False)
+    assert await leader.offset_at(Offset(0)) == (0, None)
 
 
-@in_virtual_time
-async def test_a_log_is_compacted_again_once_enough_is_dirty() -> None:
-    async with ControlledCluster() as cluster:
-        config = {"cleanup.policy": "compact", "segment.bytes": 1024, "min.cleanable.dirty.ratio": "0.7"}
-        await cluster.create("orders", **config)
-        await write(cluster, 0, 39)
-        await look(cluster)
-        counts = [broker.compaction.counts.bytes_read for broker in cluster]
-        await look(cluster)
-        assert counts == [broker.compaction.counts.bytes_read for broker in cluster]
-        await write(cluster, 40, 79)
-        await look(cluster)
-        leader = await leader_of(cluster)
-        assert len(await read_all(leader)) < KEYS + 12
-        assert all(
-            count > before
-            for count, before in zip(
-                [broker.compaction.counts.bytes_read for broker in cluster], counts, strict=True
-            )
+@in_virtual_time_with(ControlledCluster)
+async def test_a_log_is_compacted_again_once_enough_is_dirty(cluster: ControlledCluster) -> None:
+    config = {"cleanup.policy": "compact", "segment.bytes": 1024, "min.cleanable.dirty.ratio": "0.7"}
+    await cluster.create("orders", **config)
+    await write(cluster, 0, 39)
+    await look(cluster)
+    counts = [broker.compaction.counts.bytes_read for broker in cluster]
+    await look(cluster)
+    assert counts == [broker.compaction.counts.bytes_read for broker in cluster]
+    await write(cluster, 40, 79)
+    await look(cluster)
+    leader = await leader_of(cluster)
+    assert len(await read_all(leader)) < KEYS + 12
+    assert all(
+        count > before
+        for count, before in zip(
+            [broker.compaction.counts.bytes_read for broker in cluster], counts, strict=True
         )
+    )
 
 
-@in_virtual_time
-async def test_a_replica_that_was_away_gets_a_compacted_log() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
-        await write(cluster, 0, 20)
-        leader = await leader_of(cluster)
-        away = next(broker.node_id for broker in cluster if replica_on(broker) is not leader)
-        await cluster.stop(away)
-        await write(cluster, 21, 60)
-        await look(cluster)
-        back = await cluster.start(away)
-        await eventually(lambda: ("orders", 0) in back.manager.replicas)
-        await write(cluster, 61, 65)
-        await look(cluster)
-        newest = [
-            {record.key: record for record in records_in(stored(replica_on(broker).group.log))}
-            for broker in cluster
-        ]
-        assert newest[0] == newest[1] == newest[2]
-        assert sorted(record.value or b"" for record in newest[0].values()) == [
-            b"v%d" % number + b"x" * 100 for number in (62, 63, 64, 65)
-        ]
+@in_virtual_time_with(ControlledCluster)
+async def test_a_replica_that_was_away_gets_a_compacted_log(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
+    await write(cluster, 0, 20)
+    leader = await leader_of(cluster)
+    away = next(broker.node_id for broker in cluster if replica_on(broker) is not leader)
+    await cluster.stop(away)
+    await write(cluster, 21, 60)
+    await look(cluster)
+    back = await cluster.start(away)
+    await eventually(lambda: ("orders", 0) in back.manager.replicas)
+    await write(cluster, 61, 65)
+    await look(cluster)
+    newest = [
+        {record.key: record for record in records_in(stored(replica_on(broker).group.log))}
+        for broker in cluster
+    ]
+    assert newest[0] == newest[1] == newest[2]
+    assert sorted(record.value or b"" for record in newest[0].values()) == [
+        b"v%d" % number + b"x" * 100 for number in (62, 63, 64, 65)
+    ]
 
 
-@in_virtual_time
-async def test_a_record_without_a_key_is_refused() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders", **{"cleanup.policy": "compact", "validate.records": "false"})
-        leader = await leader_of(cluster)
-        with pytest.raises(InvalidRecord, match=r"record 0 has no key.* cleanup\.policy"):
-            await leader.append(batch_of(b"v"), acks=QUORUM, timeout_ms=5000)
-        await leader.append(batch_of(b"v", key=b""), acks=QUORUM, timeout_ms=5000)
+@in_virtual_time_with(ControlledCluster)
+async def test_a_record_without_a_key_is_refused(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", **{"cleanup.policy": "compact", "validate.records": "false"})
+    leader = await leader_of(cluster)
+    with pytest.raises(InvalidRecord, match=r"record 0 has no key.* cleanup\.policy"):
+        await leader.append(batch_of(b"v"), acks=QUORUM, timeout_ms=5000)
+    await leader.append(batch_of(b"v", key=b""), acks=QUORUM, timeout_ms=5000)
 
 
-@in_virtual_time
-async def test_a_topic_that_is_compacted_and_deleted_loses_old_segments() -> None:
-    async with ControlledCluster() as cluster:
-        config = {"cleanup.policy": "compact,delete", "segment.bytes": 1024, "retention.bytes": 2048}
-        await cluster.create("orders", **config)
-        await write(cluster, 0, 39)
-        for broker in cluster:
-            await broker.retention.look()
-        await look(cluster)
-        leader = await leader_of(cluster)
-        assert leader.group.log.first_index > 0
-        assert {record.key for record in records_in(stored(leader.group.log))} == {b"0", b"1", b"2", b"3"}
+@in_virtual_time_with(ControlledCluster)
+async def test_a_topic_that_is_compacted_and_deleted_loses_old_segments(cluster: ControlledCluster) -> None:
+    config = {"cleanup.policy": "compact,delete", "segment.bytes": 1024, "retention.bytes": 2048}
+    await cluster.create("orders", **config)
+    await write(cluster, 0, 39)
+    for broker in cluster:
+        await broker.retention.look()
+    await look(cluster)
+    leader = await leader_of(cluster)
+    assert leader.group.log.first_index > 0
+    assert {record.key for record in records_in(stored(leader.group.log))} == {b"0", b"1", b"2", b"3"}
 
 
 async def delete_keys(
@@ -203,109 +198,106 @@ def tombstones(broker: ControlledBroker) -> list[int]:
 TOMBSTONES = {"cleanup.policy": "compact", "segment.bytes": 1024, "delete.retention.ms": 0}
 
 
-@in_virtual_time
-async def test_a_tombstone_goes_once_all_replicas_are_clean() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders", **TOMBSTONES)
-        await write(cluster, 0, 20)
-        await delete_keys(cluster)
+@in_virtual_time_with(ControlledCluster)
+async def test_a_tombstone_goes_once_all_replicas_are_clean(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", **TOMBSTONES)
+    await write(cluster, 0, 20)
+    await delete_keys(cluster)
+    await look(cluster)
+    assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 3
+    for _ in range(4):
+        await asyncio.sleep(0.01)
         await look(cluster)
-        assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 3
-        for _ in range(4):
-            await asyncio.sleep(0.01)
-            await look(cluster)
-        assert [tombstones(broker) for broker in cluster] == [[]] * 3
-        assert {one.key for one in await read_all(await leader_of(cluster))} == {b"other"}
-        asked = [broker.compaction.counts.questions for broker in cluster]
-        for _ in range(3):
-            await look(cluster)
-        assert asked == [broker.compaction.counts.questions for broker in cluster]
-
-
-@in_virtual_time
-async def test_a_young_tombstone_stays() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders", **{**TOMBSTONES, "delete.retention.ms": 3_600_000})
-        await write(cluster, 0, 20)
-        await delete_keys(cluster)
-        for _ in range(5):
-            await look(cluster)
-        assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 3
-
-
-@in_virtual_time
-async def test_an_old_tombstone_goes_before_a_young_one() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders", **{**TOMBSTONES, "delete.retention.ms": 60_000})
-        await write(cluster, 0, 20)
-        await delete_keys(cluster)
+    assert [tombstones(broker) for broker in cluster] == [[]] * 3
+    assert {one.key for one in await read_all(await leader_of(cluster))} == {b"other"}
+    asked = [broker.compaction.counts.questions for broker in cluster]
+    for _ in range(3):
         await look(cluster)
-        await asyncio.sleep(90)
-        young = await delete_keys(cluster, [b"other"], b"third")
-        for _ in range(5):
-            await look(cluster)
-        assert [tombstones(broker) for broker in cluster] == [young] * 3
-        await asyncio.sleep(90)
-        for _ in range(5):
-            await look(cluster)
-        assert [tombstones(broker) for broker in cluster] == [[]] * 3
+    assert asked == [broker.compaction.counts.questions for broker in cluster]
 
 
-@in_virtual_time
-async def test_a_replica_that_is_away_keeps_tombstones_on_all_and_gets_them() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders", **TOMBSTONES)
-        await write(cluster, 0, 20)
-        leader = await leader_of(cluster)
-        away = next(broker.node_id for broker in cluster if replica_on(broker) is not leader)
-        await cluster.stop(away)
-        await delete_keys(cluster)
-        for _ in range(5):
-            await asyncio.sleep(0.01)
-            await look(cluster)
-        assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 2
-        await cluster.start(away)
-        await level(cluster)
-        for _ in range(5):
-            await asyncio.sleep(0.01)
-            await look(cluster)
-        assert [tombstones(broker) for broker in cluster] == [[]] * 3
-        for broker in cluster:
-            assert {each.key for each in records_in(stored(replica_on(broker).group.log))} == {b"other"}
+@in_virtual_time_with(ControlledCluster)
+async def test_a_young_tombstone_stays(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", **{**TOMBSTONES, "delete.retention.ms": 3_600_000})
+    await write(cluster, 0, 20)
+    await delete_keys(cluster)
+    for _ in range(5):
+        await look(cluster)
+    assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 3
 
 
-@in_virtual_time
-async def test_a_replica_that_is_added_again_begins_empty() -> None:
+@in_virtual_time_with(ControlledCluster)
+async def test_an_old_tombstone_goes_before_a_young_one(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", **{**TOMBSTONES, "delete.retention.ms": 60_000})
+    await write(cluster, 0, 20)
+    await delete_keys(cluster)
+    await look(cluster)
+    await asyncio.sleep(90)
+    young = await delete_keys(cluster, [b"other"], b"third")
+    for _ in range(5):
+        await look(cluster)
+    assert [tombstones(broker) for broker in cluster] == [young] * 3
+    await asyncio.sleep(90)
+    for _ in range(5):
+        await look(cluster)
+    assert [tombstones(broker) for broker in cluster] == [[]] * 3
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_replica_that_is_away_keeps_tombstones_on_all_and_gets_them(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders", **TOMBSTONES)
+    await write(cluster, 0, 20)
+    leader = await leader_of(cluster)
+    away = next(broker.node_id for broker in cluster if replica_on(broker) is not leader)
+    await cluster.stop(away)
+    await delete_keys(cluster)
+    for _ in range(5):
+        await asyncio.sleep(0.01)
+        await look(cluster)
+    assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 2
+    await cluster.start(away)
+    await level(cluster)
+    for _ in range(5):
+        await asyncio.sleep(0.01)
+        await look(cluster)
+    assert [tombstones(broker) for broker in cluster] == [[]] * 3
+    for broker in cluster:
+        assert {each.key for each in records_in(stored(replica_on(broker).group.log))} == {b"other"}
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_replica_that_is_added_again_begins_empty(cluster: ControlledCluster) -> None:
     """Its former log has records whose tombstones are gone."""
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders", **TOMBSTONES)
-        await write(cluster, 0, 20)
-        leader = await leader_of(cluster)
-        away = next(broker.node_id for broker in cluster if replica_on(broker) is not leader)
-        await cluster.stop(away)
-        rest = tuple(node for node in cluster.nodes if node != away)
-        await move(cluster, *rest)
-        await delete_keys(cluster)
-        for _ in range(5):
-            await asyncio.sleep(0.01)
-            await look(cluster)
-        assert [tombstones(broker) for broker in cluster] == [[]] * 2
-        back = await cluster.start(away)
-        permits, ask = back.manager._permits, back.manager._permits.ask
+    await cluster.create("orders", **TOMBSTONES)
+    await write(cluster, 0, 20)
+    leader = await leader_of(cluster)
+    away = next(broker.node_id for broker in cluster if replica_on(broker) is not leader)
+    await cluster.stop(away)
+    rest = tuple(node for node in cluster.nodes if node != away)
+    await move(cluster, *rest)
+    await delete_keys(cluster)
+    for _ in range(5):
+        await asyncio.sleep(0.01)
+        await look(cluster)
+    assert [tombstones(broker) for broker in cluster] == [[]] * 2
+    back = await cluster.start(away)
+    permits, ask = back.manager._permits, back.manager._permits.ask
 
-        async def not_yet(
-            target: TopicPartition, partition: PartitionInfo, *, is_added_again: bool = False
-        ) -> bool:
-            return is_added_again and await ask(target, partition, is_added_again=True)
+    async def not_yet(
+        target: TopicPartition, partition: PartitionInfo, *, is_added_again: bool = False
+    ) -> bool:
+        return is_added_again and await ask(target, partition, is_added_again=True)
 
-        permits.ask = not_yet  # type: ignore[method-assign]
-        await eventually(lambda: ("orders", 0) in back.manager.replicas)
-        assert replica_on(back).group.last_index == 20
-        await cluster.registered()
-        await move(cluster, *rest, away)
-        await level(cluster)
-        for broker in cluster:
-            assert {each.key for each in records_in(stored(replica_on(broker).group.log))} == {b"other"}
+    permits.ask = not_yet  # type: ignore[method-assign]
+    await eventually(lambda: ("orders", 0) in back.manager.replicas)
+    assert replica_on(back).group.last_index == 20
+    await cluster.registered()
+    await move(cluster, *rest, away)
+    await level(cluster)
+    for broker in cluster:
+        assert {each.key for each in records_in(stored(replica_on(broker).group.log))} == {b"other"}
 
 
 async def move(cluster: ControlledCluster, *nodes: NodeId) -> None:

@@ -22,7 +22,7 @@ from raftlog.errors import (
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.state_files import CHECKPOINT_NAME
 from raftlog.types import Index, NodeId, Offset, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
 from tests.helpers.orders import batch_of, fetch_from
 from tests.helpers.transactional import TransactionalProducer, visible_values
@@ -59,137 +59,139 @@ async def values_from_start(broker: ControlledBroker) -> list[bytes | None]:
 
 
 # requirement: RT5
-@in_virtual_time
-async def test_deleted_records_are_refused_at_every_broker_and_the_others_stay() -> None:
-    async with PartitionCluster() as cluster:
-        await produce(cluster.any, b"a", b"b", b"c", b"d")
-        for broker in cluster:
-            assert await delete(broker, 2) == 2  # through any broker, and safe to repeat
-        for broker in cluster:
-            assert await refused(broker, 1) == (2, 5)  # 4 is the log start's own entry
-            assert await values_from_start(broker) == [b"c", b"d"]
-            newest = await broker.gateway.fetch(ORDERS, FetchRequest(position=LastRecords(100)))
-            assert newest.offset == newest.log_start_offset == 2
-            assert (await broker.gateway.offset_at(ORDERS, Start.EARLIEST))[0] == 2
-        assert [held(broker).log_start_offset for broker in cluster] == [2, 2, 2]
+@in_virtual_time_with(PartitionCluster)
+async def test_deleted_records_are_refused_at_every_broker_and_the_others_stay(
+    cluster: PartitionCluster,
+) -> None:
+    await produce(cluster.any, b"a", b"b", b"c", b"d")
+    for broker in cluster:
+        assert await delete(broker, 2) == 2  # through any broker, and safe to repeat
+    for broker in cluster:
+        assert await refused(broker, 1) == (2, 5)  # 4 is the log start's own entry
+        assert await values_from_start(broker) == [b"c", b"d"]
+        newest = await broker.gateway.fetch(ORDERS, FetchRequest(position=LastRecords(100)))
+        assert newest.offset == newest.log_start_offset == 2
+        assert (await broker.gateway.offset_at(ORDERS, Start.EARLIEST))[0] == 2
+    assert [held(broker).log_start_offset for broker in cluster] == [2, 2, 2]
 
 
 # requirement: RT5
-@in_virtual_time
-async def test_a_lower_offset_changes_nothing_and_returns_the_start() -> None:
-    async with PartitionCluster() as cluster:
-        await produce(cluster.any, b"a", b"b", b"c")
-        assert await delete(cluster.any, 2) == 2
-        leader = await cluster.leader()
-        last = held(leader).group.last_index
-        assert await delete(cluster.any, 1) == 2
-        assert await delete(cluster.any, 0) == 2
-        assert held(leader).group.last_index == last
+@in_virtual_time_with(PartitionCluster)
+async def test_a_lower_offset_changes_nothing_and_returns_the_start(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b", b"c")
+    assert await delete(cluster.any, 2) == 2
+    leader = await cluster.leader()
+    last = held(leader).group.last_index
+    assert await delete(cluster.any, 1) == 2
+    assert await delete(cluster.any, 0) == 2
+    assert held(leader).group.last_index == last
 
 
 # requirement: RT5
-@in_virtual_time
-async def test_the_whole_log_may_be_deleted_and_not_more() -> None:
-    async with PartitionCluster() as cluster:
-        await produce(cluster.any, b"a", b"b", b"c")
-        with pytest.raises(InvalidRequest, match="ends at 3; send at most 3") as error:
-            await delete(cluster.any, 4)
-        assert error.value.details["field"] == "offset"
-        assert await values_from_start(cluster.any) == [b"a", b"b", b"c"]
-        assert await delete(cluster.any, 3) == 3
-        assert await values_from_start(cluster.any) == []
-        await produce(cluster.any, b"d")
-        assert await values_from_start(cluster.any) == [b"d"]
+@in_virtual_time_with(PartitionCluster)
+async def test_the_whole_log_may_be_deleted_and_not_more(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b", b"c")
+    with pytest.raises(InvalidRequest, match="ends at 3; send at most 3") as error:
+        await delete(cluster.any, 4)
+    assert error.value.details["field"] == "offset"
+    assert await values_from_start(cluster.any) == [b"a", b"b", b"c"]
+    assert await delete(cluster.any, 3) == 3
+    assert await values_from_start(cluster.any) == []
+    await produce(cluster.any, b"d")
+    assert await values_from_start(cluster.any) == [b"d"]
 
 
 # requirement: RT5
-@in_virtual_time
-async def test_a_reader_at_the_end_waits_on() -> None:
-    async with PartitionCluster() as cluster:
-        await produce(cluster.any, b"a", b"b")
-        waiting = asyncio.ensure_future(cluster.any.gateway.fetch(ORDERS, fetch_from(2, wait_ms=20_000)))
-        await asyncio.sleep(0.1)
-        assert await delete(cluster.any, 2) == 2
-        await produce(cluster.any, b"c")
-        found = await waiting  # it was woken by the entry of the log start
-        assert (visible_values(found), found.next_offset) == ([], 3)
-        assert visible_values(await cluster.any.gateway.fetch(ORDERS, fetch_from(3))) == [b"c"]
+@in_virtual_time_with(PartitionCluster)
+async def test_a_reader_at_the_end_waits_on(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b")
+    waiting = asyncio.ensure_future(cluster.any.gateway.fetch(ORDERS, fetch_from(2, wait_ms=20_000)))
+    await asyncio.sleep(0.1)
+    assert await delete(cluster.any, 2) == 2
+    await produce(cluster.any, b"c")
+    found = await waiting  # it was woken by the entry of the log start
+    assert (visible_values(found), found.next_offset) == ([], 3)
+    assert visible_values(await cluster.any.gateway.fetch(ORDERS, fetch_from(3))) == [b"c"]
 
 
 # requirement: RT4, RT5
-@in_virtual_time
-async def test_the_next_leader_refuses_deleted_records_before_it_has_applied_the_deletion() -> None:
-    async with PartitionCluster() as cluster:
-        await produce(cluster.any, b"a", b"b", b"c")
-        leader = await cluster.leader()
-        others = cluster.followers(leader)
-        assert await held(leader).delete_before(Offset(2), timeout_ms=TIMEOUT_MS) == 2
-        cluster.network.isolate(leader.node_id)  # before it tells that the entry is committed
-        assert all(held(broker).machine.log_start.offset == 0 for broker in others)
-        async with asyncio.timeout(30):
-            while not any(held(broker).group.is_leader for broker in others):
-                await asyncio.sleep(0.0001)  # a leader is ready about a millisecond later
-        heir = next(broker for broker in others if held(broker).group.is_leader)
-        with pytest.raises(OffsetOutOfRange):
-            await held(heir).fetch(FetchRequest(position=Offset(1)))
-        found = await held(heir).fetch(FetchRequest(position=Start.EARLIEST))
-        assert found.log_start_offset == 2
-        cluster.network.heal_all()
+@in_virtual_time_with(PartitionCluster)
+async def test_the_next_leader_refuses_deleted_records_before_it_has_applied_the_deletion(
+    cluster: PartitionCluster,
+) -> None:
+    await produce(cluster.any, b"a", b"b", b"c")
+    leader = await cluster.leader()
+    others = cluster.followers(leader)
+    assert await held(leader).delete_before(Offset(2), timeout_ms=TIMEOUT_MS) == 2
+    cluster.network.isolate(leader.node_id)  # before it tells that the entry is committed
+    assert all(held(broker).machine.log_start.offset == 0 for broker in others)
+    async with asyncio.timeout(30):
+        while not any(held(broker).group.is_leader for broker in others):
+            await asyncio.sleep(0.0001)  # a leader is ready about a millisecond later
+    heir = next(broker for broker in others if held(broker).group.is_leader)
+    with pytest.raises(OffsetOutOfRange):
+        await held(heir).fetch(FetchRequest(position=Offset(1)))
+    found = await held(heir).fetch(FetchRequest(position=Start.EARLIEST))
+    assert found.log_start_offset == 2
+    cluster.network.heal_all()
 
 
 # requirement: RT5
-@in_virtual_time
-async def test_a_deposed_leader_acknowledges_no_deletion_and_knows_no_start() -> None:
-    async with PartitionCluster() as cluster:
-        await produce(cluster.any, b"a", b"b", b"c")
-        deposed = await cluster.leader()
-        cluster.network.isolate(deposed.node_id)
-        asked = (held(deposed).delete_before(Offset(offset), timeout_ms=TIMEOUT_MS) for offset in (2, 0))
-        for answer in await asyncio.gather(*asked, return_exceptions=True):
-            assert isinstance(answer, NotLeader | NoLeader | CommitUnknown), answer
-        heir = await cluster.leader(other_than=deposed.node_id)
-        assert held(heir).log_start_offset == 0
-        assert await held(heir).delete_before(Offset(1), timeout_ms=TIMEOUT_MS) == 1
-        cluster.network.heal_all()
-        await eventually(lambda: held(deposed).machine.log_start.offset == 1)
-        assert await delete(deposed, 0) == 1
+@in_virtual_time_with(PartitionCluster)
+async def test_a_deposed_leader_acknowledges_no_deletion_and_knows_no_start(
+    cluster: PartitionCluster,
+) -> None:
+    await produce(cluster.any, b"a", b"b", b"c")
+    deposed = await cluster.leader()
+    cluster.network.isolate(deposed.node_id)
+    asked = (held(deposed).delete_before(Offset(offset), timeout_ms=TIMEOUT_MS) for offset in (2, 0))
+    for answer in await asyncio.gather(*asked, return_exceptions=True):
+        assert isinstance(answer, NotLeader | NoLeader | CommitUnknown), answer
+    heir = await cluster.leader(other_than=deposed.node_id)
+    assert held(heir).log_start_offset == 0
+    assert await held(heir).delete_before(Offset(1), timeout_ms=TIMEOUT_MS) == 1
+    cluster.network.heal_all()
+    await eventually(lambda: held(deposed).machine.log_start.offset == 1)
+    assert await delete(deposed, 0) == 1
 
 
 # requirement: RT5
-@in_virtual_time
-async def test_a_deletion_that_no_majority_has_is_unknown_and_its_repetition_counts() -> None:
-    async with PartitionCluster() as cluster:
-        await produce(cluster.any, b"a", b"b", b"c")
-        leader = await cluster.leader()
-        task = asyncio.ensure_future(held(leader).delete_before(Offset(2), timeout_ms=TIMEOUT_MS))
-        while held(leader).group.last_index < 3:
-            await asyncio.sleep(0)
-        cluster.network.isolate(leader.node_id)
-        try:
-            start = await task
-        except CommitUnknown:
-            start = 0
-        cluster.network.heal_all()
-        again = await cluster.leader()
-        assert held(again).log_start_offset >= start
-        assert await delete(again, 2) == 2
+@in_virtual_time_with(PartitionCluster)
+async def test_a_deletion_that_no_majority_has_is_unknown_and_its_repetition_counts(
+    cluster: PartitionCluster,
+) -> None:
+    await produce(cluster.any, b"a", b"b", b"c")
+    leader = await cluster.leader()
+    task = asyncio.ensure_future(held(leader).delete_before(Offset(2), timeout_ms=TIMEOUT_MS))
+    while held(leader).group.last_index < 3:
+        await asyncio.sleep(0)
+    cluster.network.isolate(leader.node_id)
+    try:
+        start = await task
+    except CommitUnknown:
+        start = 0
+    cluster.network.heal_all()
+    again = await cluster.leader()
+    assert held(again).log_start_offset >= start
+    assert await delete(again, 2) == 2
 
 
 # requirement: RT5
-@in_virtual_time
-async def test_a_deletion_survives_a_restart_of_all_brokers_from_older_states() -> None:
-    async with PartitionCluster() as cluster:
-        await produce(cluster.any, b"a", b"b", b"c")
-        assert await delete(cluster.any, 2) == 2
-        for node in cluster.nodes:
-            log = cast("SegmentedLog", held(cluster.brokers[node]).group.log)
-            await cluster.stop(node)
-            cluster.disks[node].remove(f"{log.directory}/{CHECKPOINT_NAME}")
-        for node in cluster.nodes:
-            await cluster.start(node)
-        again = await cluster.leader()
-        assert await refused(again, 1) == (2, held(again).high_watermark)
-        assert await values_from_start(again) == [b"c"]
+@in_virtual_time_with(PartitionCluster)
+async def test_a_deletion_survives_a_restart_of_all_brokers_from_older_states(
+    cluster: PartitionCluster,
+) -> None:
+    await produce(cluster.any, b"a", b"b", b"c")
+    assert await delete(cluster.any, 2) == 2
+    for node in cluster.nodes:
+        log = cast("SegmentedLog", held(cluster.brokers[node]).group.log)
+        await cluster.stop(node)
+        cluster.disks[node].remove(f"{log.directory}/{CHECKPOINT_NAME}")
+    for node in cluster.nodes:
+        await cluster.start(node)
+    again = await cluster.leader()
+    assert await refused(again, 1) == (2, held(again).high_watermark)
+    assert await values_from_start(again) == [b"c"]
 
 
 async def in_segments(cluster: ControlledCluster, records: int) -> ControlledBroker:
@@ -208,38 +210,40 @@ async def look(cluster: ControlledCluster) -> None:
 
 
 # requirement: RT5
-@in_virtual_time
-async def test_the_next_check_of_retention_frees_whole_segments_on_every_replica() -> None:
-    async with ControlledCluster() as cluster:
-        leader = await in_segments(cluster, 6)
-        before = [held(broker).group.log.size_bytes for broker in cluster]
-        assert await delete(leader, 4) == 4
-        await eventually(lambda: all(held(broker).machine.log_start.offset == 4 for broker in cluster))
-        await look(cluster)
-        assert [held(broker).group.log.first_index for broker in cluster] == [4, 4, 4]
-        sizes = [held(broker).group.log.size_bytes for broker in cluster]
-        assert all(after < size for after, size in zip(sizes, before, strict=True))
+@in_virtual_time_with(ControlledCluster)
+async def test_the_next_check_of_retention_frees_whole_segments_on_every_replica(
+    cluster: ControlledCluster,
+) -> None:
+    leader = await in_segments(cluster, 6)
+    before = [held(broker).group.log.size_bytes for broker in cluster]
+    assert await delete(leader, 4) == 4
+    await eventually(lambda: all(held(broker).machine.log_start.offset == 4 for broker in cluster))
+    await look(cluster)
+    assert [held(broker).group.log.first_index for broker in cluster] == [4, 4, 4]
+    sizes = [held(broker).group.log.size_bytes for broker in cluster]
+    assert all(after < size for after, size in zip(sizes, before, strict=True))
 
 
 # requirement: RT4, RT5
-@in_virtual_time
-async def test_a_replica_that_gets_a_snapshot_from_before_the_deletion_leads_with_its_start() -> None:
-    async with ControlledCluster() as cluster:
-        leader = await in_segments(cluster, 3)
-        away = next(node for node in cluster.nodes if node != leader.node_id)
-        await cluster.stop(away)
-        for number in range(3, 6):
-            await produce(leader, b"%d" % number)
-            await asyncio.sleep(0.06)  # an age
-        assert await delete(leader, 5) == 5
-        await look(cluster)
-        assert held(leader).group.log.first_index == 5
-        back = await cluster.start(away)
-        await eventually(lambda: ("orders", 0) in back.manager.replicas)
-        await eventually(lambda: held(back).group.durable_index == held(leader).group.durable_index)
-        await lead(cluster, away)
-        assert await refused(back, 4) == (5, held(back).high_watermark)
-        assert await values_from_start(back) == [b"5"]
+@in_virtual_time_with(ControlledCluster)
+async def test_a_replica_that_gets_a_snapshot_from_before_the_deletion_leads_with_its_start(
+    cluster: ControlledCluster,
+) -> None:
+    leader = await in_segments(cluster, 3)
+    away = next(node for node in cluster.nodes if node != leader.node_id)
+    await cluster.stop(away)
+    for number in range(3, 6):
+        await produce(leader, b"%d" % number)
+        await asyncio.sleep(0.06)  # an age
+    assert await delete(leader, 5) == 5
+    await look(cluster)
+    assert held(leader).group.log.first_index == 5
+    back = await cluster.start(away)
+    await eventually(lambda: ("orders", 0) in back.manager.replicas)
+    await eventually(lambda: held(back).group.durable_index == held(leader).group.durable_index)
+    await lead(cluster, away)
+    assert await refused(back, 4) == (5, held(back).high_watermark)
+    assert await values_from_start(back) == [b"5"]
 
 
 async def lead(cluster: ControlledCluster, node: NodeId) -> None:
@@ -252,74 +256,71 @@ async def lead(cluster: ControlledCluster, node: NodeId) -> None:
 
 
 # requirement: RT5, D3
-@in_virtual_time
-async def test_what_an_open_transaction_has_written_is_not_deleted() -> None:
-    async with PartitionCluster() as cluster:
-        await produce(cluster.any, b"a", b"b")
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"open")
-        await produce(cluster.any, b"c")
-        with pytest.raises(Conflict, match="open in orders/0 from 2 on; send at most 2"):
-            await delete(cluster.any, 3)
-        assert await delete(cluster.any, 2) == 2
-        assert await producer.commit()
-        found = await cluster.any.gateway.fetch(ORDERS, fetch_from(2, committed_only=True))
-        assert visible_values(found) == [b"open", b"c"]
-        assert await delete(cluster.any, 3) == 3
+@in_virtual_time_with(PartitionCluster)
+async def test_what_an_open_transaction_has_written_is_not_deleted(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b")
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"open")
+    await produce(cluster.any, b"c")
+    with pytest.raises(Conflict, match="open in orders/0 from 2 on; send at most 2"):
+        await delete(cluster.any, 3)
+    assert await delete(cluster.any, 2) == 2
+    assert await producer.commit()
+    found = await cluster.any.gateway.fetch(ORDERS, fetch_from(2, committed_only=True))
+    assert visible_values(found) == [b"open", b"c"]
+    assert await delete(cluster.any, 3) == 3
 
 
 # requirement: RT5
-@in_virtual_time
-async def test_compacted_topics_are_refused_unless_they_also_delete() -> None:
-    async with PartitionCluster(config={"cleanup.policy": "compact"}) as cluster:
-        await cluster.any.gateway.append(ORDERS, batch_of(b"a", key=b"k"), acks=QUORUM, timeout_ms=TIMEOUT_MS)
-        with pytest.raises(InvalidRequest, match="is compacted") as error:
-            await delete(cluster.any, 1)
-        assert error.value.details["field"] == "topic"
-        changed = await cluster.any.controller.alter_config(
-            "orders", {"cleanup.policy": "compact,delete"}, expected_version=None, timeout_ms=TIMEOUT_MS
+@in_virtual_time_with(lambda: PartitionCluster(config={"cleanup.policy": "compact"}))
+async def test_compacted_topics_are_refused_unless_they_also_delete(cluster: PartitionCluster) -> None:
+    await cluster.any.gateway.append(ORDERS, batch_of(b"a", key=b"k"), acks=QUORUM, timeout_ms=TIMEOUT_MS)
+    with pytest.raises(InvalidRequest, match="is compacted") as error:
+        await delete(cluster.any, 1)
+    assert error.value.details["field"] == "topic"
+    changed = await cluster.any.controller.alter_config(
+        "orders", {"cleanup.policy": "compact,delete"}, expected_version=None, timeout_ms=TIMEOUT_MS
+    )
+    await cluster.settled(changed.version)
+    assert await delete(cluster.any, 1) == 1
+
+
+# requirement: RT5
+@in_virtual_time_with(PartitionCluster)
+async def test_internal_topics_and_missing_partitions_are_refused(cluster: PartitionCluster) -> None:
+    await TransactionalProducer(cluster.any).open()
+    with pytest.raises(InvalidRequest, match="the system's own"):
+        await cluster.any.gateway.delete_before(
+            TopicPartition("__transactions", 0), Offset(1), timeout_ms=TIMEOUT_MS
         )
-        await cluster.settled(changed.version)
-        assert await delete(cluster.any, 1) == 1
+    with pytest.raises(UnknownPartition):
+        await cluster.any.gateway.delete_before(TopicPartition("orders", 7), Offset(1), timeout_ms=1000)
 
 
 # requirement: RT5
-@in_virtual_time
-async def test_internal_topics_and_missing_partitions_are_refused() -> None:
-    async with PartitionCluster() as cluster:
-        await TransactionalProducer(cluster.any).open()
-        with pytest.raises(InvalidRequest, match="the system's own"):
-            await cluster.any.gateway.delete_before(
-                TopicPartition("__transactions", 0), Offset(1), timeout_ms=TIMEOUT_MS
-            )
-        with pytest.raises(UnknownPartition):
-            await cluster.any.gateway.delete_before(TopicPartition("orders", 7), Offset(1), timeout_ms=1000)
-
-
-# requirement: RT5
-@in_virtual_time
-async def test_records_can_be_deleted_when_the_disk_has_no_room() -> None:
-    async with PartitionCluster() as cluster:
-        await produce(cluster.any, b"a", b"b")
-        for broker in cluster:
-            broker.has_room = False
-        with pytest.raises(RaftlogError):
-            await produce(cluster.any, b"c")
-        assert await delete(cluster.any, 1) == 1
+@in_virtual_time_with(PartitionCluster)
+async def test_records_can_be_deleted_when_the_disk_has_no_room(cluster: PartitionCluster) -> None:
+    await produce(cluster.any, b"a", b"b")
+    for broker in cluster:
+        broker.has_room = False
+    with pytest.raises(RaftlogError):
+        await produce(cluster.any, b"c")
+    assert await delete(cluster.any, 1) == 1
 
 
 # requirement: RT4 RT5
-@in_virtual_time
-async def test_a_start_that_only_the_leaders_log_has_is_replicated_by_a_deletion() -> None:
+@in_virtual_time_with(ControlledCluster)
+async def test_a_start_that_only_the_leaders_log_has_is_replicated_by_a_deletion(
+    cluster: ControlledCluster,
+) -> None:
     """Earlier versions cut logs without an entry: another replica may begin earlier."""
-    async with ControlledCluster() as cluster:
-        leader = await in_segments(cluster, 5)
-        assert await held(leader).group.truncate_prefix(Index(3)) == 3
-        assert await delete(leader, 2) == 3
-        await cluster.stop(leader.node_id)
-        heir = await cluster.leader()
-        assert held(heir).group.log.first_index == 0
-        assert (await refused(heir, 2))[0] == 3
+    leader = await in_segments(cluster, 5)
+    assert await held(leader).group.truncate_prefix(Index(3)) == 3
+    assert await delete(leader, 2) == 3
+    await cluster.stop(leader.node_id)
+    heir = await cluster.leader()
+    assert held(heir).group.log.first_index == 0
+    assert (await refused(heir, 2))[0] == 3
 
 
 # requirement: RT5 K6

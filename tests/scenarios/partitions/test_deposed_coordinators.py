@@ -8,7 +8,7 @@ import pytest
 
 from raftlog.errors import NoLeader, RaftlogError
 from raftlog.node.group.raft_group import RaftGroup
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
 from tests.helpers.transactional import TransactionalProducer, coordinating
 from tests.helpers.virtual_time import eventually
@@ -35,17 +35,18 @@ def _is_later(following: RaftGroup[None], leading: RaftGroup[None]) -> bool:
     return following.term > leading.term
 
 
-@in_virtual_time
-async def test_a_deposed_coordinator_denies_no_transaction_that_its_successor_may_commit() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_deposed_coordinator_denies_no_transaction_that_its_successor_may_commit(
+    cluster: PartitionCluster,
+) -> None:
     # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"a")
-        await producer.commit()
-        old, new = await deposed(cluster)
-        producer = await TransactionalProducer(new).open()
-        end = End(transaction=producer.handle, is_commit=True)
-        with pytest.raises(RaftlogError) as refusal:
-            await old.transactions.service.ask(end, timeout_ms=1_000)
-        assert isinstance(refusal.value, NoLeader)
-        await producer.ask(end)
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a")
+    await producer.commit()
+    old, new = await deposed(cluster)
+    producer = await TransactionalProducer(new).open()
+    end = End(transaction=producer.handle, is_commit=True)
+    with pytest.raises(RaftlogError) as refusal:
+        await old.transactions.service.ask(end, timeout_ms=1_000)
+    assert isinstance(refusal.value, NoLeader)
+    await producer.ask(end)

@@ -6,7 +6,7 @@ import asyncio
 
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import PartitionCluster, append
 from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import eventually
@@ -26,18 +26,17 @@ def holders(cluster: PartitionCluster, value: bytes) -> list[NodeId]:
 
 
 # requirement: N3
-@in_virtual_time
-async def test_a_record_is_on_a_majority_of_disks_when_it_is_acknowledged() -> None:
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        slow, _ = cluster.followers(leader)
-        for value in VALUES:
-            for follower in cluster.followers(leader):
-                follower.disk.clear()
-            acknowledged = asyncio.create_task(append(cluster, leader, batch_of(value)))
-            await eventually(lambda: holders(cluster, value) == [leader.node_id])  # noqa: B023 - of this turn
-            await asyncio.sleep(0.1)
-            assert not acknowledged.done(), "one copy is not enough"
-            slow.disk.set()
-            await acknowledged
-            assert holders(cluster, value) == sorted([leader.node_id, slow.node_id])
+@in_virtual_time_with(PartitionCluster)
+async def test_a_record_is_on_a_majority_of_disks_when_it_is_acknowledged(cluster: PartitionCluster) -> None:
+    leader = await cluster.leader()
+    slow, _ = cluster.followers(leader)
+    for value in VALUES:
+        for follower in cluster.followers(leader):
+            follower.disk.clear()
+        acknowledged = asyncio.create_task(append(cluster, leader, batch_of(value)))
+        await eventually(lambda: holders(cluster, value) == [leader.node_id])  # noqa: B023 - of this turn
+        await asyncio.sleep(0.1)
+        assert not acknowledged.done(), "one copy is not enough"
+        slow.disk.set()
+        await acknowledged
+        assert holders(cluster, value) == sorted([leader.node_id, slow.node_id])

@@ -23,7 +23,7 @@ from raftlog.errors import (
 )
 from raftlog.records.batch import Buffer
 from raftlog.types import NodeId, Offset
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster, append
 from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
 from tests.helpers.tagged import tagged, tagged_batch
@@ -55,340 +55,336 @@ async def follower_of(cluster: PartitionCluster) -> tuple[ControlledBroker, Cont
 
 
 # requirement: RP10
-@in_virtual_time
-async def test_a_follower_serves_what_is_committed_and_says_that_it_has() -> None:
-    async with PartitionCluster() as cluster:
-        leader, follower = await follower_of(cluster)
-        result = await follower.gateway.fetch(ORDERS, stale(0))
-        assert values_of(result.data) == [b"a"]
-        assert (result.next_offset, result.high_watermark, result.served_by) == (1, 1, follower.node_id)
-        by_default = await follower.gateway.fetch(ORDERS, fetch_from(0))
-        assert by_default.served_by == leader.node_id
-        for position in (Start.LATEST, LastRecords(1)):
-            found = await follower.gateway.fetch(ORDERS, replace(stale(0), position=position))
-            assert found.served_by == follower.node_id
-            assert found.next_offset == 1
+@in_virtual_time_with(PartitionCluster)
+async def test_a_follower_serves_what_is_committed_and_says_that_it_has(cluster: PartitionCluster) -> None:
+    leader, follower = await follower_of(cluster)
+    result = await follower.gateway.fetch(ORDERS, stale(0))
+    assert values_of(result.data) == [b"a"]
+    assert (result.next_offset, result.high_watermark, result.served_by) == (1, 1, follower.node_id)
+    by_default = await follower.gateway.fetch(ORDERS, fetch_from(0))
+    assert by_default.served_by == leader.node_id
+    for position in (Start.LATEST, LastRecords(1)):
+        found = await follower.gateway.fetch(ORDERS, replace(stale(0), position=position))
+        assert found.served_by == follower.node_id
+        assert found.next_offset == 1
 
 
 # requirement: RP10, RP4
-@in_virtual_time
-async def test_a_follower_shows_nothing_beyond_the_commit_index_that_it_knows() -> None:
-    async with PartitionCluster() as cluster:
-        leader, follower = await follower_of(cluster)
-        for other in cluster.followers(leader):
-            other.disk.clear()
-        pending = asyncio.create_task(append(cluster, leader, batch_of(b"open")))
-        await eventually(lambda: cluster.replica(follower.node_id).group.last_index == 1)
-        result = await follower.gateway.fetch(ORDERS, stale(0))
-        assert (values_of(result.data), result.high_watermark) == ([b"a"], 1)
-        for other in cluster.followers(leader):
-            other.disk.set()
-        await pending
-        newer = await follower.gateway.fetch(ORDERS, stale(1, wait_ms=2_000))
-        assert values_of(newer.data) == [b"open"]
+@in_virtual_time_with(PartitionCluster)
+async def test_a_follower_shows_nothing_beyond_the_commit_index_that_it_knows(
+    cluster: PartitionCluster,
+) -> None:
+    leader, follower = await follower_of(cluster)
+    for other in cluster.followers(leader):
+        other.disk.clear()
+    pending = asyncio.create_task(append(cluster, leader, batch_of(b"open")))
+    await eventually(lambda: cluster.replica(follower.node_id).group.last_index == 1)
+    result = await follower.gateway.fetch(ORDERS, stale(0))
+    assert (values_of(result.data), result.high_watermark) == ([b"a"], 1)
+    for other in cluster.followers(leader):
+        other.disk.set()
+    await pending
+    newer = await follower.gateway.fetch(ORDERS, stale(1, wait_ms=2_000))
+    assert values_of(newer.data) == [b"open"]
 
 
 # requirement: RP10
-@in_virtual_time
-async def test_a_follower_that_is_cut_off_serves_until_its_knowledge_is_too_old() -> None:
-    async with PartitionCluster() as cluster:
-        leader, follower = await follower_of(cluster)
+@in_virtual_time_with(PartitionCluster)
+async def test_a_follower_that_is_cut_off_serves_until_its_knowledge_is_too_old(
+    cluster: PartitionCluster,
+) -> None:
+    leader, follower = await follower_of(cluster)
+    await follower.gateway.fetch(ORDERS, stale(0))
+    cluster.network.isolate(follower.node_id)
+    await append(cluster, leader, batch_of(b"b"))
+    assert values_of((await follower.gateway.fetch(ORDERS, stale(0))).data) == [b"a"]
+    await asyncio.sleep(STALENESS_MS / 1000)
+    with pytest.raises(ReplicaNotInSync) as refused:
         await follower.gateway.fetch(ORDERS, stale(0))
-        cluster.network.isolate(follower.node_id)
-        await append(cluster, leader, batch_of(b"b"))
-        assert values_of((await follower.gateway.fetch(ORDERS, stale(0))).data) == [b"a"]
-        await asyncio.sleep(STALENESS_MS / 1000)
-        with pytest.raises(ReplicaNotInSync) as refused:
-            await follower.gateway.fetch(ORDERS, stale(0))
-        assert refused.value.details["replica"] == follower.node_id
-        assert refused.value.is_definite
-        assert refused.value.retryable
-        cluster.network.heal_all()
-        await eventually(lambda: cluster.replica(follower.node_id).high_watermark == 2)
-        assert values_of((await follower.gateway.fetch(ORDERS, stale(0))).data) == [b"a", b"b"]
+    assert refused.value.details["replica"] == follower.node_id
+    assert refused.value.is_definite
+    assert refused.value.retryable
+    cluster.network.heal_all()
+    await eventually(lambda: cluster.replica(follower.node_id).high_watermark == 2)
+    assert values_of((await follower.gateway.fetch(ORDERS, stale(0))).data) == [b"a", b"b"]
 
 
 # requirement: RP10
-@in_virtual_time
-async def test_a_poll_that_waits_at_a_follower_ends_when_its_knowledge_is_too_old() -> None:
-    async with PartitionCluster() as cluster:
-        _, follower = await follower_of(cluster)
-        began = asyncio.get_running_loop().time()
-        polling = asyncio.create_task(follower.gateway.fetch(ORDERS, stale(1, wait_ms=60_000)))
-        await eventually(lambda: cluster.replica(follower.node_id).parked == 1)
-        cluster.network.isolate(follower.node_id)
-        with pytest.raises(ReplicaNotInSync):
-            await polling
-        assert asyncio.get_running_loop().time() - began < 4
-        assert cluster.replica(follower.node_id).parked == 0
+@in_virtual_time_with(PartitionCluster)
+async def test_a_poll_that_waits_at_a_follower_ends_when_its_knowledge_is_too_old(
+    cluster: PartitionCluster,
+) -> None:
+    _, follower = await follower_of(cluster)
+    began = asyncio.get_running_loop().time()
+    polling = asyncio.create_task(follower.gateway.fetch(ORDERS, stale(1, wait_ms=60_000)))
+    await eventually(lambda: cluster.replica(follower.node_id).parked == 1)
+    cluster.network.isolate(follower.node_id)
+    with pytest.raises(ReplicaNotInSync):
+        await polling
+    assert asyncio.get_running_loop().time() - began < 4
+    assert cluster.replica(follower.node_id).parked == 0
 
 
 # requirement: RP10, C3
-@in_virtual_time
-async def test_a_poll_waits_at_a_follower_far_longer_than_the_staleness_that_it_permits() -> None:
-    async with PartitionCluster() as cluster:
-        leader, follower = await follower_of(cluster)
-        polling = asyncio.create_task(follower.gateway.fetch(ORDERS, stale(1, wait_ms=20_000)))
-        await asyncio.sleep(3)
-        assert not polling.done()
-        await append(cluster, leader, batch_of(b"b"))
-        result = await polling
-        assert (values_of(result.data), result.served_by) == ([b"b"], follower.node_id)
-        empty = await follower.gateway.fetch(ORDERS, stale(2, wait_ms=2_500))
-        assert (empty.data, empty.next_offset, empty.served_by) == (b"", 2, follower.node_id)
+@in_virtual_time_with(PartitionCluster)
+async def test_a_poll_waits_at_a_follower_far_longer_than_the_staleness_that_it_permits(
+    cluster: PartitionCluster,
+) -> None:
+    leader, follower = await follower_of(cluster)
+    polling = asyncio.create_task(follower.gateway.fetch(ORDERS, stale(1, wait_ms=20_000)))
+    await asyncio.sleep(3)
+    assert not polling.done()
+    await append(cluster, leader, batch_of(b"b"))
+    result = await polling
+    assert (values_of(result.data), result.served_by) == ([b"b"], follower.node_id)
+    empty = await follower.gateway.fetch(ORDERS, stale(2, wait_ms=2_500))
+    assert (empty.data, empty.next_offset, empty.served_by) == (b"", 2, follower.node_id)
 
 
 # requirement: RP10
-@in_virtual_time
-async def test_a_deposed_leader_that_does_not_know_it_proves_nothing() -> None:
-    async with ControlledCluster(brokers=5) as cluster:
-        await cluster.create("orders", 1, 5)
-        leader = await cluster.leader()
-        await append(cluster, leader, batch_of(b"a"))
-        follower, *rest = [broker for broker in cluster if broker is not leader]
-        await _until_served(follower, stale(0, min_offset=1))
-        for broker in rest:
-            cluster.network.cut_both(leader.node_id, broker.node_id)
-            cluster.network.cut_both(follower.node_id, broker.node_id)
-        loop = asyncio.get_running_loop()
-        cut_at, served_at, bound_ms = loop.time(), 0.0, 20  # the leader steps down after 48 ms
-        while loop.time() < cut_at + 0.5:
-            for broker in (leader, follower):
-                with contextlib.suppress(RaftlogError, TimeoutError):
-                    request = replace(stale(0), max_staleness_ms=bound_ms)
-                    await asyncio.wait_for(broker.gateway.fetch(ORDERS, request), 0.05)
-                    served_at = loop.time()
-            await asyncio.sleep(0.001)
-        assert served_at - cut_at <= bound_ms / 1000
+@in_virtual_time_with(lambda: ControlledCluster(brokers=5))
+async def test_a_deposed_leader_that_does_not_know_it_proves_nothing(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", 1, 5)
+    leader = await cluster.leader()
+    await append(cluster, leader, batch_of(b"a"))
+    follower, *rest = [broker for broker in cluster if broker is not leader]
+    await _until_served(follower, stale(0, min_offset=1))
+    for broker in rest:
+        cluster.network.cut_both(leader.node_id, broker.node_id)
+        cluster.network.cut_both(follower.node_id, broker.node_id)
+    loop = asyncio.get_running_loop()
+    cut_at, served_at, bound_ms = loop.time(), 0.0, 20  # the leader steps down after 48 ms
+    while loop.time() < cut_at + 0.5:
+        for broker in (leader, follower):
+            with contextlib.suppress(RaftlogError, TimeoutError):
+                request = replace(stale(0), max_staleness_ms=bound_ms)
+                await asyncio.wait_for(broker.gateway.fetch(ORDERS, request), 0.05)
+                served_at = loop.time()
+        await asyncio.sleep(0.001)
+    assert served_at - cut_at <= bound_ms / 1000
 
 
 # requirement: RP10
-@in_virtual_time
-async def test_min_offset_is_waited_for_and_shows_a_reader_its_own_write() -> None:
-    async with PartitionCluster() as cluster:
-        leader, follower = await follower_of(cluster)
-        await follower.gateway.fetch(ORDERS, stale(0))
-        for value in (b"b", b"c", b"d"):
-            receipt = await append(cluster, leader, batch_of(value))
-            request = stale(0, min_offset=receipt.base_offset + 1)
-            result = await follower.gateway.fetch(ORDERS, request)
-            assert values_of(result.data)[-1] == value
-            assert result.served_by == follower.node_id
+@in_virtual_time_with(PartitionCluster)
+async def test_min_offset_is_waited_for_and_shows_a_reader_its_own_write(cluster: PartitionCluster) -> None:
+    leader, follower = await follower_of(cluster)
+    await follower.gateway.fetch(ORDERS, stale(0))
+    for value in (b"b", b"c", b"d"):
+        receipt = await append(cluster, leader, batch_of(value))
+        request = stale(0, min_offset=receipt.base_offset + 1)
+        result = await follower.gateway.fetch(ORDERS, request)
+        assert values_of(result.data)[-1] == value
+        assert result.served_by == follower.node_id
 
 
 # requirement: RP10
-@in_virtual_time
-async def test_min_offset_beyond_the_end_is_refused_in_time() -> None:
-    async with PartitionCluster() as cluster:
-        leader, follower = await follower_of(cluster)
-        loop = asyncio.get_running_loop()
-        for wait_ms, least_s in ((0, 0.4), (2_000, 1.9)):
-            began = loop.time()
-            with pytest.raises(ReplicaNotInSync):
-                await follower.gateway.fetch(ORDERS, stale(0, min_offset=5, wait_ms=wait_ms))
-            assert least_s < loop.time() - began < least_s + 2
-        with pytest.raises(OffsetOutOfRange, match="min_offset 5"):
-            await leader.gateway.fetch(ORDERS, replace(fetch_from(0), min_offset=Offset(5)))
-        with pytest.raises(OffsetOutOfRange, match="min_offset 5"):  # falls back, and gets the leader's word
-            await follower.gateway.fetch(ORDERS, replace(stale(0, min_offset=5), is_local=False))
-
-
-# requirement: RP10
-@in_virtual_time
-async def test_a_follower_does_not_judge_an_offset_that_it_lacks() -> None:
-    async with PartitionCluster() as cluster:
-        leader, follower = await follower_of(cluster)
+@in_virtual_time_with(PartitionCluster)
+async def test_min_offset_beyond_the_end_is_refused_in_time(cluster: PartitionCluster) -> None:
+    leader, follower = await follower_of(cluster)
+    loop = asyncio.get_running_loop()
+    for wait_ms, least_s in ((0, 0.4), (2_000, 1.9)):
+        began = loop.time()
         with pytest.raises(ReplicaNotInSync):
-            await follower.gateway.fetch(ORDERS, stale(7))
-        with pytest.raises(OffsetOutOfRange):
-            await leader.gateway.fetch(ORDERS, stale(7))
+            await follower.gateway.fetch(ORDERS, stale(0, min_offset=5, wait_ms=wait_ms))
+        assert least_s < loop.time() - began < least_s + 2
+    with pytest.raises(OffsetOutOfRange, match="min_offset 5"):
+        await leader.gateway.fetch(ORDERS, replace(fetch_from(0), min_offset=Offset(5)))
+    with pytest.raises(OffsetOutOfRange, match="min_offset 5"):  # falls back, and gets the leader's word
+        await follower.gateway.fetch(ORDERS, replace(stale(0, min_offset=5), is_local=False))
+
+
+# requirement: RP10
+@in_virtual_time_with(PartitionCluster)
+async def test_a_follower_does_not_judge_an_offset_that_it_lacks(cluster: PartitionCluster) -> None:
+    leader, follower = await follower_of(cluster)
+    with pytest.raises(ReplicaNotInSync):
+        await follower.gateway.fetch(ORDERS, stale(7))
+    with pytest.raises(OffsetOutOfRange):
+        await leader.gateway.fetch(ORDERS, stale(7))
 
 
 # requirement: RP10, RT4
-@in_virtual_time
-async def test_deleted_records_are_not_served_and_the_leader_says_so() -> None:
-    async with PartitionCluster() as cluster:
-        leader, follower = await follower_of(cluster)
-        await append(cluster, leader, batch_of(b"b"))
-        await leader.gateway.delete_before(ORDERS, Offset(1), timeout_ms=2_000)
-        await asyncio.sleep(STALENESS_MS / 1000 + 0.1)
-        with pytest.raises(ReplicaNotInSync):
-            await follower.gateway.fetch(ORDERS, stale(0))
-        with pytest.raises(OffsetOutOfRange) as below:
-            await follower.gateway.fetch(ORDERS, replace(stale(0), is_local=False))
-        assert below.value.details["start"] == 1
-        assert values_of((await follower.gateway.fetch(ORDERS, stale(1))).data)[:1] == [b"b"]
+@in_virtual_time_with(PartitionCluster)
+async def test_deleted_records_are_not_served_and_the_leader_says_so(cluster: PartitionCluster) -> None:
+    leader, follower = await follower_of(cluster)
+    await append(cluster, leader, batch_of(b"b"))
+    await leader.gateway.delete_before(ORDERS, Offset(1), timeout_ms=2_000)
+    await asyncio.sleep(STALENESS_MS / 1000 + 0.1)
+    with pytest.raises(ReplicaNotInSync):
+        await follower.gateway.fetch(ORDERS, stale(0))
+    with pytest.raises(OffsetOutOfRange) as below:
+        await follower.gateway.fetch(ORDERS, replace(stale(0), is_local=False))
+    assert below.value.details["start"] == 1
+    assert values_of((await follower.gateway.fetch(ORDERS, stale(1))).data)[:1] == [b"b"]
 
 
 # requirement: RP10, D3
-@in_virtual_time
-async def test_a_follower_shows_no_record_of_an_open_or_aborted_transaction() -> None:
-    async with PartitionCluster() as cluster:
-        _, follower = await follower_of(cluster)
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"open")
-        hidden = await follower.gateway.fetch(ORDERS, stale(1, min_offset=0, wait_ms=300))
-        assert (bytes(hidden.data), hidden.next_offset) == (b"", 1)
-        assert await producer.commit()
-        shown = await follower.gateway.fetch(ORDERS, stale(1, min_offset=2))
-        assert visible_values(shown) == [b"open"]
-        assert shown.served_by == follower.node_id
-        await producer.write(b"never")
-        await producer.abort()
-        rest = await follower.gateway.fetch(ORDERS, stale(3, min_offset=4, wait_ms=2_000))
-        assert visible_values(rest) == []
-        assert rest.next_offset >= 4
-
-
-# requirement: RP10
-@in_virtual_time
-async def test_a_reader_of_tags_waits_at_a_follower_and_looks_at_a_bounded_part_of_the_log(
-    monkeypatch: pytest.MonkeyPatch,
+@in_virtual_time_with(PartitionCluster)
+async def test_a_follower_shows_no_record_of_an_open_or_aborted_transaction(
+    cluster: PartitionCluster,
 ) -> None:
-    async with PartitionCluster() as cluster:
-        leader, follower = await follower_of(cluster)
-        request = replace(stale(1, wait_ms=10_000), tags=("paid",))
-        reading = asyncio.create_task(follower.gateway.fetch(ORDERS, request))
-        await asyncio.sleep(2.5)
-        await append(cluster, leader, tagged_batch(tagged(b"b", "paid")))
-        result = await reading
-        assert (values_of(result.data), result.served_by) == ([b"b"], follower.node_id)
-        for number in range(20):
-            await append(cluster, leader, tagged_batch(tagged(b"%d" % number, "open")))
-        monkeypatch.setattr(selection, "LOOKED_AT_BYTES_MAX", 300)
-        monkeypatch.setattr(reads, "STEP_BYTES", 100)
-        began = asyncio.get_running_loop().time()
-        some = await follower.gateway.fetch(
-            ORDERS, replace(request, position=Offset(2), min_offset=Offset(22))
-        )
-        assert (some.data, asyncio.get_running_loop().time() - began < 1) == (b"", True)
-        assert 2 < some.next_offset < some.end == 22
+    _, follower = await follower_of(cluster)
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"open")
+    hidden = await follower.gateway.fetch(ORDERS, stale(1, min_offset=0, wait_ms=300))
+    assert (bytes(hidden.data), hidden.next_offset) == (b"", 1)
+    assert await producer.commit()
+    shown = await follower.gateway.fetch(ORDERS, stale(1, min_offset=2))
+    assert visible_values(shown) == [b"open"]
+    assert shown.served_by == follower.node_id
+    await producer.write(b"never")
+    await producer.abort()
+    rest = await follower.gateway.fetch(ORDERS, stale(3, min_offset=4, wait_ms=2_000))
+    assert visible_values(rest) == []
+    assert rest.next_offset >= 4
 
 
 # requirement: RP10
-@in_virtual_time
-async def test_a_reader_that_goes_from_leader_to_follower_never_goes_back_in_time() -> None:
-    async with PartitionCluster() as cluster:
-        leader, follower = await follower_of(cluster)
+@in_virtual_time_with(PartitionCluster)
+async def test_a_reader_of_tags_waits_at_a_follower_and_looks_at_a_bounded_part_of_the_log(
+    cluster: PartitionCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, follower = await follower_of(cluster)
+    request = replace(stale(1, wait_ms=10_000), tags=("paid",))
+    reading = asyncio.create_task(follower.gateway.fetch(ORDERS, request))
+    await asyncio.sleep(2.5)
+    await append(cluster, leader, tagged_batch(tagged(b"b", "paid")))
+    result = await reading
+    assert (values_of(result.data), result.served_by) == ([b"b"], follower.node_id)
+    for number in range(20):
+        await append(cluster, leader, tagged_batch(tagged(b"%d" % number, "open")))
+    monkeypatch.setattr(selection, "LOOKED_AT_BYTES_MAX", 300)
+    monkeypatch.setattr(reads, "STEP_BYTES", 100)
+    began = asyncio.get_running_loop().time()
+    some = await follower.gateway.fetch(ORDERS, replace(request, position=Offset(2), min_offset=Offset(22)))
+    assert (some.data, asyncio.get_running_loop().time() - began < 1) == (b"", True)
+    assert 2 < some.next_offset < some.end == 22
+
+
+# requirement: RP10
+@in_virtual_time_with(PartitionCluster)
+async def test_a_reader_that_goes_from_leader_to_follower_never_goes_back_in_time(
+    cluster: PartitionCluster,
+) -> None:
+    leader, follower = await follower_of(cluster)
+    await follower.gateway.fetch(ORDERS, stale(0))
+    cluster.network.cut_both(leader.node_id, follower.node_id)
+    await append(cluster, leader, batch_of(b"b"))
+    position = (await leader.gateway.fetch(ORDERS, fetch_from(0))).next_offset
+    with pytest.raises(ReplicaNotInSync):
+        await follower.gateway.fetch(ORDERS, stale(position))
+    cluster.network.heal_all()
+    result = await follower.gateway.fetch(ORDERS, stale(position, wait_ms=5_000))
+    assert (result.data, result.next_offset) == (b"", position)
+
+
+# requirement: RP10
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_a_replica_that_is_no_voter_or_gone_does_not_serve(cluster: PartitionCluster) -> None:
+    leader, follower = await follower_of(cluster)
+    far = cluster.brokers[NodeId(4)]
+    with pytest.raises(NotLeader, match="no replica"):
+        await far.gateway.fetch(ORDERS, stale(0))
+    others = [node for node in cluster.replicas if node != follower.node_id]
+    await leader.admin.change_replicas(MoveReplicas("orders", 0, replicas=tuple(others)), 5_000)
+    assert await leader.admin.until_settled(ORDERS, 10_000)
+    await eventually(lambda: ("orders", 0) not in follower.manager.replicas)
+    with pytest.raises(NotLeader):
         await follower.gateway.fetch(ORDERS, stale(0))
-        cluster.network.cut_both(leader.node_id, follower.node_id)
-        await append(cluster, leader, batch_of(b"b"))
-        position = (await leader.gateway.fetch(ORDERS, fetch_from(0))).next_offset
-        with pytest.raises(ReplicaNotInSync):
-            await follower.gateway.fetch(ORDERS, stale(position))
-        cluster.network.heal_all()
-        result = await follower.gateway.fetch(ORDERS, stale(position, wait_ms=5_000))
-        assert (result.data, result.next_offset) == (b"", position)
 
 
 # requirement: RP10
-@in_virtual_time
-async def test_a_replica_that_is_no_voter_or_gone_does_not_serve() -> None:
-    async with PartitionCluster(4) as cluster:
-        leader, follower = await follower_of(cluster)
-        far = cluster.brokers[NodeId(4)]
-        with pytest.raises(NotLeader, match="no replica"):
-            await far.gateway.fetch(ORDERS, stale(0))
-        others = [node for node in cluster.replicas if node != follower.node_id]
-        await leader.admin.change_replicas(MoveReplicas("orders", 0, replicas=tuple(others)), 5_000)
-        assert await leader.admin.until_settled(ORDERS, 10_000)
-        await eventually(lambda: ("orders", 0) not in follower.manager.replicas)
-        with pytest.raises(NotLeader):
-            await follower.gateway.fetch(ORDERS, stale(0))
+@in_virtual_time_with(PartitionCluster)
+async def test_a_follower_that_restarts_proves_anew_what_it_knows(cluster: PartitionCluster) -> None:
+    leader, follower = await follower_of(cluster)
+    await follower.gateway.fetch(ORDERS, stale(0))
+    await cluster.stop(follower.node_id)
+    await append(cluster, leader, batch_of(b"b"))
+    again = await cluster.start(follower.node_id)
+    await eventually(lambda: ("orders", 0) in again.manager.replicas)
+    result = await _until_served(again, stale(0))
+    assert values_of(result.data) == [b"a", b"b"]
 
 
 # requirement: RP10
-@in_virtual_time
-async def test_a_follower_that_restarts_proves_anew_what_it_knows() -> None:
-    async with PartitionCluster() as cluster:
-        leader, follower = await follower_of(cluster)
+@in_virtual_time_with(PartitionCluster)
+async def test_many_readers_share_one_proof(cluster: PartitionCluster) -> None:
+    leader, follower = await follower_of(cluster)
+    asked = _count_proofs(leader)
+    for _ in range(20):
+        await asyncio.gather(*(follower.gateway.fetch(ORDERS, stale(0)) for _ in range(50)))
+        await asyncio.sleep(0.1)  # 2 s together
+    assert 2 <= len(asked) <= 6, "one each half staleness"
+
+
+# requirement: RP10
+@in_virtual_time_with(PartitionCluster)
+async def test_the_age_of_knowledge_counts_from_the_question_not_from_the_answer(
+    cluster: PartitionCluster,
+) -> None:
+    leader, follower = await follower_of(cluster)
+    _count_proofs(leader, answers_after_s=0.4)
+    await follower.gateway.fetch(ORDERS, stale(0))
+    cluster.network.isolate(follower.node_id)
+    await asyncio.sleep(0.55)
+    await follower.gateway.fetch(ORDERS, stale(0))
+    await asyncio.sleep(0.1)
+    with pytest.raises(ReplicaNotInSync):
         await follower.gateway.fetch(ORDERS, stale(0))
-        await cluster.stop(follower.node_id)
-        await append(cluster, leader, batch_of(b"b"))
-        again = await cluster.start(follower.node_id)
-        await eventually(lambda: ("orders", 0) in again.manager.replicas)
-        result = await _until_served(again, stale(0))
-        assert values_of(result.data) == [b"a", b"b"]
 
 
 # requirement: RP10
-@in_virtual_time
-async def test_many_readers_share_one_proof() -> None:
-    async with PartitionCluster() as cluster:
-        leader, follower = await follower_of(cluster)
-        asked = _count_proofs(leader)
-        for _ in range(20):
-            await asyncio.gather(*(follower.gateway.fetch(ORDERS, stale(0)) for _ in range(50)))
-            await asyncio.sleep(0.1)  # 2 s together
-        assert 2 <= len(asked) <= 6, "one each half staleness"
-
-
-# requirement: RP10
-@in_virtual_time
-async def test_the_age_of_knowledge_counts_from_the_question_not_from_the_answer() -> None:
-    async with PartitionCluster() as cluster:
-        leader, follower = await follower_of(cluster)
-        _count_proofs(leader, answers_after_s=0.4)
-        await follower.gateway.fetch(ORDERS, stale(0))
-        cluster.network.isolate(follower.node_id)
-        await asyncio.sleep(0.55)
-        await follower.gateway.fetch(ORDERS, stale(0))
-        await asyncio.sleep(0.1)
-        with pytest.raises(ReplicaNotInSync):
-            await follower.gateway.fetch(ORDERS, stale(0))
-
-
-# requirement: RP10
-@in_virtual_time
-async def test_a_topic_that_is_deleted_ends_a_read_at_a_follower() -> None:
-    async with PartitionCluster() as cluster:
-        _, follower = await follower_of(cluster)
-        polling = asyncio.create_task(follower.gateway.fetch(ORDERS, stale(1, wait_ms=60_000)))
-        await eventually(lambda: cluster.replica(follower.node_id).parked == 1)
-        await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=2_000)
-        with pytest.raises(UnknownTopic):
-            await polling
+@in_virtual_time_with(PartitionCluster)
+async def test_a_topic_that_is_deleted_ends_a_read_at_a_follower(cluster: PartitionCluster) -> None:
+    _, follower = await follower_of(cluster)
+    polling = asyncio.create_task(follower.gateway.fetch(ORDERS, stale(1, wait_ms=60_000)))
+    await eventually(lambda: cluster.replica(follower.node_id).parked == 1)
+    await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=2_000)
+    with pytest.raises(UnknownTopic):
+        await polling
 
 
 # requirement: RP10, RP11
-@in_virtual_time
-async def test_the_replica_in_the_readers_rack_is_asked_and_else_the_leader() -> None:
-    async with ControlledCluster(brokers=4, racks=["a", "b", "c", "c"]) as cluster:
-        await cluster.create("orders")
-        leader = await cluster.leader()
-        await append(cluster, leader, batch_of(b"x"))
-        rows = cluster.any.controller.image.topics["orders"].partitions[0].replicas
-        for broker in cluster:
-            for rack in ("a", "b", "c"):
-                request = replace(stale(0, min_offset=1), is_local=False, rack=rack)
-                result = await broker.gateway.fetch(ORDERS, request)
-                near = [node for node in rows if cluster.racks[node] == rack]
-                assert result.served_by in near, (broker.node_id, rack, rows)
-            own = await broker.gateway.fetch(ORDERS, replace(stale(0), is_local=False))
-            assert cluster.racks[own.served_by or NodeId(0)] == cluster.racks[broker.node_id]
-        with pytest.raises(InvalidRequest, match="send one of a, b, c") as unknown:
-            await leader.gateway.fetch(ORDERS, replace(stale(0), is_local=False, rack="d"))
-        assert unknown.value.details["field"] == "rack"
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4, racks=["a", "b", "c", "c"]))
+async def test_the_replica_in_the_readers_rack_is_asked_and_else_the_leader(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders")
+    leader = await cluster.leader()
+    await append(cluster, leader, batch_of(b"x"))
+    rows = cluster.any.controller.image.topics["orders"].partitions[0].replicas
+    for broker in cluster:
+        for rack in ("a", "b", "c"):
+            request = replace(stale(0, min_offset=1), is_local=False, rack=rack)
+            result = await broker.gateway.fetch(ORDERS, request)
+            near = [node for node in rows if cluster.racks[node] == rack]
+            assert result.served_by in near, (broker.node_id, rack, rows)
+        own = await broker.gateway.fetch(ORDERS, replace(stale(0), is_local=False))
+        assert cluster.racks[own.served_by or NodeId(0)] == cluster.racks[broker.node_id]
+    with pytest.raises(InvalidRequest, match="send one of a, b, c") as unknown:
+        await leader.gateway.fetch(ORDERS, replace(stale(0), is_local=False, rack="d"))
+    assert unknown.value.details["field"] == "rack"
 
 
 # requirement: RP10
-@in_virtual_time
-async def test_a_replica_that_cannot_serve_is_avoided_for_a_while_and_preferred_again() -> None:
-    async with ControlledCluster(brokers=3, racks=["a", "b", "c"]) as cluster:
-        await cluster.create("orders")
-        leader = await cluster.leader()
-        await append(cluster, leader, batch_of(b"x"))
-        follower = next(broker for broker in cluster if broker is not leader)
-        request = replace(stale(0), is_local=False, rack=cluster.racks[follower.node_id])
-        assert (await leader.gateway.fetch(ORDERS, request)).served_by == follower.node_id
-        cluster.network.isolate(follower.node_id)
-        served = [await leader.gateway.fetch(ORDERS, request)]
-        assert served[0].served_by == leader.node_id
-        cluster.network.heal_all()
-        await asyncio.sleep(1)
-        assert (await leader.gateway.fetch(ORDERS, request)).served_by == leader.node_id, "not yet again"
-        await asyncio.sleep(5)
-        assert (await leader.gateway.fetch(ORDERS, request)).served_by == follower.node_id
+@in_virtual_time_with(lambda: ControlledCluster(brokers=3, racks=["a", "b", "c"]))
+async def test_a_replica_that_cannot_serve_is_avoided_for_a_while_and_preferred_again(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders")
+    leader = await cluster.leader()
+    await append(cluster, leader, batch_of(b"x"))
+    follower = next(broker for broker in cluster if broker is not leader)
+    request = replace(stale(0), is_local=False, rack=cluster.racks[follower.node_id])
+    assert (await leader.gateway.fetch(ORDERS, request)).served_by == follower.node_id
+    cluster.network.isolate(follower.node_id)
+    served = [await leader.gateway.fetch(ORDERS, request)]
+    assert served[0].served_by == leader.node_id
+    cluster.network.heal_all()
+    await asyncio.sleep(1)
+    assert (await leader.gateway.fetch(ORDERS, request)).served_by == leader.node_id, "not yet again"
+    await asyncio.sleep(5)
+    assert (await leader.gateway.fetch(ORDERS, request)).served_by == follower.node_id
 
 
 async def _until_served(broker: ControlledBroker, request: FetchRequest) -> FetchResult:

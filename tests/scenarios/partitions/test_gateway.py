@@ -27,7 +27,7 @@ from raftlog.node.rpc import decode_body, encode_body
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, Offset, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import PRODUCER, PRODUCER_IDS, ControlledBroker, PartitionCluster
 from tests.helpers.orders import ORDERS, batch_of, values_of
 from tests.helpers.virtual_time import eventually
@@ -43,179 +43,176 @@ def fetch_from(position: int, *, wait_ms: int = 0) -> FetchRequest:
     return FetchRequest(position=Offset(position), wait_ms=wait_ms)
 
 
-@in_virtual_time
-async def test_every_broker_serves_every_partition() -> None:
+@in_virtual_time_with(lambda: PartitionCluster(5))
+async def test_every_broker_serves_every_partition(cluster: PartitionCluster) -> None:
     # requirement: P4, T7
-    async with PartitionCluster(5) as cluster:
-        body = batch_of(b"a", b"b")
-        for number, broker in enumerate(cluster.brokers.values()):
-            receipt = await append(broker, body)
-            assert receipt.base_offset == 2 * number
-        for broker in cluster.brokers.values():
-            result = await broker.gateway.fetch(ORDERS, FetchRequest(position=Start.EARLIEST))
-            assert (result.next_offset, result.high_watermark) == (10, 10)
-            assert len(result.data) == 5 * len(body)
-            assert (await broker.gateway.offset_at(ORDERS, Start.LATEST))[0] == 10
-            assert broker.gateway.leader_of(ORDERS) == (await cluster.leader()).node_id
+    body = batch_of(b"a", b"b")
+    for number, broker in enumerate(cluster.brokers.values()):
+        receipt = await append(broker, body)
+        assert receipt.base_offset == 2 * number
+    for broker in cluster.brokers.values():
+        result = await broker.gateway.fetch(ORDERS, FetchRequest(position=Start.EARLIEST))
+        assert (result.next_offset, result.high_watermark) == (10, 10)
+        assert len(result.data) == 5 * len(body)
+        assert (await broker.gateway.offset_at(ORDERS, Start.LATEST))[0] == 10
+        assert broker.gateway.leader_of(ORDERS) == (await cluster.leader()).node_id
 
 
 # requirement: T2 T7
-@in_virtual_time
-async def test_a_record_is_in_the_topic_that_was_named_and_stays_there_when_it_is_read() -> None:
-    async with PartitionCluster() as cluster:
-        await cluster.create("payments")
-        topics = {"orders": [b"o1", b"o2"], "payments": [b"p1"]}
+@in_virtual_time_with(PartitionCluster)
+async def test_a_record_is_in_the_topic_that_was_named_and_stays_there_when_it_is_read(
+    cluster: PartitionCluster,
+) -> None:
+    await cluster.create("payments")
+    topics = {"orders": [b"o1", b"o2"], "payments": [b"p1"]}
+    for topic, values in topics.items():
+        target = TopicPartition(topic, 0)
+        await cluster.any.gateway.append(target, batch_of(*values), acks=QUORUM, timeout_ms=3_000)
+    for _ in range(3):  # readers, one after another
         for topic, values in topics.items():
-            target = TopicPartition(topic, 0)
-            await cluster.any.gateway.append(target, batch_of(*values), acks=QUORUM, timeout_ms=3_000)
-        for _ in range(3):  # readers, one after another
-            for topic, values in topics.items():
-                result = await cluster.any.gateway.fetch(TopicPartition(topic, 0), fetch_from(0))
-                assert values_of(result.data) == values
-                assert (result.log_start_offset, result.next_offset) == (0, len(values))
+            result = await cluster.any.gateway.fetch(TopicPartition(topic, 0), fetch_from(0))
+            assert values_of(result.data) == values
+            assert (result.log_start_offset, result.next_offset) == (0, len(values))
 
 
-@in_virtual_time
-async def test_only_the_partitions_that_are_asked_for_are_described() -> None:
-    async with PartitionCluster(3) as cluster:
-        await cluster.create_with("many", 5, 3, {})
-        describe = cluster.any.gateway.describe
-        assert [status.partition for status in await describe("many", {1, 3})] == [1, 3]
-        assert await describe("many", ()) == []
-        assert [status.partition for status in await describe("many")] == [0, 1, 2, 3, 4]
+@in_virtual_time_with(lambda: PartitionCluster(3))
+async def test_only_the_partitions_that_are_asked_for_are_described(cluster: PartitionCluster) -> None:
+    await cluster.create_with("many", 5, 3, {})
+    describe = cluster.any.gateway.describe
+    assert [status.partition for status in await describe("many", {1, 3})] == [1, 3]
+    assert await describe("many", ()) == []
+    assert [status.partition for status in await describe("many")] == [0, 1, 2, 3, 4]
 
 
-@in_virtual_time
-async def test_the_leaders_refusals_come_through_the_hop_as_they_are() -> None:
-    async with PartitionCluster(5) as cluster:
-        far = cluster.brokers[NodeId(5)]
-        with pytest.raises(OffsetOutOfRange) as above:
-            await far.gateway.fetch(ORDERS, fetch_from(4))
-        assert above.value.details == {"start": 0, "end": 0}
-        with pytest.raises(RecordTooLarge):
-            await append(far, batch_of(b"x" * (1 << 21)))
-        with pytest.raises(InvalidRequest, match="3 replicas"):
-            await append(far, batch_of(b"x"), acks="5")
-        assert far.gateway.local.bytes_in_flight == 0
+@in_virtual_time_with(lambda: PartitionCluster(5))
+async def test_the_leaders_refusals_come_through_the_hop_as_they_are(cluster: PartitionCluster) -> None:
+    far = cluster.brokers[NodeId(5)]
+    with pytest.raises(OffsetOutOfRange) as above:
+        await far.gateway.fetch(ORDERS, fetch_from(4))
+    assert above.value.details == {"start": 0, "end": 0}
+    with pytest.raises(RecordTooLarge):
+        await append(far, batch_of(b"x" * (1 << 21)))
+    with pytest.raises(InvalidRequest, match="3 replicas"):
+        await append(far, batch_of(b"x"), acks="5")
+    assert far.gateway.local.bytes_in_flight == 0
 
 
-@in_virtual_time
-async def test_unknown_names_are_told_apart() -> None:
-    async with PartitionCluster(1) as cluster:
-        gateway = cluster.brokers[NodeId(1)].gateway
-        with pytest.raises(UnknownTopic):
-            await gateway.fetch(TopicPartition("other", 0), fetch_from(0))
-        with pytest.raises(UnknownPartition, match="none is 1"):
-            await gateway.append(TopicPartition("orders", 1), batch_of(b"a"), acks=QUORUM, timeout_ms=1_000)
-        with pytest.raises(UnknownTopic):
-            await gateway.describe("other")
+@in_virtual_time_with(lambda: PartitionCluster(1))
+async def test_unknown_names_are_told_apart(cluster: PartitionCluster) -> None:
+    gateway = cluster.brokers[NodeId(1)].gateway
+    with pytest.raises(UnknownTopic):
+        await gateway.fetch(TopicPartition("other", 0), fetch_from(0))
+    with pytest.raises(UnknownPartition, match="none is 1"):
+        await gateway.append(TopicPartition("orders", 1), batch_of(b"a"), acks=QUORUM, timeout_ms=1_000)
+    with pytest.raises(UnknownTopic):
+        await gateway.describe("other")
 
 
-@in_virtual_time
-async def test_a_change_of_leader_during_a_long_poll_goes_unnoticed() -> None:
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_a_change_of_leader_during_a_long_poll_goes_unnoticed(cluster: PartitionCluster) -> None:
     # requirement: C3
-    async with PartitionCluster(4) as cluster:
-        leader = await cluster.leader()
-        await append(leader, batch_of(b"a"))
-        far = cluster.brokers[NodeId(4)]
-        request = FetchRequest(position=Start.LATEST, wait_ms=20_000)
-        polls = [
-            asyncio.create_task(broker.gateway.fetch(ORDERS, request))
-            for broker in (far, cluster.followers(leader)[0])
-        ]
-        await eventually(lambda: cluster.replica(leader.node_id).parked == 2)
-        cluster.network.isolate(leader.node_id)
-        new = await cluster.leader(other_than=leader.node_id)
-        receipt = await append(new, batch_of(b"b"))
-        for result in await asyncio.gather(*polls):
-            assert result.offset == 1
-            assert result.next_offset >= receipt.base_offset
-            assert result.leader_epoch == receipt.leader_epoch
+    leader = await cluster.leader()
+    await append(leader, batch_of(b"a"))
+    far = cluster.brokers[NodeId(4)]
+    request = FetchRequest(position=Start.LATEST, wait_ms=20_000)
+    polls = [
+        asyncio.create_task(broker.gateway.fetch(ORDERS, request))
+        for broker in (far, cluster.followers(leader)[0])
+    ]
+    await eventually(lambda: cluster.replica(leader.node_id).parked == 2)
+    cluster.network.isolate(leader.node_id)
+    new = await cluster.leader(other_than=leader.node_id)
+    receipt = await append(new, batch_of(b"b"))
+    for result in await asyncio.gather(*polls):
+        assert result.offset == 1
+        assert result.next_offset >= receipt.base_offset
+        assert result.leader_epoch == receipt.leader_epoch
 
 
-@in_virtual_time
-async def test_while_there_is_no_leader_a_request_waits_for_one() -> None:
-    async with PartitionCluster(4) as cluster:
-        leader = await cluster.leader()
-        far = cluster.brokers[NodeId(4)]
-        await append(far, batch_of(b"a"))
-        cluster.network.isolate(leader.node_id)
-        receipt = await append(far, batch_of(b"b"))
-        assert receipt.leader_epoch > 1
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_while_there_is_no_leader_a_request_waits_for_one(cluster: PartitionCluster) -> None:
+    leader = await cluster.leader()
+    far = cluster.brokers[NodeId(4)]
+    await append(far, batch_of(b"a"))
+    cluster.network.isolate(leader.node_id)
+    receipt = await append(far, batch_of(b"b"))
+    assert receipt.leader_epoch > 1
 
 
-@in_virtual_time
-async def test_without_a_majority_a_request_is_told_to_come_back() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_without_a_majority_a_request_is_told_to_come_back(cluster: PartitionCluster) -> None:
     # requirement: F6
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        follower = cluster.followers(leader)[0]
-        for broker in cluster.brokers.values():
-            cluster.network.isolate(broker.node_id)
-        await eventually(lambda: not cluster.replica(leader.node_id).group.is_leader)
-        with pytest.raises(NoLeader) as refused:
-            await append(follower, batch_of(b"a"), timeout_ms=100)
-        assert refused.value.details["retry_after_ms"]
-        assert refused.value.is_definite
+    leader = await cluster.leader()
+    follower = cluster.followers(leader)[0]
+    for broker in cluster.brokers.values():
+        cluster.network.isolate(broker.node_id)
+    await eventually(lambda: not cluster.replica(leader.node_id).group.is_leader)
+    with pytest.raises(NoLeader) as refused:
+        await append(follower, batch_of(b"a"), timeout_ms=100)
+    assert refused.value.details["retry_after_ms"]
+    assert refused.value.is_definite
 
 
-@in_virtual_time
-async def test_a_produce_whose_answer_is_lost_is_unknown_and_not_sent_again() -> None:
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_a_produce_whose_answer_is_lost_is_unknown_and_not_sent_again(
+    cluster: PartitionCluster,
+) -> None:
     # requirement: D2
-    async with PartitionCluster(4) as cluster:
-        leader = await cluster.leader()
-        far = cluster.brokers[NodeId(4)]
-        await append(far, batch_of(b"a"))
-        for follower in cluster.followers(leader):
-            follower.disk.clear()
-        sending = asyncio.create_task(append(far, batch_of(b"b")))
-        await eventually(lambda: all(cluster.replica(n).group.last_index == 1 for n in cluster.replicas))
-        cluster.network.isolate(leader.node_id)
-        for follower in cluster.followers(leader):
-            follower.disk.set()
-        with pytest.raises(CommitUnknown) as unknown:
-            await sending  # although the next leader would take it
-        assert unknown.value.details["committed"] is None
+    leader = await cluster.leader()
+    far = cluster.brokers[NodeId(4)]
+    await append(far, batch_of(b"a"))
+    for follower in cluster.followers(leader):
+        follower.disk.clear()
+    sending = asyncio.create_task(append(far, batch_of(b"b")))
+    await eventually(lambda: all(cluster.replica(n).group.last_index == 1 for n in cluster.replicas))
+    cluster.network.isolate(leader.node_id)
+    for follower in cluster.followers(leader):
+        follower.disk.set()
+    with pytest.raises(CommitUnknown) as unknown:
+        await sending  # although the next leader would take it
+    assert unknown.value.details["committed"] is None
 
 
-@in_virtual_time
-async def test_a_produce_with_a_producer_id_is_sent_again_and_stands_there_once() -> None:
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_a_produce_with_a_producer_id_is_sent_again_and_stands_there_once(
+    cluster: PartitionCluster,
+) -> None:
     # requirement: D3
-    async with PartitionCluster(4) as cluster:
-        leader = await cluster.leader()
-        far = cluster.brokers[NodeId(4)]
-        await append(far, batch_of(b"a", producer=PRODUCER, sequence=0))
-        for follower in cluster.followers(leader):
-            follower.disk.clear()
-        sending = asyncio.create_task(append(far, batch_of(b"b", producer=PRODUCER, sequence=1)))
-        await eventually(lambda: all(cluster.replica(n).group.last_index == 1 for n in cluster.replicas))
-        cluster.network.isolate(leader.node_id)
-        for follower in cluster.followers(leader):
-            follower.disk.set()
-        receipt = await sending
-        new = await cluster.leader(other_than=leader.node_id)
-        assert (receipt.base_offset, receipt.was_duplicate) == (1, True)
-        assert cluster.replica(new.node_id).machine.producers.get(PRODUCER) is not None
+    leader = await cluster.leader()
+    far = cluster.brokers[NodeId(4)]
+    await append(far, batch_of(b"a", producer=PRODUCER, sequence=0))
+    for follower in cluster.followers(leader):
+        follower.disk.clear()
+    sending = asyncio.create_task(append(far, batch_of(b"b", producer=PRODUCER, sequence=1)))
+    await eventually(lambda: all(cluster.replica(n).group.last_index == 1 for n in cluster.replicas))
+    cluster.network.isolate(leader.node_id)
+    for follower in cluster.followers(leader):
+        follower.disk.set()
+    receipt = await sending
+    new = await cluster.leader(other_than=leader.node_id)
+    assert (receipt.base_offset, receipt.was_duplicate) == (1, True)
+    assert cluster.replica(new.node_id).machine.producers.get(PRODUCER) is not None
 
 
-@in_virtual_time
-async def test_what_a_lost_leader_has_stamped_is_sent_again_as_its_producer_made_it() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_what_a_lost_leader_has_stamped_is_sent_again_as_its_producer_made_it(
+    cluster: PartitionCluster,
+) -> None:
     # requirement: D2
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        await append(leader, batch_of(b"before", producer=PRODUCER, sequence=0))
-        cluster.network.isolate(leader.node_id)
-        body = bytearray(batch_of(b"given away", producer=PRODUCER, sequence=1))
-        sending = asyncio.create_task(leader.gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=20_000))
-        new = await cluster.leader(other_than=leader.node_id)
-        assert split_batches(body)[0].base_offset == 1, "the leader that was cut off has stamped it"
-        cluster.network.heal_all()
-        receipt = await sending
-        assert receipt.leader_epoch > 1
-        result = await new.gateway.fetch(ORDERS, fetch_from(0))
-        stored = [batch for batch in split_batches(result.data) if not batch.header.is_control]
-        values = [record.value for batch in stored for record in read_records(batch)]
-        assert values == [b"before", b"given away"]
+    leader = await cluster.leader()
+    await append(leader, batch_of(b"before", producer=PRODUCER, sequence=0))
+    cluster.network.isolate(leader.node_id)
+    body = bytearray(batch_of(b"given away", producer=PRODUCER, sequence=1))
+    sending = asyncio.create_task(leader.gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=20_000))
+    new = await cluster.leader(other_than=leader.node_id)
+    assert split_batches(body)[0].base_offset == 1, "the leader that was cut off has stamped it"
+    cluster.network.heal_all()
+    receipt = await sending
+    assert receipt.leader_epoch > 1
+    result = await new.gateway.fetch(ORDERS, fetch_from(0))
+    stored = [batch for batch in split_batches(result.data) if not batch.header.is_control]
+    values = [record.value for batch in stored for record in read_records(batch)]
+    assert values == [b"before", b"given away"]
 
 
 @in_virtual_time
@@ -235,107 +232,106 @@ async def test_a_refusal_that_follows_an_attempt_in_doubt_is_no_failure() -> Non
         assert told == []
 
 
-@in_virtual_time
-async def test_too_many_bytes_on_their_way_are_refused() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_too_many_bytes_on_their_way_are_refused(cluster: PartitionCluster) -> None:
     # requirement: N2
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        body = batch_of(b"a")
-        gateway = Gateway(
-            leader.node_id,
-            lambda: leader.controller.image,
-            leader.manager.replicas,
-            leader.host.calls,
-            bytes_in_flight_max=2 * len(body),
-        )
-        for broker in cluster.brokers.values():
-            broker.disk.clear()
-        sending = [
-            asyncio.create_task(gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=5_000)) for _ in range(2)
-        ]
-        await eventually(lambda: gateway.local.bytes_in_flight == 2 * len(body))
-        with pytest.raises(Overloaded) as refused:
-            await gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=5_000)
-        assert refused.value.details["retry_after_ms"]
-        sending[0].cancel()
-        for broker in cluster.brokers.values():
-            broker.disk.set()
-        await asyncio.gather(*sending, return_exceptions=True)
-        assert gateway.local.bytes_in_flight == 0
+    leader = await cluster.leader()
+    body = batch_of(b"a")
+    gateway = Gateway(
+        leader.node_id,
+        lambda: leader.controller.image,
+        leader.manager.replicas,
+        leader.host.calls,
+        bytes_in_flight_max=2 * len(body),
+    )
+    for broker in cluster.brokers.values():
+        broker.disk.clear()
+    sending = [
+        asyncio.create_task(gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=5_000)) for _ in range(2)
+    ]
+    await eventually(lambda: gateway.local.bytes_in_flight == 2 * len(body))
+    with pytest.raises(Overloaded) as refused:
+        await gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=5_000)
+    assert refused.value.details["retry_after_ms"]
+    sending[0].cancel()
+    for broker in cluster.brokers.values():
+        broker.disk.set()
+    await asyncio.gather(*sending, return_exceptions=True)
+    assert gateway.local.bytes_in_flight == 0
 
 
-@in_virtual_time
-async def test_a_broker_that_is_asked_by_another_asks_no_further() -> None:
-    async with PartitionCluster(4) as cluster:
-        leader = await cluster.leader()
-        follower = cluster.followers(leader)[0]
-        await eventually(lambda: cluster.replica(follower.node_id).group.leader == leader.node_id)
-        calls = cluster.brokers[NodeId(4)].host.calls
-        head = encode_body(rpc.Fetch((ORDERS, GroupId(1)), fetch_from(0)))
-        with pytest.raises(NotLeader) as refused:
-            await calls.call(follower.node_id, rpc.FETCH, head, timeout_ms=1_000)
-        assert refused.value.details["leader"] == leader.node_id
-        older = encode_body(rpc.Fetch((ORDERS, GroupId(9)), fetch_from(0)))
-        with pytest.raises(NotLeader):  # a topic of that name, but not that topic
-            await calls.call(leader.node_id, rpc.FETCH, older, timeout_ms=1_000)
-        with pytest.raises(InvalidRequest, match="another version"):
-            await calls.call(leader.node_id, rpc.FETCH, b"\xc1", timeout_ms=1_000)
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_a_broker_that_is_asked_by_another_asks_no_further(cluster: PartitionCluster) -> None:
+    leader = await cluster.leader()
+    follower = cluster.followers(leader)[0]
+    await eventually(lambda: cluster.replica(follower.node_id).group.leader == leader.node_id)
+    calls = cluster.brokers[NodeId(4)].host.calls
+    head = encode_body(rpc.Fetch((ORDERS, GroupId(1)), fetch_from(0)))
+    with pytest.raises(NotLeader) as refused:
+        await calls.call(follower.node_id, rpc.FETCH, head, timeout_ms=1_000)
+    assert refused.value.details["leader"] == leader.node_id
+    older = encode_body(rpc.Fetch((ORDERS, GroupId(9)), fetch_from(0)))
+    with pytest.raises(NotLeader):  # a topic of that name, but not that topic
+        await calls.call(leader.node_id, rpc.FETCH, older, timeout_ms=1_000)
+    with pytest.raises(InvalidRequest, match="another version"):
+        await calls.call(leader.node_id, rpc.FETCH, b"\xc1", timeout_ms=1_000)
 
 
-@in_virtual_time
-async def test_a_topic_deleted_during_a_search_is_unknown_at_once() -> None:
-    async with PartitionCluster(4) as cluster:
-        leader = await cluster.leader()
-        far = cluster.brokers[NodeId(4)]
-        poll = asyncio.create_task(far.gateway.fetch(ORDERS, fetch_from(0, wait_ms=20_000)))
-        await eventually(lambda: cluster.replica(leader.node_id).parked == 1)
-        await leader.controller.delete_topic("orders", expected_version=None, timeout_ms=5_000)
-        with pytest.raises(UnknownTopic):
-            await poll
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_a_topic_deleted_during_a_search_is_unknown_at_once(cluster: PartitionCluster) -> None:
+    leader = await cluster.leader()
+    far = cluster.brokers[NodeId(4)]
+    poll = asyncio.create_task(far.gateway.fetch(ORDERS, fetch_from(0, wait_ms=20_000)))
+    await eventually(lambda: cluster.replica(leader.node_id).parked == 1)
+    await leader.controller.delete_topic("orders", expected_version=None, timeout_ms=5_000)
+    with pytest.raises(UnknownTopic):
+        await poll
 
 
-@in_virtual_time
-async def test_a_description_comes_from_the_leader_and_without_one_from_any_broker() -> None:
-    async with PartitionCluster(4) as cluster:
-        leader = await cluster.leader()
-        await append(leader, batch_of(b"a", b"b"))
-        (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
-        assert (status.leader, status.in_sync, status.high_watermark) == (leader.node_id, (1, 2, 3), 2)
-        for broker in cluster.brokers.values():
-            cluster.network.isolate(broker.node_id)
-        follower = cluster.followers(leader)[0]
-        await eventually(lambda: cluster.replica(follower.node_id).group.leader is None)
-        (status,) = await follower.gateway.describe("orders")
-        assert (status.leader, status.in_sync, status.end_offset) == (None, (), 2)
-        others = {*cluster.replicas} - {follower.node_id}
-        assert status.awaited == tuple(sorted(others))
-        assert dict(status.offline) == dict.fromkeys(others, "its broker does not answer")
-        (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
-        assert (status.leader, status.replicas) == (None, (1, 2, 3))
-        assert status.awaited == (1, 2, 3)
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_a_description_comes_from_the_leader_and_without_one_from_any_broker(
+    cluster: PartitionCluster,
+) -> None:
+    leader = await cluster.leader()
+    await append(leader, batch_of(b"a", b"b"))
+    (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
+    assert (status.leader, status.in_sync, status.high_watermark) == (leader.node_id, (1, 2, 3), 2)
+    for broker in cluster.brokers.values():
+        cluster.network.isolate(broker.node_id)
+    follower = cluster.followers(leader)[0]
+    await eventually(lambda: cluster.replica(follower.node_id).group.leader is None)
+    (status,) = await follower.gateway.describe("orders")
+    assert (status.leader, status.in_sync, status.end_offset) == (None, (), 2)
+    others = {*cluster.replicas} - {follower.node_id}
+    assert status.awaited == tuple(sorted(others))
+    assert dict(status.offline) == dict.fromkeys(others, "its broker does not answer")
+    (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
+    assert (status.leader, status.replicas) == (None, (1, 2, 3))
+    assert status.awaited == (1, 2, 3)
 
 
 # requirement: F6
-@in_virtual_time
-async def test_without_a_leader_a_description_says_why_each_replica_takes_no_part() -> None:
-    async with PartitionCluster(3) as cluster:
-        leader = await cluster.leader()
-        one, two = cluster.followers(leader)
-        (status,) = await one.gateway.describe("orders")
-        assert (status.awaited, status.offline) == ((), ())
-        for broker in (leader, two):
-            await broker.host.close_group(GroupId(1))
-            broker.manager.replicas.clear()
-        await eventually(lambda: cluster.replica(one.node_id).group.leader is None)
-        two.why_offline = "its log is damaged"
-        for asked in cluster.brokers.values():
-            (status,) = await asked.gateway.describe("orders")
-            assert status.leader is None
-            assert status.awaited == tuple(sorted({leader.node_id, two.node_id}))
-            assert dict(status.offline) == {
-                leader.node_id: "it is not open",
-                two.node_id: "its log is damaged",
-            }
+@in_virtual_time_with(lambda: PartitionCluster(3))
+async def test_without_a_leader_a_description_says_why_each_replica_takes_no_part(
+    cluster: PartitionCluster,
+) -> None:
+    leader = await cluster.leader()
+    one, two = cluster.followers(leader)
+    (status,) = await one.gateway.describe("orders")
+    assert (status.awaited, status.offline) == ((), ())
+    for broker in (leader, two):
+        await broker.host.close_group(GroupId(1))
+        broker.manager.replicas.clear()
+    await eventually(lambda: cluster.replica(one.node_id).group.leader is None)
+    two.why_offline = "its log is damaged"
+    for asked in cluster.brokers.values():
+        (status,) = await asked.gateway.describe("orders")
+        assert status.leader is None
+        assert status.awaited == tuple(sorted({leader.node_id, two.node_id}))
+        assert dict(status.offline) == {
+            leader.node_id: "it is not open",
+            two.node_id: "its log is damaged",
+        }
 
 
 @in_virtual_time
@@ -364,66 +360,62 @@ async def test_a_forwarded_long_poll_parks_in_slices_and_hears_of_data_in_any(
         await eventually(lambda: replica.parked == 0, within_s=1)
 
 
-@in_virtual_time
-async def test_a_produce_during_a_hand_over_ends_at_the_next_leader() -> None:
-    async with PartitionCluster(4) as cluster:
-        leader = await cluster.leader()
-        far = cluster.brokers[NodeId(4)]
-        await append(far, batch_of(b"a", producer=PRODUCER, sequence=0))
-        successor = cluster.followers(leader)[0]
-        cluster.replica(leader.node_id).group.transfer_leadership(successor.node_id)
-        with pytest.raises(NotLeader):  # refused at once: nothing of it may seem to be in flight
-            await cluster.replica(leader.node_id).append(
-                batch_of(b"b", producer=PRODUCER, sequence=1), acks=Acks.parse("0"), timeout_ms=1_000
-            )
-        receipt = await append(far, batch_of(b"b", producer=PRODUCER, sequence=1))
-        assert not receipt.was_duplicate
-        assert (await cluster.leader()).node_id == successor.node_id
-
-
-@in_virtual_time
-async def test_producers_that_repeat_themselves_through_changes_of_leader_stand_there_once_and_in_order() -> (
-    None
-):
-    # requirement: D3, N4
-    async with PartitionCluster(4) as cluster:
-        rng = random.Random(7)
-        brokers = list(cluster.brokers.values())
-        changes_to_come = 6
-
-        async def produce(producer: int) -> list[bytes]:
-            acknowledged: list[bytes] = []
-            while changes_to_come:
-                value = b"%d" % len(acknowledged)
-                body = batch_of(value, producer=PRODUCER_IDS.id_of(producer), sequence=len(acknowledged))
-                while len(acknowledged) == int(value):
-                    timeout_ms = rng.choice((3, 50, 1_000))
-                    with contextlib.suppress(CommitUnknown, NoLeader):
-                        await append(rng.choice(brokers), body, timeout_ms=timeout_ms)
-                        acknowledged.append(value)
-            return acknowledged
-
-        async def disturb() -> None:
-            nonlocal changes_to_come
-            while changes_to_come:
-                leader = await cluster.leader()
-                cluster.network.isolate(leader.node_id)
-                await cluster.leader(other_than=leader.node_id)
-                cluster.network.heal_all()
-                await asyncio.sleep(0.02)
-                changes_to_come -= 1
-
-        async with asyncio.timeout(20):
-            *acknowledged, _ = await asyncio.gather(*map(produce, (1, 2, 3)), disturb())
-        result = await brokers[3].gateway.fetch(
-            ORDERS, FetchRequest(position=Start.EARLIEST, bytes_max=1 << 26)
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_a_produce_during_a_hand_over_ends_at_the_next_leader(cluster: PartitionCluster) -> None:
+    leader = await cluster.leader()
+    far = cluster.brokers[NodeId(4)]
+    await append(far, batch_of(b"a", producer=PRODUCER, sequence=0))
+    successor = cluster.followers(leader)[0]
+    cluster.replica(leader.node_id).group.transfer_leadership(successor.node_id)
+    with pytest.raises(NotLeader):  # refused at once: nothing of it may seem to be in flight
+        await cluster.replica(leader.node_id).append(
+            batch_of(b"b", producer=PRODUCER, sequence=1), acks=Acks.parse("0"), timeout_ms=1_000
         )
-        found: dict[int, list[bytes | None]] = {}
-        for batch in split_batches(result.data):
-            if batch.header.has_producer:
-                values = [record.value for record in read_records(batch)]
-                found.setdefault(batch.header.producer_id, []).extend(values)
-        assert found == dict(zip(map(PRODUCER_IDS.id_of, (1, 2, 3)), acknowledged, strict=True))
+    receipt = await append(far, batch_of(b"b", producer=PRODUCER, sequence=1))
+    assert not receipt.was_duplicate
+    assert (await cluster.leader()).node_id == successor.node_id
+
+
+@in_virtual_time_with(lambda: PartitionCluster(4))
+async def test_producers_that_repeat_themselves_through_changes_of_leader_stand_there_once_and_in_order(
+    cluster: PartitionCluster,
+) -> None:
+    # requirement: D3, N4
+    rng = random.Random(7)
+    brokers = list(cluster.brokers.values())
+    changes_to_come = 6
+
+    async def produce(producer: int) -> list[bytes]:
+        acknowledged: list[bytes] = []
+        while changes_to_come:
+            value = b"%d" % len(acknowledged)
+            body = batch_of(value, producer=PRODUCER_IDS.id_of(producer), sequence=len(acknowledged))
+            while len(acknowledged) == int(value):
+                timeout_ms = rng.choice((3, 50, 1_000))
+                with contextlib.suppress(CommitUnknown, NoLeader):
+                    await append(rng.choice(brokers), body, timeout_ms=timeout_ms)
+                    acknowledged.append(value)
+        return acknowledged
+
+    async def disturb() -> None:
+        nonlocal changes_to_come
+        while changes_to_come:
+            leader = await cluster.leader()
+            cluster.network.isolate(leader.node_id)
+            await cluster.leader(other_than=leader.node_id)
+            cluster.network.heal_all()
+            await asyncio.sleep(0.02)
+            changes_to_come -= 1
+
+    async with asyncio.timeout(20):
+        *acknowledged, _ = await asyncio.gather(*map(produce, (1, 2, 3)), disturb())
+    result = await brokers[3].gateway.fetch(ORDERS, FetchRequest(position=Start.EARLIEST, bytes_max=1 << 26))
+    found: dict[int, list[bytes | None]] = {}
+    for batch in split_batches(result.data):
+        if batch.header.has_producer:
+            values = [record.value for record in read_records(batch)]
+            found.setdefault(batch.header.producer_id, []).extend(values)
+    assert found == dict(zip(map(PRODUCER_IDS.id_of, (1, 2, 3)), acknowledged, strict=True))
 
 
 @pytest.mark.parametrize("position", [Offset(5), Start.EARLIEST, Start.LATEST, AtTime(9), LastRecords(3)])

@@ -25,7 +25,7 @@ from groups.requests import (
 )
 from raftlog.errors import UnknownMember
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.simulated_brokers import Place
 
@@ -132,73 +132,74 @@ async def two_members(cluster: GroupCluster) -> tuple[Member, Member]:
 
 
 # requirement: G6
-@in_virtual_time
-async def test_the_hash_of_its_name_chooses_the_coordinator_of_a_group() -> None:
-    async with GroupCluster() as cluster:
-        found: dict[str, NodeId] = {}
-        for group, partition in VECTORS.items():
-            generations = set()
-            for broker in cluster:  # a member may ask any broker
-                member = Member(broker, "a", group)
-                generations.add((await member.join()).generation)
-                await member.sync()
-                assert not await member.beat()
-            assert generations == {1}, "two brokers have the group"
-            (found[group],) = cluster.coordinators_of(group)
-            for broker in cluster:
-                known = broker.groups.service.coordinator_of(group)
-                assert known in [(partition, found[group]), (partition, None)]  # None: it has no replica
-            assert cluster.brokers[found[group]].manager.replicas[TOPIC, partition].group.is_leader
-        assert found["billing"] == found["shipping"]
-        assert len({*found.values()}) > 1, "the controller alone coordinates no groups"
+@in_virtual_time_with(GroupCluster)
+async def test_the_hash_of_its_name_chooses_the_coordinator_of_a_group(cluster: GroupCluster) -> None:
+    found: dict[str, NodeId] = {}
+    for group, partition in VECTORS.items():
+        generations = set()
+        for broker in cluster:  # a member may ask any broker
+            member = Member(broker, "a", group)
+            generations.add((await member.join()).generation)
+            await member.sync()
+            assert not await member.beat()
+        assert generations == {1}, "two brokers have the group"
+        (found[group],) = cluster.coordinators_of(group)
+        for broker in cluster:
+            known = broker.groups.service.coordinator_of(group)
+            assert known in [(partition, found[group]), (partition, None)]  # None: it has no replica
+        assert cluster.brokers[found[group]].manager.replicas[TOPIC, partition].group.is_leader
+    assert found["billing"] == found["shipping"]
+    assert len({*found.values()}) > 1, "the controller alone coordinates no groups"
 
 
 # requirement: G7
-@in_virtual_time
-async def test_the_coordinator_keeps_members_hears_heartbeats_and_manages_offsets() -> None:
-    async with GroupCluster() as cluster:
-        first, second = await two_members(cluster)
-        view = await Member(cluster.brokers[NodeId(3)], "").view()
-        assert (view.state, set(view.group.members)) == ("stable", {"a", "b"})
-        for each in (first, second):
-            partition = view.group.members[each.name].assignment["orders"][0]
-            await each.commit(cluster.topic.topic_id, partition, 10 + partition)
-        view = await Member(cluster.brokers[NodeId(4)], "").view()
-        assert [(topic, number, each.offset) for topic, number, each in view.offsets] == [
-            ("orders", 0, 10),
-            ("orders", 2, 12),
-        ]
-        for _ in range(5):  # the second member is silent for longer than its session
-            must_rejoin = await first.beat()
-            await asyncio.sleep(SESSION_MS / 4_000)
-        assert must_rejoin
-        await first.join()
-        with pytest.raises(UnknownMember):
-            await second.beat()
-        assert (await first.sync()).assignment == {"orders": (0, 1, 2, 3)}
-        assert set((await first.view()).group.members) == {"a"}
+@in_virtual_time_with(GroupCluster)
+async def test_the_coordinator_keeps_members_hears_heartbeats_and_manages_offsets(
+    cluster: GroupCluster,
+) -> None:
+    first, second = await two_members(cluster)
+    view = await Member(cluster.brokers[NodeId(3)], "").view()
+    assert (view.state, set(view.group.members)) == ("stable", {"a", "b"})
+    for each in (first, second):
+        partition = view.group.members[each.name].assignment["orders"][0]
+        await each.commit(cluster.topic.topic_id, partition, 10 + partition)
+    view = await Member(cluster.brokers[NodeId(4)], "").view()
+    assert [(topic, number, each.offset) for topic, number, each in view.offsets] == [
+        ("orders", 0, 10),
+        ("orders", 2, 12),
+    ]
+    for _ in range(5):  # the second member is silent for longer than its session
+        must_rejoin = await first.beat()
+        await asyncio.sleep(SESSION_MS / 4_000)
+    assert must_rejoin
+    await first.join()
+    with pytest.raises(UnknownMember):
+        await second.beat()
+    assert (await first.sync()).assignment == {"orders": (0, 1, 2, 3)}
+    assert set((await first.view()).group.members) == {"a"}
 
 
 # requirement: ST1
-@in_virtual_time
-async def test_the_next_coordinator_knows_who_reads_what_and_all_committed_offsets() -> None:
-    async with GroupCluster() as cluster:
-        first, second = await two_members(cluster)
-        owned = {each.name: (await each.sync()).assignment["orders"] for each in (first, second)}
-        assert sorted(owned["a"] + owned["b"]) == [0, 1, 2, 3]
-        for each in (first, second):
-            for partition in owned[each.name]:
-                await each.commit(cluster.topic.topic_id, partition, 100 + partition)
-        before = await first.view()
-        (old,) = cluster.coordinators_of("billing")
-        await cluster.stop(old)
-        asking = Member(cluster.any, "a", generation=first.generation)
-        after = await asking.view()
-        (new,) = cluster.coordinators_of("billing")
-        assert new != old
-        assert {name: member.assignment["orders"] for name, member in after.group.members.items()} == owned
-        assert [(number, each.offset) for _, number, each in after.offsets] == [
-            (number, 100 + number) for number in range(4)
-        ]
-        assert (after.group, after.offsets) == (before.group, before.offsets)
-        assert not await asking.beat(), "the members go on in their generation"
+@in_virtual_time_with(GroupCluster)
+async def test_the_next_coordinator_knows_who_reads_what_and_all_committed_offsets(
+    cluster: GroupCluster,
+) -> None:
+    first, second = await two_members(cluster)
+    owned = {each.name: (await each.sync()).assignment["orders"] for each in (first, second)}
+    assert sorted(owned["a"] + owned["b"]) == [0, 1, 2, 3]
+    for each in (first, second):
+        for partition in owned[each.name]:
+            await each.commit(cluster.topic.topic_id, partition, 100 + partition)
+    before = await first.view()
+    (old,) = cluster.coordinators_of("billing")
+    await cluster.stop(old)
+    asking = Member(cluster.any, "a", generation=first.generation)
+    after = await asking.view()
+    (new,) = cluster.coordinators_of("billing")
+    assert new != old
+    assert {name: member.assignment["orders"] for name, member in after.group.members.items()} == owned
+    assert [(number, each.offset) for _, number, each in after.offsets] == [
+        (number, 100 + number) for number in range(4)
+    ]
+    assert (after.group, after.offsets) == (before.group, before.offsets)
+    assert not await asking.beat(), "the members go on in their generation"

@@ -13,7 +13,7 @@ from partitions.metadata.healing import HealingCounts
 from partitions.metadata.image import MetadataImage, PartitionInfo
 from partitions.metadata.move_planner import MoveReplicas
 from raftlog.types import METADATA_GROUP, NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import CONTROLLER, ControlledBroker, ControlledCluster
 from tests.helpers.moving import holds, info, nodes, produce, values
 from tests.helpers.virtual_time import VirtualLoop, eventually
@@ -59,236 +59,235 @@ def other_than(cluster: ControlledCluster, avoided: ControlledBroker) -> NodeId:
 
 
 # requirement: F1
-@in_virtual_time
-async def test_replicas_of_a_dead_broker_are_restored_and_nothing_is_lost() -> None:
-    async with healing(4) as cluster:
-        await cluster.create("orders")
-        await cluster.create("__offsets", 3)
-        await produce(cluster, b"a")
-        dead = other_than(cluster, await cluster.controller_broker())
-        began = now()
+@in_virtual_time_with(lambda: healing(4))
+async def test_replicas_of_a_dead_broker_are_restored_and_nothing_is_lost(cluster: ControlledCluster) -> None:
+    await cluster.create("orders")
+    await cluster.create("__offsets", 3)
+    await produce(cluster, b"a")
+    dead = other_than(cluster, await cluster.controller_broker())
+    began = now()
+    await cluster.stop(dead)
+    await eventually(lambda: moving(cluster) > 0)
+    assert now() - began >= DEAD_S - LOOK_S
+    leader = await cluster.controller_broker()
+    counted = [broker.controller.healing for broker in cluster if broker is not leader]
+    assert counted == [HealingCounts()] * len(counted), "the active controller alone counts"
+    assert leader.controller.healing.moving == moving(cluster)
+    assert leader.controller.healing.to_restore > 0
+    most = 0
+
+    def done() -> bool:
+        nonlocal most
+        most = max(most, moving(cluster))
+        return is_restored(cluster, dead)
+
+    await eventually(done)
+    assert leader.controller.healing == HealingCounts()
+    assert most == HEALS.healing_moves_max
+    assert all(len(set(one.replicas)) == 3 for one in partitions(cluster.any.controller.image))
+    await produce(cluster, b"b")
+    assert await values(cluster.any) == [b"a", b"b"]
+    await cluster.start(dead)
+    await eventually(lambda: not holds(cluster, dead))
+    assert is_restored(cluster, dead), "replicas do not move back by themselves"
+
+
+@in_virtual_time_with(lambda: healing(4))
+async def test_a_broker_that_flaps_is_not_dead(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", 4)
+    dead = other_than(cluster, await cluster.controller_broker())
+    for _ in range(4):
         await cluster.stop(dead)
-        await eventually(lambda: moving(cluster) > 0)
-        assert now() - began >= DEAD_S - LOOK_S
-        leader = await cluster.controller_broker()
-        counted = [broker.controller.healing for broker in cluster if broker is not leader]
-        assert counted == [HealingCounts()] * len(counted), "the active controller alone counts"
-        assert leader.controller.healing.moving == moving(cluster)
-        assert leader.controller.healing.to_restore > 0
-        most = 0
-
-        def done() -> bool:
-            nonlocal most
-            most = max(most, moving(cluster))
-            return is_restored(cluster, dead)
-
-        await eventually(done)
-        assert leader.controller.healing == HealingCounts()
-        assert most == HEALS.healing_moves_max
-        assert all(len(set(one.replicas)) == 3 for one in partitions(cluster.any.controller.image))
-        await produce(cluster, b"b")
-        assert await values(cluster.any) == [b"a", b"b"]
+        await asyncio.sleep(0.8 * DEAD_S)
+        assert moving(cluster) == 0
         await cluster.start(dead)
-        await eventually(lambda: not holds(cluster, dead))
-        assert is_restored(cluster, dead), "replicas do not move back by themselves"
+        await asyncio.sleep(0.5)
+    assert any(dead in partition.replicas for partition in partitions(cluster.any.controller.image))
 
 
-@in_virtual_time
-async def test_a_broker_that_flaps_is_not_dead() -> None:
-    async with healing(4) as cluster:
-        await cluster.create("orders", 4)
-        dead = other_than(cluster, await cluster.controller_broker())
-        for _ in range(4):
-            await cluster.stop(dead)
-            await asyncio.sleep(0.8 * DEAD_S)
-            assert moving(cluster) == 0
-            await cluster.start(dead)
-            await asyncio.sleep(0.5)
-        assert any(dead in partition.replicas for partition in partitions(cluster.any.controller.image))
+@in_virtual_time_with(lambda: healing(4))
+async def test_what_has_not_begun_is_not_begun_when_the_broker_returns(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", 12)
+    dead = other_than(cluster, await cluster.controller_broker())
+    await cluster.stop(dead)
+    await eventually(lambda: moving(cluster) > 0)
+    await cluster.start(dead)
+    await cluster.registered()
+    await eventually(lambda: moving(cluster) == 0)
+    await asyncio.sleep(2 * DEAD_S)
+    rows = [partition.replicas for partition in partitions(cluster.any.controller.image)]
+    before = 12 * 3 // 4
+    assert 0 < sum(dead in row for row in rows) < before
+    assert all(len(set(row)) == 3 for row in rows)
 
 
-@in_virtual_time
-async def test_what_has_not_begun_is_not_begun_when_the_broker_returns() -> None:
-    async with healing(4) as cluster:
-        await cluster.create("orders", 12)
-        dead = other_than(cluster, await cluster.controller_broker())
-        await cluster.stop(dead)
-        await eventually(lambda: moving(cluster) > 0)
-        await cluster.start(dead)
-        await cluster.registered()
-        await eventually(lambda: moving(cluster) == 0)
-        await asyncio.sleep(2 * DEAD_S)
-        rows = [partition.replicas for partition in partitions(cluster.any.controller.image)]
-        before = 12 * 3 // 4
-        assert 0 < sum(dead in row for row in rows) < before
-        assert all(len(set(row)) == 3 for row in rows)
+@in_virtual_time_with(lambda: healing(5))
+async def test_a_new_controller_counts_silence_from_its_election(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", 5)
+    first = await cluster.controller_broker()
+    dead = other_than(cluster, first)
+    await cluster.stop(dead)
+    await asyncio.sleep(0.9 * DEAD_S)
+    began = now()
+    await cluster.stop(first.node_id)
+    await cluster.controller_broker()
+    await asyncio.sleep(0.9 * DEAD_S)
+    assert moving(cluster) == 0, "neither the former controller nor the dead one was silent long enough"
+    await eventually(lambda: moving(cluster) > 0)
+    assert now() - began >= DEAD_S
 
 
-@in_virtual_time
-async def test_a_new_controller_counts_silence_from_its_election() -> None:
-    async with healing(5) as cluster:
-        await cluster.create("orders", 5)
-        first = await cluster.controller_broker()
-        dead = other_than(cluster, first)
-        await cluster.stop(dead)
-        await asyncio.sleep(0.9 * DEAD_S)
-        began = now()
-        await cluster.stop(first.node_id)
-        await cluster.controller_broker()
-        await asyncio.sleep(0.9 * DEAD_S)
-        assert moving(cluster) == 0, "neither the former controller nor the dead one was silent long enough"
-        await eventually(lambda: moving(cluster) > 0)
-        assert now() - began >= DEAD_S
+@in_virtual_time_with(lambda: healing(4))
+async def test_a_pause_of_all_brokers_is_nobodys_silence(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", 4)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.skip(10 * DEAD_S)
+    await asyncio.sleep(DEAD_S)
+    assert moving(cluster) == 0
+    assert all(len(one.replicas) == 3 for one in partitions(cluster.any.controller.image))
+    await eventually(lambda: all(b.alive for b in cluster.any.controller.image.brokers.values()))
 
 
-@in_virtual_time
-async def test_a_pause_of_all_brokers_is_nobodys_silence() -> None:
-    async with healing(4) as cluster:
-        await cluster.create("orders", 4)
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualLoop)
-        loop.skip(10 * DEAD_S)
-        await asyncio.sleep(DEAD_S)
-        assert moving(cluster) == 0
-        assert all(len(one.replicas) == 3 for one in partitions(cluster.any.controller.image))
-        await eventually(lambda: all(b.alive for b in cluster.any.controller.image.brokers.values()))
+@in_virtual_time_with(lambda: healing(5))
+async def test_with_two_of_three_replicas_dead_nothing_moves_until_one_returns(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders")
+    leader = await cluster.controller_broker()
+    replicas = info(cluster.any).replicas
+    first, second = [node for node in replicas if node != leader.node_id][:2]
+    await cluster.stop(first)
+    await cluster.stop(second)
+    await asyncio.sleep(3 * DEAD_S)
+    assert info(leader).replicas == replicas
+    assert not info(leader).target
+    await cluster.start(first)
+    await eventually(lambda: is_restored(cluster, second))
+    assert len(set(info(leader).replicas)) == 3
+    assert first in info(leader).replicas
 
 
-@in_virtual_time
-async def test_with_two_of_three_replicas_dead_nothing_moves_until_one_returns() -> None:
-    async with healing(5) as cluster:
-        await cluster.create("orders")
-        leader = await cluster.controller_broker()
-        replicas = info(cluster.any).replicas
-        first, second = [node for node in replicas if node != leader.node_id][:2]
-        await cluster.stop(first)
-        await cluster.stop(second)
-        await asyncio.sleep(3 * DEAD_S)
-        assert info(leader).replicas == replicas
-        assert not info(leader).target
-        await cluster.start(first)
-        await eventually(lambda: is_restored(cluster, second))
-        assert len(set(info(leader).replicas)) == 3
-        assert first in info(leader).replicas
+@in_virtual_time_with(lambda: healing(5))
+async def test_a_move_of_an_operator_goes_on_and_one_to_a_dead_broker_gets_another_target(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders")
+    leader = await cluster.controller_broker()
+    replicas = info(cluster.any).replicas
+    spare = [node for node in cluster.nodes if node not in replicas and node != leader.node_id]
+    stays = [node for node in replicas if node == leader.node_id] or [replicas[0]]
+    stays += [node for node in replicas if node not in stays][:1]
+    await cluster.stop(spare[0])
+    await leader.admin.change_replicas(MoveReplicas("orders", 0, nodes(*stays, spare[0])), 5000)
+    await asyncio.sleep(0.5 * DEAD_S)
+    assert info(leader).target == (*stays, spare[0]), "it waits for the broker"
+    await eventually(lambda: is_restored(cluster, spare[0]))
+    assert set(stays) < set(info(leader).replicas)
 
 
-@in_virtual_time
-async def test_a_move_of_an_operator_goes_on_and_one_to_a_dead_broker_gets_another_target() -> None:
-    async with healing(5) as cluster:
-        await cluster.create("orders")
-        leader = await cluster.controller_broker()
-        replicas = info(cluster.any).replicas
-        spare = [node for node in cluster.nodes if node not in replicas and node != leader.node_id]
-        stays = [node for node in replicas if node == leader.node_id] or [replicas[0]]
-        stays += [node for node in replicas if node not in stays][:1]
-        await cluster.stop(spare[0])
-        await leader.admin.change_replicas(MoveReplicas("orders", 0, nodes(*stays, spare[0])), 5000)
-        await asyncio.sleep(0.5 * DEAD_S)
-        assert info(leader).target == (*stays, spare[0]), "it waits for the broker"
-        await eventually(lambda: is_restored(cluster, spare[0]))
-        assert set(stays) < set(info(leader).replicas)
+@in_virtual_time_with(lambda: healing(4))
+async def test_a_draining_broker_gets_nothing_until_it_takes_replicas_again(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders")
+    leader = await cluster.controller_broker()
+    replicas = info(cluster.any).replicas
+    (spare,) = set(cluster.nodes) - set(replicas)
+    await leader.controller.change_broker(DrainBroker(spare, True), timeout_ms=5000)
+    dead = next(node for node in replicas if node != leader.node_id)
+    await cluster.stop(dead)
+    await asyncio.sleep(2 * DEAD_S)
+    assert info(leader).target_replicas == replicas
+    await leader.controller.change_broker(DrainBroker(spare, False), timeout_ms=5000)
+    await eventually(lambda: is_restored(cluster, dead))
+    assert spare in info(leader).replicas
 
 
-@in_virtual_time
-async def test_a_draining_broker_gets_nothing_until_it_takes_replicas_again() -> None:
-    async with healing(4) as cluster:
-        await cluster.create("orders")
-        leader = await cluster.controller_broker()
-        replicas = info(cluster.any).replicas
-        (spare,) = set(cluster.nodes) - set(replicas)
-        await leader.controller.change_broker(DrainBroker(spare, True), timeout_ms=5000)
-        dead = next(node for node in replicas if node != leader.node_id)
-        await cluster.stop(dead)
-        await asyncio.sleep(2 * DEAD_S)
-        assert info(leader).target_replicas == replicas
-        await leader.controller.change_broker(DrainBroker(spare, False), timeout_ms=5000)
-        await eventually(lambda: is_restored(cluster, dead))
-        assert spare in info(leader).replicas
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4, settings=replace(HEALS, healing_moves_max=0)))
+async def test_nothing_is_restored_where_that_is_switched_off(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", 4)
+    dead = other_than(cluster, await cluster.controller_broker())
+    before = [partition.replicas for partition in partitions(cluster.any.controller.image)]
+    await cluster.stop(dead)
+    await asyncio.sleep(3 * DEAD_S)
+    assert moving(cluster) == 0
+    assert [partition.replicas for partition in partitions(cluster.any.controller.image)] == before
 
 
-@in_virtual_time
-async def test_nothing_is_restored_where_that_is_switched_off() -> None:
-    async with ControlledCluster(brokers=4, settings=replace(HEALS, healing_moves_max=0)) as cluster:
-        await cluster.create("orders", 4)
-        dead = other_than(cluster, await cluster.controller_broker())
-        before = [partition.replicas for partition in partitions(cluster.any.controller.image)]
-        await cluster.stop(dead)
-        await asyncio.sleep(3 * DEAD_S)
-        assert moving(cluster) == 0
-        assert [partition.replicas for partition in partitions(cluster.any.controller.image)] == before
-
-
-@in_virtual_time
-async def test_a_controller_that_leads_again_counts_from_its_second_election() -> None:
-    async with healing(4) as cluster:
-        await cluster.create("orders", 4)
-        first = await cluster.controller_broker()
-        second, dead = [node for node in cluster.nodes if node != first.node_id][:2]
-        await cluster.stop(dead)
-        await asyncio.sleep(0.6 * DEAD_S)
-        for successor in (second, first.node_id):
-            leading = await cluster.controller_broker()
-            leading.host.groups[METADATA_GROUP].transfer_leadership(successor)
-            await eventually(partial(is_controller, cluster, successor))
-            await asyncio.sleep(0.2)
-        await asyncio.sleep(0.6 * DEAD_S)
-        assert moving(cluster) == 0
-        await eventually(lambda: moving(cluster) > 0)
+@in_virtual_time_with(lambda: healing(4))
+async def test_a_controller_that_leads_again_counts_from_its_second_election(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders", 4)
+    first = await cluster.controller_broker()
+    second, dead = [node for node in cluster.nodes if node != first.node_id][:2]
+    await cluster.stop(dead)
+    await asyncio.sleep(0.6 * DEAD_S)
+    for successor in (second, first.node_id):
+        leading = await cluster.controller_broker()
+        leading.host.groups[METADATA_GROUP].transfer_leadership(successor)
+        await eventually(partial(is_controller, cluster, successor))
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(0.6 * DEAD_S)
+    assert moving(cluster) == 0
+    await eventually(lambda: moving(cluster) > 0)
 
 
 # requirement: F3
-@in_virtual_time
-async def test_a_decommissioned_broker_gives_up_its_replicas_also_where_healing_is_switched_off() -> None:
-    async with ControlledCluster(brokers=4, settings=replace(HEALS, healing_moves_max=0)) as cluster:
-        await cluster.create("orders", 4)
-        leader = await cluster.controller_broker()
-        removed = other_than(cluster, leader)
-        await leader.controller.change_broker(DecommissionBroker(removed), timeout_ms=5000)
-        most = 0
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4, settings=replace(HEALS, healing_moves_max=0)))
+async def test_a_decommissioned_broker_gives_up_its_replicas_also_where_healing_is_switched_off(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders", 4)
+    leader = await cluster.controller_broker()
+    removed = other_than(cluster, leader)
+    await leader.controller.change_broker(DecommissionBroker(removed), timeout_ms=5000)
+    most = 0
 
-        def done() -> bool:
-            nonlocal most
-            most = max(most, moving(cluster))
-            return is_restored(cluster, removed)
+    def done() -> bool:
+        nonlocal most
+        most = max(most, moving(cluster))
+        return is_restored(cluster, removed)
 
-        await eventually(done)
-        assert most == 1, "one at a time"
-        await eventually(lambda: not holds(cluster, removed))
-
-
-@in_virtual_time
-async def test_a_recommissioned_broker_keeps_the_replicas_that_it_still_has() -> None:
-    async with healing(4) as cluster:
-        await cluster.create("orders", 12)
-        leader = await cluster.controller_broker()
-        removed = other_than(cluster, leader)
-        await leader.controller.change_broker(DecommissionBroker(removed), timeout_ms=5000)
-        await eventually(lambda: moving(cluster) > 0)
-        await leader.controller.change_broker(DecommissionBroker(removed, False), timeout_ms=5000)
-        await eventually(lambda: moving(cluster) == 0)
-        await asyncio.sleep(DEAD_S)
-        rows = [partition.replicas for partition in partitions(cluster.any.controller.image)]
-        assert 0 < sum(removed in row for row in rows) < 12 * 3 // 4
-        assert all(len(set(row)) == 3 for row in rows)
+    await eventually(done)
+    assert most == 1, "one at a time"
+    await eventually(lambda: not holds(cluster, removed))
 
 
-@in_virtual_time
-async def test_a_broker_without_room_gets_nothing_until_it_has_some() -> None:
-    async with healing(4) as cluster:
-        await cluster.create("orders")
-        leader = await cluster.controller_broker()
-        replicas = info(cluster.any).replicas
-        spare = next(broker for broker in cluster if broker.node_id not in replicas)
-        spare.host.has_room = lambda: False
-        await asyncio.sleep(NO_ROOM_MS / 1000 + 2)
-        leader = await cluster.controller_broker()
-        dead = next(node for node in replicas if node != leader.node_id)
-        await cluster.stop(dead)
-        await asyncio.sleep(2 * DEAD_S)
-        assert info(leader).target_replicas == replicas
-        spare.host.has_room = lambda: True
-        await eventually(lambda: is_restored(cluster, dead))
-        assert spare.node_id in info(leader).replicas
+@in_virtual_time_with(lambda: healing(4))
+async def test_a_recommissioned_broker_keeps_the_replicas_that_it_still_has(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders", 12)
+    leader = await cluster.controller_broker()
+    removed = other_than(cluster, leader)
+    await leader.controller.change_broker(DecommissionBroker(removed), timeout_ms=5000)
+    await eventually(lambda: moving(cluster) > 0)
+    await leader.controller.change_broker(DecommissionBroker(removed, False), timeout_ms=5000)
+    await eventually(lambda: moving(cluster) == 0)
+    await asyncio.sleep(DEAD_S)
+    rows = [partition.replicas for partition in partitions(cluster.any.controller.image)]
+    assert 0 < sum(removed in row for row in rows) < 12 * 3 // 4
+    assert all(len(set(row)) == 3 for row in rows)
+
+
+@in_virtual_time_with(lambda: healing(4))
+async def test_a_broker_without_room_gets_nothing_until_it_has_some(cluster: ControlledCluster) -> None:
+    await cluster.create("orders")
+    leader = await cluster.controller_broker()
+    replicas = info(cluster.any).replicas
+    spare = next(broker for broker in cluster if broker.node_id not in replicas)
+    spare.host.has_room = lambda: False
+    await asyncio.sleep(NO_ROOM_MS / 1000 + 2)
+    leader = await cluster.controller_broker()
+    dead = next(node for node in replicas if node != leader.node_id)
+    await cluster.stop(dead)
+    await asyncio.sleep(2 * DEAD_S)
+    assert info(leader).target_replicas == replicas
+    spare.host.has_room = lambda: True
+    await eventually(lambda: is_restored(cluster, dead))
+    assert spare.node_id in info(leader).replicas
 
 
 def refuses(cluster: ControlledCluster, node: NodeId) -> None:
@@ -302,23 +301,22 @@ def refuses(cluster: ControlledCluster, node: NodeId) -> None:
 
 
 # requirement: F1
-@in_virtual_time
-async def test_a_broker_that_cannot_open_replicas_does_not_stop_healing() -> None:
-    async with healing(5) as cluster:
-        unable = other_than(cluster, await cluster.controller_broker())
-        await cluster.any.controller.change_broker(DrainBroker(unable, True), timeout_ms=5000)
-        await cluster.create("orders", 8)
-        await cluster.any.controller.change_broker(DrainBroker(unable, False), timeout_ms=5000)
-        leader = await cluster.controller_broker()
-        refuses(cluster, unable)
-        dead = next(node for node in cluster.nodes if node not in (unable, leader.node_id))
-        await cluster.stop(dead)
-        await eventually(lambda: moving(cluster) == HEALS.healing_moves_max)
-        towards = [one.target for one in partitions(cluster.any.controller.image) if one.target]
-        assert all(unable in target for target in towards), "it holds fewest"
-        await eventually(lambda: is_restored(cluster, dead), within_s=60)
-        rows = [one.replicas for one in partitions(cluster.any.controller.image)]
-        assert all(len({*row}) == 3 and unable not in row for row in rows)
-        refused = await cluster.any.controller.refused(5000)
-        assert {report.broker_id for report in refused} == {unable}
-        assert all("not writable on purpose" in report.reason for report in refused)
+@in_virtual_time_with(lambda: healing(5))
+async def test_a_broker_that_cannot_open_replicas_does_not_stop_healing(cluster: ControlledCluster) -> None:
+    unable = other_than(cluster, await cluster.controller_broker())
+    await cluster.any.controller.change_broker(DrainBroker(unable, True), timeout_ms=5000)
+    await cluster.create("orders", 8)
+    await cluster.any.controller.change_broker(DrainBroker(unable, False), timeout_ms=5000)
+    leader = await cluster.controller_broker()
+    refuses(cluster, unable)
+    dead = next(node for node in cluster.nodes if node not in (unable, leader.node_id))
+    await cluster.stop(dead)
+    await eventually(lambda: moving(cluster) == HEALS.healing_moves_max)
+    towards = [one.target for one in partitions(cluster.any.controller.image) if one.target]
+    assert all(unable in target for target in towards), "it holds fewest"
+    await eventually(lambda: is_restored(cluster, dead), within_s=60)
+    rows = [one.replicas for one in partitions(cluster.any.controller.image)]
+    assert all(len({*row}) == 3 and unable not in row for row in rows)
+    refused = await cluster.any.controller.refused(5000)
+    assert {report.broker_id for report in refused} == {unable}
+    assert all("not writable on purpose" in report.reason for report in refused)

@@ -25,7 +25,7 @@ from partitions.values import QUORUM
 from raftlog.errors import CommitUnknown, Conflict, ConnectionLost, PreconditionFailed, UnknownTopic
 from raftlog.node.rpc import Calls
 from raftlog.types import METADATA_GROUP, NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.moving import create, move, nodes, values
 from tests.helpers.orders import ORDERS, batch_of
@@ -55,17 +55,18 @@ async def delete(broker: ControlledBroker) -> int:
 
 
 # requirement: T1
-@in_virtual_time
-async def test_a_creation_that_is_repeated_after_the_deletion_brings_nothing_back() -> None:
-    async with ControlledCluster() as cluster:
-        first = await made(cluster)
-        assert await made(cluster) == first
-        await delete(cluster.any)
-        with pytest.raises(Conflict, match="has been deleted since"):
-            await ask(cluster, CREATION)
-        second = await made(cluster, NewTopic("orders", "6" * 32, 1, 3, {}))
-        assert second.topic_id != first.topic_id
-        assert {p.group_id for p in second.partitions}.isdisjoint(p.group_id for p in first.partitions)
+@in_virtual_time_with(ControlledCluster)
+async def test_a_creation_that_is_repeated_after_the_deletion_brings_nothing_back(
+    cluster: ControlledCluster,
+) -> None:
+    first = await made(cluster)
+    assert await made(cluster) == first
+    await delete(cluster.any)
+    with pytest.raises(Conflict, match="has been deleted since"):
+        await ask(cluster, CREATION)
+    second = await made(cluster, NewTopic("orders", "6" * 32, 1, 3, {}))
+    assert second.topic_id != first.topic_id
+    assert {p.group_id for p in second.partitions}.isdisjoint(p.group_id for p in first.partitions)
 
 
 # requirement: T1, T5
@@ -132,127 +133,129 @@ async def test_a_replica_of_a_newer_topic_of_the_name_does_not_stay_when_it_is_p
         await eventually(lambda: not folder.exists())
 
 
-@in_virtual_time
-async def test_what_was_asked_about_a_topic_does_not_hit_a_later_one_of_its_name() -> None:
-    async with ControlledCluster() as cluster:
-        first = await made(cluster)
-        await delete(cluster.any)
-        second = await made(cluster, NewTopic("orders", "6" * 32, 1, 3, {}))
-        for late in (
-            DeleteTopic("orders", None, first.topic_id),
-            MoveReplicas("orders", 0, nodes(1), topic_id=first.topic_id),
-        ):
-            with pytest.raises(UnknownTopic):
-                await ask(cluster, late)
-        assert cluster.any.controller.image.topics["orders"] == second
-
-
-@in_virtual_time
-async def test_a_late_request_to_register_does_not_replace_a_later_process() -> None:
-    async with ControlledCluster() as cluster:
-        first = cluster.any.controller.image.brokers[NodeId(1)]
-        await cluster.stop(NodeId(1))
-        again = await cluster.start(NodeId(1))
-        await cluster.registered()
-        late = RegisterBroker(
-            NodeId(1),
-            first.incarnation,
-            first.http_url,
-            first.rpc_host,
-            first.rpc_port,
-            None,
-            first.disk_id,
-            "",
-            NEWEST,
-        )
-        with pytest.raises(PreconditionFailed):
-            await ask(cluster, late)
-        assert again.controller.registration.is_registered
-        assert not again.controller.registration.is_superseded
-
-
-@in_virtual_time
-async def test_a_refusal_after_an_attempt_in_doubt_is_in_doubt_as_well(
-    monkeypatch: pytest.MonkeyPatch,
+@in_virtual_time_with(ControlledCluster)
+async def test_what_was_asked_about_a_topic_does_not_hit_a_later_one_of_its_name(
+    cluster: ControlledCluster,
 ) -> None:
-    async with ControlledCluster() as cluster:
-        controller = await cluster.controller_broker()
-        asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
-        attempts: list[str] = []
+    first = await made(cluster)
+    await delete(cluster.any)
+    second = await made(cluster, NewTopic("orders", "6" * 32, 1, 3, {}))
+    for late in (
+        DeleteTopic("orders", None, first.topic_id),
+        MoveReplicas("orders", 0, nodes(1), topic_id=first.topic_id),
+    ):
+        with pytest.raises(UnknownTopic):
+            await ask(cluster, late)
+    assert cluster.any.controller.image.topics["orders"] == second
 
-        async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
-            answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
-            attempts.append(service)
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_late_request_to_register_does_not_replace_a_later_process(
+    cluster: ControlledCluster,
+) -> None:
+    first = cluster.any.controller.image.brokers[NodeId(1)]
+    await cluster.stop(NodeId(1))
+    again = await cluster.start(NodeId(1))
+    await cluster.registered()
+    late = RegisterBroker(
+        NodeId(1),
+        first.incarnation,
+        first.http_url,
+        first.rpc_host,
+        first.rpc_port,
+        None,
+        first.disk_id,
+        "",
+        NEWEST,
+    )
+    with pytest.raises(PreconditionFailed):
+        await ask(cluster, late)
+    assert again.controller.registration.is_registered
+    assert not again.controller.registration.is_superseded
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_refusal_after_an_attempt_in_doubt_is_in_doubt_as_well(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = await cluster.controller_broker()
+    asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+    attempts: list[str] = []
+
+    async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
+        answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+        attempts.append(service)
+        await delete(controller)
+        raise ConnectionLost(f"the answer to {answer} is lost", sent=True)
+
+    monkeypatch.setattr(asked.host.calls, "call", call)
+    with pytest.raises(CommitUnknown, match="created by this request and has been deleted since"):
+        await asked.controller.create_topic(
+            "orders", partitions=1, replication_factor=3, config={}, timeout_ms=5000
+        )
+    assert attempts == [SERVICE]
+    assert "orders" not in controller.controller.image.topics
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_deletes_nothing(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = await cluster.controller_broker()
+    asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+    await made(cluster)
+
+    async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
+        if isinstance(decode_question(head)[0], DeleteTopic):
             await delete(controller)
-            raise ConnectionLost(f"the answer to {answer} is lost", sent=True)
-
-        monkeypatch.setattr(asked.host.calls, "call", call)
-        with pytest.raises(CommitUnknown, match="created by this request and has been deleted since"):
-            await asked.controller.create_topic(
+            await controller.controller.create_topic(
                 "orders", partitions=1, replication_factor=3, config={}, timeout_ms=5000
             )
-        assert attempts == [SERVICE]
-        assert "orders" not in controller.controller.image.topics
+        return await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(asked.host.calls, "call", call)
+    with pytest.raises(UnknownTopic):
+        await delete(asked)
+    assert "orders" in controller.controller.image.topics
 
 
-@in_virtual_time
-async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_deletes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+@in_virtual_time_with(ControlledCluster)
+async def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with ControlledCluster() as cluster:
-        controller = await cluster.controller_broker()
-        asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
-        await made(cluster)
+    controller = await cluster.controller_broker()
+    asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+    await made(cluster)
+    asked_for: list[Request] = []
 
-        async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
-            if isinstance(decode_question(head)[0], DeleteTopic):
-                await delete(controller)
-                await controller.controller.create_topic(
-                    "orders", partitions=1, replication_factor=3, config={}, timeout_ms=5000
-                )
-            return await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+    async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
+        request, _ = decode_question(head)
+        if isinstance(request, MoveReplicas):
+            asked_for.append(request)
+        answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+        if isinstance(request, MoveReplicas):
+            raise ConnectionLost(f"the answer to {request} is lost", sent=True)
+        return answer
 
-        monkeypatch.setattr(asked.host.calls, "call", call)
-        with pytest.raises(UnknownTopic):
-            await delete(asked)
-        assert "orders" in controller.controller.image.topics
-
-
-@in_virtual_time
-async def test_a_change_whose_answer_is_lost_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with ControlledCluster() as cluster:
-        controller = await cluster.controller_broker()
-        asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
-        await made(cluster)
-        asked_for: list[Request] = []
-
-        async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
-            request, _ = decode_question(head)
-            if isinstance(request, MoveReplicas):
-                asked_for.append(request)
-            answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
-            if isinstance(request, MoveReplicas):
-                raise ConnectionLost(f"the answer to {request} is lost", sent=True)
-            return answer
-
-        monkeypatch.setattr(asked.host.calls, "call", call)
-        with pytest.raises(CommitUnknown):
-            await asked.admin.change_replicas(MoveReplicas("orders", 0, remove=NodeId(1)), 1000)
-        assert len(asked_for) == 1
+    monkeypatch.setattr(asked.host.calls, "call", call)
+    with pytest.raises(CommitUnknown):
+        await asked.admin.change_replicas(MoveReplicas("orders", 0, remove=NodeId(1)), 1000)
+    assert len(asked_for) == 1
 
 
-@in_virtual_time
-async def test_a_change_that_is_being_replicated_when_the_time_is_up_is_in_doubt() -> None:
-    async with ControlledCluster() as cluster:
-        controller = await cluster.controller_broker()
-        await made(cluster)
-        for broker in cluster.brokers.values():
-            broker.disk.clear()
-        with pytest.raises(CommitUnknown):
-            await controller.controller.alter_config(
-                "orders", {"retention.ms": 5}, expected_version=None, timeout_ms=300
-            )
-        for broker in cluster.brokers.values():
-            broker.disk.set()
-        changed = controller.controller
-        await eventually(lambda: changed.image.topics["orders"].config == {"retention.ms": 5})
+@in_virtual_time_with(ControlledCluster)
+async def test_a_change_that_is_being_replicated_when_the_time_is_up_is_in_doubt(
+    cluster: ControlledCluster,
+) -> None:
+    controller = await cluster.controller_broker()
+    await made(cluster)
+    for broker in cluster.brokers.values():
+        broker.disk.clear()
+    with pytest.raises(CommitUnknown):
+        await controller.controller.alter_config(
+            "orders", {"retention.ms": 5}, expected_version=None, timeout_ms=300
+        )
+    for broker in cluster.brokers.values():
+        broker.disk.set()
+    changed = controller.controller
+    await eventually(lambda: changed.image.topics["orders"].config == {"retention.ms": 5})

@@ -12,7 +12,7 @@ from raftlog.core.membership import Membership
 from raftlog.errors import Conflict
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import METADATA_GROUP, NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import CONTROLLER, ControlledBroker, ControlledCluster
 from tests.helpers.moving import move, produce, values
 from tests.helpers.virtual_time import eventually
@@ -43,169 +43,162 @@ async def decommission(cluster: ControlledCluster, number: int, *, undo: bool = 
 
 
 # requirement: F2
-@in_virtual_time
-async def test_a_broker_that_joins_gets_the_metadata_and_replicas() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders")
-        await produce(cluster, b"a")
-        joined = await cluster.join(4)
-        await cluster.registered()
-        await become(cluster, (1, 2, 3), (4,))
-        assert joined.controller.image == cluster.any.controller.image
-        await move(cluster, 2, 3, 4)
-        await produce(cluster, b"b")
-        assert await values(joined) == [b"a", b"b"]
-        later = await cluster.create("later", 8)
-        assert any(4 in partition.replicas for partition in later.partitions)
+@in_virtual_time_with(ControlledCluster)
+async def test_a_broker_that_joins_gets_the_metadata_and_replicas(cluster: ControlledCluster) -> None:
+    await cluster.create("orders")
+    await produce(cluster, b"a")
+    joined = await cluster.join(4)
+    await cluster.registered()
+    await become(cluster, (1, 2, 3), (4,))
+    assert joined.controller.image == cluster.any.controller.image
+    await move(cluster, 2, 3, 4)
+    await produce(cluster, b"b")
+    assert await values(joined) == [b"a", b"b"]
+    later = await cluster.create("later", 8)
+    assert any(4 in partition.replicas for partition in later.partitions)
 
 
 # requirement: F2, F3
-@in_virtual_time
-async def test_five_brokers_vote_from_the_fifth_on_and_three_when_two_leave() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders")
-        for number in (4, 5):
-            await cluster.join(number)
-        await become(cluster, (1, 2, 3, 4, 5))
-        for number in (1, 2):  # of the first ones
-            await decommission(cluster, number)
-        await become(cluster, (3, 4, 5), (1, 2))
-        await eventually(
-            lambda: {*cluster.any.controller.image.topics["orders"].partitions[0].replicas} == {3, 4, 5}
-        )
-        for number in (1, 2):
-            await cluster.stop(NodeId(number))
-        await cluster.stop(NodeId(3))
-        await cluster.create(
-            "later", factor=1
-        )  # two of three voters decide, and those that left do not count
+@in_virtual_time_with(ControlledCluster)
+async def test_five_brokers_vote_from_the_fifth_on_and_three_when_two_leave(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders")
+    for number in (4, 5):
+        await cluster.join(number)
+    await become(cluster, (1, 2, 3, 4, 5))
+    for number in (1, 2):  # of the first ones
+        await decommission(cluster, number)
+    await become(cluster, (3, 4, 5), (1, 2))
+    await eventually(
+        lambda: {*cluster.any.controller.image.topics["orders"].partitions[0].replicas} == {3, 4, 5}
+    )
+    for number in (1, 2):
+        await cluster.stop(NodeId(number))
+    await cluster.stop(NodeId(3))
+    await cluster.create("later", factor=1)  # two of three voters decide, and those that left do not count
 
 
-@in_virtual_time
-async def test_a_decommissioned_controller_is_replaced_by_another_broker() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.join(4)
-        await become(cluster, (1, 2, 3), (4,))
-        leading = (await cluster.controller_broker()).node_id
-        await decommission(cluster, leading)
-        others = tuple(node for node in (1, 2, 3, 4) if node != leading)
-        await become(cluster, others, (leading,))
-        await eventually(lambda: cluster.any.controller.leader in others)
-        await decommission(cluster, leading, undo=True)
-        assert are(cluster, others, (leading,)), "who does not vote gets its vote back only when it is needed"
+@in_virtual_time_with(ControlledCluster)
+async def test_a_decommissioned_controller_is_replaced_by_another_broker(cluster: ControlledCluster) -> None:
+    await cluster.join(4)
+    await become(cluster, (1, 2, 3), (4,))
+    leading = (await cluster.controller_broker()).node_id
+    await decommission(cluster, leading)
+    others = tuple(node for node in (1, 2, 3, 4) if node != leading)
+    await become(cluster, others, (leading,))
+    await eventually(lambda: cluster.any.controller.leader in others)
+    await decommission(cluster, leading, undo=True)
+    assert are(cluster, others, (leading,)), "who does not vote gets its vote back only when it is needed"
 
 
 # requirement: F1
-@in_virtual_time
-async def test_a_dead_voter_is_replaced_and_does_not_vote_when_it_returns() -> None:
-    async with ControlledCluster(settings=HEALS) as cluster:
-        await cluster.join(4)
-        await become(cluster, (1, 2, 3), (4,))
-        leader = await cluster.controller_broker()
-        dead = next(node for node in cluster.nodes if node != leader.node_id)
-        staying = tuple(node for node in (1, 2, 3, 4) if node != dead)
-        await cluster.stop(dead)
-        await become(cluster, staying, (dead,))
-        await cluster.start(dead)
-        await cluster.registered()
-        await become(cluster, staying, (dead,))
+@in_virtual_time_with(lambda: ControlledCluster(settings=HEALS))
+async def test_a_dead_voter_is_replaced_and_does_not_vote_when_it_returns(cluster: ControlledCluster) -> None:
+    await cluster.join(4)
+    await become(cluster, (1, 2, 3), (4,))
+    leader = await cluster.controller_broker()
+    dead = next(node for node in cluster.nodes if node != leader.node_id)
+    staying = tuple(node for node in (1, 2, 3, 4) if node != dead)
+    await cluster.stop(dead)
+    await become(cluster, staying, (dead,))
+    await cluster.start(dead)
+    await cluster.registered()
+    await become(cluster, staying, (dead,))
 
 
-@in_virtual_time
-async def test_without_another_broker_a_dead_voter_stays() -> None:
-    async with ControlledCluster(settings=HEALS) as cluster:
-        leader = await cluster.controller_broker()
-        dead = next(node for node in cluster.nodes if node != leader.node_id)
-        await cluster.stop(dead)
-        await eventually(lambda: not leader.controller.image.brokers[dead].alive)
-        await asyncio.sleep(2 * HEALS.broker_dead_ms / 1000)
-        await cluster.create("later", factor=1)
-        assert are(cluster, (1, 2, 3))
-
-
-# requirement: F2
-@in_virtual_time
-async def test_a_joined_voter_that_has_lost_its_disk_rejoins_and_never_begins_a_cluster() -> None:
-    async with ControlledCluster() as cluster:
-        for number in (4, 5):
-            await cluster.join(number)
-        await become(cluster, (1, 2, 3, 4, 5))
-        bootstrap = cluster.any.controller.image.bootstrap_id
-        await cluster.stop(NodeId(4))
-        cluster.disks[NodeId(4)] = FakeFilesystem()
-        again = await cluster.start(NodeId(4))
-        assert again.host.groups[METADATA_GROUP].is_rejoining, "it gives no vote yet"
-        await cluster.registered()
-        await eventually(lambda: not again.host.groups[METADATA_GROUP].is_rejoining)
-        await become(cluster, (1, 2, 3, 4, 5))
-        assert again.controller.image.bootstrap_id == bootstrap
-
-
-@in_virtual_time
-async def test_a_machine_that_takes_the_id_of_a_dead_broker_is_that_broker_from_then_on() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders")
-        leader = await cluster.controller_broker()
-        dead = next(node for node in cluster.nodes if node != leader.node_id)
-        await cluster.stop(dead)
-        await eventually(lambda: not leader.controller.image.brokers[dead].alive)
-        with pytest.raises(Conflict):
-            await cluster.admit(dead, admission="a" * 32)
-        cluster.nodes.remove(dead)  # its settings say that it has joined
-        new = await cluster.join(dead, admission="b" * 32, replaces=True)
-        await cluster.registered()
-        assert new.controller.image.topics["orders"].partitions[0].added == (dead,)
-        await eventually(lambda: not new.host.groups[METADATA_GROUP].is_rejoining)
+@in_virtual_time_with(lambda: ControlledCluster(settings=HEALS))
+async def test_without_another_broker_a_dead_voter_stays(cluster: ControlledCluster) -> None:
+    leader = await cluster.controller_broker()
+    dead = next(node for node in cluster.nodes if node != leader.node_id)
+    await cluster.stop(dead)
+    await eventually(lambda: not leader.controller.image.brokers[dead].alive)
+    await asyncio.sleep(2 * HEALS.broker_dead_ms / 1000)
+    await cluster.create("later", factor=1)
+    assert are(cluster, (1, 2, 3))
 
 
 # requirement: F2
-@in_virtual_time
-async def test_brokers_join_while_the_controller_moves() -> None:
-    async with ControlledCluster() as cluster:
-        leader = await cluster.controller_broker()
-        await cluster.admit(4)
-        leader.host.groups[METADATA_GROUP].transfer_leadership(
-            next(node for node in cluster.nodes if node != leader.node_id)
-        )
-        await cluster.join(4)
-        await cluster.stop((await cluster.controller_broker()).node_id)
-        await cluster.join(5)
-        voters = {*members_of(cluster.any).voters}
-        await eventually(lambda: {4, 5} <= members_of(cluster.any).members)
-        assert voters >= {1, 2, 3}
+@in_virtual_time_with(ControlledCluster)
+async def test_a_joined_voter_that_has_lost_its_disk_rejoins_and_never_begins_a_cluster(
+    cluster: ControlledCluster,
+) -> None:
+    for number in (4, 5):
+        await cluster.join(number)
+    await become(cluster, (1, 2, 3, 4, 5))
+    bootstrap = cluster.any.controller.image.bootstrap_id
+    await cluster.stop(NodeId(4))
+    cluster.disks[NodeId(4)] = FakeFilesystem()
+    again = await cluster.start(NodeId(4))
+    assert again.host.groups[METADATA_GROUP].is_rejoining, "it gives no vote yet"
+    await cluster.registered()
+    await eventually(lambda: not again.host.groups[METADATA_GROUP].is_rejoining)
+    await become(cluster, (1, 2, 3, 4, 5))
+    assert again.controller.image.bootstrap_id == bootstrap
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_machine_that_takes_the_id_of_a_dead_broker_is_that_broker_from_then_on(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders")
+    leader = await cluster.controller_broker()
+    dead = next(node for node in cluster.nodes if node != leader.node_id)
+    await cluster.stop(dead)
+    await eventually(lambda: not leader.controller.image.brokers[dead].alive)
+    with pytest.raises(Conflict):
+        await cluster.admit(dead, admission="a" * 32)
+    cluster.nodes.remove(dead)  # its settings say that it has joined
+    new = await cluster.join(dead, admission="b" * 32, replaces=True)
+    await cluster.registered()
+    assert new.controller.image.topics["orders"].partitions[0].added == (dead,)
+    await eventually(lambda: not new.host.groups[METADATA_GROUP].is_rejoining)
 
 
 # requirement: F2
-@in_virtual_time
-async def test_an_admitted_broker_that_never_starts_holds_up_nobody() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.admit(4)
-        await cluster.join(5)
-        await become(cluster, (1, 2, 3), (5,))
-        await cluster.join(6)
-        await become(cluster, (1, 2, 3, 5, 6))
-        topic = await cluster.create("orders", 10)
-        assert all(4 not in partition.replicas for partition in topic.partitions)
+@in_virtual_time_with(ControlledCluster)
+async def test_brokers_join_while_the_controller_moves(cluster: ControlledCluster) -> None:
+    leader = await cluster.controller_broker()
+    await cluster.admit(4)
+    leader.host.groups[METADATA_GROUP].transfer_leadership(
+        next(node for node in cluster.nodes if node != leader.node_id)
+    )
+    await cluster.join(4)
+    await cluster.stop((await cluster.controller_broker()).node_id)
+    await cluster.join(5)
+    voters = {*members_of(cluster.any).voters}
+    await eventually(lambda: {4, 5} <= members_of(cluster.any).members)
+    assert voters >= {1, 2, 3}
 
 
-@in_virtual_time
-async def test_brokers_that_were_removed_have_no_say_about_the_time() -> None:
-    async with ControlledCluster() as cluster:
-        for number in (2, 3):
-            await decommission(cluster, number)
-        await become(cluster, (1,), (2, 3))
-        for number in (2, 3, 1):
-            await cluster.stop(NodeId(number))
-        alone = await cluster.start(NodeId(1))
-        await eventually(lambda: alone.host.clock.is_known)
+# requirement: F2
+@in_virtual_time_with(ControlledCluster)
+async def test_an_admitted_broker_that_never_starts_holds_up_nobody(cluster: ControlledCluster) -> None:
+    await cluster.admit(4)
+    await cluster.join(5)
+    await become(cluster, (1, 2, 3), (5,))
+    await cluster.join(6)
+    await become(cluster, (1, 2, 3, 5, 6))
+    topic = await cluster.create("orders", 10)
+    assert all(4 not in partition.replicas for partition in topic.partitions)
 
 
-@in_virtual_time
-async def test_a_cluster_of_one_grows_to_three() -> None:
-    async with ControlledCluster(brokers=1) as cluster:
-        await cluster.join(2)
-        await become(cluster, (1,), (2,))
-        await cluster.join(3)
-        await become(cluster, (1, 2, 3))
-        await cluster.stop(NodeId(1))
-        await cluster.create("orders", factor=1)
+@in_virtual_time_with(ControlledCluster)
+async def test_brokers_that_were_removed_have_no_say_about_the_time(cluster: ControlledCluster) -> None:
+    for number in (2, 3):
+        await decommission(cluster, number)
+    await become(cluster, (1,), (2, 3))
+    for number in (2, 3, 1):
+        await cluster.stop(NodeId(number))
+    alone = await cluster.start(NodeId(1))
+    await eventually(lambda: alone.host.clock.is_known)
+
+
+@in_virtual_time_with(lambda: ControlledCluster(brokers=1))
+async def test_a_cluster_of_one_grows_to_three(cluster: ControlledCluster) -> None:
+    await cluster.join(2)
+    await become(cluster, (1,), (2,))
+    await cluster.join(3)
+    await become(cluster, (1, 2, 3))
+    await cluster.stop(NodeId(1))
+    await cluster.create("orders", factor=1)

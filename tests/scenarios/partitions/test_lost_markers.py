@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from partitions.values import QUORUM
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
 from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.orders import ORDERS, batch_of
@@ -46,42 +46,41 @@ async def test_a_leader_learns_the_outcome_of_a_transaction_whose_marker_is_lost
             assert cluster.replica(leader.node_id).high_watermark == end
 
 
-@in_virtual_time
-async def test_a_transaction_whose_outcome_is_forgotten_is_aborted() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_transaction_whose_outcome_is_forgotten_is_aborted(cluster: PartitionCluster) -> None:
     # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"a")
-        await lose(cluster, producer, is_commit=True)
-        for _ in range(2):
-            await producer.commit()
-        leader = await look(cluster, 2)
-        assert visible_values(await committed(leader)) == []
-        await producer.write(b"b")
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a")
+    await lose(cluster, producer, is_commit=True)
+    for _ in range(2):
         await producer.commit()
-        assert visible_values(await committed(leader)) == [b"b"]
+    leader = await look(cluster, 2)
+    assert visible_values(await committed(leader)) == []
+    await producer.write(b"b")
+    await producer.commit()
+    assert visible_values(await committed(leader)) == [b"b"]
 
 
-@in_virtual_time
-async def test_a_transaction_that_is_open_at_its_coordinator_stays_open() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_transaction_that_is_open_at_its_coordinator_stays_open(cluster: PartitionCluster) -> None:
     # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any, timeout_ms=900_000).open()
-        await producer.write(b"a")
-        leader = await look(cluster, 4)
-        assert visible_values(await committed(leader)) == []
-        await producer.write(b"b")
-        assert await producer.commit()
-        assert visible_values(await committed(leader)) == [b"a", b"b"]
+    producer = await TransactionalProducer(cluster.any, timeout_ms=900_000).open()
+    await producer.write(b"a")
+    leader = await look(cluster, 4)
+    assert visible_values(await committed(leader)) == []
+    await producer.write(b"b")
+    assert await producer.commit()
+    assert visible_values(await committed(leader)) == [b"a", b"b"]
 
 
-@in_virtual_time
-async def test_a_later_transaction_does_not_decide_about_one_whose_marker_is_lost() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_later_transaction_does_not_decide_about_one_whose_marker_is_lost(
+    cluster: PartitionCluster,
+) -> None:
     # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"aborted")
-        await lose(cluster, producer, is_commit=False)
-        await producer.write(b"b")
-        assert await producer.commit()
-        assert visible_values(await committed(cluster.any)) == [b"b"]
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"aborted")
+    await lose(cluster, producer, is_commit=False)
+    await producer.write(b"b")
+    assert await producer.commit()
+    assert visible_values(await committed(cluster.any)) == [b"b"]

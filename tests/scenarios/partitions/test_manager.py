@@ -20,7 +20,7 @@ from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import REPLICAS_FILE
 from raftlog.testing.unsynced_filesystem import UnsyncedFilesystem
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.metadata_images import applied, create
 from tests.helpers.metadata_images import cluster as image_of_cluster
@@ -52,46 +52,43 @@ def folders(tmp_path: Path, broker: int) -> set[str]:
 
 
 # requirement: L3, ST6, RP1
-@in_virtual_time
+@in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path), brokers=4))
 async def test_every_broker_opens_the_replicas_placed_on_it_in_folders_of_the_topics_id(
-    tmp_path: Path,
+    cluster: ControlledCluster, tmp_path: Path
 ) -> None:
-    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
-        topic = await cluster.create("orders", partitions=4)
-        for broker in cluster.brokers.values():
-            placed = {p.partition for p in topic.partitions if broker.node_id in p.replicas}
-            assert set(broker.manager.replicas) == {("orders", partition) for partition in placed}
-            directory = tmp_path / f"broker-{broker.node_id}" / f"orders-{topic.topic_id}"
-            assert {path.name for path in directory.iterdir()} == {f"Partition-{n}" for n in placed}
+    topic = await cluster.create("orders", partitions=4)
+    for broker in cluster.brokers.values():
+        placed = {p.partition for p in topic.partitions if broker.node_id in p.replicas}
+        assert set(broker.manager.replicas) == {("orders", partition) for partition in placed}
+        directory = tmp_path / f"broker-{broker.node_id}" / f"orders-{topic.topic_id}"
+        assert {path.name for path in directory.iterdir()} == {f"Partition-{n}" for n in placed}
 
 
 # requirement: T3
-@in_virtual_time
+@in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
 async def test_the_preferred_replica_of_a_new_partition_leads_it_so_leaders_are_spread(
-    tmp_path: Path,
+    cluster: ControlledCluster,
 ) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        topic = await cluster.create("orders", partitions=6)
-        for partition in topic.partitions:
-            led = await leader(cluster, "orders", partition.partition)
-            assert (
-                led is cluster.brokers[partition.replicas[0]].manager.replicas["orders", partition.partition]
-            )
+    topic = await cluster.create("orders", partitions=6)
+    for partition in topic.partitions:
+        led = await leader(cluster, "orders", partition.partition)
+        assert led is cluster.brokers[partition.replicas[0]].manager.replicas["orders", partition.partition]
 
 
-@in_virtual_time
-async def test_a_deleted_topic_leaves_nothing_and_created_again_shows_no_old_records(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        first = await cluster.create("orders")
-        assert (await produce(cluster, "orders", b"old")).base_offset == 0
-        version = await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
-        await cluster.settled(version)
-        for node, broker in cluster.brokers.items():
-            assert folders(tmp_path, node) == set()
-            assert broker.manager.replicas == {}
-        second = await cluster.create("orders")
-        assert folders(tmp_path, 1) == {folder_name(second)} != {folder_name(first)}
-        assert (await produce(cluster, "orders", b"new")).base_offset == 0
+@in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
+async def test_a_deleted_topic_leaves_nothing_and_created_again_shows_no_old_records(
+    cluster: ControlledCluster, tmp_path: Path
+) -> None:
+    first = await cluster.create("orders")
+    assert (await produce(cluster, "orders", b"old")).base_offset == 0
+    version = await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
+    await cluster.settled(version)
+    for node, broker in cluster.brokers.items():
+        assert folders(tmp_path, node) == set()
+        assert broker.manager.replicas == {}
+    second = await cluster.create("orders")
+    assert folders(tmp_path, 1) == {folder_name(second)} != {folder_name(first)}
+    assert (await produce(cluster, "orders", b"new")).base_offset == 0
 
 
 @in_virtual_time
@@ -106,21 +103,20 @@ async def test_records_are_there_again_after_a_restart_of_all_brokers(tmp_path: 
         assert replica.group.commit_index >= 1
 
 
-@in_virtual_time
+@in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
 async def test_a_topic_deleted_while_a_broker_was_down_is_removed_there_once_the_metadata_is_confirmed(
-    tmp_path: Path,
+    cluster: ControlledCluster, tmp_path: Path
 ) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        topic = await cluster.create("orders")
-        await cluster.stop(NodeId(3))
-        await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
-        # Half of a deletion that a power loss interrupted, of a topic that was created meanwhile.
-        half = tmp_path / "broker-3" / f"other-{'ab' * 16}" / "Partition-0"
-        half.mkdir(parents=True)
-        assert folder_name(topic) in folders(tmp_path, 3)
-        await cluster.start(NodeId(3))
-        await eventually(lambda: folders(tmp_path, 3) == set())
-        assert cluster.brokers[NodeId(3)].manager.failures == {}
+    topic = await cluster.create("orders")
+    await cluster.stop(NodeId(3))
+    await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
+    # Half of a deletion that a power loss interrupted, of a topic that was created meanwhile.
+    half = tmp_path / "broker-3" / f"other-{'ab' * 16}" / "Partition-0"
+    half.mkdir(parents=True)
+    assert folder_name(topic) in folders(tmp_path, 3)
+    await cluster.start(NodeId(3))
+    await eventually(lambda: folders(tmp_path, 3) == set())
+    assert cluster.brokers[NodeId(3)].manager.failures == {}
 
 
 @in_virtual_time
@@ -305,67 +301,65 @@ async def test_a_damaged_log_stops_that_replica_alone_and_is_reported(tmp_path: 
         assert (await leader(cluster, "orders")).group.commit_index >= 0
 
 
-@in_virtual_time
-async def test_a_replica_whose_disk_fails_is_reported_and_the_others_go_on(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        await cluster.create("orders", partitions=2)
-        broker = cluster.brokers[NodeId(1)]
-        broker.manager.replicas["orders", 0].group.stop(OSError(5, "Input/output error"))
-        assert broker.manager.failures == {("orders", 0): "OSError: [Errno 5] Input/output error"}
-        assert (await produce(cluster, "orders", b"a")).base_offset >= 0
+@in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
+async def test_a_replica_whose_disk_fails_is_reported_and_the_others_go_on(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders", partitions=2)
+    broker = cluster.brokers[NodeId(1)]
+    broker.manager.replicas["orders", 0].group.stop(OSError(5, "Input/output error"))
+    assert broker.manager.failures == {("orders", 0): "OSError: [Errno 5] Input/output error"}
+    assert (await produce(cluster, "orders", b"a")).base_offset >= 0
 
 
-@in_virtual_time
-async def test_a_new_configuration_reaches_replicas_that_are_open(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        await cluster.create("orders")
+@in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
+async def test_a_new_configuration_reaches_replicas_that_are_open(cluster: ControlledCluster) -> None:
+    await cluster.create("orders")
+    await produce(cluster, "orders", b"x" * 2000)
+    topic = await cluster.any.controller.alter_config(
+        "orders", {"max.message.bytes": 1024}, expected_version=None, timeout_ms=5000
+    )
+    await cluster.settled(topic.version)
+    with pytest.raises(RecordTooLarge):
         await produce(cluster, "orders", b"x" * 2000)
-        topic = await cluster.any.controller.alter_config(
-            "orders", {"max.message.bytes": 1024}, expected_version=None, timeout_ms=5000
-        )
-        await cluster.settled(topic.version)
-        with pytest.raises(RecordTooLarge):
-            await produce(cluster, "orders", b"x" * 2000)
 
 
 # requirement: RT3, RT4
-@in_virtual_time
+@in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
 async def test_old_segments_go_on_every_replica_and_the_leader_shows_no_more_than_all_have_let_go(
-    tmp_path: Path,
+    cluster: ControlledCluster,
 ) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        await cluster.create("orders", segment_bytes=1024, retention_bytes=2048)
-        for _ in range(10):
-            await produce(cluster, "orders", b"x" * 500)
-        await eventually(lambda: all(r.group.commit_index >= 9 for r in replicas(cluster, "orders", 0)))
-        for broker in cluster.brokers.values():
-            await broker.retention.look()
-        starts = [replica.group.log.first_index for replica in replicas(cluster, "orders", 0)]
-        led = await leader(cluster, "orders")
-        assert led.log_start_offset == min(starts) > 0
-        assert led.group.log.size_bytes <= 2048 + 1024
-        assert (await produce(cluster, "orders", b"y")).base_offset == 11  # 10 is the log start's own entry
+    await cluster.create("orders", segment_bytes=1024, retention_bytes=2048)
+    for _ in range(10):
+        await produce(cluster, "orders", b"x" * 500)
+    await eventually(lambda: all(r.group.commit_index >= 9 for r in replicas(cluster, "orders", 0)))
+    for broker in cluster.brokers.values():
+        await broker.retention.look()
+    starts = [replica.group.log.first_index for replica in replicas(cluster, "orders", 0)]
+    led = await leader(cluster, "orders")
+    assert led.log_start_offset == min(starts) > 0
+    assert led.group.log.size_bytes <= 2048 + 1024
+    assert (await produce(cluster, "orders", b"y")).base_offset == 11  # 10 is the log start's own entry
 
 
-@in_virtual_time
+@in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
 async def test_a_replica_that_is_down_holds_nothing_back_and_is_brought_up_by_a_snapshot(
-    tmp_path: Path,
+    cluster: ControlledCluster,
 ) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        await cluster.create("orders", segment_bytes=1024, retention_bytes=1024)
-        led = await leader(cluster, "orders")
-        down = next(
-            node for node in cluster.nodes if cluster.brokers[node].manager.replicas["orders", 0] is not led
-        )
-        cluster.network.isolate(down)
-        for _ in range(10):
-            await produce(cluster, "orders", b"x" * 500)
-        for broker in cluster.brokers.values():
-            await broker.retention.look()
-        assert led.group.log.first_index > 0
-        cluster.network.heal_all()
-        await eventually(lambda: all(r.group.last_index >= 9 for r in replicas(cluster, "orders", 0)))
-        assert cluster.brokers[down].manager.replicas["orders", 0].group.log.first_index > 0
+    await cluster.create("orders", segment_bytes=1024, retention_bytes=1024)
+    led = await leader(cluster, "orders")
+    down = next(
+        node for node in cluster.nodes if cluster.brokers[node].manager.replicas["orders", 0] is not led
+    )
+    cluster.network.isolate(down)
+    for _ in range(10):
+        await produce(cluster, "orders", b"x" * 500)
+    for broker in cluster.brokers.values():
+        await broker.retention.look()
+    assert led.group.log.first_index > 0
+    cluster.network.heal_all()
+    await eventually(lambda: all(r.group.last_index >= 9 for r in replicas(cluster, "orders", 0)))
+    assert cluster.brokers[down].manager.replicas["orders", 0].group.log.first_index > 0
 
 
 def test_the_folder_of_the_longest_name_is_a_name_that_filesystems_take(tmp_path: Path) -> None:

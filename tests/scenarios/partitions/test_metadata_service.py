@@ -21,7 +21,7 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.types import METADATA_GROUP, NodeId, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.metadata_images import register
 from tests.helpers.orders import batch_of
@@ -37,126 +37,121 @@ async def create(
 
 
 # requirement: ST3, ST6
-@in_virtual_time
-async def test_any_broker_creates_a_topic_and_all_of_them_learn_it() -> None:
-    async with ControlledCluster() as cluster:
-        for broker in cluster.brokers.values():
-            name = f"from-{broker.node_id}"
-            topic = await create(broker, name, partitions=3)
-            assert broker.controller.image.topics[name] == topic
-            assert topic.config == {}
-            for other in cluster.brokers.values():
-                await other.controller.wait_for_version(topic.version, 2000)
-                assert other.controller.image.topics[name] == topic
+@in_virtual_time_with(ControlledCluster)
+async def test_any_broker_creates_a_topic_and_all_of_them_learn_it(cluster: ControlledCluster) -> None:
+    for broker in cluster.brokers.values():
+        name = f"from-{broker.node_id}"
+        topic = await create(broker, name, partitions=3)
+        assert broker.controller.image.topics[name] == topic
+        assert topic.config == {}
+        for other in cluster.brokers.values():
+            await other.controller.wait_for_version(topic.version, 2000)
+            assert other.controller.image.topics[name] == topic
 
 
 # requirement: T1
-@in_virtual_time
-async def test_of_many_who_create_one_name_at_once_exactly_one_succeeds() -> None:
-    async with ControlledCluster() as cluster:
-        brokers = list(cluster.brokers.values()) * 3
-        outcomes = await asyncio.gather(*(create(b, "orders") for b in brokers), return_exceptions=True)
-        made = [outcome for outcome in outcomes if isinstance(outcome, TopicInfo)]
-        assert len(made) == 1
-        assert all(isinstance(outcome, TopicExists) for outcome in outcomes if outcome not in made)
-        assert cluster.any.controller.image.topics["orders"].topic_id == made[0].topic_id
+@in_virtual_time_with(ControlledCluster)
+async def test_of_many_who_create_one_name_at_once_exactly_one_succeeds(cluster: ControlledCluster) -> None:
+    brokers = list(cluster.brokers.values()) * 3
+    outcomes = await asyncio.gather(*(create(b, "orders") for b in brokers), return_exceptions=True)
+    made = [outcome for outcome in outcomes if isinstance(outcome, TopicInfo)]
+    assert len(made) == 1
+    assert all(isinstance(outcome, TopicExists) for outcome in outcomes if outcome not in made)
+    assert cluster.any.controller.image.topics["orders"].topic_id == made[0].topic_id
 
 
 # requirement: T3
-@in_virtual_time
-async def test_topics_created_at_once_are_spread_evenly() -> None:
-    async with ControlledCluster(brokers=4) as cluster:
-        brokers = list(cluster.brokers.values())
-        await asyncio.gather(*(create(brokers[n % 4], f"t{n}", partitions=n % 3 + 1) for n in range(10)))
-        topics = (await cluster.any.controller.current_image(2000)).topics.values()
-        rows = [partition.replicas for topic in topics for partition in topic.partitions]
-        replicas = Counter(node for row in rows for node in row)
-        leaders = Counter(row[0] for row in rows)
-        assert max(replicas.values()) - min(replicas[node] for node in cluster.nodes) <= 1
-        assert max(leaders.values()) - min(leaders[node] for node in cluster.nodes) <= 1
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_topics_created_at_once_are_spread_evenly(cluster: ControlledCluster) -> None:
+    brokers = list(cluster.brokers.values())
+    await asyncio.gather(*(create(brokers[n % 4], f"t{n}", partitions=n % 3 + 1) for n in range(10)))
+    topics = (await cluster.any.controller.current_image(2000)).topics.values()
+    rows = [partition.replicas for topic in topics for partition in topic.partitions]
+    replicas = Counter(node for row in rows for node in row)
+    leaders = Counter(row[0] for row in rows)
+    assert max(replicas.values()) - min(replicas[node] for node in cluster.nodes) <= 1
+    assert max(leaders.values()) - min(leaders[node] for node in cluster.nodes) <= 1
 
 
 # requirement: ST5
-@in_virtual_time
-async def test_when_the_active_controller_dies_another_takes_over_and_knows_everything() -> None:
-    async with ControlledCluster() as cluster:
-        topic = await create(cluster.any, "before")
-        first = await cluster.controller_broker()
-        assert {broker.controller.leader for broker in cluster.brokers.values()} == {first.node_id}
-        cluster.network.isolate(first.node_id)
-        others = [broker for broker in cluster.brokers.values() if broker is not first]
-        await create(others[0], "after", factor=1)
-        second = others[0].controller.leader
-        assert second not in (None, first.node_id)
-        assert others[0].controller.image.topics["before"] == topic
-        led = [broker.host.groups[METADATA_GROUP] for broker in cluster.brokers.values()]
-        await eventually(lambda: [group.node_id for group in led if group.is_leader] == [second])
-        cluster.network.heal_all()
-        image = await first.controller.current_image(5000)
-        assert image.topics.keys() == {"before", "after"}
+@in_virtual_time_with(ControlledCluster)
+async def test_when_the_active_controller_dies_another_takes_over_and_knows_everything(
+    cluster: ControlledCluster,
+) -> None:
+    topic = await create(cluster.any, "before")
+    first = await cluster.controller_broker()
+    assert {broker.controller.leader for broker in cluster.brokers.values()} == {first.node_id}
+    cluster.network.isolate(first.node_id)
+    others = [broker for broker in cluster.brokers.values() if broker is not first]
+    await create(others[0], "after", factor=1)
+    second = others[0].controller.leader
+    assert second not in (None, first.node_id)
+    assert others[0].controller.image.topics["before"] == topic
+    led = [broker.host.groups[METADATA_GROUP] for broker in cluster.brokers.values()]
+    await eventually(lambda: [group.node_id for group in led if group.is_leader] == [second])
+    cluster.network.heal_all()
+    image = await first.controller.current_image(5000)
+    assert image.topics.keys() == {"before", "after"}
 
 
-@in_virtual_time
-async def test_a_controller_cut_off_never_claims_success() -> None:
-    async with ControlledCluster() as cluster:
-        first = await cluster.controller_broker()
-        cluster.network.isolate(first.node_id)
-        with pytest.raises((CommitUnknown, NoLeader)):
-            await create(first, "orders", timeout_ms=300)
-        with pytest.raises(NoLeader):
-            await create(first, "later", timeout_ms=100)
+@in_virtual_time_with(ControlledCluster)
+async def test_a_controller_cut_off_never_claims_success(cluster: ControlledCluster) -> None:
+    first = await cluster.controller_broker()
+    cluster.network.isolate(first.node_id)
+    with pytest.raises((CommitUnknown, NoLeader)):
+        await create(first, "orders", timeout_ms=300)
+    with pytest.raises(NoLeader):
+        await create(first, "later", timeout_ms=100)
 
 
-@in_virtual_time
-async def test_a_controller_cut_off_does_not_refuse_by_what_it_knows() -> None:
-    async with ControlledCluster() as cluster:
-        first = await cluster.controller_broker()
-        await create(first, "orders")
-        cluster.network.isolate(first.node_id)  # the others may have deleted it since
-        with pytest.raises((CommitUnknown, NoLeader)):
-            await create(first, "orders", timeout_ms=300)
+@in_virtual_time_with(ControlledCluster)
+async def test_a_controller_cut_off_does_not_refuse_by_what_it_knows(cluster: ControlledCluster) -> None:
+    first = await cluster.controller_broker()
+    await create(first, "orders")
+    cluster.network.isolate(first.node_id)  # the others may have deleted it since
+    with pytest.raises((CommitUnknown, NoLeader)):
+        await create(first, "orders", timeout_ms=300)
 
 
 # requirement: ST4
-@in_virtual_time
-async def test_a_silent_broker_is_noticed_within_the_set_time_and_taken_back_when_it_speaks() -> None:
-    async with ControlledCluster() as cluster:
-        leader = await cluster.controller_broker()
-        silent = next(node for node in cluster.nodes if node != leader.node_id)
-        cluster.network.isolate(silent)
-        began = asyncio.get_running_loop().time()
-        await eventually(lambda: not leader.controller.image.brokers[silent].alive)
-        took_s = asyncio.get_running_loop().time() - began
-        assert 0.2 < took_s < 1.0  # the time set for these tests is 0.3 s
-        cluster.network.heal_all()
-        await eventually(lambda: leader.controller.image.brokers[silent].alive)
+@in_virtual_time_with(ControlledCluster)
+async def test_a_silent_broker_is_noticed_within_the_set_time_and_taken_back_when_it_speaks(
+    cluster: ControlledCluster,
+) -> None:
+    leader = await cluster.controller_broker()
+    silent = next(node for node in cluster.nodes if node != leader.node_id)
+    cluster.network.isolate(silent)
+    began = asyncio.get_running_loop().time()
+    await eventually(lambda: not leader.controller.image.brokers[silent].alive)
+    took_s = asyncio.get_running_loop().time() - began
+    assert 0.2 < took_s < 1.0  # the time set for these tests is 0.3 s
+    cluster.network.heal_all()
+    await eventually(lambda: leader.controller.image.brokers[silent].alive)
 
 
-@in_virtual_time
-async def test_a_broker_that_starts_again_registers_its_new_life() -> None:
-    async with ControlledCluster() as cluster:
-        topic = await create(cluster.any, "orders")
-        before = cluster.any.controller.image.brokers[NodeId(2)].incarnation
-        await cluster.stop(NodeId(2))
-        again = await cluster.start(NodeId(2))
-        await cluster.registered()
-        assert again.controller.image.brokers[NodeId(2)].incarnation != before
-        assert again.controller.image.topics["orders"] == topic
+@in_virtual_time_with(ControlledCluster)
+async def test_a_broker_that_starts_again_registers_its_new_life(cluster: ControlledCluster) -> None:
+    topic = await create(cluster.any, "orders")
+    before = cluster.any.controller.image.brokers[NodeId(2)].incarnation
+    await cluster.stop(NodeId(2))
+    again = await cluster.start(NodeId(2))
+    await cluster.registered()
+    assert again.controller.image.brokers[NodeId(2)].incarnation != before
+    assert again.controller.image.topics["orders"] == topic
 
 
-@in_virtual_time
-async def test_a_process_whose_id_another_took_does_not_fight_for_it() -> None:
-    async with ControlledCluster() as cluster:
-        first = cluster.brokers[NodeId(1)]
-        await eventually(lambda: first.controller.registration.is_registered)
-        leader = await cluster.controller_broker()
-        known = leader.controller.image.brokers[NodeId(1)].incarnation
-        batch = command_batch(register(1, incarnation="another", replaces=known), timestamp_ms=0)
-        leader.host.groups[METADATA_GROUP].propose([batch])
-        await eventually(lambda: first.controller.registration.is_superseded)
-        version = (await create(first, "orders")).version
-        assert first.controller.image.brokers[NodeId(1)].incarnation == "another"
-        assert first.controller.image.version == version
+@in_virtual_time_with(ControlledCluster)
+async def test_a_process_whose_id_another_took_does_not_fight_for_it(cluster: ControlledCluster) -> None:
+    first = cluster.brokers[NodeId(1)]
+    await eventually(lambda: first.controller.registration.is_registered)
+    leader = await cluster.controller_broker()
+    known = leader.controller.image.brokers[NodeId(1)].incarnation
+    batch = command_batch(register(1, incarnation="another", replaces=known), timestamp_ms=0)
+    leader.host.groups[METADATA_GROUP].propose([batch])
+    await eventually(lambda: first.controller.registration.is_superseded)
+    version = (await create(first, "orders")).version
+    assert first.controller.image.brokers[NodeId(1)].incarnation == "another"
+    assert first.controller.image.version == version
 
 
 @in_virtual_time
@@ -175,77 +170,77 @@ async def test_all_metadata_survives_a_stop_of_all_brokers(tmp_path: Path) -> No
         assert (await cluster.any.controller.allocate_producer_ids(1, 2000)).start >= ids.stop
 
 
-@in_virtual_time
-async def test_producer_ids_from_all_brokers_are_all_different() -> None:
-    async with ControlledCluster() as cluster:
-        brokers = list(cluster.brokers.values()) * 4
-        blocks = await asyncio.gather(*(b.controller.allocate_producer_ids(7, 2000) for b in brokers))
-        ids = [number for block in blocks for number in block]
-        assert len(ids) == len(set(ids)) == 7 * 12
-        with pytest.raises(InvalidRequest):
-            await brokers[0].controller.allocate_producer_ids(0, 2000)
+@in_virtual_time_with(ControlledCluster)
+async def test_producer_ids_from_all_brokers_are_all_different(cluster: ControlledCluster) -> None:
+    brokers = list(cluster.brokers.values()) * 4
+    blocks = await asyncio.gather(*(b.controller.allocate_producer_ids(7, 2000) for b in brokers))
+    ids = [number for block in blocks for number in block]
+    assert len(ids) == len(set(ids)) == 7 * 12
+    with pytest.raises(InvalidRequest):
+        await brokers[0].controller.allocate_producer_ids(0, 2000)
 
 
-@in_virtual_time
-async def test_configuration_and_deletion_keep_to_the_version_that_was_seen() -> None:
-    async with ControlledCluster() as cluster:
-        for broker in cluster.brokers.values():
-            controller = broker.controller
-            first = await create(broker, "orders")
-            second = await controller.alter_config(
-                "orders", {"retention.ms": 5}, expected_version=first.version, timeout_ms=2000
-            )
-            assert second.config == {"retention.ms": 5}
-            for refused in (
-                controller.alter_config("orders", {}, expected_version=first.version, timeout_ms=2000),
-                controller.delete_topic("orders", expected_version=first.version, timeout_ms=2000),
-            ):
-                with pytest.raises(PreconditionFailed) as caught:
-                    await refused
-                assert caught.value.details["version"] == second.version
-            version = await controller.delete_topic(
-                "orders", expected_version=second.version, timeout_ms=2000
-            )
-            assert controller.image.version >= version
-            assert "orders" not in controller.image.topics
-            with pytest.raises(UnknownTopic):
-                await controller.delete_topic("orders", expected_version=None, timeout_ms=2000)
+@in_virtual_time_with(ControlledCluster)
+async def test_configuration_and_deletion_keep_to_the_version_that_was_seen(
+    cluster: ControlledCluster,
+) -> None:
+    for broker in cluster.brokers.values():
+        controller = broker.controller
+        first = await create(broker, "orders")
+        second = await controller.alter_config(
+            "orders", {"retention.ms": 5}, expected_version=first.version, timeout_ms=2000
+        )
+        assert second.config == {"retention.ms": 5}
+        for refused in (
+            controller.alter_config("orders", {}, expected_version=first.version, timeout_ms=2000),
+            controller.delete_topic("orders", expected_version=first.version, timeout_ms=2000),
+        ):
+            with pytest.raises(PreconditionFailed) as caught:
+                await refused
+            assert caught.value.details["version"] == second.version
+        version = await controller.delete_topic("orders", expected_version=second.version, timeout_ms=2000)
+        assert controller.image.version >= version
+        assert "orders" not in controller.image.topics
+        with pytest.raises(UnknownTopic):
+            await controller.delete_topic("orders", expected_version=None, timeout_ms=2000)
 
 
 # requirement: F4
-@in_virtual_time
-async def test_partitions_that_two_brokers_add_at_once_are_added_once_and_serve() -> None:
-    async with ControlledCluster() as cluster:
-        first, second, third = cluster.brokers.values()
-        await create(first, "orders")
-        add = {"count": 2, "expected": 1, "expected_version": None, "timeout_ms": 2000}
-        one, other = await asyncio.gather(
-            first.controller.add_partitions("orders", **add),
-            second.controller.add_partitions("orders", **add),
-        )
-        assert one == other
-        assert await third.controller.add_partitions("orders", **add) == one
-        assert [len({*partition.replicas}) for partition in one.partitions] == [3, 3, 3]
-        with pytest.raises(PreconditionFailed, match="has 3 partitions, not 1"):
-            await third.controller.add_partitions("orders", **(add | {"count": 1}))
-        for number in (1, 2):
-            target = TopicPartition("orders", number)
-            receipt = await third.gateway.append(target, batch_of(b"new"), acks=QUORUM, timeout_ms=5000)
-            assert receipt.base_offset == 0
+@in_virtual_time_with(ControlledCluster)
+async def test_partitions_that_two_brokers_add_at_once_are_added_once_and_serve(
+    cluster: ControlledCluster,
+) -> None:
+    first, second, third = cluster.brokers.values()
+    await create(first, "orders")
+    add = {"count": 2, "expected": 1, "expected_version": None, "timeout_ms": 2000}
+    one, other = await asyncio.gather(
+        first.controller.add_partitions("orders", **add),
+        second.controller.add_partitions("orders", **add),
+    )
+    assert one == other
+    assert await third.controller.add_partitions("orders", **add) == one
+    assert [len({*partition.replicas}) for partition in one.partitions] == [3, 3, 3]
+    with pytest.raises(PreconditionFailed, match="has 3 partitions, not 1"):
+        await third.controller.add_partitions("orders", **(add | {"count": 1}))
+    for number in (1, 2):
+        target = TopicPartition("orders", number)
+        receipt = await third.gateway.append(target, batch_of(b"new"), acks=QUORUM, timeout_ms=5000)
+        assert receipt.base_offset == 0
 
 
-@in_virtual_time
-async def test_what_makes_no_sense_is_refused_at_every_broker_with_the_field() -> None:
-    async with ControlledCluster() as cluster:
-        for broker in cluster.brokers.values():
-            for name, factor, field in (("../x", 3, "name"), ("a", 2, "replication_factor")):
-                with pytest.raises(InvalidRequest) as caught:
-                    await create(broker, name, factor=factor)
-                assert caught.value.details["field"] == field
-            with pytest.raises(InvalidRequest):
-                await broker.controller.alter_config(
-                    "none", {"no.such": 1}, expected_version=None, timeout_ms=100
-                )
+@in_virtual_time_with(ControlledCluster)
+async def test_what_makes_no_sense_is_refused_at_every_broker_with_the_field(
+    cluster: ControlledCluster,
+) -> None:
+    for broker in cluster.brokers.values():
+        for name, factor, field in (("../x", 3, "name"), ("a", 2, "replication_factor")):
+            with pytest.raises(InvalidRequest) as caught:
+                await create(broker, name, factor=factor)
+            assert caught.value.details["field"] == field
+        with pytest.raises(InvalidRequest):
+            await broker.controller.alter_config(
+                "none", {"no.such": 1}, expected_version=None, timeout_ms=100
+            )
 
 
 # requirement: RP11
@@ -258,36 +253,33 @@ async def test_brokers_with_racks_get_replicas_apart() -> None:
             assert {racks[node - 1] for node in partition.replicas} == {"a", "b", "c"}
 
 
-@in_virtual_time
-async def test_a_draining_broker_gets_no_new_replicas() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.any.controller.change_broker(DrainBroker(NodeId(3), True), timeout_ms=2000)
-        topic = await create(cluster.any, "orders", partitions=4, factor=1)
-        assert {partition.replicas[0] for partition in topic.partitions} == {1, 2}
+@in_virtual_time_with(ControlledCluster)
+async def test_a_draining_broker_gets_no_new_replicas(cluster: ControlledCluster) -> None:
+    await cluster.any.controller.change_broker(DrainBroker(NodeId(3), True), timeout_ms=2000)
+    topic = await create(cluster.any, "orders", partitions=4, factor=1)
+    assert {partition.replicas[0] for partition in topic.partitions} == {1, 2}
 
 
-@in_virtual_time
-async def test_waiting_for_a_version_that_does_not_come_ends_in_time() -> None:
-    async with ControlledCluster(brokers=1) as cluster:
-        with pytest.raises(NoLeader):
-            await cluster.any.controller.wait_for_version(10_000, 20)
-        with pytest.raises(RaftlogError):
-            await create(cluster.any, "orders", factor=3)
+@in_virtual_time_with(lambda: ControlledCluster(brokers=1))
+async def test_waiting_for_a_version_that_does_not_come_ends_in_time(cluster: ControlledCluster) -> None:
+    with pytest.raises(NoLeader):
+        await cluster.any.controller.wait_for_version(10_000, 20)
+    with pytest.raises(RaftlogError):
+        await create(cluster.any, "orders", factor=3)
 
 
-@in_virtual_time
-async def test_metadata_never_goes_back_while_its_log_is_read_again(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        await create(cluster.any, "orders")
-        controller = await cluster.controller_broker()
-        broker = next(broker for broker in cluster.brokers.values() if broker is not controller)
-        seen = [broker.controller.image.version]
-        broker.controller.subscribe(lambda image: seen.append(image.version))
-        await broker.supervisor.release(METADATA_GROUP)
-        for checkpoint in Path(broker.directory, "__metadata").glob("snapshot*"):
-            checkpoint.unlink()  # so that it is read from its beginning
-        broker.supervisor.host(broker.metadata)
-        await broker.supervisor.serving(METADATA_GROUP)
-        later = await create(controller, "later")
-        await broker.controller.wait_for_version(later.version, 5000)
-        assert seen == sorted(seen)
+@in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
+async def test_metadata_never_goes_back_while_its_log_is_read_again(cluster: ControlledCluster) -> None:
+    await create(cluster.any, "orders")
+    controller = await cluster.controller_broker()
+    broker = next(broker for broker in cluster.brokers.values() if broker is not controller)
+    seen = [broker.controller.image.version]
+    broker.controller.subscribe(lambda image: seen.append(image.version))
+    await broker.supervisor.release(METADATA_GROUP)
+    for checkpoint in Path(broker.directory, "__metadata").glob("snapshot*"):
+        checkpoint.unlink()  # so that it is read from its beginning
+    broker.supervisor.host(broker.metadata)
+    await broker.supervisor.serving(METADATA_GROUP)
+    later = await create(controller, "later")
+    await broker.controller.wait_for_version(later.version, 5000)
+    assert seen == sorted(seen)

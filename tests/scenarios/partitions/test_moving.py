@@ -18,7 +18,7 @@ from raftlog.core.membership import Membership
 from raftlog.errors import CommitUnknown, Conflict, InvalidRequest, RaftlogError
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.types import NodeId, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import (
     create,
@@ -37,353 +37,354 @@ from tests.helpers.virtual_time import eventually
 
 
 # requirement: F2
-@in_virtual_time
-async def test_replicas_move_to_another_broker_and_back_and_nothing_is_lost() -> None:
-    async with ControlledCluster(brokers=4) as cluster:
-        before, outside = await create(cluster)
-        await produce(cluster, b"a", b"b")
-        after = [*before[1:], outside]
-        await move(cluster, *after)
-        await produce(cluster, b"c")
-        await eventually(lambda: not holds(cluster, before[0]))
-        gone = cluster.brokers[before[0]]
-        assert ("orders", 0) not in gone.manager.replicas
-        await move(cluster, *before)
-        await produce(cluster, b"d")
-        await eventually(lambda: not holds(cluster, outside))
-        assert await values(cluster.any) == [b"a", b"b", b"c", b"d"]
-        assert all(holds(cluster, broker) for broker in before)
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_replicas_move_to_another_broker_and_back_and_nothing_is_lost(
+    cluster: ControlledCluster,
+) -> None:
+    before, outside = await create(cluster)
+    await produce(cluster, b"a", b"b")
+    after = [*before[1:], outside]
+    await move(cluster, *after)
+    await produce(cluster, b"c")
+    await eventually(lambda: not holds(cluster, before[0]))
+    gone = cluster.brokers[before[0]]
+    assert ("orders", 0) not in gone.manager.replicas
+    await move(cluster, *before)
+    await produce(cluster, b"d")
+    await eventually(lambda: not holds(cluster, outside))
+    assert await values(cluster.any) == [b"a", b"b", b"c", b"d"]
+    assert all(holds(cluster, broker) for broker in before)
 
 
 # requirement: F2
-@in_virtual_time
-async def test_a_replica_that_has_forgotten_its_vote_can_go_and_come_back() -> None:
-    async with ControlledCluster(brokers=4) as cluster:
-        before, outside = await create(cluster)
-        await produce(cluster, b"a")
-        ill = before[0]
-        await cluster.stop(ill)
-        disk, (folder,) = cluster.disks[ill], folders(cluster, ill)
-        for slot in ("hard_state.a", "hard_state.b"):
-            assert disk.exists(f"{folder}/Partition-0/{slot}")
-            disk.replace_file(f"{folder}/Partition-0/{slot}", b"rotten")
-        await move(cluster, *before[1:], outside)
-        broker = await cluster.start(ill)
-        await eventually(lambda: not holds(cluster, ill))
-        await move(cluster, *before)
-        await produce(cluster, b"b")
-        assert await values(broker) == [b"a", b"b"]
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_a_replica_that_has_forgotten_its_vote_can_go_and_come_back(cluster: ControlledCluster) -> None:
+    before, outside = await create(cluster)
+    await produce(cluster, b"a")
+    ill = before[0]
+    await cluster.stop(ill)
+    disk, (folder,) = cluster.disks[ill], folders(cluster, ill)
+    for slot in ("hard_state.a", "hard_state.b"):
+        assert disk.exists(f"{folder}/Partition-0/{slot}")
+        disk.replace_file(f"{folder}/Partition-0/{slot}", b"rotten")
+    await move(cluster, *before[1:], outside)
+    broker = await cluster.start(ill)
+    await eventually(lambda: not holds(cluster, ill))
+    await move(cluster, *before)
+    await produce(cluster, b"b")
+    assert await values(broker) == [b"a", b"b"]
 
 
 # requirement: F2
-@in_virtual_time
-async def test_replicas_become_more_and_fewer_and_their_number_counts() -> None:
-    async with ControlledCluster(brokers=5) as cluster:
-        await cluster.create("orders")
-        await produce(cluster, b"a")
-        await move(cluster, 1, 2, 3, 4, 5)
-        led = await cluster.leader()
-        replica = led.manager.replicas["orders", 0]
-        assert set(replica.replicas) == set(cluster.nodes)
-        receipt = await led.gateway.append(ORDERS, batch_of(b"b"), acks=QUORUM, timeout_ms=5000)
-        assert receipt.durability.replicas >= 3
-        await move(cluster, 4)
-        await produce(cluster, b"c")
-        assert await values(cluster.any) == [b"a", b"b", b"c"]
-        await eventually(lambda: [node for node in cluster.nodes if holds(cluster, node)] == [4])
-        await move(cluster, 4, 2, 3)
-        assert await values(cluster.any) == [b"a", b"b", b"c"]
+@in_virtual_time_with(lambda: ControlledCluster(brokers=5))
+async def test_replicas_become_more_and_fewer_and_their_number_counts(cluster: ControlledCluster) -> None:
+    await cluster.create("orders")
+    await produce(cluster, b"a")
+    await move(cluster, 1, 2, 3, 4, 5)
+    led = await cluster.leader()
+    replica = led.manager.replicas["orders", 0]
+    assert set(replica.replicas) == set(cluster.nodes)
+    receipt = await led.gateway.append(ORDERS, batch_of(b"b"), acks=QUORUM, timeout_ms=5000)
+    assert receipt.durability.replicas >= 3
+    await move(cluster, 4)
+    await produce(cluster, b"c")
+    assert await values(cluster.any) == [b"a", b"b", b"c"]
+    await eventually(lambda: [node for node in cluster.nodes if holds(cluster, node)] == [4])
+    await move(cluster, 4, 2, 3)
+    assert await values(cluster.any) == [b"a", b"b", b"c"]
 
 
 # requirement: F1
-@in_virtual_time
-async def test_a_dead_broker_is_replaced_and_gives_its_copy_up_when_it_comes_back() -> None:
-    async with ControlledCluster(brokers=4) as cluster:
-        topic = await cluster.create("orders")
-        stay, other, dead = topic.partitions[0].replicas
-        (fresh,) = set(cluster.nodes) - {stay, other, dead}
-        await produce(cluster, b"a")
-        await cluster.stop(dead)
-        await move(cluster, stay, other, fresh)
-        await produce(cluster, b"b")
-        assert holds(cluster, dead)
-        await cluster.start(dead)
-        await eventually(lambda: not holds(cluster, dead))
-        await move(cluster, stay, other, dead)
-        assert await values(cluster.any) == [b"a", b"b"]
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_a_dead_broker_is_replaced_and_gives_its_copy_up_when_it_comes_back(
+    cluster: ControlledCluster,
+) -> None:
+    topic = await cluster.create("orders")
+    stay, other, dead = topic.partitions[0].replicas
+    (fresh,) = set(cluster.nodes) - {stay, other, dead}
+    await produce(cluster, b"a")
+    await cluster.stop(dead)
+    await move(cluster, stay, other, fresh)
+    await produce(cluster, b"b")
+    assert holds(cluster, dead)
+    await cluster.start(dead)
+    await eventually(lambda: not holds(cluster, dead))
+    await move(cluster, stay, other, dead)
+    assert await values(cluster.any) == [b"a", b"b"]
 
 
 # requirement: F2
-@in_virtual_time
-async def test_a_voter_that_the_metadata_has_never_named_still_votes_when_its_broker_starts_again() -> None:
+@in_virtual_time_with(lambda: ControlledCluster(brokers=3))
+async def test_a_voter_that_the_metadata_has_never_named_still_votes_when_its_broker_starts_again(
+    cluster: ControlledCluster,
+) -> None:
     """It was to vote when another was chosen in its place: its group cannot go on without it."""
-    async with ControlledCluster(brokers=3) as cluster:
-        topic = await cluster.create("orders", factor=1)
-        (stays,) = topic.partitions[0].replicas
-        away, other = (node for node in cluster.nodes if node != stays)
-        await produce(cluster, b"a")
-        led = cluster.brokers[stays]
-        await led.reassigner.stop()  # the test takes its steps
-        await led.admin.change_replicas(MoveReplicas("orders", 0, nodes(stays, away)), 5000)
-        await eventually(lambda: ("orders", 0) in cluster.brokers[away].manager.replicas)
-        group = led.manager.replicas["orders", 0].group
-        await group.change_membership(Membership(frozenset({stays}), frozenset({away})))
-        last = group.last_index
-        await eventually(lambda: group.status().learner_match_index.get(away) == last)
-        await group.change_membership(Membership(frozenset({stays, away})))
-        await cluster.stop(away)
-        await eventually(lambda: not group.is_leader)  # alone it leads no more
-        await led.admin.change_replicas(MoveReplicas("orders", 0, nodes(stays, other)), 5000)
-        await cluster.stop(stays)
-        late = await cluster.start(away)
-        await eventually(lambda: info(late).target == (stays, other))
-        await cluster.stop(away)  # when it starts again it knows that nobody wants it
-        await cluster.start(away)
-        await cluster.start(stays)
-        await eventually(lambda: info(cluster.brokers[other]).replicas == (stays, other), within_s=10.0)
-        await eventually(lambda: not holds(cluster, away))
-        await produce(cluster, b"b")
-        assert await values(cluster.any) == [b"a", b"b"]
+    topic = await cluster.create("orders", factor=1)
+    (stays,) = topic.partitions[0].replicas
+    away, other = (node for node in cluster.nodes if node != stays)
+    await produce(cluster, b"a")
+    led = cluster.brokers[stays]
+    await led.reassigner.stop()  # the test takes its steps
+    await led.admin.change_replicas(MoveReplicas("orders", 0, nodes(stays, away)), 5000)
+    await eventually(lambda: ("orders", 0) in cluster.brokers[away].manager.replicas)
+    group = led.manager.replicas["orders", 0].group
+    await group.change_membership(Membership(frozenset({stays}), frozenset({away})))
+    last = group.last_index
+    await eventually(lambda: group.status().learner_match_index.get(away) == last)
+    await group.change_membership(Membership(frozenset({stays, away})))
+    await cluster.stop(away)
+    await eventually(lambda: not group.is_leader)  # alone it leads no more
+    await led.admin.change_replicas(MoveReplicas("orders", 0, nodes(stays, other)), 5000)
+    await cluster.stop(stays)
+    late = await cluster.start(away)
+    await eventually(lambda: info(late).target == (stays, other))
+    await cluster.stop(away)  # when it starts again it knows that nobody wants it
+    await cluster.start(away)
+    await cluster.start(stays)
+    await eventually(lambda: info(cluster.brokers[other]).replicas == (stays, other), within_s=10.0)
+    await eventually(lambda: not holds(cluster, away))
+    await produce(cluster, b"b")
+    assert await values(cluster.any) == [b"a", b"b"]
 
 
-@in_virtual_time
-async def test_a_replica_that_went_while_its_broker_was_down_is_removed_at_the_next_start() -> None:
-    async with ControlledCluster(brokers=4) as cluster:
-        topic = await cluster.create("orders")
-        moved = topic.partitions[0].replicas[2]
-        (fresh,) = set(cluster.nodes) - set(topic.partitions[0].replicas)
-        gone = cluster.brokers[moved]
-        (folder,) = folders(cluster, moved)
-        await move(cluster, *topic.partitions[0].replicas[:2], fresh)
-        await eventually(lambda: not holds(cluster, moved))
-        cluster.disks[moved].make_directories(
-            f"{folder}/Partition-0"
-        )  # the power had gone before it was removed
-        await cluster.stop(moved)
-        await cluster.start(moved)
-        await eventually(lambda: not holds(cluster, moved))
-        assert gone.manager.failures == cluster.brokers[moved].manager.failures == {}
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_a_replica_that_went_while_its_broker_was_down_is_removed_at_the_next_start(
+    cluster: ControlledCluster,
+) -> None:
+    topic = await cluster.create("orders")
+    moved = topic.partitions[0].replicas[2]
+    (fresh,) = set(cluster.nodes) - set(topic.partitions[0].replicas)
+    gone = cluster.brokers[moved]
+    (folder,) = folders(cluster, moved)
+    await move(cluster, *topic.partitions[0].replicas[:2], fresh)
+    await eventually(lambda: not holds(cluster, moved))
+    cluster.disks[moved].make_directories(f"{folder}/Partition-0")  # the power had gone before it was removed
+    await cluster.stop(moved)
+    await cluster.start(moved)
+    await eventually(lambda: not holds(cluster, moved))
+    assert gone.manager.failures == cluster.brokers[moved].manager.failures == {}
 
 
-@in_virtual_time
-async def test_a_move_is_called_off_by_going_back() -> None:
-    async with ControlledCluster(brokers=4) as cluster:
-        topic = await cluster.create("orders")
-        before = topic.partitions[0].replicas
-        (fresh,) = set(cluster.nodes) - set(before)
-        await cluster.stop(fresh)  # alive for the metadata, but it will not answer
-        wish = MoveReplicas("orders", 0, (*before[1:], fresh))
-        await cluster.any.admin.change_replicas(wish, 5000)
-        assert not await cluster.any.admin.until_settled(ORDERS, 300)
-        await produce(cluster, b"a")
-        await move(cluster, *before)
-        assert await values(cluster.any) == [b"a"]
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_a_move_is_called_off_by_going_back(cluster: ControlledCluster) -> None:
+    topic = await cluster.create("orders")
+    before = topic.partitions[0].replicas
+    (fresh,) = set(cluster.nodes) - set(before)
+    await cluster.stop(fresh)  # alive for the metadata, but it will not answer
+    wish = MoveReplicas("orders", 0, (*before[1:], fresh))
+    await cluster.any.admin.change_replicas(wish, 5000)
+    assert not await cluster.any.admin.until_settled(ORDERS, 300)
+    await produce(cluster, b"a")
+    await move(cluster, *before)
+    assert await values(cluster.any) == [b"a"]
 
 
-@in_virtual_time
+@in_virtual_time_with(ControlledCluster)
 async def test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said(
-    monkeypatch: pytest.MonkeyPatch,
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The yes comes before the metadata that wants it back, or behind it."""
-    async with ControlledCluster() as cluster:
-        (partition,) = (await cluster.create("orders")).partitions
-        manager = cluster.any.manager
-        hosted = manager._hosted["orders", 0]
-        asked = asyncio.Event()
+    (partition,) = (await cluster.create("orders")).partitions
+    manager = cluster.any.manager
+    hosted = manager._hosted["orders", 0]
+    asked = asyncio.Event()
 
-        def wanted_again() -> None:
-            hosted.reconfigure(hosted.topic, replace(partition), is_leaving=False)
+    def wanted_again() -> None:
+        hosted.reconfigure(hosted.topic, replace(partition), is_leaving=False)
 
-        async def says_yes(target: TopicPartition, partition: PartitionInfo) -> bool:
-            wanted_again()
-            asked.set()
-            return True
-
-        hosted.is_leaving, hosted.may_be_deleted = True, True
+    async def says_yes(target: TopicPartition, partition: PartitionInfo) -> bool:
         wanted_again()
-        assert not hosted.may_be_deleted
-        monkeypatch.setattr(manager._permits, "ask", says_yes)
-        hosted.is_leaving = True
-        await asyncio.wait_for(asked.wait(), 5)
-        await asyncio.sleep(0)
-        assert not hosted.may_be_deleted
-        assert manager._hosted["orders", 0] is hosted
+        asked.set()
+        return True
+
+    hosted.is_leaving, hosted.may_be_deleted = True, True
+    wanted_again()
+    assert not hosted.may_be_deleted
+    monkeypatch.setattr(manager._permits, "ask", says_yes)
+    hosted.is_leaving = True
+    await asyncio.wait_for(asked.wait(), 5)
+    await asyncio.sleep(0)
+    assert not hosted.may_be_deleted
+    assert manager._hosted["orders", 0] is hosted
 
 
-@in_virtual_time
-async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on() -> None:
-    async with ControlledCluster(brokers=5) as cluster:
-        topic = await cluster.create("orders")
-        before = topic.partitions[0].replicas
-        first, second = sorted(set(cluster.nodes) - set(before))
-        for number in range(20):
-            await produce(cluster, b"%d" % number)
-        led = await cluster.leader()
-        wish = MoveReplicas("orders", 0, (led.node_id, first, second))
-        await led.admin.change_replicas(wish, 5000)
-        await cluster.stop(led.node_id)
-        assert await cluster.any.admin.until_settled(ORDERS, 10_000)
-        await cluster.start(led.node_id)
-        await produce(cluster, b"20")
-        assert await values(cluster.any) == [b"%d" % number for number in range(21)]
+@in_virtual_time_with(lambda: ControlledCluster(brokers=5))
+async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on(
+    cluster: ControlledCluster,
+) -> None:
+    topic = await cluster.create("orders")
+    before = topic.partitions[0].replicas
+    first, second = sorted(set(cluster.nodes) - set(before))
+    for number in range(20):
+        await produce(cluster, b"%d" % number)
+    led = await cluster.leader()
+    wish = MoveReplicas("orders", 0, (led.node_id, first, second))
+    await led.admin.change_replicas(wish, 5000)
+    await cluster.stop(led.node_id)
+    assert await cluster.any.admin.until_settled(ORDERS, 10_000)
+    await cluster.start(led.node_id)
+    await produce(cluster, b"20")
+    assert await values(cluster.any) == [b"%d" % number for number in range(21)]
 
 
-@in_virtual_time
-async def test_leadership_moves_to_the_broker_named_or_to_the_one_that_keeps_up() -> None:
-    async with ControlledCluster(brokers=4) as cluster:
-        voters, outside = await create(cluster)
-        asked = cluster.brokers[outside]  # one hop away from whoever leads
-        await cluster.leader()
-        for to in (*voters, *voters):
-            await led_by(asked, to)
-        led, _ = await asked.admin.transfer_leadership(ORDERS, None, 5000)
-        assert led in voters
-        with pytest.raises(InvalidRequest):
-            await asked.admin.transfer_leadership(ORDERS, outside, 5000)
-        down, *others = voters
-        await led_by(asked, others[0])
-        await cluster.stop(down)
-        hosts = [cluster.brokers[node].host for node in others]
-        await eventually(lambda: not any(host.is_reachable(down) for host in hosts))
-        with pytest.raises(Conflict):
-            await asked.admin.transfer_leadership(ORDERS, down, 5000)
-
-
-# requirement: F6
-@in_virtual_time
-async def test_a_partition_without_majority_is_recovered_only_with_the_phrase_and_no_old_log_returns() -> (
-    None
-):
-    async with ControlledCluster(brokers=5) as cluster:
-        topic = await cluster.create("orders")
-        survivor, *dead = topic.partitions[0].replicas
-        await produce(cluster, b"a", b"b")
-        with pytest.raises(Conflict, match="majority"):
-            await cluster.any.admin.recover_unsafely(ORDERS, None, 5000)
-        for node in dead:
-            await cluster.stop(node)
-        admin = cluster.brokers[survivor].admin
-        with pytest.raises(Conflict) as refused:
-            await admin.recover_unsafely(ORDERS, "yes", 5000)
-        phrase = refused.value.details["confirm"]
-        assert isinstance(phrase, str)
-        assert refused.value.details["last_offset"] == 1
-        brokers = cluster.brokers[survivor].controller.image.brokers
-        await eventually(
-            lambda: not any(cluster.brokers[survivor].controller.image.brokers[node].alive for node in dead)
-        )
-        assert set(brokers) == set(cluster.nodes)
-        await admin.recover_unsafely(ORDERS, phrase, 5000)
-        assert await admin.until_led(ORDERS, 5000)
-        await produce(cluster, b"c")
-        assert await values(cluster.brokers[survivor]) == [b"a", b"b", b"c"]
-        for node in dead:
-            await cluster.start(node)
-        await cluster.registered()
-        await eventually(lambda: not any(holds(cluster, node) for node in dead))
-        await move(cluster, survivor, *dead)
-        await produce(cluster, b"d")
-        assert await values(cluster.any) == [b"a", b"b", b"c", b"d"]
-        record = info(cluster.any).unsafe_recoveries[0]
-        assert (record.survivor, set(record.lost), record.last_index) == (survivor, set(dead), 1)
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_leadership_moves_to_the_broker_named_or_to_the_one_that_keeps_up(
+    cluster: ControlledCluster,
+) -> None:
+    voters, outside = await create(cluster)
+    asked = cluster.brokers[outside]  # one hop away from whoever leads
+    await cluster.leader()
+    for to in (*voters, *voters):
+        await led_by(asked, to)
+    led, _ = await asked.admin.transfer_leadership(ORDERS, None, 5000)
+    assert led in voters
+    with pytest.raises(InvalidRequest):
+        await asked.admin.transfer_leadership(ORDERS, outside, 5000)
+    down, *others = voters
+    await led_by(asked, others[0])
+    await cluster.stop(down)
+    hosts = [cluster.brokers[node].host for node in others]
+    await eventually(lambda: not any(host.is_reachable(down) for host in hosts))
+    with pytest.raises(Conflict):
+        await asked.admin.transfer_leadership(ORDERS, down, 5000)
 
 
 # requirement: F6
-@in_virtual_time
-async def test_a_log_that_was_given_up_does_not_come_back_with_what_was_lost() -> None:
-    async with ControlledCluster(brokers=5) as cluster:
-        topic = await cluster.create("orders")
-        survivor, *dead = topic.partitions[0].replicas
-        await produce(cluster, b"a")
-        await cluster.stop(survivor)
-        await produce(cluster, b"lost")
-        for node in dead:
-            await cluster.stop(node)
-        admin = (await cluster.start(survivor)).admin
-        await cluster.registered()
-        image = cluster.brokers[survivor].controller
-        await eventually(lambda: not any(image.image.brokers[node].alive for node in dead))
-        with pytest.raises(Conflict) as refused:
-            await admin.recover_unsafely(ORDERS, None, 5000)
-        await admin.recover_unsafely(ORDERS, str(refused.value.details["confirm"]), 5000)
-        assert await admin.until_led(ORDERS, 5000)
-        await produce(cluster, b"b")
-        for node in dead:
-            await cluster.start(node)
-        await cluster.registered()
-        await move(cluster, survivor, *dead)  # before they have removed anything
-        await led_by(cluster.any, dead[0])
-        await produce(cluster, b"c")
-        assert await values(cluster.any) == [b"a", b"b", b"c"]
+@in_virtual_time_with(lambda: ControlledCluster(brokers=5))
+async def test_a_partition_without_majority_is_recovered_only_with_the_phrase_and_no_old_log_returns(
+    cluster: ControlledCluster,
+) -> None:
+    topic = await cluster.create("orders")
+    survivor, *dead = topic.partitions[0].replicas
+    await produce(cluster, b"a", b"b")
+    with pytest.raises(Conflict, match="majority"):
+        await cluster.any.admin.recover_unsafely(ORDERS, None, 5000)
+    for node in dead:
+        await cluster.stop(node)
+    admin = cluster.brokers[survivor].admin
+    with pytest.raises(Conflict) as refused:
+        await admin.recover_unsafely(ORDERS, "yes", 5000)
+    phrase = refused.value.details["confirm"]
+    assert isinstance(phrase, str)
+    assert refused.value.details["last_offset"] == 1
+    brokers = cluster.brokers[survivor].controller.image.brokers
+    await eventually(
+        lambda: not any(cluster.brokers[survivor].controller.image.brokers[node].alive for node in dead)
+    )
+    assert set(brokers) == set(cluster.nodes)
+    await admin.recover_unsafely(ORDERS, phrase, 5000)
+    assert await admin.until_led(ORDERS, 5000)
+    await produce(cluster, b"c")
+    assert await values(cluster.brokers[survivor]) == [b"a", b"b", b"c"]
+    for node in dead:
+        await cluster.start(node)
+    await cluster.registered()
+    await eventually(lambda: not any(holds(cluster, node) for node in dead))
+    await move(cluster, survivor, *dead)
+    await produce(cluster, b"d")
+    assert await values(cluster.any) == [b"a", b"b", b"c", b"d"]
+    record = info(cluster.any).unsafe_recoveries[0]
+    assert (record.survivor, set(record.lost), record.last_index) == (survivor, set(dead), 1)
 
 
 # requirement: F6
-@in_virtual_time
-async def test_without_its_majority_a_partition_is_unavailable_and_stays_as_it_is() -> None:
-    async with ControlledCluster(brokers=5) as cluster:
-        topic = await cluster.create("orders")
-        survivor, *dead = topic.partitions[0].replicas
-        await produce(cluster, b"a")
-        for node in dead:
-            await cluster.stop(node)
-        with pytest.raises(RaftlogError):
-            await cluster.brokers[survivor].gateway.append(
-                ORDERS, batch_of(b"b"), acks=QUORUM, timeout_ms=500
-            )
-        assert holds(cluster, survivor)
+@in_virtual_time_with(lambda: ControlledCluster(brokers=5))
+async def test_a_log_that_was_given_up_does_not_come_back_with_what_was_lost(
+    cluster: ControlledCluster,
+) -> None:
+    topic = await cluster.create("orders")
+    survivor, *dead = topic.partitions[0].replicas
+    await produce(cluster, b"a")
+    await cluster.stop(survivor)
+    await produce(cluster, b"lost")
+    for node in dead:
+        await cluster.stop(node)
+    admin = (await cluster.start(survivor)).admin
+    await cluster.registered()
+    image = cluster.brokers[survivor].controller
+    await eventually(lambda: not any(image.image.brokers[node].alive for node in dead))
+    with pytest.raises(Conflict) as refused:
+        await admin.recover_unsafely(ORDERS, None, 5000)
+    await admin.recover_unsafely(ORDERS, str(refused.value.details["confirm"]), 5000)
+    assert await admin.until_led(ORDERS, 5000)
+    await produce(cluster, b"b")
+    for node in dead:
+        await cluster.start(node)
+    await cluster.registered()
+    await move(cluster, survivor, *dead)  # before they have removed anything
+    await led_by(cluster.any, dead[0])
+    await produce(cluster, b"c")
+    assert await values(cluster.any) == [b"a", b"b", b"c"]
+
+
+# requirement: F6
+@in_virtual_time_with(lambda: ControlledCluster(brokers=5))
+async def test_without_its_majority_a_partition_is_unavailable_and_stays_as_it_is(
+    cluster: ControlledCluster,
+) -> None:
+    topic = await cluster.create("orders")
+    survivor, *dead = topic.partitions[0].replicas
+    await produce(cluster, b"a")
+    for node in dead:
+        await cluster.stop(node)
+    with pytest.raises(RaftlogError):
+        await cluster.brokers[survivor].gateway.append(ORDERS, batch_of(b"b"), acks=QUORUM, timeout_ms=500)
+    assert holds(cluster, survivor)
 
 
 # requirement: F2, F6
-@in_virtual_time
-async def test_no_change_begins_that_a_lost_disk_keeps_from_being_committed() -> None:
-    async with ControlledCluster() as cluster:
-        topic = await cluster.create("orders")
-        keeper, other, wiped = topic.partitions[0].replicas
-        await cluster.leader()
-        await cluster.any.admin.transfer_leadership(ORDERS, keeper, 5000)
-        await produce(cluster, b"a")
-        await cluster.stop(wiped)
-        request = MoveReplicas("orders", 0, (keeper, wiped))
-        with contextlib.suppress(CommitUnknown):
-            await cluster.brokers[keeper].admin.change_replicas(request, 1000)
-        await asyncio.sleep(5 * LOOK_S)  # in which a change would begin
-        replace_disk(cluster, wiped)
-        await cluster.start(wiped)
-        await cluster.registered()
-        await eventually(lambda: set(info(cluster.any).replicas) == {keeper, wiped})
-        await cluster.stop(other)
-        await produce(cluster, b"b")
-        assert await values(cluster.brokers[keeper]) == [b"a", b"b"]
+@in_virtual_time_with(ControlledCluster)
+async def test_no_change_begins_that_a_lost_disk_keeps_from_being_committed(
+    cluster: ControlledCluster,
+) -> None:
+    topic = await cluster.create("orders")
+    keeper, other, wiped = topic.partitions[0].replicas
+    await cluster.leader()
+    await cluster.any.admin.transfer_leadership(ORDERS, keeper, 5000)
+    await produce(cluster, b"a")
+    await cluster.stop(wiped)
+    request = MoveReplicas("orders", 0, (keeper, wiped))
+    with contextlib.suppress(CommitUnknown):
+        await cluster.brokers[keeper].admin.change_replicas(request, 1000)
+    await asyncio.sleep(5 * LOOK_S)  # in which a change would begin
+    replace_disk(cluster, wiped)
+    await cluster.start(wiped)
+    await cluster.registered()
+    await eventually(lambda: set(info(cluster.any).replicas) == {keeper, wiped})
+    await cluster.stop(other)
+    await produce(cluster, b"b")
+    assert await values(cluster.brokers[keeper]) == [b"a", b"b"]
 
 
 # requirement: F6
-@in_virtual_time
-async def test_a_broker_whose_disk_was_replaced_gives_no_vote_for_what_it_has_forgotten() -> None:
-    async with ControlledCluster(brokers=5) as cluster:
-        topic = await cluster.create("orders")
-        keeper, behind, wiped = topic.partitions[0].replicas
-        await cluster.leader()
-        await cluster.any.admin.transfer_leadership(ORDERS, keeper, 5000)
-        await cluster.stop(behind)
-        await produce(cluster, b"a")  # on the disks of the other two
-        await cluster.stop(wiped)
-        await cluster.stop(keeper)
-        replace_disk(cluster, wiped)
-        for node in (behind, wiped):
-            await cluster.start(node)
-        await cluster.registered()
-        assert info(cluster.any).added == (wiped,)
-        replica = cluster.brokers[wiped].manager.replicas
-        await eventually(lambda: ("orders", 0) in replica)
-        await asyncio.sleep(0.3)
-        assert cluster.brokers[behind].manager.replicas["orders", 0].group.leader is None
-        await cluster.start(keeper)
-        assert await values(cluster.brokers[behind]) == [b"a"]
-        await move(cluster, keeper, behind)
-        await move(cluster, keeper, behind, wiped)
-        assert await values(cluster.any) == [b"a"]
-        await cluster.stop(keeper)
-        await produce(cluster, b"b")  # it votes again
+@in_virtual_time_with(lambda: ControlledCluster(brokers=5))
+async def test_a_broker_whose_disk_was_replaced_gives_no_vote_for_what_it_has_forgotten(
+    cluster: ControlledCluster,
+) -> None:
+    topic = await cluster.create("orders")
+    keeper, behind, wiped = topic.partitions[0].replicas
+    await cluster.leader()
+    await cluster.any.admin.transfer_leadership(ORDERS, keeper, 5000)
+    await cluster.stop(behind)
+    await produce(cluster, b"a")  # on the disks of the other two
+    await cluster.stop(wiped)
+    await cluster.stop(keeper)
+    replace_disk(cluster, wiped)
+    for node in (behind, wiped):
+        await cluster.start(node)
+    await cluster.registered()
+    assert info(cluster.any).added == (wiped,)
+    replica = cluster.brokers[wiped].manager.replicas
+    await eventually(lambda: ("orders", 0) in replica)
+    await asyncio.sleep(0.3)
+    assert cluster.brokers[behind].manager.replicas["orders", 0].group.leader is None
+    await cluster.start(keeper)
+    assert await values(cluster.brokers[behind]) == [b"a"]
+    await move(cluster, keeper, behind)
+    await move(cluster, keeper, behind, wiped)
+    assert await values(cluster.any) == [b"a"]
+    await cluster.stop(keeper)
+    await produce(cluster, b"b")  # it votes again
 
 
 async def change(group: RaftGroup[None], target: Membership) -> None:

@@ -12,7 +12,7 @@ from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import InvalidRequest, NoLeader, Overloaded
 from raftlog.types import ProducerId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import PRODUCER_IDS, ControlledBroker, ControlledCluster
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.orders import batch_of
@@ -55,17 +55,16 @@ async def send(
 
 
 # requirement: D3
-@in_virtual_time
-async def test_an_id_that_was_never_allocated_is_refused() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders")
-        leader = await leader_of(cluster)
-        numbers = await leader.controller.allocate_producer_ids(2, 5000)
-        for unknown in (PRODUCER_IDS.id_of(numbers.stop), numbers.start, (1 << 63) - 1):
-            with pytest.raises(InvalidRequest, match=f"{unknown} was never allocated") as refused:
-                await send(leader, unknown)
-            assert refused.value.details["field"] == "producer_id"
-        assert (await send(leader, PRODUCER_IDS.id_of(numbers.stop - 1))).base_offset == 0
+@in_virtual_time_with(ControlledCluster)
+async def test_an_id_that_was_never_allocated_is_refused(cluster: ControlledCluster) -> None:
+    await cluster.create("orders")
+    leader = await leader_of(cluster)
+    numbers = await leader.controller.allocate_producer_ids(2, 5000)
+    for unknown in (PRODUCER_IDS.id_of(numbers.stop), numbers.start, (1 << 63) - 1):
+        with pytest.raises(InvalidRequest, match=f"{unknown} was never allocated") as refused:
+            await send(leader, unknown)
+        assert refused.value.details["field"] == "producer_id"
+    assert (await send(leader, PRODUCER_IDS.id_of(numbers.stop - 1))).base_offset == 0
 
 
 # requirement: D3
@@ -87,21 +86,22 @@ async def test_a_broker_whose_metadata_is_behind_asks_before_it_refuses() -> Non
 
 
 # requirement: N2
-@in_virtual_time
-async def test_beyond_the_bound_of_a_broker_new_producers_are_refused_and_known_ones_go_on() -> None:
-    async with ControlledCluster(brokers=1) as cluster:
-        await cluster.create("orders", partitions=2, factor=1)
-        leader = cluster.any
-        for partition in range(2):
-            await leader_of(cluster, partition)
-        leader.manager.admission._producers_max = 3
-        ids = [*map(PRODUCER_IDS.id_of, await leader.controller.allocate_producer_ids(3, 5000))]
-        for partition in range(2):
-            await send(leader, ids[0], partition=partition)
-        await send(leader, ids[1])
-        with pytest.raises(Overloaded, match="producers_max") as refused:
-            await send(leader, ids[2])
-        assert refused.value.is_definite
-        assert refused.value.details["retry_after_ms"]
-        await send(leader, ids[0], sequence=1)
-        assert leader.manager.admission.remembered == 3
+@in_virtual_time_with(lambda: ControlledCluster(brokers=1))
+async def test_beyond_the_bound_of_a_broker_new_producers_are_refused_and_known_ones_go_on(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders", partitions=2, factor=1)
+    leader = cluster.any
+    for partition in range(2):
+        await leader_of(cluster, partition)
+    leader.manager.admission._producers_max = 3
+    ids = [*map(PRODUCER_IDS.id_of, await leader.controller.allocate_producer_ids(3, 5000))]
+    for partition in range(2):
+        await send(leader, ids[0], partition=partition)
+    await send(leader, ids[1])
+    with pytest.raises(Overloaded, match="producers_max") as refused:
+        await send(leader, ids[2])
+    assert refused.value.is_definite
+    assert refused.value.details["retry_after_ms"]
+    await send(leader, ids[0], sequence=1)
+    assert leader.manager.admission.remembered == 3

@@ -9,7 +9,7 @@ import pytest
 
 from groups.queue_requests import Receive, Received, Settle, Settled, Token
 from raftlog.errors import RaftlogError
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster, append
 from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import eventually
@@ -56,54 +56,52 @@ async def fill(cluster: PartitionCluster, count: int) -> None:
 
 
 # requirement: A7
-@in_virtual_time
-async def test_leases_survive_the_fail_over_of_the_coordinator() -> None:
-    async with PartitionCluster() as cluster:
-        await fill(cluster, 4)
-        first, second, third = b"worker-1", b"worker-2", b"worker-3"
-        assert await received(cluster.any, first, 2) == [(0, 1), (1, 1)]
-        assert await received(cluster.any, second) == [(2, 1)]
-        loop = asyncio.get_running_loop()
-        leased_s = loop.time()
-        old = next(filter(coordinates, cluster))
-        cluster.network.isolate(old.node_id)
-        others = [broker for broker in cluster if broker is not old]
-        await eventually(lambda: any(map(coordinates, others)))
-        new = next(filter(coordinates, others))
-        assert await lost(new, "ack", first, 0) == ()
-        assert await received(new, third, 5) == [(3, 1)]  # 1 and 2 are leased as before
-        assert await lost(new, "ack", third, 3) == ()
-        assert loop.time() - leased_s < LEASE_MS / 1_000
-        cluster.network.heal_all()
-        await asyncio.sleep(max(0.0, leased_s + LEASE_MS / 1_000 - 0.5 - loop.time()))
-        assert await received(new, b"worker-4", 5) == []
-        await asyncio.sleep(1.0)
-        assert await received(new, b"worker-5", 5) == [(1, 2), (2, 2)]
-        assert await lost(new, "ack", second, 2) == (0,)  # another worker has it
-        assert await lost(new, "ack", b"worker-5", 1, 2) == ()
-        assert await lost(old, "ack", first, 0) == ()  # repeated, through the broker that was cut off
-        await asyncio.sleep(2 * LEASE_MS / 1_000)
-        assert await received(new, b"worker-6", 5) == []
+@in_virtual_time_with(PartitionCluster)
+async def test_leases_survive_the_fail_over_of_the_coordinator(cluster: PartitionCluster) -> None:
+    await fill(cluster, 4)
+    first, second, third = b"worker-1", b"worker-2", b"worker-3"
+    assert await received(cluster.any, first, 2) == [(0, 1), (1, 1)]
+    assert await received(cluster.any, second) == [(2, 1)]
+    loop = asyncio.get_running_loop()
+    leased_s = loop.time()
+    old = next(filter(coordinates, cluster))
+    cluster.network.isolate(old.node_id)
+    others = [broker for broker in cluster if broker is not old]
+    await eventually(lambda: any(map(coordinates, others)))
+    new = next(filter(coordinates, others))
+    assert await lost(new, "ack", first, 0) == ()
+    assert await received(new, third, 5) == [(3, 1)]  # 1 and 2 are leased as before
+    assert await lost(new, "ack", third, 3) == ()
+    assert loop.time() - leased_s < LEASE_MS / 1_000
+    cluster.network.heal_all()
+    await asyncio.sleep(max(0.0, leased_s + LEASE_MS / 1_000 - 0.5 - loop.time()))
+    assert await received(new, b"worker-4", 5) == []
+    await asyncio.sleep(1.0)
+    assert await received(new, b"worker-5", 5) == [(1, 2), (2, 2)]
+    assert await lost(new, "ack", second, 2) == (0,)  # another worker has it
+    assert await lost(new, "ack", b"worker-5", 1, 2) == ()
+    assert await lost(old, "ack", first, 0) == ()  # repeated, through the broker that was cut off
+    await asyncio.sleep(2 * LEASE_MS / 1_000)
+    assert await received(new, b"worker-6", 5) == []
 
 
 # requirement: A7
-@in_virtual_time
-async def test_without_room_on_any_disk_nothing_is_leased_or_lost() -> None:
-    async with PartitionCluster() as cluster:
-        await fill(cluster, 3)
-        assert await received(cluster.any, b"worker-1", 2) == [(0, 1), (1, 1)]
-        for broker in cluster:
-            broker.has_room = False
-        for ask in (
-            partial(received, cluster.any, b"worker-2"),
-            partial(lost, cluster.any, "ack", b"worker-1", 0),
-            partial(lost, cluster.any, "dead", b"worker-1", 1),
-        ):
-            with pytest.raises(RaftlogError) as refusal:
-                await ask()
-            assert refusal.value.retryable or not refusal.value.is_definite
-        for broker in cluster:
-            broker.has_room = True
-        await asyncio.sleep(1.0)
-        assert await lost(cluster.any, "ack", b"worker-1", 0, 1) == ()
-        assert await received(cluster.any, b"worker-3", 5) == [(2, 1)]  # the refused receive has got nothing
+@in_virtual_time_with(PartitionCluster)
+async def test_without_room_on_any_disk_nothing_is_leased_or_lost(cluster: PartitionCluster) -> None:
+    await fill(cluster, 3)
+    assert await received(cluster.any, b"worker-1", 2) == [(0, 1), (1, 1)]
+    for broker in cluster:
+        broker.has_room = False
+    for ask in (
+        partial(received, cluster.any, b"worker-2"),
+        partial(lost, cluster.any, "ack", b"worker-1", 0),
+        partial(lost, cluster.any, "dead", b"worker-1", 1),
+    ):
+        with pytest.raises(RaftlogError) as refusal:
+            await ask()
+        assert refusal.value.retryable or not refusal.value.is_definite
+    for broker in cluster:
+        broker.has_room = True
+    await asyncio.sleep(1.0)
+    assert await lost(cluster.any, "ack", b"worker-1", 0, 1) == ()
+    assert await received(cluster.any, b"worker-3", 5) == [(2, 1)]  # the refused receive has got nothing

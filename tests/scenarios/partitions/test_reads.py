@@ -13,7 +13,7 @@ from raftlog.errors import (
     OffsetOutOfRange,
     UnknownTopic,
 )
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import PartitionCluster, append
 from tests.helpers.orders import batch_of, fetch_from, values_of
 from tests.helpers.virtual_time import eventually
@@ -21,169 +21,160 @@ from tests.helpers.virtual_time import eventually
 SECOND_MS = 1_000
 
 
-@in_virtual_time
-async def test_a_fetch_gives_whole_batches_from_the_one_that_holds_the_offset() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_fetch_gives_whole_batches_from_the_one_that_holds_the_offset(
+    cluster: PartitionCluster,
+) -> None:
     # requirement: C1, C2
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        replica = cluster.replica(leader.node_id)
-        for body in (batch_of(b"a", b"b", b"c"), batch_of(b"d"), batch_of(b"e")):
-            await append(cluster, leader, body)
-        result = await replica.fetch(fetch_from(1))
-        assert values_of(result.data) == [b"a", b"b", b"c", b"d", b"e"]
-        assert (result.offset, result.next_offset, result.high_watermark) == (1, 5, 5)
-        small = await replica.fetch(fetch_from(0, bytes_max=1))
-        assert values_of(small.data) == [b"a", b"b", b"c"]
-        assert small.next_offset == 3
-        end = await replica.fetch(fetch_from(5))
-        assert (end.data, end.next_offset) == (b"", 5)
+    leader = await cluster.leader()
+    replica = cluster.replica(leader.node_id)
+    for body in (batch_of(b"a", b"b", b"c"), batch_of(b"d"), batch_of(b"e")):
+        await append(cluster, leader, body)
+    result = await replica.fetch(fetch_from(1))
+    assert values_of(result.data) == [b"a", b"b", b"c", b"d", b"e"]
+    assert (result.offset, result.next_offset, result.high_watermark) == (1, 5, 5)
+    small = await replica.fetch(fetch_from(0, bytes_max=1))
+    assert values_of(small.data) == [b"a", b"b", b"c"]
+    assert small.next_offset == 3
+    end = await replica.fetch(fetch_from(5))
+    assert (end.data, end.next_offset) == (b"", 5)
 
 
-@in_virtual_time
-async def test_what_is_not_committed_is_not_seen() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_what_is_not_committed_is_not_seen(cluster: PartitionCluster) -> None:
     # requirement: RP4, RP6, P5
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        replica = cluster.replica(leader.node_id)
-        for follower in cluster.followers(leader):
-            follower.disk.clear()
-        receipt = await append(cluster, leader, batch_of(b"a"), acks=Acks.parse("1"))
-        assert (receipt.base_offset, receipt.durability.committed) == (0, False)
-        result = await replica.fetch(fetch_from(0))
-        assert (result.data, result.high_watermark, replica.group.last_index) == (b"", 0, 0)
-        with pytest.raises(NoLeader):  # the offset exists: never "out of range"
-            await replica.fetch(fetch_from(1, wait_ms=10))
-        for follower in cluster.followers(leader):
-            follower.disk.set()
-        result = await replica.fetch(fetch_from(0, wait_ms=5 * SECOND_MS))
-        assert values_of(result.data) == [b"a"]
+    leader = await cluster.leader()
+    replica = cluster.replica(leader.node_id)
+    for follower in cluster.followers(leader):
+        follower.disk.clear()
+    receipt = await append(cluster, leader, batch_of(b"a"), acks=Acks.parse("1"))
+    assert (receipt.base_offset, receipt.durability.committed) == (0, False)
+    result = await replica.fetch(fetch_from(0))
+    assert (result.data, result.high_watermark, replica.group.last_index) == (b"", 0, 0)
+    with pytest.raises(NoLeader):  # the offset exists: never "out of range"
+        await replica.fetch(fetch_from(1, wait_ms=10))
+    for follower in cluster.followers(leader):
+        follower.disk.set()
+    result = await replica.fetch(fetch_from(0, wait_ms=5 * SECOND_MS))
+    assert values_of(result.data) == [b"a"]
 
 
-@in_virtual_time
-async def test_a_long_poll_returns_as_soon_as_data_is_there() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_long_poll_returns_as_soon_as_data_is_there(cluster: PartitionCluster) -> None:
     # requirement: C3
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        replica = cluster.replica(leader.node_id)
-        parked = asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=30 * SECOND_MS)))
-        await eventually(lambda: replica.parked == 1)
-        await append(cluster, leader, batch_of(b"a"))
-        async with asyncio.timeout(1):
-            assert values_of((await parked).data) == [b"a"]
-        assert replica.parked == 0
+    leader = await cluster.leader()
+    replica = cluster.replica(leader.node_id)
+    parked = asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=30 * SECOND_MS)))
+    await eventually(lambda: replica.parked == 1)
+    await append(cluster, leader, batch_of(b"a"))
+    async with asyncio.timeout(1):
+        assert values_of((await parked).data) == [b"a"]
+    assert replica.parked == 0
 
 
-@in_virtual_time
-async def test_a_long_poll_returns_empty_at_its_time_out() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_long_poll_returns_empty_at_its_time_out(cluster: PartitionCluster) -> None:
     # requirement: C3
-    async with PartitionCluster() as cluster:
-        replica = cluster.replica((await cluster.leader()).node_id)
-        began = asyncio.get_running_loop().time()
-        result = await replica.fetch(fetch_from(0, wait_ms=50))
-        assert 0.04 < asyncio.get_running_loop().time() - began < 1
-        assert (result.data, result.next_offset) == (b"", 0)
-        assert replica.parked == 0
+    replica = cluster.replica((await cluster.leader()).node_id)
+    began = asyncio.get_running_loop().time()
+    result = await replica.fetch(fetch_from(0, wait_ms=50))
+    assert 0.04 < asyncio.get_running_loop().time() - began < 1
+    assert (result.data, result.next_offset) == (b"", 0)
+    assert replica.parked == 0
 
 
-@in_virtual_time
-async def test_a_long_poll_gathers_the_bytes_it_asked_for() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_long_poll_gathers_the_bytes_it_asked_for(cluster: PartitionCluster) -> None:
     # requirement: B4, C3
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        replica = cluster.replica(leader.node_id)
-        size = len(batch_of(b"a"))
-        wanted = fetch_from(0, bytes_min=3 * size, wait_ms=30 * SECOND_MS)
-        parked = asyncio.create_task(replica.fetch(wanted))
-        for value in (b"a", b"b"):
-            await append(cluster, leader, batch_of(value))
-        assert not parked.done()
-        await append(cluster, leader, batch_of(b"c"))
-        assert values_of((await parked).data) == [b"a", b"b", b"c"]
-        # At the time-out it takes what there is; and it waits for no more than it may return.
-        some = await replica.fetch(fetch_from(1, bytes_min=9 * size, wait_ms=30))
-        assert values_of(some.data) == [b"b", b"c"]
-        most = await replica.fetch(fetch_from(1, bytes_min=9 * size, bytes_max=size, wait_ms=60_000))
-        assert values_of(most.data) == [b"b"]
+    leader = await cluster.leader()
+    replica = cluster.replica(leader.node_id)
+    size = len(batch_of(b"a"))
+    wanted = fetch_from(0, bytes_min=3 * size, wait_ms=30 * SECOND_MS)
+    parked = asyncio.create_task(replica.fetch(wanted))
+    for value in (b"a", b"b"):
+        await append(cluster, leader, batch_of(value))
+    assert not parked.done()
+    await append(cluster, leader, batch_of(b"c"))
+    assert values_of((await parked).data) == [b"a", b"b", b"c"]
+    # At the time-out it takes what there is; and it waits for no more than it may return.
+    some = await replica.fetch(fetch_from(1, bytes_min=9 * size, wait_ms=30))
+    assert values_of(some.data) == [b"b", b"c"]
+    most = await replica.fetch(fetch_from(1, bytes_min=9 * size, bytes_max=size, wait_ms=60_000))
+    assert values_of(most.data) == [b"b"]
 
 
-@in_virtual_time
-async def test_a_client_that_hangs_up_leaves_no_waiter() -> None:
-    async with PartitionCluster() as cluster:
-        replica = cluster.replica((await cluster.leader()).node_id)
-        tasks = [asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=60_000))) for _ in range(1_000)]
-        await eventually(lambda: replica.parked == 1_000)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert replica.parked == 0
+@in_virtual_time_with(PartitionCluster)
+async def test_a_client_that_hangs_up_leaves_no_waiter(cluster: PartitionCluster) -> None:
+    replica = cluster.replica((await cluster.leader()).node_id)
+    tasks = [asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=60_000))) for _ in range(1_000)]
+    await eventually(lambda: replica.parked == 1_000)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert replica.parked == 0
 
 
-@in_virtual_time
-async def test_a_deleted_topic_ends_a_long_poll_at_once() -> None:
-    async with PartitionCluster() as cluster:
-        replica = cluster.replica((await cluster.leader()).node_id)
-        parked = asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=60_000)))
-        await eventually(lambda: replica.parked == 1)
-        replica.topic_deleted()
-        with pytest.raises(UnknownTopic):
-            await parked
+@in_virtual_time_with(PartitionCluster)
+async def test_a_deleted_topic_ends_a_long_poll_at_once(cluster: PartitionCluster) -> None:
+    replica = cluster.replica((await cluster.leader()).node_id)
+    parked = asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=60_000)))
+    await eventually(lambda: replica.parked == 1)
+    replica.topic_deleted()
+    with pytest.raises(UnknownTopic):
+        await parked
 
 
-@in_virtual_time
-async def test_losing_leadership_ends_a_long_poll() -> None:
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        replica = cluster.replica(leader.node_id)
-        await append(cluster, leader, batch_of(b"a"))
-        parked = asyncio.create_task(replica.fetch(FetchRequest(position=Start.LATEST, wait_ms=60_000)))
-        await eventually(lambda: replica.parked == 1)
-        cluster.network.isolate(leader.node_id)
-        with pytest.raises(NotLeader):
-            await parked
-        assert replica.parked == 0
+@in_virtual_time_with(PartitionCluster)
+async def test_losing_leadership_ends_a_long_poll(cluster: PartitionCluster) -> None:
+    leader = await cluster.leader()
+    replica = cluster.replica(leader.node_id)
+    await append(cluster, leader, batch_of(b"a"))
+    parked = asyncio.create_task(replica.fetch(FetchRequest(position=Start.LATEST, wait_ms=60_000)))
+    await eventually(lambda: replica.parked == 1)
+    cluster.network.isolate(leader.node_id)
+    with pytest.raises(NotLeader):
+        await parked
+    assert replica.parked == 0
 
 
-@in_virtual_time
-async def test_outside_of_the_log_the_valid_range_is_told() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_outside_of_the_log_the_valid_range_is_told(cluster: PartitionCluster) -> None:
     # requirement: RT4
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        replica = cluster.replica(leader.node_id)
-        await append(cluster, leader, batch_of(b"a", b"b"))
-        with pytest.raises(OffsetOutOfRange, match="0 to 2") as above:
-            await replica.fetch(fetch_from(3))
-        assert above.value.details == {"start": 0, "end": 2}
-        with pytest.raises(OffsetOutOfRange):
-            await replica.fetch(fetch_from(3, wait_ms=60_000))
-        with pytest.raises(OffsetOutOfRange):
-            await replica.fetch(fetch_from(-1))
+    leader = await cluster.leader()
+    replica = cluster.replica(leader.node_id)
+    await append(cluster, leader, batch_of(b"a", b"b"))
+    with pytest.raises(OffsetOutOfRange, match="0 to 2") as above:
+        await replica.fetch(fetch_from(3))
+    assert above.value.details == {"start": 0, "end": 2}
+    with pytest.raises(OffsetOutOfRange):
+        await replica.fetch(fetch_from(3, wait_ms=60_000))
+    with pytest.raises(OffsetOutOfRange):
+        await replica.fetch(fetch_from(-1))
 
 
-@in_virtual_time
-async def test_a_deposed_leader_never_says_out_of_range_above_its_end() -> None:
-    async with PartitionCluster() as cluster:
-        leader = await cluster.leader()
-        replica = cluster.replica(leader.node_id)
-        await append(cluster, leader, batch_of(b"a"))
-        cluster.network.isolate(leader.node_id)
-        assert replica.group.is_leader  # it has not noticed yet
-        with pytest.raises((NotLeader, NoLeader)):
-            await replica.fetch(fetch_from(9))
+@in_virtual_time_with(PartitionCluster)
+async def test_a_deposed_leader_never_says_out_of_range_above_its_end(cluster: PartitionCluster) -> None:
+    leader = await cluster.leader()
+    replica = cluster.replica(leader.node_id)
+    await append(cluster, leader, batch_of(b"a"))
+    cluster.network.isolate(leader.node_id)
+    assert replica.group.is_leader  # it has not noticed yet
+    with pytest.raises((NotLeader, NoLeader)):
+        await replica.fetch(fetch_from(9))
 
 
-@in_virtual_time
-async def test_positions_are_found_among_committed_records() -> None:
-    async with PartitionCluster(config={"message.timestamp.type": "CreateTime"}) as cluster:
-        leader = await cluster.leader()
-        replica = cluster.replica(leader.node_id)
-        for number in range(4):
-            await append(cluster, leader, batch_of(b"a", b"b", timestamp_ms=100 * number))
-        assert await replica.offset_at(Start.EARLIEST) == (0, 0)
-        assert await replica.offset_at(Start.LATEST) == (8, None)
-        assert await replica.offset_at(AtTime(100)) == (2, 100)
-        assert await replica.offset_at(AtTime(101)) == (4, 200)
-        assert await replica.offset_at(AtTime(301)) == (8, None)
-        assert await replica.offset_at(LastRecords(3)) == (5, 200)
-        assert await replica.offset_at(LastRecords(99)) == (0, 0)
-        result = await replica.fetch(FetchRequest(position=LastRecords(1)))
-        assert (result.offset, result.next_offset) == (7, 8)
+@in_virtual_time_with(lambda: PartitionCluster(config={"message.timestamp.type": "CreateTime"}))
+async def test_positions_are_found_among_committed_records(cluster: PartitionCluster) -> None:
+    leader = await cluster.leader()
+    replica = cluster.replica(leader.node_id)
+    for number in range(4):
+        await append(cluster, leader, batch_of(b"a", b"b", timestamp_ms=100 * number))
+    assert await replica.offset_at(Start.EARLIEST) == (0, 0)
+    assert await replica.offset_at(Start.LATEST) == (8, None)
+    assert await replica.offset_at(AtTime(100)) == (2, 100)
+    assert await replica.offset_at(AtTime(101)) == (4, 200)
+    assert await replica.offset_at(AtTime(301)) == (8, None)
+    assert await replica.offset_at(LastRecords(3)) == (5, 200)
+    assert await replica.offset_at(LastRecords(99)) == (0, 0)
+    result = await replica.fetch(FetchRequest(position=LastRecords(1)))
+    assert (result.offset, result.next_offset) == (7, 8)

@@ -16,7 +16,7 @@ from raftlog.repair.service import SERVICE, Ask, RepairService, Told
 from raftlog.repair.target import RepairTarget
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, Index
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import create, holds, move, produce, values
 from tests.helpers.virtual_time import eventually
@@ -102,67 +102,65 @@ class AskedToEnd(RepairScheduler):
 
 
 # requirement: F2
-@in_virtual_time
-async def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over() -> None:
-    async with ControlledCluster(brokers=4) as cluster:
-        before, outside = await create(cluster)
-        await produce(cluster, b"a")
-        led = (await cluster.leader()).node_id
-        ill = next(node for node in before if node != led)
-        broker, thread = cluster.brokers[ill], BlockedThread()
-        manager = broker.manager
-        service = RepairService(broker.host, broker.filesystem, thread.run, broker.supervisor.directory_of)
-        scheduler = AskedToEnd(
-            Repairer(broker.host, broker.filesystem, thread.run, service), broker.supervisor
-        )
-        broker.supervisor.scheduler = scheduler
-        running = asyncio.create_task(scheduler.run())
-        try:
-            manager.replicas["orders", 0].group.stop(LogCorrupt("damaged"))
-            await asyncio.wait_for(thread.is_reached.wait(), 10)
-            await move(cluster, *(outside if node == ill else node for node in before))
-            await eventually(lambda: scheduler.is_asked)
-            assert not thread.is_over
-            assert scheduler.under_repair == 1
-            assert holds(cluster, ill)
-        finally:
-            thread.may_go_on.set()
-        await eventually(lambda: not holds(cluster, ill))
-        assert scheduler.under_repair == 0
-        await move(cluster, *before)
-        assert ("orders", 0) in manager.replicas
-        assert await values(broker) == [b"a"]
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
+async def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over(
+    cluster: ControlledCluster,
+) -> None:
+    before, outside = await create(cluster)
+    await produce(cluster, b"a")
+    led = (await cluster.leader()).node_id
+    ill = next(node for node in before if node != led)
+    broker, thread = cluster.brokers[ill], BlockedThread()
+    manager = broker.manager
+    service = RepairService(broker.host, broker.filesystem, thread.run, broker.supervisor.directory_of)
+    scheduler = AskedToEnd(Repairer(broker.host, broker.filesystem, thread.run, service), broker.supervisor)
+    broker.supervisor.scheduler = scheduler
+    running = asyncio.create_task(scheduler.run())
+    try:
+        manager.replicas["orders", 0].group.stop(LogCorrupt("damaged"))
+        await asyncio.wait_for(thread.is_reached.wait(), 10)
+        await move(cluster, *(outside if node == ill else node for node in before))
+        await eventually(lambda: scheduler.is_asked)
+        assert not thread.is_over
+        assert scheduler.under_repair == 1
+        assert holds(cluster, ill)
+    finally:
+        thread.may_go_on.set()
+    await eventually(lambda: not holds(cluster, ill))
+    assert scheduler.under_repair == 0
+    await move(cluster, *before)
+    assert ("orders", 0) in manager.replicas
+    assert await values(broker) == [b"a"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
-@in_virtual_time
-async def test_peers_are_told_of_the_files_as_they_are_after_another_life() -> None:
+@in_virtual_time_with(ControlledCluster)
+async def test_peers_are_told_of_the_files_as_they_are_after_another_life(cluster: ControlledCluster) -> None:
     """What was seen of a closed replica is no answer once it has been open again, whoever closes it."""
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders")
-        await produce(cluster, b"a")
-        led = await cluster.leader()
-        ill = next(broker for broker in cluster.brokers.values() if broker is not led)
-        supervisor = ill.supervisor
-        service = RepairService(ill.host, ill.filesystem, asyncio.to_thread, supervisor.directory_of)
-        service.offer()
-        supervisor.forget = service.forget  # type: ignore[method-assign]
+    await cluster.create("orders")
+    await produce(cluster, b"a")
+    led = await cluster.leader()
+    ill = next(broker for broker in cluster.brokers.values() if broker is not led)
+    supervisor = ill.supervisor
+    service = RepairService(ill.host, ill.filesystem, asyncio.to_thread, supervisor.directory_of)
+    service.offer()
+    supervisor.forget = service.forget  # type: ignore[method-assign]
 
-        async def told_to_end_at() -> Index:
-            group_id = ill.controller.image.topics["orders"].partitions[0].group_id
-            question = msgspec.msgpack.encode(Ask(group_id=group_id, members_at=Index(-1)))
-            answer, _ = await led.host.calls.call(ill.node_id, SERVICE, question, timeout_ms=5000)
-            return msgspec.msgpack.decode(answer, type=Told).last
+    async def told_to_end_at() -> Index:
+        group_id = ill.controller.image.topics["orders"].partitions[0].group_id
+        question = msgspec.msgpack.encode(Ask(group_id=group_id, members_at=Index(-1)))
+        answer, _ = await led.host.calls.call(ill.node_id, SERVICE, question, timeout_ms=5000)
+        return msgspec.msgpack.decode(answer, type=Told).last
 
-        for end in range(3):
-            replica = ill.manager.replicas["orders", 0]
-            await eventually(lambda replica=replica, end=end: replica.group.status().commit_index == end)
-            replica.group.stop(LogCorrupt("damaged"))
-            assert await told_to_end_at() == end
-            (failed,) = supervisor.failed()
-            await supervisor.take_offline(failed)
-            assert await told_to_end_at() == end
-            supervisor.bring_online(failed)
-            await eventually(lambda: ("orders", 0) in ill.manager.replicas)
-            await produce(cluster, b"more")
+    for end in range(3):
+        replica = ill.manager.replicas["orders", 0]
+        await eventually(lambda replica=replica, end=end: replica.group.status().commit_index == end)
+        replica.group.stop(LogCorrupt("damaged"))
+        assert await told_to_end_at() == end
+        (failed,) = supervisor.failed()
+        await supervisor.take_offline(failed)
+        assert await told_to_end_at() == end
+        supervisor.bring_online(failed)
+        await eventually(lambda: ("orders", 0) in ill.manager.replicas)
+        await produce(cluster, b"more")

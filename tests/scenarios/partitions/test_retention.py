@@ -17,7 +17,7 @@ from raftlog.storage.retention import RetentionLimits
 from raftlog.storage.segment import INDEX_SUFFIX
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId, Index, NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.orders import batch_of
@@ -58,31 +58,29 @@ async def leader_that_has_closed_one_record(cluster: ControlledCluster) -> Contr
 
 
 # requirement: RT2, L2
-@in_virtual_time
-async def test_an_idle_partition_closes_its_old_segment_and_lets_it_go() -> None:
-    async with ControlledCluster() as cluster:
-        await leader_that_has_closed_one_record(cluster)
-        await look(cluster)
-        assert [start_of(broker) for broker in cluster.brokers.values()] == [1, 1, 1]
+@in_virtual_time_with(ControlledCluster)
+async def test_an_idle_partition_closes_its_old_segment_and_lets_it_go(cluster: ControlledCluster) -> None:
+    await leader_that_has_closed_one_record(cluster)
+    await look(cluster)
+    assert [start_of(broker) for broker in cluster.brokers.values()] == [1, 1, 1]
 
 
 # requirement: RT2
-@in_virtual_time
-async def test_a_replica_that_was_away_is_cut_when_it_is_back() -> None:
-    async with ControlledCluster() as cluster:
-        leader = await leader_that_has_closed_one_record(cluster)
-        away = next(node for node in cluster.nodes if node != leader.node_id)
-        await cluster.stop(away)
-        await look(cluster)
-        assert start_of(leader) == 1
-        back = await cluster.start(away)
-        await eventually(lambda: ("orders", 0) in back.manager.replicas)
-        assert start_of(back) == 0
-        async with asyncio.timeout(10):
-            while start_of(back) == 0:
-                await look(cluster)
-                await asyncio.sleep(0.02)
-        assert start_of(back) == 1
+@in_virtual_time_with(ControlledCluster)
+async def test_a_replica_that_was_away_is_cut_when_it_is_back(cluster: ControlledCluster) -> None:
+    leader = await leader_that_has_closed_one_record(cluster)
+    away = next(node for node in cluster.nodes if node != leader.node_id)
+    await cluster.stop(away)
+    await look(cluster)
+    assert start_of(leader) == 1
+    back = await cluster.start(away)
+    await eventually(lambda: ("orders", 0) in back.manager.replicas)
+    assert start_of(back) == 0
+    async with asyncio.timeout(10):
+        while start_of(back) == 0:
+            await look(cluster)
+            await asyncio.sleep(0.02)
+    assert start_of(back) == 1
 
 
 async def leader_with_a_closed_segment(cluster: ControlledCluster, **config: int | str) -> ControlledBroker:
@@ -100,65 +98,63 @@ async def leader_with_a_closed_segment(cluster: ControlledCluster, **config: int
 
 
 # requirement: RT2
-@in_virtual_time
-async def test_a_clock_two_weeks_ahead_deletes_no_segment() -> None:
-    async with ControlledCluster() as cluster:
-        leader = await leader_with_a_closed_segment(cluster, retention_ms=86_400_000)
-        leader.clock.shift_ms = 14 * 86_400_000
-        await look(cluster)
-        assert [start_of(broker) for broker in cluster.brokers.values()] == [0, 0, 0]
+@in_virtual_time_with(ControlledCluster)
+async def test_a_clock_two_weeks_ahead_deletes_no_segment(cluster: ControlledCluster) -> None:
+    leader = await leader_with_a_closed_segment(cluster, retention_ms=86_400_000)
+    leader.clock.shift_ms = 14 * 86_400_000
+    await look(cluster)
+    assert [start_of(broker) for broker in cluster.brokers.values()] == [0, 0, 0]
 
 
 # requirement: RT2
-@in_virtual_time
-async def test_records_that_clients_date_long_ago_are_kept_for_their_time() -> None:
-    async with ControlledCluster() as cluster:
-        config = {"message.timestamp.type": "CreateTime"}
-        leader = await leader_with_a_closed_segment(cluster, retention_ms=86_400_000, **config)
-        await look(cluster)
-        assert start_of(leader) == 0
+@in_virtual_time_with(ControlledCluster)
+async def test_records_that_clients_date_long_ago_are_kept_for_their_time(cluster: ControlledCluster) -> None:
+    config = {"message.timestamp.type": "CreateTime"}
+    leader = await leader_with_a_closed_segment(cluster, retention_ms=86_400_000, **config)
+    await look(cluster)
+    assert start_of(leader) == 0
 
 
 # requirement: RT2
-@in_virtual_time
+@in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
 async def test_segments_are_dated_by_the_later_clock_so_that_none_looks_older_than_it_is(
-    tmp_path: Path,
+    cluster: ControlledCluster, tmp_path: Path
 ) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        config = {"message.timestamp.type": "CreateTime"}
-        leader = await leader_with_a_closed_segment(cluster, retention_ms=100_000, **config)
-        others = [broker for broker in cluster.brokers.values() if broker is not leader]
-        await cluster.stop(leader.node_id)
-        for index in tmp_path.rglob(f"*{INDEX_SUFFIX}"):
-            index.unlink()  # the batches alone do not tell when they came
-        for broker in others:
-            broker.clock.shift_ms = -300_000
-        back = await cluster.start(leader.node_id)
-        await eventually(lambda: ("orders", 0) in back.manager.replicas and back.host.clock.is_trusted)
-        await eventually(lambda: back.host.clock.trusted_ms() < back.host.clock.wall_ms() - 200_000)
-        await back.retention.look()
-        for broker in others:
-            broker.clock.shift_ms = 0
-        await eventually(lambda: back.host.clock.trusted_ms() > back.host.clock.wall_ms() - 10_000)
-        segments = held(back).group.log.closed_segments
-        assert segments
-        assert all(segment.stored_ms > back.host.clock.trusted_ms() - 100_000 for segment in segments)
+    config = {"message.timestamp.type": "CreateTime"}
+    leader = await leader_with_a_closed_segment(cluster, retention_ms=100_000, **config)
+    others = [broker for broker in cluster.brokers.values() if broker is not leader]
+    await cluster.stop(leader.node_id)
+    for index in tmp_path.rglob(f"*{INDEX_SUFFIX}"):
+        index.unlink()  # the batches alone do not tell when they came
+    for broker in others:
+        broker.clock.shift_ms = -300_000
+    back = await cluster.start(leader.node_id)
+    await eventually(lambda: ("orders", 0) in back.manager.replicas and back.host.clock.is_trusted)
+    await eventually(lambda: back.host.clock.trusted_ms() < back.host.clock.wall_ms() - 200_000)
+    await back.retention.look()
+    for broker in others:
+        broker.clock.shift_ms = 0
+    await eventually(lambda: back.host.clock.trusted_ms() > back.host.clock.wall_ms() - 10_000)
+    segments = held(back).group.log.closed_segments
+    assert segments
+    assert all(segment.stored_ms > back.host.clock.trusted_ms() - 100_000 for segment in segments)
 
 
 # requirement: RT2
-@in_virtual_time
-async def test_a_record_that_a_client_dates_far_ahead_goes_like_the_others() -> None:
-    async with ControlledCluster() as cluster:
-        config = {"message.timestamp.type": "CreateTime"}
-        leader = await leader_with_a_closed_segment(cluster, retention_ms=200, **config)
-        receipt = await held(leader).append(
-            batch_of(b"far ahead", timestamp_ms=1 << 60), acks=QUORUM, timeout_ms=5000
-        )
-        async with asyncio.timeout(5):
-            while start_of(leader) <= receipt.base_offset:
-                await held(leader).append(batch_of(b"x"), acks=QUORUM, timeout_ms=5000)
-                await asyncio.sleep(0.06)
-                await look(cluster)
+@in_virtual_time_with(ControlledCluster)
+async def test_a_record_that_a_client_dates_far_ahead_goes_like_the_others(
+    cluster: ControlledCluster,
+) -> None:
+    config = {"message.timestamp.type": "CreateTime"}
+    leader = await leader_with_a_closed_segment(cluster, retention_ms=200, **config)
+    receipt = await held(leader).append(
+        batch_of(b"far ahead", timestamp_ms=1 << 60), acks=QUORUM, timeout_ms=5000
+    )
+    async with asyncio.timeout(5):
+        while start_of(leader) <= receipt.base_offset:
+            await held(leader).append(batch_of(b"x"), acks=QUORUM, timeout_ms=5000)
+            await asyncio.sleep(0.06)
+            await look(cluster)
 
 
 # requirement: RT3

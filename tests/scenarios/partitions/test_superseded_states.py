@@ -11,7 +11,7 @@ from partitions.replica.replica import PartitionReplica
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.compacting import records_in, stored
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.virtual_time import eventually
@@ -92,20 +92,21 @@ def lose_states_above(disk: FakeFilesystem, directory: str, index: int) -> None:
             disk.remove(f"{directory}/{name}")
 
 
-@in_virtual_time
-async def test_a_deleted_offset_does_not_come_back_when_newer_states_are_lost() -> None:
+@in_virtual_time_with(ControlledCluster)
+async def test_a_deleted_offset_does_not_come_back_when_newer_states_are_lost(
+    cluster: ControlledCluster,
+) -> None:
     # requirement: ST2
-    async with ControlledCluster() as cluster:
-        deleted_at = await offset_of_the_past(cluster)
-        node = NodeId(2)
-        log = replica_on(cluster.brokers[node]).group.log
-        assert isinstance(log, SegmentedLog)
-        await cluster.stop(node)
-        disk = cluster.disks[node]
-        assert isinstance(disk, FakeFilesystem)
-        lose_states_above(disk, log.directory, deleted_at)
-        back = await cluster.start(node)
-        await level(cluster)
-        other = next(broker for broker in cluster if broker is not back)
-        assert GONE not in state_of(back)
-        assert state_of(back) == state_of(other)
+    deleted_at = await offset_of_the_past(cluster)
+    node = NodeId(2)
+    log = replica_on(cluster.brokers[node]).group.log
+    assert isinstance(log, SegmentedLog)
+    await cluster.stop(node)
+    disk = cluster.disks[node]
+    assert isinstance(disk, FakeFilesystem)
+    lose_states_above(disk, log.directory, deleted_at)
+    back = await cluster.start(node)
+    await level(cluster)
+    other = next(broker for broker in cluster if broker is not back)
+    assert GONE not in state_of(back)
+    assert state_of(back) == state_of(other)

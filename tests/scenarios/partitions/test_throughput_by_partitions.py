@@ -6,7 +6,7 @@ import asyncio
 
 from partitions.values import QUORUM
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.orders import batch_of
 
@@ -37,39 +37,42 @@ async def seconds_for(cluster: ControlledCluster, topic: str, partitions: int) -
 
 
 # requirement: T6
-@in_virtual_time
-async def test_four_partitions_take_more_than_twice_as_many_records_a_second() -> None:
-    async with ControlledCluster() as cluster:
-        one_s = await seconds_for(cluster, "one", 1)
-        four_s = await seconds_for(cluster, "four", 4)
-        assert 4 * BATCHES / four_s > 2 * BATCHES / one_s
+@in_virtual_time_with(ControlledCluster)
+async def test_four_partitions_take_more_than_twice_as_many_records_a_second(
+    cluster: ControlledCluster,
+) -> None:
+    one_s = await seconds_for(cluster, "one", 1)
+    four_s = await seconds_for(cluster, "four", 4)
+    assert 4 * BATCHES / four_s > 2 * BATCHES / one_s
 
 
 # requirement: T6
-@in_virtual_time
-async def test_a_disk_that_hangs_holds_up_only_the_partitions_on_its_broker() -> None:
-    async with ControlledCluster() as cluster:
-        topic = await cluster.create("orders", 3, factor=1)
-        placed = {info.replicas[0]: TopicPartition("orders", info.partition) for info in topic.partitions}
-        assert set(placed) == set(cluster.nodes)
-        for target in placed.values():
-            await append_all(cluster, target)
-        hanging, *working = cluster.nodes
-        cluster.brokers[hanging].disk.clear()
-        held_up = asyncio.create_task(append_all(cluster, placed[hanging]))
-        await asyncio.gather(*(append_all(cluster, placed[node]) for node in working))
-        assert not held_up.done()
-        cluster.brokers[hanging].disk.set()
-        await held_up
+@in_virtual_time_with(ControlledCluster)
+async def test_a_disk_that_hangs_holds_up_only_the_partitions_on_its_broker(
+    cluster: ControlledCluster,
+) -> None:
+    topic = await cluster.create("orders", 3, factor=1)
+    placed = {info.replicas[0]: TopicPartition("orders", info.partition) for info in topic.partitions}
+    assert set(placed) == set(cluster.nodes)
+    for target in placed.values():
+        await append_all(cluster, target)
+    hanging, *working = cluster.nodes
+    cluster.brokers[hanging].disk.clear()
+    held_up = asyncio.create_task(append_all(cluster, placed[hanging]))
+    await asyncio.gather(*(append_all(cluster, placed[node]) for node in working))
+    assert not held_up.done()
+    cluster.brokers[hanging].disk.set()
+    await held_up
 
 
 # requirement: B3
-@in_virtual_time
-async def test_requests_that_come_while_the_disk_is_busy_share_the_next_sync() -> None:
-    async with ControlledCluster() as cluster:
-        await cluster.create("orders", 1)
-        target = TopicPartition("orders", 0)
-        await append_all(cluster, target)
-        syncs = sum(broker.host.flusher.syncs for broker in cluster)
-        await asyncio.gather(*(append_one(cluster, target, number) for number in range(100)))
-        assert sum(broker.host.flusher.syncs for broker in cluster) - syncs < 3 * 10
+@in_virtual_time_with(ControlledCluster)
+async def test_requests_that_come_while_the_disk_is_busy_share_the_next_sync(
+    cluster: ControlledCluster,
+) -> None:
+    await cluster.create("orders", 1)
+    target = TopicPartition("orders", 0)
+    await append_all(cluster, target)
+    syncs = sum(broker.host.flusher.syncs for broker in cluster)
+    await asyncio.gather(*(append_one(cluster, target, number) for number in range(100)))
+    assert sum(broker.host.flusher.syncs for broker in cluster) - syncs < 3 * 10

@@ -7,7 +7,7 @@ from raftlog.records.batch import Batch, Codec, split_batches
 from raftlog.records.builder import Record, build_batch, with_producer
 from raftlog.records.reader import read_records
 from raftlog.types import Offset
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.compacting import records_in, stored
 from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
 from tests.helpers.orders import ORDERS
@@ -90,107 +90,103 @@ async def newest_seen(broker: ControlledBroker, start: int = 0, *, committed_onl
         position = result.next_offset
 
 
-@in_virtual_time
-async def test_an_aborted_record_replaces_no_committed_one() -> None:
+@in_virtual_time_with(lambda: PartitionCluster(config=CONFIG))
+async def test_an_aborted_record_replaces_no_committed_one(cluster: PartitionCluster) -> None:
     # requirement: D3
-    async with PartitionCluster(config=CONFIG) as cluster:
-        writers = Writers(cluster)
-        await writers.plain(b"k", b"committed")
-        await writers.transaction((b"k", b"aborted"), (b"k", None), is_commit=False)
-        await writers.fill()
-        await writers.look(5)
-        for broker in cluster:
-            assert b"committed" in [record.value for record in records_in(batches_on(cluster, broker))]
-        assert (await newest_seen(cluster.any))[b"k"] == b"committed"
+    writers = Writers(cluster)
+    await writers.plain(b"k", b"committed")
+    await writers.transaction((b"k", b"aborted"), (b"k", None), is_commit=False)
+    await writers.fill()
+    await writers.look(5)
+    for broker in cluster:
+        assert b"committed" in [record.value for record in records_in(batches_on(cluster, broker))]
+    assert (await newest_seen(cluster.any))[b"k"] == b"committed"
 
 
-@in_virtual_time
-async def test_a_deleted_record_of_a_transaction_does_not_come_back() -> None:
+@in_virtual_time_with(lambda: PartitionCluster(config=CONFIG))
+async def test_a_deleted_record_of_a_transaction_does_not_come_back(cluster: PartitionCluster) -> None:
     # requirement: D3
-    async with PartitionCluster(config=CONFIG) as cluster:
-        writers = Writers(cluster)
-        await writers.transaction((b"k", b"committed"), is_commit=True)
-        await writers.plain(b"k", None)
-        await writers.fill()
-        await writers.look(5)
-        assert (await newest_seen(cluster.any)).get(b"k") is None
+    writers = Writers(cluster)
+    await writers.transaction((b"k", b"committed"), is_commit=True)
+    await writers.plain(b"k", None)
+    await writers.fill()
+    await writers.look(5)
+    assert (await newest_seen(cluster.any)).get(b"k") is None
 
 
-@in_virtual_time
-async def test_a_committed_record_replaces_older_ones_and_is_replaced() -> None:
+@in_virtual_time_with(lambda: PartitionCluster(config=CONFIG))
+async def test_a_committed_record_replaces_older_ones_and_is_replaced(cluster: PartitionCluster) -> None:
     # requirement: D3
-    async with PartitionCluster(config=CONFIG) as cluster:
-        writers = Writers(cluster)
-        first = await writers.plain(b"k", b"first")
-        second, third = await writers.transaction((b"k", b"second"), (b"l", b"third"), is_commit=True)
-        fourth = await writers.plain(b"k", b"fourth")
-        await writers.fill()
-        await writers.look()
-        for broker in cluster:
-            left = {record.offset for record in records_in(batches_on(cluster, broker))}
-            assert left >= {third, fourth}
-            assert not left & {first, second}
-        assert await newest_seen(cluster.any) == {b"k": b"fourth", b"l": b"third", b"other": b"x" * 150}
+    writers = Writers(cluster)
+    first = await writers.plain(b"k", b"first")
+    second, third = await writers.transaction((b"k", b"second"), (b"l", b"third"), is_commit=True)
+    fourth = await writers.plain(b"k", b"fourth")
+    await writers.fill()
+    await writers.look()
+    for broker in cluster:
+        left = {record.offset for record in records_in(batches_on(cluster, broker))}
+        assert left >= {third, fourth}
+        assert not left & {first, second}
+    assert await newest_seen(cluster.any) == {b"k": b"fourth", b"l": b"third", b"other": b"x" * 150}
 
 
-@in_virtual_time
-async def test_aborted_records_go_and_their_range_is_known_to_a_replica_that_never_had_them() -> None:
+@in_virtual_time_with(lambda: PartitionCluster(config=CONFIG))
+async def test_aborted_records_go_and_their_range_is_known_to_a_replica_that_never_had_them(
+    cluster: PartitionCluster,
+) -> None:
     # requirement: D3
-    async with PartitionCluster(config=CONFIG) as cluster:
-        writers = Writers(cluster)
-        away = cluster.followers(await cluster.leader())[0].node_id
-        await cluster.stop(away)
-        offsets = await writers.transaction(*[(b"k", b"a" * 200)] * 9, is_commit=False)
-        for _ in range(10):
-            await writers.plain(b"other", b"x" * 150)
-        await writers.look()
-        await cluster.start(away)
-        await eventually(lambda: ("orders", 0) in cluster.brokers[away].manager.replicas)
-        await writers.fill()
-        tables = [cluster.replica(node).machine.transactions for node in cluster.replicas]
-        assert len({table.snapshot() for table in tables}) == 1
-        for node in cluster.replicas:
-            batches = stored(cluster.replica(node).group.log)
-            assert not {record.offset for record in records_in(batches)} & {*offsets}
-            assert [batch.base_offset for batch in batches if batch.header.is_transactional] == [
-                offsets[0],
-                offsets[-1] + 1,
-            ]
+    writers = Writers(cluster)
+    away = cluster.followers(await cluster.leader())[0].node_id
+    await cluster.stop(away)
+    offsets = await writers.transaction(*[(b"k", b"a" * 200)] * 9, is_commit=False)
+    for _ in range(10):
+        await writers.plain(b"other", b"x" * 150)
+    await writers.look()
+    await cluster.start(away)
+    await eventually(lambda: ("orders", 0) in cluster.brokers[away].manager.replicas)
+    await writers.fill()
+    tables = [cluster.replica(node).machine.transactions for node in cluster.replicas]
+    assert len({table.snapshot() for table in tables}) == 1
+    for node in cluster.replicas:
+        batches = stored(cluster.replica(node).group.log)
+        assert not {record.offset for record in records_in(batches)} & {*offsets}
+        assert [batch.base_offset for batch in batches if batch.header.is_transactional] == [
+            offsets[0],
+            offsets[-1] + 1,
+        ]
 
 
-@in_virtual_time
-async def test_nothing_from_an_open_transaction_on_is_compacted() -> None:
+@in_virtual_time_with(lambda: PartitionCluster(config=CONFIG))
+async def test_nothing_from_an_open_transaction_on_is_compacted(cluster: PartitionCluster) -> None:
     # requirement: D3
-    async with PartitionCluster(config=CONFIG) as cluster:
-        writers = Writers(cluster)
-        producer = await writers.opened()
-        await writers.plain(b"k", b"first")
-        await write(producer, b"k", b"open")
-        await writers.plain(b"k", b"third")
-        await writers.fill()
-        before = [batches_on(cluster, broker) for broker in cluster]
-        await writers.look(3)
-        assert [batches_on(cluster, broker) for broker in cluster] == before
-        assert await producer.commit()
-        await writers.fill()
-        await writers.look()
-        after = [batches_on(cluster, broker) for broker in cluster]
-        assert all(len(left) < len(whole) for left, whole in zip(after, before, strict=True))
-        assert (await newest_seen(cluster.any))[b"k"] == b"third"
+    writers = Writers(cluster)
+    producer = await writers.opened()
+    await writers.plain(b"k", b"first")
+    await write(producer, b"k", b"open")
+    await writers.plain(b"k", b"third")
+    await writers.fill()
+    before = [batches_on(cluster, broker) for broker in cluster]
+    await writers.look(3)
+    assert [batches_on(cluster, broker) for broker in cluster] == before
+    assert await producer.commit()
+    await writers.fill()
+    await writers.look()
+    after = [batches_on(cluster, broker) for broker in cluster]
+    assert all(len(left) < len(whole) for left, whole in zip(after, before, strict=True))
+    assert (await newest_seen(cluster.any))[b"k"] == b"third"
 
 
-@in_virtual_time
-async def test_a_marker_stays_although_its_records_are_gone() -> None:
-    async with PartitionCluster(config=CONFIG) as cluster:
-        writers = Writers(cluster)
-        (offset,) = await writers.transaction((b"k", b"first"), is_commit=True)
-        await writers.plain(b"k", b"second")
-        await writers.fill()
-        await writers.look(5)
-        for broker in cluster:
-            markers = [
-                batch.base_offset
-                for batch in batches_on(cluster, broker)
-                if batch.header.is_control and batch.header.is_transactional
-            ]
-            assert markers == [offset + 1]
+@in_virtual_time_with(lambda: PartitionCluster(config=CONFIG))
+async def test_a_marker_stays_although_its_records_are_gone(cluster: PartitionCluster) -> None:
+    writers = Writers(cluster)
+    (offset,) = await writers.transaction((b"k", b"first"), is_commit=True)
+    await writers.plain(b"k", b"second")
+    await writers.fill()
+    await writers.look(5)
+    for broker in cluster:
+        markers = [
+            batch.base_offset
+            for batch in batches_on(cluster, broker)
+            if batch.header.is_control and batch.header.is_transactional
+        ]
+        assert markers == [offset + 1]

@@ -9,7 +9,7 @@ from api.transaction_metrics import TransactionMetrics
 from raftlog.errors import NoLeader
 from raftlog.wire.bodies import PartitionBody
 from raftlog.wire.limits import TRANSACTION_MS_MAX
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import PartitionCluster
 from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.transactional import TransactionalProducer, coordinating
@@ -29,43 +29,43 @@ def reported(cluster: PartitionCluster) -> dict[str, float]:
     return found
 
 
-@in_virtual_time
-async def test_a_coordinator_counts_its_transactions_by_outcome_and_reason() -> None:
-    async with PartitionCluster() as cluster:
-        copy = await TransactionalProducer(cluster.any).open()
-        for end in (copy.commit, copy.abort, copy.commit):
-            await copy.write(b"a")
-            await end()
-        assert await copy.commit(), "without records it does not count"
+@in_virtual_time_with(PartitionCluster)
+async def test_a_coordinator_counts_its_transactions_by_outcome_and_reason(cluster: PartitionCluster) -> None:
+    copy = await TransactionalProducer(cluster.any).open()
+    for end in (copy.commit, copy.abort, copy.commit):
         await copy.write(b"a")
-        await TransactionalProducer(cluster.any).open()
-        slow = await TransactionalProducer(cluster.any, "slow", timeout_ms=1_000).open()
-        await slow.write(b"a")
-        await asyncio.sleep(3)
-        await copy.ask(AbortOpen(transactional_id="slow"))
-        hung = await TransactionalProducer(cluster.any, "hung").open()
-        await hung.write(b"a")
-        await copy.ask(AbortOpen(transactional_id="hung"))
-        found = reported(cluster)
-        assert [found[name] for name in ("producer", "timeout", "fenced", "operator")] == [1, 1, 1, 1]
-        assert found["raftlog_transactions_committed_total"] == 2
-        assert found["ongoing"] == found["raftlog_transaction_oldest_seconds"] == 0
+        await end()
+    assert await copy.commit(), "without records it does not count"
+    await copy.write(b"a")
+    await TransactionalProducer(cluster.any).open()
+    slow = await TransactionalProducer(cluster.any, "slow", timeout_ms=1_000).open()
+    await slow.write(b"a")
+    await asyncio.sleep(3)
+    await copy.ask(AbortOpen(transactional_id="slow"))
+    hung = await TransactionalProducer(cluster.any, "hung").open()
+    await hung.write(b"a")
+    await copy.ask(AbortOpen(transactional_id="hung"))
+    found = reported(cluster)
+    assert [found[name] for name in ("producer", "timeout", "fenced", "operator")] == [1, 1, 1, 1]
+    assert found["raftlog_transactions_committed_total"] == 2
+    assert found["ongoing"] == found["raftlog_transaction_oldest_seconds"] == 0
 
 
-@in_virtual_time
-async def test_open_and_prepared_transactions_and_the_age_of_the_oldest_are_reported() -> None:
-    async with PartitionCluster() as cluster:
-        first = await TransactionalProducer(cluster.any, "sink~1").open()
-        await first.write(b"a")
-        await asyncio.sleep(7)
-        second = await TransactionalProducer(cluster.any, "copy").open()
-        await second.write(b"b")
-        await first.ask(Prepare(transaction=first.handle, prepared_ms_max=60_000))
-        found = reported(cluster)
-        assert (found["ongoing"], found["prepared"]) == (1, 1)
-        assert 7 <= found["raftlog_transaction_oldest_seconds"] < 8
-        await second.commit()
-        assert reported(cluster)["ongoing"] == 0
+@in_virtual_time_with(PartitionCluster)
+async def test_open_and_prepared_transactions_and_the_age_of_the_oldest_are_reported(
+    cluster: PartitionCluster,
+) -> None:
+    first = await TransactionalProducer(cluster.any, "sink~1").open()
+    await first.write(b"a")
+    await asyncio.sleep(7)
+    second = await TransactionalProducer(cluster.any, "copy").open()
+    await second.write(b"b")
+    await first.ask(Prepare(transaction=first.handle, prepared_ms_max=60_000))
+    found = reported(cluster)
+    assert (found["ongoing"], found["prepared"]) == (1, 1)
+    assert 7 <= found["raftlog_transaction_oldest_seconds"] < 8
+    await second.commit()
+    assert reported(cluster)["ongoing"] == 0
 
 
 class RefusedMarkers(InstantMarkers):
@@ -97,42 +97,40 @@ class RefusedMarkers(InstantMarkers):
         )
 
 
-@in_virtual_time
-async def test_markers_that_a_partition_does_not_take_are_counted() -> None:
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"a")
-        coordinator = next(broker for broker in cluster if coordinating(broker)).transactions.coordinators[0]
-        coordinator._markers = refused = RefusedMarkers(coordinator._markers)
-        ending = asyncio.get_running_loop().create_task(producer.commit())
-        await asyncio.sleep(1)
-        found = reported(cluster)
-        assert (found["prepare_commit"], found["raftlog_transaction_markers_unwritten"]) == (1, 1)
-        assert found["raftlog_transaction_marker_retries_total"] > 2
-        refused.is_open = True
-        assert await ending
-        assert reported(cluster)["raftlog_transaction_markers_unwritten"] == 0
+@in_virtual_time_with(PartitionCluster)
+async def test_markers_that_a_partition_does_not_take_are_counted(cluster: PartitionCluster) -> None:
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a")
+    coordinator = next(broker for broker in cluster if coordinating(broker)).transactions.coordinators[0]
+    coordinator._markers = refused = RefusedMarkers(coordinator._markers)
+    ending = asyncio.get_running_loop().create_task(producer.commit())
+    await asyncio.sleep(1)
+    found = reported(cluster)
+    assert (found["prepare_commit"], found["raftlog_transaction_markers_unwritten"]) == (1, 1)
+    assert found["raftlog_transaction_marker_retries_total"] > 2
+    refused.is_open = True
+    assert await ending
+    assert reported(cluster)["raftlog_transaction_markers_unwritten"] == 0
 
 
-@in_virtual_time
-async def test_a_partition_says_for_how_long_its_readers_wait() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_partition_says_for_how_long_its_readers_wait(cluster: PartitionCluster) -> None:
     # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any, timeout_ms=60_000).open()
-        await producer.write(b"a")
-        await asyncio.sleep(9)
-        (status,) = await cluster.any.gateway.describe("orders")
-        assert (status.last_stable_offset, status.high_watermark) == (0, 1)
-        assert 9_000 <= status.readers_held_ms < 10_000
-        leader = await cluster.leader()
-        await cluster.stop(leader.node_id)
-        await cluster.leader()
-        (status,) = await cluster.any.gateway.describe("orders")
-        assert status.readers_held_ms >= 8_500, "the next leader has seen it, too"
-        producer.broker = cluster.any
-        await producer.commit()
-        (status,) = await cluster.any.gateway.describe("orders")
-        assert (status.readers_held_ms, status.last_stable_offset) == (0, status.high_watermark)
+    producer = await TransactionalProducer(cluster.any, timeout_ms=60_000).open()
+    await producer.write(b"a")
+    await asyncio.sleep(9)
+    (status,) = await cluster.any.gateway.describe("orders")
+    assert (status.last_stable_offset, status.high_watermark) == (0, 1)
+    assert 9_000 <= status.readers_held_ms < 10_000
+    leader = await cluster.leader()
+    await cluster.stop(leader.node_id)
+    await cluster.leader()
+    (status,) = await cluster.any.gateway.describe("orders")
+    assert status.readers_held_ms >= 8_500, "the next leader has seen it, too"
+    producer.broker = cluster.any
+    await producer.commit()
+    (status,) = await cluster.any.gateway.describe("orders")
+    assert (status.readers_held_ms, status.last_stable_offset) == (0, status.high_watermark)
 
 
 def test_a_transaction_that_should_have_ended_is_a_problem() -> None:

@@ -21,7 +21,7 @@ from raftlog.records.batch import split_batches
 from raftlog.records.builder import with_producer
 from raftlog.records.control import Marker
 from raftlog.types import Offset, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
 from tests.helpers.orders import batch_of, fetch_from, values_of
 from tests.helpers.transactional import (
@@ -37,209 +37,207 @@ from transactions.requests import End
 ORDERS = TopicPartition("orders", 0)
 
 
-@in_virtual_time
-async def test_a_reader_of_committed_records_sees_a_transaction_once_it_is_committed() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_reader_of_committed_records_sees_a_transaction_once_it_is_committed(
+    cluster: PartitionCluster,
+) -> None:
     # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"a", b"b")
-        plain = await cluster.any.gateway.fetch(ORDERS, fetch_from(0))
-        assert values_of(plain.data) == [b"a", b"b"]
-        assert plain.last_stable_offset == 0
-        hidden = await committed(cluster.any)
-        assert (bytes(hidden.data), hidden.next_offset, hidden.high_watermark) == (b"", 0, 2)
-        assert await producer.commit()
-        result = await committed(cluster.any)
-        assert visible_values(result) == [b"a", b"b"]
-        assert (result.next_offset, result.last_stable_offset) == (3, 3)
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a", b"b")
+    plain = await cluster.any.gateway.fetch(ORDERS, fetch_from(0))
+    assert values_of(plain.data) == [b"a", b"b"]
+    assert plain.last_stable_offset == 0
+    hidden = await committed(cluster.any)
+    assert (bytes(hidden.data), hidden.next_offset, hidden.high_watermark) == (b"", 0, 2)
+    assert await producer.commit()
+    result = await committed(cluster.any)
+    assert visible_values(result) == [b"a", b"b"]
+    assert (result.next_offset, result.last_stable_offset) == (3, 3)
 
 
-@in_virtual_time
-async def test_an_aborted_transaction_is_never_seen() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_an_aborted_transaction_is_never_seen(cluster: PartitionCluster) -> None:
     # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        other = await TransactionalProducer(cluster.any, "copy-2").open()
-        await producer.write(b"a")
-        await cluster.any.gateway.append(ORDERS, batch_of(b"plain"), acks=QUORUM, timeout_ms=1_000)
-        await other.write(b"other")
-        assert not await producer.abort()
-        assert await other.commit()
-        await producer.write(b"b")
-        assert await producer.commit()
-        result = await committed(cluster.any)
-        assert visible_values(result) == [b"plain", b"other", b"b"]
-        gap = split_batches(result.data)[0].header
-        assert gap.is_gap
-        assert (gap.base_offset, gap.last_offset) == (0, 0)
+    producer = await TransactionalProducer(cluster.any).open()
+    other = await TransactionalProducer(cluster.any, "copy-2").open()
+    await producer.write(b"a")
+    await cluster.any.gateway.append(ORDERS, batch_of(b"plain"), acks=QUORUM, timeout_ms=1_000)
+    await other.write(b"other")
+    assert not await producer.abort()
+    assert await other.commit()
+    await producer.write(b"b")
+    assert await producer.commit()
+    result = await committed(cluster.any)
+    assert visible_values(result) == [b"plain", b"other", b"b"]
+    gap = split_batches(result.data)[0].header
+    assert gap.is_gap
+    assert (gap.base_offset, gap.last_offset) == (0, 0)
 
 
-@in_virtual_time
-async def test_batches_without_a_sequence_are_stored_each_time_until_the_marker() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_batches_without_a_sequence_are_stored_each_time_until_the_marker(
+    cluster: PartitionCluster,
+) -> None:
     # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        body = producer.unsequenced(b"a")
-        await producer.send(body)
-        await asyncio.gather(producer.write(b"b"), producer.send(body), producer.write(b"c"))
-        await producer.send(body)
-        await producer.write(b"e")
-        late = producer.unsequenced(b"late")
-        assert await producer.commit()
-        with pytest.raises(ProducerFenced):
-            await producer.send(late)
-        await producer.send(producer.unsequenced(b"d"))
-        assert await producer.commit()
-        result = await committed(cluster.any)
-        assert Counter(visible_values(result)) == Counter([b"a", b"a", b"a", b"b", b"c", b"d", b"e"])
+    producer = await TransactionalProducer(cluster.any).open()
+    body = producer.unsequenced(b"a")
+    await producer.send(body)
+    await asyncio.gather(producer.write(b"b"), producer.send(body), producer.write(b"c"))
+    await producer.send(body)
+    await producer.write(b"e")
+    late = producer.unsequenced(b"late")
+    assert await producer.commit()
+    with pytest.raises(ProducerFenced):
+        await producer.send(late)
+    await producer.send(producer.unsequenced(b"d"))
+    assert await producer.commit()
+    result = await committed(cluster.any)
+    assert Counter(visible_values(result)) == Counter([b"a", b"a", b"a", b"b", b"c", b"d", b"e"])
 
 
-@in_virtual_time
-async def test_a_transaction_accepts_no_less_than_a_quorum() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_transaction_accepts_no_less_than_a_quorum(cluster: PartitionCluster) -> None:
     # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        for acks in ("0", "1"):
-            with pytest.raises(InvalidRequest, match="acks"):
-                await cluster.any.gateway.append(
-                    ORDERS,
-                    producer.unsequenced(b"a"),
-                    acks=Acks.parse(acks),
-                    timeout_ms=1_000,
-                    transactional_id=producer.name,
-                )
-
-
-@in_virtual_time
-async def test_a_long_poll_of_committed_records_ends_with_the_transaction() -> None:
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"a")
-        loop = asyncio.get_running_loop()
-        waiting = loop.create_task(
-            cluster.any.gateway.fetch(ORDERS, fetch_from(0, committed_only=True, wait_ms=20_000))
-        )
-        await asyncio.sleep(1)
-        assert not waiting.done()
-        began_s = loop.time()
-        await producer.commit()
-        assert visible_values(await waiting) == [b"a"]
-        assert loop.time() - began_s < 1
-
-
-@in_virtual_time
-async def test_a_reader_that_begins_at_the_end_gets_what_is_committed_later() -> None:
-    # requirement: D3
-    async with PartitionCluster() as cluster:
-        await cluster.any.gateway.append(ORDERS, batch_of(b"old"), acks=QUORUM, timeout_ms=1_000)
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"open")
-        await cluster.any.gateway.append(ORDERS, batch_of(b"plain"), acks=QUORUM, timeout_ms=1_000)
-        for broker in cluster:
-            assert await broker.gateway.offset_at(ORDERS, Start.LATEST) == (1, None)
-            assert (await broker.gateway.offset_at(ORDERS, LastRecords(1)))[0] == 0
-            assert await broker.gateway.offset_at(ORDERS, Start.LATEST, committed_only=False) == (3, None)
-        await producer.commit()
-        request = FetchRequest(position=Offset(1))
-        assert visible_values(await cluster.any.gateway.fetch(ORDERS, request)) == [b"open", b"plain"]
-        assert await cluster.any.gateway.offset_at(ORDERS, Start.LATEST) == (4, None)
-
-
-@in_virtual_time
-async def test_the_earliest_offset_is_one_from_which_committed_records_can_be_read() -> None:
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"a")
-        await producer.commit()
-        leader = await cluster.leader()
-        cluster.replica(leader.node_id).machine.transactions.known_from = 1
-        assert (await leader.gateway.offset_at(ORDERS, Start.EARLIEST))[0] == 1
-        assert (await leader.gateway.offset_at(ORDERS, Start.EARLIEST, committed_only=False))[0] == 0
-
-
-@in_virtual_time
-async def test_a_late_batch_of_an_ended_transaction_is_refused() -> None:
-    # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"a")
-        late = producer.body(b"late")
-        await producer.commit()
-        with pytest.raises(ProducerFenced):
-            await producer.send(late)
-        assert await producer.commit()  # nothing was written in the next one
-        assert visible_values(await committed(cluster.any)) == [b"a"]
-
-
-@in_virtual_time
-async def test_a_new_incarnation_aborts_and_fences_the_one_before() -> None:
-    # requirement: D3
-    async with PartitionCluster() as cluster:
-        zombie = await TransactionalProducer(cluster.any).open()
-        await zombie.write(b"half")
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"whole")
-        with pytest.raises((ProducerFenced, TransactionAborted)):
-            await zombie.write(b"more")
-        assert not await zombie.commit()
-        assert await producer.commit()
-        assert visible_values(await committed(cluster.any)) == [b"whole"]
-
-
-@in_virtual_time
-async def test_a_transaction_that_exceeds_its_time_is_aborted_and_holds_no_reader_back() -> None:
-    # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any, timeout_ms=1_000).open()
-        await producer.write(b"a")
-        await cluster.any.gateway.append(ORDERS, batch_of(b"plain"), acks=QUORUM, timeout_ms=1_000)
-        await asyncio.sleep(3)
-        assert visible_values(await committed(cluster.any)) == [b"plain"]
-        with pytest.raises(TransactionAborted):
-            await producer.write(b"b")
-        assert not await producer.commit()
-
-
-@in_virtual_time
-async def test_batches_without_their_transaction_are_refused() -> None:
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        gateway = cluster.any.gateway
-
-        async def send(body: bytes, transactional_id: str | None) -> None:
-            await gateway.append(
-                ORDERS, body, acks=QUORUM, timeout_ms=1_000, transactional_id=transactional_id
+    producer = await TransactionalProducer(cluster.any).open()
+    for acks in ("0", "1"):
+        with pytest.raises(InvalidRequest, match="acks"):
+            await cluster.any.gateway.append(
+                ORDERS,
+                producer.unsequenced(b"a"),
+                acks=Acks.parse(acks),
+                timeout_ms=1_000,
+                transactional_id=producer.name,
             )
 
-        with pytest.raises(InvalidRequest):
-            await send(producer.body(b"a"), None)
-        with pytest.raises(InvalidRequest):
-            await send(batch_of(b"plain"), producer.name)
-        with pytest.raises(InvalidRequest):
-            await send(batch_of(b"plain") + producer.body(b"a"), producer.name)
-        with pytest.raises(UnknownTransaction):
-            await send(producer.body(b"a"), "nobody")
-        producer.sequences.clear()
-        await producer.write(b"a")
-        plain = with_producer(batch_of(b"b"), producer.handle.producer_id, producer.handle.epoch, 1)
-        with pytest.raises(InvalidRequest):
-            await send(plain, None)
+
+@in_virtual_time_with(PartitionCluster)
+async def test_a_long_poll_of_committed_records_ends_with_the_transaction(cluster: PartitionCluster) -> None:
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a")
+    loop = asyncio.get_running_loop()
+    waiting = loop.create_task(
+        cluster.any.gateway.fetch(ORDERS, fetch_from(0, committed_only=True, wait_ms=20_000))
+    )
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    began_s = loop.time()
+    await producer.commit()
+    assert visible_values(await waiting) == [b"a"]
+    assert loop.time() - began_s < 1
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_a_reader_that_begins_at_the_end_gets_what_is_committed_later(
+    cluster: PartitionCluster,
+) -> None:
+    # requirement: D3
+    await cluster.any.gateway.append(ORDERS, batch_of(b"old"), acks=QUORUM, timeout_ms=1_000)
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"open")
+    await cluster.any.gateway.append(ORDERS, batch_of(b"plain"), acks=QUORUM, timeout_ms=1_000)
+    for broker in cluster:
+        assert await broker.gateway.offset_at(ORDERS, Start.LATEST) == (1, None)
+        assert (await broker.gateway.offset_at(ORDERS, LastRecords(1)))[0] == 0
+        assert await broker.gateway.offset_at(ORDERS, Start.LATEST, committed_only=False) == (3, None)
+    await producer.commit()
+    request = FetchRequest(position=Offset(1))
+    assert visible_values(await cluster.any.gateway.fetch(ORDERS, request)) == [b"open", b"plain"]
+    assert await cluster.any.gateway.offset_at(ORDERS, Start.LATEST) == (4, None)
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_the_earliest_offset_is_one_from_which_committed_records_can_be_read(
+    cluster: PartitionCluster,
+) -> None:
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a")
+    await producer.commit()
+    leader = await cluster.leader()
+    cluster.replica(leader.node_id).machine.transactions.known_from = 1
+    assert (await leader.gateway.offset_at(ORDERS, Start.EARLIEST))[0] == 1
+    assert (await leader.gateway.offset_at(ORDERS, Start.EARLIEST, committed_only=False))[0] == 0
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_a_late_batch_of_an_ended_transaction_is_refused(cluster: PartitionCluster) -> None:
+    # requirement: D3
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a")
+    late = producer.body(b"late")
+    await producer.commit()
+    with pytest.raises(ProducerFenced):
+        await producer.send(late)
+    assert await producer.commit()  # nothing was written in the next one
+    assert visible_values(await committed(cluster.any)) == [b"a"]
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_a_new_incarnation_aborts_and_fences_the_one_before(cluster: PartitionCluster) -> None:
+    # requirement: D3
+    zombie = await TransactionalProducer(cluster.any).open()
+    await zombie.write(b"half")
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"whole")
+    with pytest.raises((ProducerFenced, TransactionAborted)):
+        await zombie.write(b"more")
+    assert not await zombie.commit()
+    assert await producer.commit()
+    assert visible_values(await committed(cluster.any)) == [b"whole"]
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_a_transaction_that_exceeds_its_time_is_aborted_and_holds_no_reader_back(
+    cluster: PartitionCluster,
+) -> None:
+    # requirement: D3
+    producer = await TransactionalProducer(cluster.any, timeout_ms=1_000).open()
+    await producer.write(b"a")
+    await cluster.any.gateway.append(ORDERS, batch_of(b"plain"), acks=QUORUM, timeout_ms=1_000)
+    await asyncio.sleep(3)
+    assert visible_values(await committed(cluster.any)) == [b"plain"]
+    with pytest.raises(TransactionAborted):
+        await producer.write(b"b")
+    assert not await producer.commit()
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_batches_without_their_transaction_are_refused(cluster: PartitionCluster) -> None:
+    producer = await TransactionalProducer(cluster.any).open()
+    gateway = cluster.any.gateway
+
+    async def send(body: bytes, transactional_id: str | None) -> None:
+        await gateway.append(ORDERS, body, acks=QUORUM, timeout_ms=1_000, transactional_id=transactional_id)
+
+    with pytest.raises(InvalidRequest):
+        await send(producer.body(b"a"), None)
+    with pytest.raises(InvalidRequest):
+        await send(batch_of(b"plain"), producer.name)
+    with pytest.raises(InvalidRequest):
+        await send(batch_of(b"plain") + producer.body(b"a"), producer.name)
+    with pytest.raises(UnknownTransaction):
+        await send(producer.body(b"a"), "nobody")
+    producer.sequences.clear()
+    await producer.write(b"a")
+    plain = with_producer(batch_of(b"b"), producer.handle.producer_id, producer.handle.epoch, 1)
+    with pytest.raises(InvalidRequest):
+        await send(plain, None)
+    assert await producer.commit()
+    assert visible_values(await committed(cluster.any)) == [b"a"]
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_an_end_of_an_unknown_or_an_old_transaction_is_never_called_refused(
+    cluster: PartitionCluster,
+) -> None:
+    producer = await TransactionalProducer(cluster.any).open()
+    with pytest.raises(OutcomeForgotten):
+        await producer.ask(End(transaction=Handle("nobody", 1, 1), is_commit=True))
+    first = producer.handle
+    for value in (b"a", b"b"):
+        await producer.write(value)
         assert await producer.commit()
-        assert visible_values(await committed(cluster.any)) == [b"a"]
-
-
-@in_virtual_time
-async def test_an_end_of_an_unknown_or_an_old_transaction_is_never_called_refused() -> None:
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        with pytest.raises(OutcomeForgotten):
-            await producer.ask(End(transaction=Handle("nobody", 1, 1), is_commit=True))
-        first = producer.handle
-        for value in (b"a", b"b"):
-            await producer.write(value)
-            assert await producer.commit()
-        with pytest.raises(OutcomeForgotten):
-            await producer.ask(End(transaction=first, is_commit=False))
+    with pytest.raises(OutcomeForgotten):
+        await producer.ask(End(transaction=first, is_commit=False))
 
 
 def _lose_markers(broker: ControlledBroker) -> None:
@@ -271,65 +269,62 @@ async def transfer(cluster: PartitionCluster, topic: str) -> ControlledBroker:
     return after
 
 
-@in_virtual_time
-async def test_a_next_leader_of_the_partition_knows_what_is_open_and_what_was_aborted() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_next_leader_of_the_partition_knows_what_is_open_and_what_was_aborted(
+    cluster: PartitionCluster,
+) -> None:
     # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"gone")
-        await producer.abort()
-        await producer.write(b"a")
-        late = producer.body(b"late")
-        await transfer(cluster, "orders")
-        assert (await committed(cluster.any)).last_stable_offset == 2
-        producer.sequences["orders", 0] = 1
-        await producer.write(b"b")
-        assert await producer.commit()
-        await transfer(cluster, "orders")
-        with pytest.raises(ProducerFenced):
-            await producer.send(late)
-        result = await committed(cluster.any)
-        assert visible_values(result) == [b"a", b"b"]
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"gone")
+    await producer.abort()
+    await producer.write(b"a")
+    late = producer.body(b"late")
+    await transfer(cluster, "orders")
+    assert (await committed(cluster.any)).last_stable_offset == 2
+    producer.sequences["orders", 0] = 1
+    await producer.write(b"b")
+    assert await producer.commit()
+    await transfer(cluster, "orders")
+    with pytest.raises(ProducerFenced):
+        await producer.send(late)
+    result = await committed(cluster.any)
+    assert visible_values(result) == [b"a", b"b"]
 
 
-@in_virtual_time
-async def test_a_next_coordinator_sends_the_markers_of_what_was_decided() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_next_coordinator_sends_the_markers_of_what_was_decided(cluster: PartitionCluster) -> None:
     # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"a")
-        coordinator = next(broker for broker in cluster if coordinating(broker))
-        _lose_markers(coordinator)
-        ending = asyncio.get_running_loop().create_task(producer.commit())
-        await asyncio.sleep(0.5)
-        assert not ending.done()
-        assert (await committed(cluster.any)).last_stable_offset == 0
-        after = await transfer(cluster, TOPIC)
-        assert after.node_id != coordinator.node_id
-        assert await ending
-        assert visible_values(await committed(cluster.any)) == [b"a"]
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a")
+    coordinator = next(broker for broker in cluster if coordinating(broker))
+    _lose_markers(coordinator)
+    ending = asyncio.get_running_loop().create_task(producer.commit())
+    await asyncio.sleep(0.5)
+    assert not ending.done()
+    assert (await committed(cluster.any)).last_stable_offset == 0
+    after = await transfer(cluster, TOPIC)
+    assert after.node_id != coordinator.node_id
+    assert await ending
+    assert visible_values(await committed(cluster.any)) == [b"a"]
 
 
-@in_virtual_time
-async def test_a_marker_that_a_partition_refuses_is_sent_again() -> None:
+@in_virtual_time_with(PartitionCluster)
+async def test_a_marker_that_a_partition_refuses_is_sent_again(cluster: PartitionCluster) -> None:
     # requirement: D3
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"a")
-        markers = (
-            next(broker for broker in cluster if coordinating(broker)).transactions.coordinators[0]._markers
-        )
-        write, refusals = markers.write, [NoLeader("an election is under way")] * 3
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a")
+    markers = next(broker for broker in cluster if coordinating(broker)).transactions.coordinators[0]._markers
+    write, refusals = markers.write, [NoLeader("an election is under way")] * 3
 
-        async def refused(*asked: object, **more: object) -> None:
-            if refusals:
-                raise refusals.pop()
-            await write(*asked, **more)  # type: ignore[arg-type]
+    async def refused(*asked: object, **more: object) -> None:
+        if refusals:
+            raise refusals.pop()
+        await write(*asked, **more)  # type: ignore[arg-type]
 
-        markers.write = refused  # type: ignore[method-assign]
-        assert await producer.commit()
-        assert not refusals
-        assert visible_values(await committed(cluster.any)) == [b"a"]
+    markers.write = refused  # type: ignore[method-assign]
+    assert await producer.commit()
+    assert not refusals
+    assert visible_values(await committed(cluster.any)) == [b"a"]
 
 
 @in_virtual_time
@@ -357,43 +352,40 @@ async def test_retention_stops_at_an_open_transaction() -> None:
         assert await log_start() > first
 
 
-@in_virtual_time
-async def test_a_partition_that_is_deleted_holds_no_transaction_open() -> None:
-    async with PartitionCluster() as cluster:
-        await cluster.create("bills")
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"a")
-        await producer.write(b"b", topic="bills")
-        await cluster.any.controller.delete_topic("bills", expected_version=None, timeout_ms=5_000)
-        assert await producer.commit()
-        assert visible_values(await committed(cluster.any)) == [b"a"]
+@in_virtual_time_with(PartitionCluster)
+async def test_a_partition_that_is_deleted_holds_no_transaction_open(cluster: PartitionCluster) -> None:
+    await cluster.create("bills")
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a")
+    await producer.write(b"b", topic="bills")
+    await cluster.any.controller.delete_topic("bills", expected_version=None, timeout_ms=5_000)
+    assert await producer.commit()
+    assert visible_values(await committed(cluster.any)) == [b"a"]
 
 
-@in_virtual_time
-async def test_a_marker_is_written_once_and_refuses_what_is_older() -> None:
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"a")
-        replica = cluster.replica((await cluster.leader()).node_id)
-        marker = Marker(producer.handle.producer_id, producer.handle.epoch, True, 1, 0)
-        await asyncio.gather(*(replica.mark(marker, timeout_ms=1_000) for _ in range(3)))
-        await replica.mark(marker, timeout_ms=1_000)
-        assert replica.high_watermark == 2
-        with pytest.raises(ProducerFenced):
-            await producer.write(b"b")
-        assert await producer.state() is State.ONGOING  # its coordinator ends it in its own time
-        assert await producer.commit()
-        assert replica.high_watermark == 2
+@in_virtual_time_with(PartitionCluster)
+async def test_a_marker_is_written_once_and_refuses_what_is_older(cluster: PartitionCluster) -> None:
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a")
+    replica = cluster.replica((await cluster.leader()).node_id)
+    marker = Marker(producer.handle.producer_id, producer.handle.epoch, True, 1, 0)
+    await asyncio.gather(*(replica.mark(marker, timeout_ms=1_000) for _ in range(3)))
+    await replica.mark(marker, timeout_ms=1_000)
+    assert replica.high_watermark == 2
+    with pytest.raises(ProducerFenced):
+        await producer.write(b"b")
+    assert await producer.state() is State.ONGOING  # its coordinator ends it in its own time
+    assert await producer.commit()
+    assert replica.high_watermark == 2
 
 
-@in_virtual_time
-async def test_committed_records_below_forgotten_ranges_are_out_of_range() -> None:
-    async with PartitionCluster() as cluster:
-        producer = await TransactionalProducer(cluster.any).open()
-        await producer.write(b"a")
-        await producer.commit()
-        leader = await cluster.leader()
-        cluster.replica(leader.node_id).machine.transactions.known_from = 2
-        with pytest.raises(OffsetOutOfRange) as refused:
-            await committed(leader)
-        assert refused.value.details["start"] == 2
+@in_virtual_time_with(PartitionCluster)
+async def test_committed_records_below_forgotten_ranges_are_out_of_range(cluster: PartitionCluster) -> None:
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a")
+    await producer.commit()
+    leader = await cluster.leader()
+    cluster.replica(leader.node_id).machine.transactions.known_from = 2
+    with pytest.raises(OffsetOutOfRange) as refused:
+        await committed(leader)
+    assert refused.value.details["start"] == 2
