@@ -75,7 +75,7 @@ PROMISES_OF_CLUSTERS = (
         "()",
         seen_by=(
             "tests/scenarios/partitions/test_group_coordinators.py::"
-            "test_the_coordinator_keeps_members_hears_heartbeats_and_manages_offsets"
+            "test_the_coordinator_keeps_members_and_offsets_by_heartbeats"
         ),
     ),
     PlantedBug(
@@ -155,7 +155,7 @@ PROMISES_OF_CLUSTERS = (
         "()",
         seen_by=(
             "tests/scenarios/partitions/test_group_coordinators.py::"
-            "test_the_next_coordinator_knows_who_reads_what_and_all_committed_offsets"
+            "test_the_next_coordinator_knows_assignments_and_offsets"
         ),
     ),
     PlantedBug(
@@ -196,7 +196,7 @@ PROMISES_OF_CLUSTERS = (
         "False",
         seen_by=(
             "tests/scenarios/partitions/test_metadata_service.py::"
-            "test_when_the_active_controller_dies_another_takes_over_and_knows_everything"
+            "test_another_controller_takes_over_and_knows_all_metadata"
         ),
     ),
     PlantedBug(
@@ -266,7 +266,7 @@ PROMISES_OF_CLUSTERS = (
         "pass",
         seen_by=(
             "tests/scenarios/partitions/test_acks.py::"
-            "test_leader_is_answered_by_its_own_disk_and_marked_as_not_committed"
+            "test_acks_of_the_leader_need_its_disk_and_are_not_committed"
         ),
     ),
     PlantedBug(
@@ -285,7 +285,7 @@ PROMISES_OF_CLUSTERS = (
         "len(nodes) >= acks.count - 1",
         seen_by=(
             "tests/scenarios/partitions/test_acks.py::"
-            "test_a_count_with_a_dead_follower_ends_as_committed_and_not_reached"
+            "test_a_count_with_a_dead_follower_is_committed_and_unknown"
         ),
     ),
     PlantedBug(
@@ -305,8 +305,7 @@ PROMISES_OF_CLUSTERS = (
         "brokers[node].rack == rack",
         "True",
         seen_by=(
-            "tests/scenarios/partitions/test_follower_reads.py::"
-            "test_the_replica_in_the_readers_rack_is_asked_and_else_the_leader"
+            "tests/scenarios/partitions/test_follower_reads.py::test_the_replica_in_the_readers_rack_is_asked"
         ),
     ),
     PlantedBug(
@@ -430,7 +429,7 @@ PROMISES_OF_CLUSTERS = (
         "offset, selection.data, selection.next_offset if selection.data else offset, high",
         seen_by=(
             "tests/scenarios/partitions/test_tagged_reads.py::"
-            "test_only_what_matches_is_sent_and_the_position_moves_over_the_rest"
+            "test_only_matching_records_are_sent_and_the_position_moves_on"
         ),
     ),
     PlantedBug(
@@ -561,7 +560,7 @@ PROMISES_OF_CLUSTERS = (
         "segment.stored_ms <= now_ms",
         seen_by=(
             "tests/scenarios/partitions/test_apart_in_time.py::"
-            "test_records_wait_for_consumers_that_come_later_and_consumers_for_records"
+            "test_records_wait_for_consumers_and_consumers_for_records"
         ),
     ),
     PlantedBug(

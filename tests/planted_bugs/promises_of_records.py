@@ -25,7 +25,7 @@ PROMISES_OF_RECORDS = (
         "next((each for (_, number), each in self.replicas.items() if number == target.partition), None)",
         seen_by=(
             "tests/scenarios/partitions/test_gateway.py::"
-            "test_a_record_is_in_the_topic_that_was_named_and_stays_there_when_it_is_read"
+            "test_records_are_in_the_named_topic_and_stay_when_read"
         ),
         more=(
             Edit(
@@ -73,7 +73,7 @@ PROMISES_OF_RECORDS = (
         "owners = dict([self._dirty.popitem()])",
         seen_by=(
             "tests/scenarios/partitions/test_throughput_by_partitions.py::"
-            "test_four_partitions_take_more_than_twice_as_many_records_a_second"
+            "test_four_partitions_take_more_than_twice_as_many_records"
         ),
     ),
     PlantedBug(
@@ -84,7 +84,7 @@ PROMISES_OF_RECORDS = (
         'data = b"" if found is None else found.data; self._replicated_start.offset = high_watermark',
         seen_by=(
             "tests/scenarios/partitions/test_gateway.py::"
-            "test_a_record_is_in_the_topic_that_was_named_and_stays_there_when_it_is_read"
+            "test_records_are_in_the_named_topic_and_stay_when_read"
         ),
     ),
     PlantedBug(
@@ -191,10 +191,7 @@ PROMISES_OF_RECORDS = (
         "partitions.hosting.directories:Folders.of_partition",
         "Partition-{partition}",
         "{partition}",
-        seen_by=(
-            "tests/scenarios/partitions/test_manager.py::"
-            "test_every_broker_opens_the_replicas_placed_on_it_in_folders_of_the_topics_id"
-        ),
+        seen_by=("tests/scenarios/partitions/test_manager.py::test_replicas_are_in_folders_of_the_topics_id"),
     ),
     PlantedBug(
         "closing a segment overwrites a byte of the oldest one",
@@ -307,7 +304,7 @@ PROMISES_OF_RECORDS = (
         "pass",
         seen_by=(
             "tests/scenarios/partitions/test_delete_before.py::"
-            "test_deleted_records_are_refused_at_every_broker_and_the_others_stay"
+            "test_every_broker_refuses_deleted_records_and_keeps_the_others"
         ),
     ),
     PlantedBug(
@@ -385,7 +382,7 @@ PROMISES_OF_RECORDS = (
         "self._syncing += 1\n        break",
         seen_by=(
             "tests/scenarios/partitions/test_throughput_by_partitions.py::"
-            "test_requests_that_come_while_the_disk_is_busy_share_the_next_sync"
+            "test_requests_that_come_during_a_sync_share_the_next_one"
         ),
     ),
     PlantedBug(

@@ -22,6 +22,8 @@ from tests.helpers.archives import ORDERS, archived, file_of
 from tests.helpers.async_tests import in_real_time
 from tests.helpers.whole_broker import whole_broker
 
+# requirement: A8
+
 NOWHERE = TopicPartition("nowhere", 0)
 
 
@@ -66,7 +68,6 @@ def with_archive(test: Callable[[Reporting], None]) -> Callable[[Path], None]:
     return in_folder
 
 
-# requirement: A8
 @with_archive
 def test_a_broker_learns_what_each_batch_has_archived(it: Reporting) -> None:
     for batch, (start, end) in enumerate([(0, 10), (10, 15), (15, 16)]):
@@ -80,7 +81,6 @@ def test_a_broker_learns_what_each_batch_has_archived(it: Reporting) -> None:
     assert it.report() == [Reach(ORDERS, 0, 16, 16)]
 
 
-# requirement: A8
 @with_archive
 def test_records_that_the_archive_lacks_are_not_reported(it: Reporting) -> None:
     archived(it.storage, 1, (0, 10), (12, 30))
@@ -90,7 +90,6 @@ def test_records_that_the_archive_lacks_are_not_reported(it: Reporting) -> None:
     assert it.known == 30
 
 
-# requirement: A8
 @with_archive
 def test_an_archive_that_begins_above_the_log_reports_nothing(it: Reporting) -> None:
     archived(it.storage, 1, (5, 30))
@@ -99,7 +98,6 @@ def test_an_archive_that_begins_above_the_log_reports_nothing(it: Reporting) -> 
     assert it.report() == [Reach(ORDERS, 5, 30, 30)]
 
 
-# requirement: A8
 @with_archive
 def test_offsets_without_records_are_no_gap(it: Reporting) -> None:
     archived(it.storage, 1, (0, 40))
@@ -109,7 +107,6 @@ def test_offsets_without_records_are_no_gap(it: Reporting) -> None:
     assert it.report() == [Reach(ORDERS, 0, 42, 42)]
 
 
-# requirement: A8
 @with_archive
 def test_a_look_changes_nothing_and_missing_topics_are_left_out(it: Reporting) -> None:
     archived(it.storage, 1, (0, 10))
@@ -119,7 +116,6 @@ def test_a_look_changes_nothing_and_missing_topics_are_left_out(it: Reporting) -
     assert it.report("nowhere", "orders") == [Reach(ORDERS, 0, 10, 10)]
 
 
-# requirement: A8
 @with_archive
 def test_the_archive_of_another_topic_with_that_name_is_refused(it: Reporting) -> None:
     archived(it.storage, 1, (0, 100))
@@ -128,7 +124,6 @@ def test_the_archive_of_another_topic_with_that_name_is_refused(it: Reporting) -
     assert it.known == 0
 
 
-# requirement: A8
 @with_archive
 def test_the_sink_reports_each_batch_and_again_when_spark_repeats_it(it: Reporting) -> None:
     sink = ArchiveWriter(archive_write_options(it.options))
@@ -145,7 +140,6 @@ def test_the_sink_reports_each_batch_and_again_when_spark_repeats_it(it: Reporti
     assert it.report() == [Reach(ORDERS, 0, 30, 30)]
 
 
-# requirement: A8
 @pytest.mark.parametrize(
     ("ranges", "start", "end"),
     [

@@ -19,6 +19,8 @@ from spark_io.errors import ArchiveDamaged
 from spark_io.planning import Range
 from tests.helpers.archives import archived, file_of, offsets
 
+# requirement: A8
+
 DAY_S = 24 * 3600.0
 
 
@@ -42,7 +44,6 @@ def clean(storage: Storage, *, later_s: float = 2 * DAY_S, grace_s: float = DAY_
     return sorted(one.path for one in chosen)
 
 
-# requirement: A8
 def test_what_a_killed_task_has_left_is_removed_once_it_is_old(storage: Storage) -> None:
     left = file_of(storage, range(3, 8))
     archived(storage, 1, (0, 5), (5, 10))
@@ -53,7 +54,6 @@ def test_what_a_killed_task_has_left_is_removed_once_it_is_old(storage: Storage)
     assert [*verify(storage, catalogue.load(storage))] == []
 
 
-# requirement: A8
 def test_the_files_of_a_batch_that_is_being_archived_stay(storage: Storage) -> None:
     archived(storage, 1, (0, 10))
     files = [file_of(storage, range(10, 20)), file_of(storage, range(20, 25))]
@@ -62,7 +62,6 @@ def test_the_files_of_a_batch_that_is_being_archived_stay(storage: Storage) -> N
     assert offsets(storage) == [*range(25)]
 
 
-# requirement: A8
 def test_files_with_any_offset_that_no_other_has_stay(storage: Storage) -> None:
     archived(storage, 1, (0, 10))
     partly = file_of(storage, range(5, 11))
@@ -71,7 +70,6 @@ def test_files_with_any_offset_that_no_other_has_stay(storage: Storage) -> None:
     assert clean(storage) == [partly.path]
 
 
-# requirement: A8
 def test_files_of_replaced_manifests_and_generations_stay_for_their_readers(storage: Storage) -> None:
     archived(storage, 1, (0, 5), (5, 10))
     readers = [catalogue.load(storage)]
@@ -88,7 +86,6 @@ def test_files_of_replaced_manifests_and_generations_stay_for_their_readers(stor
         assert read == [*range(end)]
 
 
-# requirement: A8
 def test_a_generation_whose_files_were_removed_meanwhile_does_not_count(storage: Storage) -> None:
     archived(storage, 1, (0, 5), (5, 10))
     before = catalogue.load(storage)
@@ -99,7 +96,6 @@ def test_a_generation_whose_files_were_removed_meanwhile_does_not_count(storage:
     assert offsets(storage) == [*range(10)]
 
 
-# requirement: A8
 def test_nothing_is_removed_where_a_manifest_cannot_be_read(storage: Storage) -> None:
     archived(storage, 1, (0, 10))
     file_of(storage, range(10))
@@ -108,7 +104,6 @@ def test_nothing_is_removed_where_a_manifest_cannot_be_read(storage: Storage) ->
         unlisted(storage)
 
 
-# requirement: A8
 def test_files_of_others_are_not_touched(storage: Storage) -> None:
     archived(storage, 1, (0, 10))
     others = ["README", "topic=orders/notes.txt", "topic=orders/partition=0/part-0.parquet", "a/b"]
@@ -118,7 +113,6 @@ def test_files_of_others_are_not_touched(storage: Storage) -> None:
     assert [storage.read(path) for path in others] == [b"theirs"] * 4
 
 
-# requirement: A8
 def test_what_a_killed_writer_has_not_finished_is_removed(tmp_path: Path) -> None:
     storage = DirectoryStorage(tmp_path)
     archived(storage, 1, (0, 10))

@@ -30,9 +30,7 @@ def flip_a_bit_of_the_log(broker: HostingNode) -> None:
 
 
 @in_virtual_time_with(HostingCluster)
-async def test_a_state_machine_counts_on_every_broker_and_after_a_restart_of_all(
-    cluster: HostingCluster,
-) -> None:
+async def test_a_state_machine_counts_after_a_restart_of_all(cluster: HostingCluster) -> None:
     for number in range(1, 11):
         await cluster.leading.counter.add(number)
     await cluster.until(lambda: all(broker.counter.machine.state.total == 55 for broker in cluster))
@@ -67,9 +65,7 @@ async def test_a_damaged_log_is_repaired_from_the_peers_while_they_go_on(cluster
 
 # requirement: M3
 @in_virtual_time_with(HostingCluster)
-async def test_after_a_burst_every_broker_soon_notes_how_far_its_log_is_durable(
-    cluster: HostingCluster,
-) -> None:
+async def test_every_broker_soon_notes_how_far_its_log_is_durable(cluster: HostingCluster) -> None:
     for number in range(1, 11):
         await cluster.leading.counter.add(number)
     await cluster.until(lambda: all(broker.counter.machine.state.total == 55 for broker in cluster))
@@ -84,9 +80,7 @@ async def test_after_a_burst_every_broker_soon_notes_how_far_its_log_is_durable(
 
 # requirement: F6
 @in_virtual_time_with(HostingCluster)
-async def test_an_older_copy_of_a_folder_gives_no_vote_before_it_has_what_was_noted(
-    cluster: HostingCluster,
-) -> None:
+async def test_an_older_copy_of_a_folder_gives_no_vote(cluster: HostingCluster) -> None:
     await cluster.leading.counter.add(1)
     restored = cluster.followers[0]
     node, files = restored.node_id, restored.files
@@ -207,9 +201,7 @@ async def test_a_tenant_that_waits_is_opened_once_it_may_be(monkeypatch: pytest.
 
 
 @in_virtual_time_with(HostingCluster)
-async def test_a_log_that_its_snapshot_stands_in_for_is_trimmed_and_a_late_replica_gets_the_snapshot(
-    cluster: HostingCluster,
-) -> None:
+async def test_a_log_is_trimmed_where_a_snapshot_covers_it(cluster: HostingCluster) -> None:
     late = cluster.nodes[-1]
     await cluster.stop(late)
     await cluster.until(lambda: cluster.leader is not None)
@@ -238,9 +230,7 @@ async def test_a_released_replica_is_closed_and_may_be_hosted_again(cluster: Hos
 
 
 @in_virtual_time_with(HostingCluster)
-async def test_a_replica_that_is_released_while_it_is_repaired_is_not_opened_again(
-    cluster: HostingCluster,
-) -> None:
+async def test_a_replica_released_during_its_repair_stays_closed(cluster: HostingCluster) -> None:
     broker = cluster.followers[0]
     assert broker.counter.group is not None
     flip_a_bit_of_the_log(broker)

@@ -20,9 +20,7 @@ SMALL = LogSettings(segment_bytes=300, index_interval_bytes=512)  # three batche
 
 
 @in_virtual_time_with(lambda: NodeCluster(1))
-async def test_what_the_leader_cannot_write_it_neither_applies_nor_acknowledges_until_it_can(
-    cluster: NodeCluster,
-) -> None:
+async def test_a_full_leader_neither_applies_nor_acknowledges(cluster: NodeCluster) -> None:
     leader = cluster.leading()
     replica, group = leader.replicas[GROUP], leader.groups[GROUP]
     await replica.append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
@@ -44,9 +42,7 @@ async def test_what_the_leader_cannot_write_it_neither_applies_nor_acknowledges_
 
 
 @in_virtual_time_with(lambda: NodeCluster(2))
-async def test_a_leader_with_a_full_disk_still_serves_a_follower_that_lacks_entries(
-    cluster: NodeCluster,
-) -> None:
+async def test_a_full_leader_still_serves_a_follower_that_lacks_entries(cluster: NodeCluster) -> None:
     leader, slow = cluster.leading(), cluster.followers()[0]
     slow.crash()
     leader.filesystem.capacity_bytes = leader.filesystem.used_bytes + 200
@@ -64,9 +60,7 @@ async def test_a_leader_with_a_full_disk_still_serves_a_follower_that_lacks_entr
 
 
 @in_virtual_time_with(lambda: NodeCluster(3))
-async def test_a_follower_whose_disk_is_full_waits_and_catches_up_and_its_group_goes_on(
-    cluster: NodeCluster,
-) -> None:
+async def test_a_full_follower_catches_up_and_its_group_goes_on(cluster: NodeCluster) -> None:
     leader, full = cluster.leading(), cluster.followers()[0]
     full.filesystem.capacity_bytes = full.filesystem.used_bytes
     for number in range(20):
@@ -78,9 +72,7 @@ async def test_a_follower_whose_disk_is_full_waits_and_catches_up_and_its_group_
 
 
 @in_virtual_time_with(lambda: NodeCluster(4))
-async def test_a_replica_with_a_full_disk_follows_the_next_leader_where_that_cuts_its_tail(
-    cluster: NodeCluster,
-) -> None:
+async def test_a_full_replica_follows_the_next_leader_that_cuts_its_tail(cluster: NodeCluster) -> None:
     old = cluster.leading()
     others = cluster.followers()
     await old.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
@@ -116,9 +108,7 @@ async def test_a_full_disk_spares_a_replica_whose_checkpoint_finds_no_room(clust
 
 
 @in_virtual_time_with(lambda: NodeCluster(5, nodes=4, voters=3, log_settings=SMALL))
-async def test_retention_that_finds_no_room_for_the_members_is_tried_again_and_records_go_on(
-    cluster: NodeCluster,
-) -> None:
+async def test_retention_without_room_for_the_members_is_tried_again(cluster: NodeCluster) -> None:
     leader = cluster.leading()
     group, replica = leader.groups[GROUP], leader.replicas[GROUP]
     await group.change_membership(members(1, 2, 3, learners=[4]))
@@ -134,9 +124,7 @@ async def test_retention_that_finds_no_room_for_the_members_is_tried_again_and_r
 
 
 @in_virtual_time_with(lambda: NodeCluster(5, log_settings=SMALL))
-async def test_a_follower_without_room_for_a_snapshot_installs_it_once_it_has_room(
-    cluster: NodeCluster,
-) -> None:
+async def test_a_follower_installs_a_snapshot_once_it_has_room(cluster: NodeCluster) -> None:
     leader, behind = cluster.leading(), cluster.followers()[0]
     await cluster.leave_behind(behind)
     await behind.start()
@@ -173,9 +161,7 @@ async def test_a_vote_does_not_wait_for_room_on_the_disk(cluster: NodeCluster) -
 
 # requirement: N4
 @in_virtual_time_with(lambda: NodeCluster(7))
-async def test_what_is_written_after_a_vote_is_not_acknowledged_to_the_leader_before(
-    cluster: NodeCluster,
-) -> None:
+async def test_writes_after_a_vote_are_not_acknowledged_to_the_old_leader(cluster: NodeCluster) -> None:
     old, full = cluster.leading(), cluster.followers()[0]
     (new,) = (broker for broker in cluster.followers() if broker is not full)
     group, network = old.groups[GROUP], cluster.network
@@ -237,9 +223,7 @@ async def test_a_follower_without_room_keeps_one_reply_for_its_leader(cluster: N
 
 
 @in_virtual_time_with(lambda: NodeCluster(7, log_settings=SMALL))
-async def test_retention_on_a_full_disk_spares_what_the_core_does_not_know_to_be_durable(
-    cluster: NodeCluster,
-) -> None:
+async def test_retention_on_a_full_disk_spares_entries_not_durable(cluster: NodeCluster) -> None:
     """A write that fits in part is not durable for the core, although a sync for a new term covers it."""
     leader, full = cluster.leading(), cluster.followers()[0]
     full.crash()

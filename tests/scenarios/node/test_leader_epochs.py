@@ -100,9 +100,7 @@ async def test_a_slow_follower_costs_its_leader_a_bounded_amount_of_memory(clust
 
 
 @in_virtual_time_with(lambda: NodeCluster(5, settings=HostSettings(quiet_ticks=20)))
-async def test_all_replicas_are_in_sync_when_a_group_wakes_and_a_silent_one_is_not_for_long(
-    cluster: NodeCluster,
-) -> None:
+async def test_all_replicas_are_in_sync_when_a_group_wakes(cluster: NodeCluster) -> None:
     leader, silent = cluster.leading(), cluster.followers()[0]
     group = leader.groups[GROUP]
     await leader.replicas[GROUP].append(batch_of(b"0"), acks=QUORUM, timeout_ms=1000)
@@ -120,9 +118,7 @@ async def test_all_replicas_are_in_sync_when_a_group_wakes_and_a_silent_one_is_n
 
 
 @in_virtual_time_with(lambda: NodeCluster(6))
-async def test_a_broker_that_stops_under_load_stops_soon_and_tells_producers_that_it_does_not_know(
-    cluster: NodeCluster,
-) -> None:
+async def test_a_leader_that_stops_under_load_stops_soon(cluster: NodeCluster) -> None:
     leader = cluster.leading()
     outcomes: list[BaseException | None] = []
 
@@ -209,9 +205,7 @@ async def test_a_torn_tail_is_logged_when_a_broker_opens_its_log(caplog: pytest.
 
 # requirement: N2
 @in_virtual_time_with(lambda: NodeCluster(1, nodes=1, groups=2))
-async def test_bytes_that_wait_are_bounded_for_all_partitions_of_a_broker_together(
-    cluster: NodeCluster,
-) -> None:
+async def test_waiting_bytes_are_bounded_for_all_partitions_together(cluster: NodeCluster) -> None:
     (broker,) = cluster.up
     await cluster.until(lambda: all(group.is_ready for group in broker.groups.values()))
     first, second = broker.groups.values()

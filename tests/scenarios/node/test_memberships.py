@@ -125,9 +125,7 @@ async def test_a_learner_that_was_down_is_sent_what_its_quiescent_leader_holds(c
 
 
 @in_virtual_time_with(lambda: NodeCluster(3, nodes=4, voters=3))
-async def test_a_change_whose_leader_is_lost_is_unknown_and_may_be_asked_for_again(
-    cluster: NodeCluster,
-) -> None:
+async def test_a_change_whose_leader_is_lost_is_unknown_and_repeatable(cluster: NodeCluster) -> None:
     leader = cluster.leading()
     for other in cluster.followers():
         cluster.network.cut_both(leader.node_id, other.node_id)

@@ -78,9 +78,7 @@ async def test_replicas_of_a_broker_catch_up_however_soon_it_returns(
 
 
 @in_virtual_time_with(lambda: quiescent(groups=100))
-async def test_a_follower_of_the_next_leader_knows_who_is_unreachable_when_it_leads(
-    cluster: NodeCluster,
-) -> None:
+async def test_a_later_leader_knows_who_is_unreachable(cluster: NodeCluster) -> None:
     """It was still to be told of the loss when the others elected a leader."""
     gone = cluster.followers()[0]
     await left_alone(cluster, gone)
@@ -94,9 +92,7 @@ async def test_a_follower_of_the_next_leader_knows_who_is_unreachable_when_it_le
 
 
 @in_virtual_time_with(lambda: quiescent(groups=10))
-async def test_a_broker_that_starts_while_another_is_down_leads_quiescent_groups(
-    cluster: NodeCluster,
-) -> None:
+async def test_a_broker_that_starts_leads_quiescent_groups(cluster: NodeCluster) -> None:
     gone, restarted = cluster.followers()
     await left_alone(cluster, gone)
     restarted.crash()
@@ -136,9 +132,7 @@ async def test_groups_become_quiescent_again_after_a_broker_has_flapped(cluster:
 
 
 @in_virtual_time_with(quiescent)
-async def test_a_quiescent_leader_that_is_left_alone_steps_down_until_a_broker_returns(
-    cluster: NodeCluster,
-) -> None:
+async def test_a_quiescent_leader_that_is_left_alone_steps_down(cluster: NodeCluster) -> None:
     leader, (gone, last) = cluster.leading(), cluster.followers()
     await left_alone(cluster, gone)
     last.crash()
@@ -151,9 +145,7 @@ async def test_a_quiescent_leader_that_is_left_alone_steps_down_until_a_broker_r
 
 
 @in_virtual_time_with(quiescent)
-async def test_a_broker_that_returns_when_the_leader_dies_elects_another_with_the_rest(
-    cluster: NodeCluster,
-) -> None:
+async def test_a_broker_that_returns_elects_another_leader(cluster: NodeCluster) -> None:
     leader, gone = cluster.leading(), cluster.followers()[0]
     await left_alone(cluster, gone)
     await append(cluster, b"2")  # the broker that is down lacks it, and must not lead
@@ -220,9 +212,7 @@ async def test_a_learner_that_lost_its_disk_is_sent_everything_again(
 
 
 @in_virtual_time_with(quiescent)
-async def test_a_follower_whose_disk_failed_is_made_up_for_by_a_broker_that_returns(
-    cluster: NodeCluster,
-) -> None:
+async def test_a_broker_that_returns_replaces_a_failed_follower(cluster: NodeCluster) -> None:
     gone, follower = cluster.followers()
     await left_alone(cluster, gone)
     follower.groups[FIRST_GROUP].stop(OSError("on purpose"))

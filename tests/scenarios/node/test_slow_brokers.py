@@ -104,9 +104,7 @@ async def test_a_learner_that_missed_the_last_heartbeat_finds_its_leader_again(c
 
 # requirement: ST4
 @in_virtual_time_with(lambda: NodeCluster(7, settings=HostSettings(quiet_ticks=20)))
-async def test_a_replica_that_is_opened_again_without_its_log_tells_a_quiescent_leader(
-    cluster: NodeCluster,
-) -> None:
+async def test_a_replica_without_its_log_tells_a_quiescent_leader(cluster: NodeCluster) -> None:
     await cluster.leading().replicas[GROUP].append(batch_of(b"1"), acks=QUORUM, timeout_ms=1000)
     await cluster.quiescent()
     leader, follower = cluster.leading(), cluster.followers()[0]

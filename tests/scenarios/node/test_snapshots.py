@@ -79,9 +79,7 @@ async def test_a_replica_behind_the_log_start_is_brought_up(seed: int) -> None:
 
 
 @in_virtual_time_with(lambda: NodeCluster(7, nodes=4, voters=3, log_settings=SMALL))
-async def test_a_replica_that_is_added_begins_with_a_snapshot_and_becomes_a_voter(
-    cluster: NodeCluster,
-) -> None:
+async def test_an_added_replica_begins_with_a_snapshot(cluster: NodeCluster) -> None:
     await append(cluster, 20)
     await cluster.settled()
     for broker in cluster.up:

@@ -26,9 +26,7 @@ async def retention_looks(cluster: ControlledCluster, seconds: float) -> None:
 
 # requirement: N5
 @in_virtual_time_with(ControlledCluster)
-async def test_records_wait_for_consumers_that_come_later_and_consumers_for_records(
-    cluster: ControlledCluster,
-) -> None:
+async def test_records_wait_for_consumers_and_consumers_for_records(cluster: ControlledCluster) -> None:
     await cluster.create("orders", segment_ms=SEGMENT_MS, retention_ms=RETENTION_MS)
     gateway = cluster.any.gateway
     values = [b"%d" % number for number in range(10)]

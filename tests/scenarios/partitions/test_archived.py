@@ -20,6 +20,8 @@ from tests.helpers.orders import batch_of
 from tests.helpers.transactional import TransactionalProducer
 from tests.helpers.virtual_time import eventually
 
+# requirement: A8
+
 ORDERS = TopicPartition("orders", 0)
 TIMEOUT_MS = 5_000
 AGE_S = 0.06  # longer than ``segment.ms``
@@ -59,7 +61,6 @@ async def status(cluster: ControlledCluster) -> tuple[int, int, int]:
     return found.log_start_offset, found.archived_up_to, found.awaiting_archive_bytes
 
 
-# requirement: A8
 @in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
 async def test_what_is_not_archived_stays_however_old_it_is(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c", b"d")
@@ -75,7 +76,6 @@ async def test_what_is_not_archived_stays_however_old_it_is(cluster: PartitionCl
         assert held(broker).group.log.first_index == 2
 
 
-# requirement: A8
 @in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
 async def test_nothing_waits_once_all_that_is_old_is_archived(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c", b"d")
@@ -85,7 +85,7 @@ async def test_nothing_waits_once_all_that_is_old_is_archived(cluster: Partition
     assert await status(cluster) == (3, 4, 0)  # the newest record stays
 
 
-# requirement: A8 RT3
+# requirement: RT3
 @in_virtual_time
 async def test_the_size_limit_waits_too() -> None:
     config = {**REQUIRED, "retention.ms": -1, "retention.bytes": 0}
@@ -98,7 +98,7 @@ async def test_the_size_limit_waits_too() -> None:
         assert (await status(cluster))[0] == 1
 
 
-# requirement: A8 RT2
+# requirement: RT2
 @in_virtual_time_with(lambda: PartitionCluster(config={"segment.ms": 50, "retention.ms": 1}))
 async def test_other_topics_do_not_wait(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c", b"d")
@@ -107,7 +107,6 @@ async def test_other_topics_do_not_wait(cluster: PartitionCluster) -> None:
     assert await status(cluster) == (3, 1, 0)
 
 
-# requirement: A8
 @in_virtual_time_with(PartitionCluster)
 async def test_the_offset_goes_back_only_on_request(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c", b"d")
@@ -120,11 +119,9 @@ async def test_the_offset_goes_back_only_on_request(cluster: PartitionCluster) -
     assert await archive(cluster.any, 2) == 2
 
 
-# requirement: A8 D3
+# requirement: D3
 @in_virtual_time_with(PartitionCluster)
-async def test_what_readers_of_committed_records_do_not_see_is_not_archived(
-    cluster: PartitionCluster,
-) -> None:
+async def test_records_that_are_not_stable_are_not_archived(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a")
     with pytest.raises(InvalidRequest, match="up to 1; send at most 1") as error:
         await archive(cluster.any, 2)
@@ -137,7 +134,7 @@ async def test_what_readers_of_committed_records_do_not_see_is_not_archived(
     assert await archive(cluster.any, 2) == 2
 
 
-# requirement: A8 RT5
+# requirement: RT5
 @in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
 async def test_records_that_are_not_archived_are_not_deleted_on_request(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c")
@@ -147,7 +144,6 @@ async def test_records_that_are_not_archived_are_not_deleted_on_request(cluster:
     assert await cluster.any.gateway.delete_before(ORDERS, Offset(1), timeout_ms=TIMEOUT_MS) == 1
 
 
-# requirement: A8
 @in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
 async def test_the_next_leader_knows_what_is_archived_and_keeps_the_rest(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c", b"d")
@@ -165,7 +161,6 @@ async def test_the_next_leader_knows_what_is_archived_and_keeps_the_rest(cluster
     cluster.network.heal_all()
 
 
-# requirement: A8
 @in_virtual_time_with(PartitionCluster)
 async def test_a_deposed_leader_acknowledges_nothing(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c")
@@ -180,11 +175,8 @@ async def test_a_deposed_leader_acknowledges_nothing(cluster: PartitionCluster) 
     await eventually(lambda: held(deposed).machine.archived.offset == 1)
 
 
-# requirement: A8
 @in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
-async def test_the_offset_survives_a_restart_of_all_brokers_from_older_states(
-    cluster: PartitionCluster,
-) -> None:
+async def test_the_archived_offset_survives_a_restart_from_older_states(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c", b"d")
     assert await archive(cluster.any, 2) == 2
     for node in cluster.nodes:
@@ -199,7 +191,6 @@ async def test_the_offset_survives_a_restart_of_all_brokers_from_older_states(
     assert (await status(cluster))[:2] == (2, 2)
 
 
-# requirement: A8
 @in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
 async def test_a_replica_that_gets_a_snapshot_knows_what_is_archived(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b")
@@ -230,7 +221,6 @@ async def lead(cluster: ControlledCluster, node: NodeId) -> None:
             await asyncio.sleep(0.1)
 
 
-# requirement: A8
 @in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
 async def test_the_archive_is_reported_when_the_disk_has_no_room(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b")
@@ -243,7 +233,6 @@ async def test_the_archive_is_reported_when_the_disk_has_no_room(cluster: Partit
     assert (await status(cluster))[0] == 1
 
 
-# requirement: A8
 @in_virtual_time_with(PartitionCluster)
 async def test_internal_topics_have_no_archive(cluster: PartitionCluster) -> None:
     await TransactionalProducer(cluster.any).open()

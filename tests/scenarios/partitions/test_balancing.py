@@ -166,9 +166,7 @@ async def test_healing_goes_before_balancing(cluster: ControlledCluster) -> None
 
 
 @in_virtual_time_with(lambda: ControlledCluster(settings=settings(moves_max=0)))
-async def test_a_plan_is_shown_carried_out_once_and_continued_by_another_controller(
-    cluster: ControlledCluster,
-) -> None:
+async def test_another_controller_continues_a_plan(cluster: ControlledCluster) -> None:
     await cluster.create("orders", 8)
     await cluster.join(4)
     await cluster.registered()
@@ -228,9 +226,7 @@ async def test_racks_are_kept_while_brokers_are_balanced() -> None:
 
 
 @in_virtual_time_with(lambda: ControlledCluster(settings=settings(feature_level=1)))
-async def test_the_level_rises_once_the_last_broker_has_it_and_then_older_ones_are_refused(
-    cluster: ControlledCluster,
-) -> None:
+async def test_the_feature_level_rises_after_the_last_broker(cluster: ControlledCluster) -> None:
     await cluster.create("orders")
     assert newest(cluster).feature_level == 1
     with pytest.raises(Conflict, match="needs feature level 2"):

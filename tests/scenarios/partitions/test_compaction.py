@@ -244,9 +244,7 @@ async def test_an_old_tombstone_goes_before_a_young_one(cluster: ControlledClust
 
 
 @in_virtual_time_with(ControlledCluster)
-async def test_a_replica_that_is_away_keeps_tombstones_on_all_and_gets_them(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_replica_that_is_away_keeps_tombstones_on_all_replicas(cluster: ControlledCluster) -> None:
     await cluster.create("orders", **TOMBSTONES)
     await write(cluster, 0, 20)
     leader = await leader_of(cluster)

@@ -24,6 +24,8 @@ from tests.helpers.controlled_cluster import PRODUCER, ControlledBroker, Control
 from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import eventually
 
+# requirement: F5
+
 LAST = TopicPartition("orders", 1)
 MS = 5_000
 
@@ -96,7 +98,6 @@ async def until_removed(cluster: ControlledCluster, left: int = 1) -> None:
             await asyncio.sleep(0.2)
 
 
-# requirement: F5
 @in_virtual_time_with(ControlledCluster)
 async def test_producers_are_refused_for_good_and_readers_read_on(cluster: ControlledCluster) -> None:
     await topic(cluster)
@@ -113,7 +114,6 @@ async def test_producers_are_refused_for_good_and_readers_read_on(cluster: Contr
     await cluster.any.gateway.append(TopicPartition("orders", 0), batch_of(b"x"), acks=QUORUM, timeout_ms=MS)
 
 
-# requirement: F5
 @in_virtual_time_with(ControlledCluster)
 async def test_no_later_leader_takes_a_record_whatever_metadata_it_has(cluster: ControlledCluster) -> None:
     await topic(cluster)
@@ -133,11 +133,8 @@ async def test_no_later_leader_takes_a_record_whatever_metadata_it_has(cluster: 
     assert await values(cluster) == [b"before"]
 
 
-# requirement: F5
 @in_virtual_time_with(ControlledCluster)
-async def test_a_leader_that_is_not_ready_takes_nothing_behind_a_seal_that_it_has_not_applied(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_leader_that_is_not_ready_appends_nothing_behind_a_seal(cluster: ControlledCluster) -> None:
     await topic(cluster)
     await produce(cluster, b"before")
     first = await leader(cluster)
@@ -155,11 +152,8 @@ async def test_a_leader_that_is_not_ready_takes_nothing_behind_a_seal_that_it_ha
     assert await values(cluster) == [b"before"]
 
 
-# requirement: F5
 @in_virtual_time_with(ControlledCluster)
-async def test_a_batch_that_was_stored_before_is_recognised_and_a_new_one_is_refused(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_decommissioned_partition_recognises_duplicates(cluster: ControlledCluster) -> None:
     await topic(cluster)
     gateway = cluster.any.gateway
     stored = await gateway.append(LAST, numbered(0), acks=QUORUM, timeout_ms=MS)
@@ -174,11 +168,8 @@ async def test_a_batch_that_was_stored_before_is_recognised_and_a_new_one_is_ref
     assert await values(cluster) == [b"x"]
 
 
-# requirement: F5
 @in_virtual_time_with(ControlledCluster)
-async def test_recommissioned_partitions_take_records_again_with_those_that_they_have(
-    cluster: ControlledCluster,
-) -> None:
+async def test_recommissioned_partitions_keep_records_and_take_more(cluster: ControlledCluster) -> None:
     await topic(cluster)
     await produce(cluster, b"before")
     await decommission(cluster)
@@ -190,11 +181,9 @@ async def test_recommissioned_partitions_take_records_again_with_those_that_they
     assert await values(cluster) == [b"before", b"after"]
 
 
-# requirement: F5 RT2
+# requirement: RT2
 @in_virtual_time_with(ControlledCluster)
-async def test_a_partition_is_removed_once_its_retention_has_passed_and_not_before(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_partition_is_removed_once_its_retention_has_passed(cluster: ControlledCluster) -> None:
     await topic(cluster, retention_ms=8_000)
     await produce(cluster, b"kept")
     directories = {
@@ -217,7 +206,6 @@ async def test_a_partition_is_removed_once_its_retention_has_passed_and_not_befo
         await produce(cluster, b"late")
 
 
-# requirement: F5
 @in_virtual_time_with(ControlledCluster)
 async def test_an_empty_partition_is_removed_at_once(cluster: ControlledCluster) -> None:
     await topic(cluster)
@@ -227,11 +215,9 @@ async def test_an_empty_partition_is_removed_at_once(cluster: ControlledCluster)
             await asyncio.sleep(0.2)
 
 
-# requirement: F5 RT5
+# requirement: RT5
 @in_virtual_time_with(ControlledCluster)
-async def test_records_that_are_kept_for_ever_hold_a_partition_until_they_are_deleted(
-    cluster: ControlledCluster,
-) -> None:
+async def test_records_that_are_kept_for_ever_hold_a_partition(cluster: ControlledCluster) -> None:
     await topic(cluster, retention_ms=-1)
     await produce(cluster, b"kept")
     await decommission(cluster)
@@ -244,7 +230,6 @@ async def test_records_that_are_kept_for_ever_hold_a_partition_until_they_are_de
     await until_removed(cluster)
 
 
-# requirement: F5
 @in_virtual_time_with(ControlledCluster)
 async def test_a_compacted_partition_is_never_removed_by_itself(cluster: ControlledCluster) -> None:
     await topic(cluster, cleanup_policy="compact", retention_ms=1_000)
@@ -258,11 +243,9 @@ async def test_a_compacted_partition_is_never_removed_by_itself(cluster: Control
     assert await values(cluster) == [b"x"]
 
 
-# requirement: F5 F4 T5
+# requirement: F4, T5
 @in_virtual_time_with(ControlledCluster)
-async def test_a_partition_that_is_added_again_is_empty_and_continues_the_offsets(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_partition_that_is_added_again_continues_the_offsets(cluster: ControlledCluster) -> None:
     await topic(cluster, retention_ms=5_000)
     old = await produce(cluster, b"old")
     await decommission(cluster)
@@ -285,11 +268,9 @@ async def test_a_partition_that_is_added_again_is_empty_and_continues_the_offset
     assert (await produce(cluster, b"newer")).base_offset > new.base_offset
 
 
-# requirement: F5 F4
+# requirement: F4
 @in_virtual_time_with(lambda: ControlledCluster(brokers=4))
-async def test_a_broker_that_was_away_meanwhile_does_not_bring_back_the_removed_partition(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_broker_that_was_away_restores_no_removed_partition(cluster: ControlledCluster) -> None:
     await topic(cluster, retention_ms=5_000)
     await produce(cluster, b"old")
     replicas = cluster.any.controller.image.topics["orders"].partitions[1].replicas
@@ -315,11 +296,8 @@ async def test_a_broker_that_was_away_meanwhile_does_not_bring_back_the_removed_
     assert await values(cluster) == [b"new"]
 
 
-# requirement: F5
 @in_virtual_time_with(ControlledCluster)
-async def test_a_recommission_that_wins_against_the_removal_keeps_the_partition(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_recommission_before_the_removal_keeps_the_partition(cluster: ControlledCluster) -> None:
     await topic(cluster)
     broker = await leader(cluster)
     replica = held(broker)

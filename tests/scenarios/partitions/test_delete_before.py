@@ -28,6 +28,8 @@ from tests.helpers.orders import batch_of, fetch_from
 from tests.helpers.transactional import TransactionalProducer, visible_values
 from tests.helpers.virtual_time import eventually
 
+# requirement: RT5
+
 ORDERS = TopicPartition("orders", 0)
 TIMEOUT_MS = 5_000
 
@@ -58,11 +60,8 @@ async def values_from_start(broker: ControlledBroker) -> list[bytes | None]:
     return visible_values(found)
 
 
-# requirement: RT5
 @in_virtual_time_with(PartitionCluster)
-async def test_deleted_records_are_refused_at_every_broker_and_the_others_stay(
-    cluster: PartitionCluster,
-) -> None:
+async def test_every_broker_refuses_deleted_records_and_keeps_the_others(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c", b"d")
     for broker in cluster:
         assert await delete(broker, 2) == 2  # through any broker, and safe to repeat
@@ -75,7 +74,6 @@ async def test_deleted_records_are_refused_at_every_broker_and_the_others_stay(
     assert [held(broker).log_start_offset for broker in cluster] == [2, 2, 2]
 
 
-# requirement: RT5
 @in_virtual_time_with(PartitionCluster)
 async def test_a_lower_offset_changes_nothing_and_returns_the_start(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c")
@@ -87,7 +85,6 @@ async def test_a_lower_offset_changes_nothing_and_returns_the_start(cluster: Par
     assert held(leader).group.last_index == last
 
 
-# requirement: RT5
 @in_virtual_time_with(PartitionCluster)
 async def test_the_whole_log_may_be_deleted_and_not_more(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c")
@@ -101,7 +98,6 @@ async def test_the_whole_log_may_be_deleted_and_not_more(cluster: PartitionClust
     assert await values_from_start(cluster.any) == [b"d"]
 
 
-# requirement: RT5
 @in_virtual_time_with(PartitionCluster)
 async def test_a_reader_at_the_end_waits_on(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b")
@@ -114,11 +110,9 @@ async def test_a_reader_at_the_end_waits_on(cluster: PartitionCluster) -> None:
     assert visible_values(await cluster.any.gateway.fetch(ORDERS, fetch_from(3))) == [b"c"]
 
 
-# requirement: RT4, RT5
+# requirement: RT4
 @in_virtual_time_with(PartitionCluster)
-async def test_the_next_leader_refuses_deleted_records_before_it_has_applied_the_deletion(
-    cluster: PartitionCluster,
-) -> None:
+async def test_the_next_leader_refuses_deleted_records_before_it_is_ready(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c")
     leader = await cluster.leader()
     others = cluster.followers(leader)
@@ -136,11 +130,8 @@ async def test_the_next_leader_refuses_deleted_records_before_it_has_applied_the
     cluster.network.heal_all()
 
 
-# requirement: RT5
 @in_virtual_time_with(PartitionCluster)
-async def test_a_deposed_leader_acknowledges_no_deletion_and_knows_no_start(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_deposed_leader_acknowledges_no_deletion(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c")
     deposed = await cluster.leader()
     cluster.network.isolate(deposed.node_id)
@@ -155,11 +146,8 @@ async def test_a_deposed_leader_acknowledges_no_deletion_and_knows_no_start(
     assert await delete(deposed, 0) == 1
 
 
-# requirement: RT5
 @in_virtual_time_with(PartitionCluster)
-async def test_a_deletion_that_no_majority_has_is_unknown_and_its_repetition_counts(
-    cluster: PartitionCluster,
-) -> None:
+async def test_an_unknown_deletion_may_be_repeated(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c")
     leader = await cluster.leader()
     task = asyncio.ensure_future(held(leader).delete_before(Offset(2), timeout_ms=TIMEOUT_MS))
@@ -176,11 +164,8 @@ async def test_a_deletion_that_no_majority_has_is_unknown_and_its_repetition_cou
     assert await delete(again, 2) == 2
 
 
-# requirement: RT5
 @in_virtual_time_with(PartitionCluster)
-async def test_a_deletion_survives_a_restart_of_all_brokers_from_older_states(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_deletion_survives_a_restart_from_older_states(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c")
     assert await delete(cluster.any, 2) == 2
     for node in cluster.nodes:
@@ -209,11 +194,8 @@ async def look(cluster: ControlledCluster) -> None:
         await broker.retention.look()
 
 
-# requirement: RT5
 @in_virtual_time_with(ControlledCluster)
-async def test_the_next_check_of_retention_frees_whole_segments_on_every_replica(
-    cluster: ControlledCluster,
-) -> None:
+async def test_the_next_check_of_retention_frees_segments_everywhere(cluster: ControlledCluster) -> None:
     leader = await in_segments(cluster, 6)
     before = [held(broker).group.log.size_bytes for broker in cluster]
     assert await delete(leader, 4) == 4
@@ -224,11 +206,9 @@ async def test_the_next_check_of_retention_frees_whole_segments_on_every_replica
     assert all(after < size for after, size in zip(sizes, before, strict=True))
 
 
-# requirement: RT4, RT5
+# requirement: RT4
 @in_virtual_time_with(ControlledCluster)
-async def test_a_replica_that_gets_a_snapshot_from_before_the_deletion_leads_with_its_start(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_replica_with_a_snapshot_from_before_a_deletion_knows_it(cluster: ControlledCluster) -> None:
     leader = await in_segments(cluster, 3)
     away = next(node for node in cluster.nodes if node != leader.node_id)
     await cluster.stop(away)
@@ -255,7 +235,7 @@ async def lead(cluster: ControlledCluster, node: NodeId) -> None:
             await asyncio.sleep(0.1)
 
 
-# requirement: RT5, D3
+# requirement: D3
 @in_virtual_time_with(PartitionCluster)
 async def test_what_an_open_transaction_has_written_is_not_deleted(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b")
@@ -271,7 +251,6 @@ async def test_what_an_open_transaction_has_written_is_not_deleted(cluster: Part
     assert await delete(cluster.any, 3) == 3
 
 
-# requirement: RT5
 @in_virtual_time_with(lambda: PartitionCluster(config={"cleanup.policy": "compact"}))
 async def test_compacted_topics_are_refused_unless_they_also_delete(cluster: PartitionCluster) -> None:
     await cluster.any.gateway.append(ORDERS, batch_of(b"a", key=b"k"), acks=QUORUM, timeout_ms=TIMEOUT_MS)
@@ -285,7 +264,6 @@ async def test_compacted_topics_are_refused_unless_they_also_delete(cluster: Par
     assert await delete(cluster.any, 1) == 1
 
 
-# requirement: RT5
 @in_virtual_time_with(PartitionCluster)
 async def test_internal_topics_and_missing_partitions_are_refused(cluster: PartitionCluster) -> None:
     await TransactionalProducer(cluster.any).open()
@@ -297,7 +275,6 @@ async def test_internal_topics_and_missing_partitions_are_refused(cluster: Parti
         await cluster.any.gateway.delete_before(TopicPartition("orders", 7), Offset(1), timeout_ms=1000)
 
 
-# requirement: RT5
 @in_virtual_time_with(PartitionCluster)
 async def test_records_can_be_deleted_when_the_disk_has_no_room(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b")
@@ -308,11 +285,9 @@ async def test_records_can_be_deleted_when_the_disk_has_no_room(cluster: Partiti
     assert await delete(cluster.any, 1) == 1
 
 
-# requirement: RT4 RT5
+# requirement: RT4
 @in_virtual_time_with(ControlledCluster)
-async def test_a_start_that_only_the_leaders_log_has_is_replicated_by_a_deletion(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_deletion_replicates_a_start_of_the_leaders_log(cluster: ControlledCluster) -> None:
     """Earlier versions cut logs without an entry: another replica may begin earlier."""
     leader = await in_segments(cluster, 5)
     assert await held(leader).group.truncate_prefix(Index(3)) == 3
@@ -323,7 +298,7 @@ async def test_a_start_that_only_the_leaders_log_has_is_replicated_by_a_deletion
     assert (await refused(heir, 2))[0] == 3
 
 
-# requirement: RT5 K6
+# requirement: K6
 @in_virtual_time
 async def test_segments_are_freed_also_if_the_topic_is_only_compacted_after_the_deletion() -> None:
     config: dict[str, int | str] = {"segment.ms": 50, "retention.ms": -1, "cleanup.policy": "compact,delete"}

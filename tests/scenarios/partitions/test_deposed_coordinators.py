@@ -36,9 +36,7 @@ def _is_later(following: RaftGroup[None], leading: RaftGroup[None]) -> bool:
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_deposed_coordinator_denies_no_transaction_that_its_successor_may_commit(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_deposed_coordinator_denies_no_transaction(cluster: PartitionCluster) -> None:
     # requirement: D3
     producer = await TransactionalProducer(cluster.any).open()
     await producer.write(b"a")

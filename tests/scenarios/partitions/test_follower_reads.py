@@ -30,6 +30,8 @@ from tests.helpers.tagged import tagged, tagged_batch
 from tests.helpers.transactional import TransactionalProducer, visible_values
 from tests.helpers.virtual_time import eventually
 
+# requirement: RP10
+
 STALENESS_MS = 1_000
 
 
@@ -54,7 +56,6 @@ async def follower_of(cluster: PartitionCluster) -> tuple[ControlledBroker, Cont
     return leader, follower
 
 
-# requirement: RP10
 @in_virtual_time_with(PartitionCluster)
 async def test_a_follower_serves_what_is_committed_and_says_that_it_has(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
@@ -69,11 +70,9 @@ async def test_a_follower_serves_what_is_committed_and_says_that_it_has(cluster:
         assert found.next_offset == 1
 
 
-# requirement: RP10, RP4
+# requirement: RP4
 @in_virtual_time_with(PartitionCluster)
-async def test_a_follower_shows_nothing_beyond_the_commit_index_that_it_knows(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_follower_shows_nothing_beyond_its_commit_index(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
     for other in cluster.followers(leader):
         other.disk.clear()
@@ -88,11 +87,8 @@ async def test_a_follower_shows_nothing_beyond_the_commit_index_that_it_knows(
     assert values_of(newer.data) == [b"open"]
 
 
-# requirement: RP10
 @in_virtual_time_with(PartitionCluster)
-async def test_a_follower_that_is_cut_off_serves_until_its_knowledge_is_too_old(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_follower_that_is_cut_off_serves_until_it_is_too_stale(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
     await follower.gateway.fetch(ORDERS, stale(0))
     cluster.network.isolate(follower.node_id)
@@ -109,11 +105,8 @@ async def test_a_follower_that_is_cut_off_serves_until_its_knowledge_is_too_old(
     assert values_of((await follower.gateway.fetch(ORDERS, stale(0))).data) == [b"a", b"b"]
 
 
-# requirement: RP10
 @in_virtual_time_with(PartitionCluster)
-async def test_a_poll_that_waits_at_a_follower_ends_when_its_knowledge_is_too_old(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_poll_at_a_follower_ends_when_it_is_too_stale(cluster: PartitionCluster) -> None:
     _, follower = await follower_of(cluster)
     began = asyncio.get_running_loop().time()
     polling = asyncio.create_task(follower.gateway.fetch(ORDERS, stale(1, wait_ms=60_000)))
@@ -125,11 +118,9 @@ async def test_a_poll_that_waits_at_a_follower_ends_when_its_knowledge_is_too_ol
     assert cluster.replica(follower.node_id).parked == 0
 
 
-# requirement: RP10, C3
+# requirement: C3
 @in_virtual_time_with(PartitionCluster)
-async def test_a_poll_waits_at_a_follower_far_longer_than_the_staleness_that_it_permits(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_poll_at_a_follower_waits_longer_than_its_staleness(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
     polling = asyncio.create_task(follower.gateway.fetch(ORDERS, stale(1, wait_ms=20_000)))
     await asyncio.sleep(3)
@@ -141,7 +132,6 @@ async def test_a_poll_waits_at_a_follower_far_longer_than_the_staleness_that_it_
     assert (empty.data, empty.next_offset, empty.served_by) == (b"", 2, follower.node_id)
 
 
-# requirement: RP10
 @in_virtual_time_with(lambda: ControlledCluster(brokers=5))
 async def test_a_deposed_leader_that_does_not_know_it_proves_nothing(cluster: ControlledCluster) -> None:
     await cluster.create("orders", 1, 5)
@@ -164,7 +154,6 @@ async def test_a_deposed_leader_that_does_not_know_it_proves_nothing(cluster: Co
     assert served_at - cut_at <= bound_ms / 1000
 
 
-# requirement: RP10
 @in_virtual_time_with(PartitionCluster)
 async def test_min_offset_is_waited_for_and_shows_a_reader_its_own_write(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
@@ -177,7 +166,6 @@ async def test_min_offset_is_waited_for_and_shows_a_reader_its_own_write(cluster
         assert result.served_by == follower.node_id
 
 
-# requirement: RP10
 @in_virtual_time_with(PartitionCluster)
 async def test_min_offset_beyond_the_end_is_refused_in_time(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
@@ -193,7 +181,6 @@ async def test_min_offset_beyond_the_end_is_refused_in_time(cluster: PartitionCl
         await follower.gateway.fetch(ORDERS, replace(stale(0, min_offset=5), is_local=False))
 
 
-# requirement: RP10
 @in_virtual_time_with(PartitionCluster)
 async def test_a_follower_does_not_judge_an_offset_that_it_lacks(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
@@ -203,7 +190,7 @@ async def test_a_follower_does_not_judge_an_offset_that_it_lacks(cluster: Partit
         await leader.gateway.fetch(ORDERS, stale(7))
 
 
-# requirement: RP10, RT4
+# requirement: RT4
 @in_virtual_time_with(PartitionCluster)
 async def test_deleted_records_are_not_served_and_the_leader_says_so(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
@@ -218,11 +205,9 @@ async def test_deleted_records_are_not_served_and_the_leader_says_so(cluster: Pa
     assert values_of((await follower.gateway.fetch(ORDERS, stale(1))).data)[:1] == [b"b"]
 
 
-# requirement: RP10, D3
+# requirement: D3
 @in_virtual_time_with(PartitionCluster)
-async def test_a_follower_shows_no_record_of_an_open_or_aborted_transaction(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_follower_hides_open_and_aborted_transactions(cluster: PartitionCluster) -> None:
     _, follower = await follower_of(cluster)
     producer = await TransactionalProducer(cluster.any).open()
     await producer.write(b"open")
@@ -239,7 +224,6 @@ async def test_a_follower_shows_no_record_of_an_open_or_aborted_transaction(
     assert rest.next_offset >= 4
 
 
-# requirement: RP10
 @in_virtual_time_with(PartitionCluster)
 async def test_a_reader_of_tags_waits_at_a_follower_and_looks_at_a_bounded_part_of_the_log(
     cluster: PartitionCluster, monkeypatch: pytest.MonkeyPatch
@@ -261,11 +245,8 @@ async def test_a_reader_of_tags_waits_at_a_follower_and_looks_at_a_bounded_part_
     assert 2 < some.next_offset < some.end == 22
 
 
-# requirement: RP10
 @in_virtual_time_with(PartitionCluster)
-async def test_a_reader_that_goes_from_leader_to_follower_never_goes_back_in_time(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_reader_never_goes_back_in_time_at_a_follower(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
     await follower.gateway.fetch(ORDERS, stale(0))
     cluster.network.cut_both(leader.node_id, follower.node_id)
@@ -278,7 +259,6 @@ async def test_a_reader_that_goes_from_leader_to_follower_never_goes_back_in_tim
     assert (result.data, result.next_offset) == (b"", position)
 
 
-# requirement: RP10
 @in_virtual_time_with(lambda: PartitionCluster(4))
 async def test_a_replica_that_is_no_voter_or_gone_does_not_serve(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
@@ -293,7 +273,6 @@ async def test_a_replica_that_is_no_voter_or_gone_does_not_serve(cluster: Partit
         await follower.gateway.fetch(ORDERS, stale(0))
 
 
-# requirement: RP10
 @in_virtual_time_with(PartitionCluster)
 async def test_a_follower_that_restarts_proves_anew_what_it_knows(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
@@ -306,7 +285,6 @@ async def test_a_follower_that_restarts_proves_anew_what_it_knows(cluster: Parti
     assert values_of(result.data) == [b"a", b"b"]
 
 
-# requirement: RP10
 @in_virtual_time_with(PartitionCluster)
 async def test_many_readers_share_one_proof(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
@@ -317,11 +295,8 @@ async def test_many_readers_share_one_proof(cluster: PartitionCluster) -> None:
     assert 2 <= len(asked) <= 6, "one each half staleness"
 
 
-# requirement: RP10
 @in_virtual_time_with(PartitionCluster)
-async def test_the_age_of_knowledge_counts_from_the_question_not_from_the_answer(
-    cluster: PartitionCluster,
-) -> None:
+async def test_staleness_counts_from_the_question_not_from_the_answer(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
     _count_proofs(leader, answers_after_s=0.4)
     await follower.gateway.fetch(ORDERS, stale(0))
@@ -333,7 +308,6 @@ async def test_the_age_of_knowledge_counts_from_the_question_not_from_the_answer
         await follower.gateway.fetch(ORDERS, stale(0))
 
 
-# requirement: RP10
 @in_virtual_time_with(PartitionCluster)
 async def test_a_topic_that_is_deleted_ends_a_read_at_a_follower(cluster: PartitionCluster) -> None:
     _, follower = await follower_of(cluster)
@@ -344,11 +318,9 @@ async def test_a_topic_that_is_deleted_ends_a_read_at_a_follower(cluster: Partit
         await polling
 
 
-# requirement: RP10, RP11
+# requirement: RP11
 @in_virtual_time_with(lambda: ControlledCluster(brokers=4, racks=["a", "b", "c", "c"]))
-async def test_the_replica_in_the_readers_rack_is_asked_and_else_the_leader(
-    cluster: ControlledCluster,
-) -> None:
+async def test_the_replica_in_the_readers_rack_is_asked(cluster: ControlledCluster) -> None:
     await cluster.create("orders")
     leader = await cluster.leader()
     await append(cluster, leader, batch_of(b"x"))
@@ -366,11 +338,8 @@ async def test_the_replica_in_the_readers_rack_is_asked_and_else_the_leader(
     assert unknown.value.details["field"] == "rack"
 
 
-# requirement: RP10
 @in_virtual_time_with(lambda: ControlledCluster(brokers=3, racks=["a", "b", "c"]))
-async def test_a_replica_that_cannot_serve_is_avoided_for_a_while_and_preferred_again(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_replica_that_cannot_serve_is_avoided_for_a_while(cluster: ControlledCluster) -> None:
     await cluster.create("orders")
     leader = await cluster.leader()
     await append(cluster, leader, batch_of(b"x"))

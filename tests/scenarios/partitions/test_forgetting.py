@@ -56,9 +56,7 @@ async def forgotten(cluster: ControlledCluster, node: NodeId) -> None:
 
 # requirement: F3
 @in_virtual_time_with(ControlledCluster)
-async def test_a_removed_broker_is_no_member_any_more_and_its_process_is_refused(
-    cluster: ControlledCluster,
-) -> None:
+async def test_the_process_of_a_removed_broker_is_refused(cluster: ControlledCluster) -> None:
     await cluster.create("orders")
     await cluster.join(4)
     await cluster.registered()
@@ -187,9 +185,7 @@ async def test_another_broker_joins_under_another_id_after_a_removal(cluster: Co
 
 # requirement: F3
 @in_virtual_time_with(ControlledCluster)
-async def test_a_second_broker_is_not_drained_where_the_others_cannot_hold_a_topic(
-    cluster: ControlledCluster,
-) -> None:
+async def test_enough_brokers_for_a_topic_stay_undrained(cluster: ControlledCluster) -> None:
     await cluster.create("orders")
     await cluster.any.controller.change_broker(DrainBroker(NodeId(1)), 5000)
     with pytest.raises(Conflict, match="topic 'orders' has replication factor 3"):

@@ -60,9 +60,7 @@ async def test_every_broker_serves_every_partition(cluster: PartitionCluster) ->
 
 # requirement: T2 T7
 @in_virtual_time_with(PartitionCluster)
-async def test_a_record_is_in_the_topic_that_was_named_and_stays_there_when_it_is_read(
-    cluster: PartitionCluster,
-) -> None:
+async def test_records_are_in_the_named_topic_and_stay_when_read(cluster: PartitionCluster) -> None:
     await cluster.create("payments")
     topics = {"orders": [b"o1", b"o2"], "payments": [b"p1"]}
     for topic, values in topics.items():
@@ -154,9 +152,7 @@ async def test_without_a_majority_a_request_is_told_to_come_back(cluster: Partit
 
 
 @in_virtual_time_with(lambda: PartitionCluster(4))
-async def test_a_produce_whose_answer_is_lost_is_unknown_and_not_sent_again(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_produce_without_an_answer_is_unknown_and_not_repeated(cluster: PartitionCluster) -> None:
     # requirement: D2
     leader = await cluster.leader()
     far = cluster.brokers[NodeId(4)]
@@ -174,9 +170,7 @@ async def test_a_produce_whose_answer_is_lost_is_unknown_and_not_sent_again(
 
 
 @in_virtual_time_with(lambda: PartitionCluster(4))
-async def test_a_produce_with_a_producer_id_is_sent_again_and_stands_there_once(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_produce_with_a_producer_id_is_repeated_and_stored_once(cluster: PartitionCluster) -> None:
     # requirement: D3
     leader = await cluster.leader()
     far = cluster.brokers[NodeId(4)]
@@ -195,9 +189,7 @@ async def test_a_produce_with_a_producer_id_is_sent_again_and_stands_there_once(
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_what_a_lost_leader_has_stamped_is_sent_again_as_its_producer_made_it(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_batch_that_a_lost_leader_stamped_is_sent_unstamped(cluster: PartitionCluster) -> None:
     # requirement: D2
     leader = await cluster.leader()
     await append(leader, batch_of(b"before", producer=PRODUCER, sequence=0))
@@ -289,9 +281,7 @@ async def test_a_topic_deleted_during_a_search_is_unknown_at_once(cluster: Parti
 
 
 @in_virtual_time_with(lambda: PartitionCluster(4))
-async def test_a_description_comes_from_the_leader_and_without_one_from_any_broker(
-    cluster: PartitionCluster,
-) -> None:
+async def test_without_a_leader_any_broker_describes_a_partition(cluster: PartitionCluster) -> None:
     leader = await cluster.leader()
     await append(leader, batch_of(b"a", b"b"))
     (status,) = await cluster.brokers[NodeId(4)].gateway.describe("orders")
@@ -312,9 +302,7 @@ async def test_a_description_comes_from_the_leader_and_without_one_from_any_brok
 
 # requirement: F6
 @in_virtual_time_with(lambda: PartitionCluster(3))
-async def test_without_a_leader_a_description_says_why_each_replica_takes_no_part(
-    cluster: PartitionCluster,
-) -> None:
+async def test_without_a_leader_a_description_says_why(cluster: PartitionCluster) -> None:
     leader = await cluster.leader()
     one, two = cluster.followers(leader)
     (status,) = await one.gateway.describe("orders")
@@ -377,9 +365,7 @@ async def test_a_produce_during_a_hand_over_ends_at_the_next_leader(cluster: Par
 
 
 @in_virtual_time_with(lambda: PartitionCluster(4))
-async def test_producers_that_repeat_themselves_through_changes_of_leader_stand_there_once_and_in_order(
-    cluster: PartitionCluster,
-) -> None:
+async def test_repetitions_through_changes_of_leader_are_stored_once(cluster: PartitionCluster) -> None:
     # requirement: D3, N4
     rng = random.Random(7)
     brokers = list(cluster.brokers.values())

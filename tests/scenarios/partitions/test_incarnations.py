@@ -56,9 +56,7 @@ async def delete(broker: ControlledBroker) -> int:
 
 # requirement: T1
 @in_virtual_time_with(ControlledCluster)
-async def test_a_creation_that_is_repeated_after_the_deletion_brings_nothing_back(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_repeated_creation_restores_no_deleted_topic(cluster: ControlledCluster) -> None:
     first = await made(cluster)
     assert await made(cluster) == first
     await delete(cluster.any)
@@ -134,9 +132,7 @@ async def test_a_replica_of_a_newer_topic_of_the_name_does_not_stay_when_it_is_p
 
 
 @in_virtual_time_with(ControlledCluster)
-async def test_what_was_asked_about_a_topic_does_not_hit_a_later_one_of_its_name(
-    cluster: ControlledCluster,
-) -> None:
+async def test_late_requests_change_no_later_topic_of_the_name(cluster: ControlledCluster) -> None:
     first = await made(cluster)
     await delete(cluster.any)
     second = await made(cluster, NewTopic("orders", "6" * 32, 1, 3, {}))
@@ -150,9 +146,7 @@ async def test_what_was_asked_about_a_topic_does_not_hit_a_later_one_of_its_name
 
 
 @in_virtual_time_with(ControlledCluster)
-async def test_a_late_request_to_register_does_not_replace_a_later_process(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_late_registration_does_not_replace_a_later_process(cluster: ControlledCluster) -> None:
     first = cluster.any.controller.image.brokers[NodeId(1)]
     await cluster.stop(NodeId(1))
     again = await cluster.start(NodeId(1))
@@ -244,9 +238,7 @@ async def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
 
 
 @in_virtual_time_with(ControlledCluster)
-async def test_a_change_that_is_being_replicated_when_the_time_is_up_is_in_doubt(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_change_that_is_replicated_too_late_is_in_doubt(cluster: ControlledCluster) -> None:
     controller = await cluster.controller_broker()
     await made(cluster)
     for broker in cluster.brokers.values():

@@ -96,9 +96,7 @@ async def test_a_start_survives_a_restart_from_states_that_are_older(cluster: Co
 
 # requirement: RT4
 @in_virtual_time_with(ControlledCluster)
-async def test_a_new_leader_refuses_what_the_one_before_refused_although_it_has_not_applied_its_log(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_new_leader_knows_the_log_start_before_it_is_ready(cluster: ControlledCluster) -> None:
     leader = await filled(cluster)
     heirs = [broker for broker in cluster if broker is not leader]
     await eventually(lambda: all(held(broker).group.durable_index >= 5 for broker in heirs))

@@ -10,6 +10,8 @@ from tests.helpers.orders import ORDERS, batch_of
 from tests.helpers.transactional import TransactionalProducer, committed, coordinating, visible_values
 from transactions.coordinator import Markers
 
+# requirement: D3
+
 
 async def lose(cluster: PartitionCluster, producer: TransactionalProducer, *, is_commit: bool) -> None:
     """End a transaction; its markers are lost."""
@@ -30,7 +32,6 @@ async def look(cluster: PartitionCluster, times: int) -> ControlledBroker:
 
 @in_virtual_time
 async def test_a_leader_learns_the_outcome_of_a_transaction_whose_marker_is_lost() -> None:
-    # requirement: D3
     for is_commit in (True, False):
         async with PartitionCluster() as cluster:
             producer = await TransactionalProducer(cluster.any).open()
@@ -48,7 +49,6 @@ async def test_a_leader_learns_the_outcome_of_a_transaction_whose_marker_is_lost
 
 @in_virtual_time_with(PartitionCluster)
 async def test_a_transaction_whose_outcome_is_forgotten_is_aborted(cluster: PartitionCluster) -> None:
-    # requirement: D3
     producer = await TransactionalProducer(cluster.any).open()
     await producer.write(b"a")
     await lose(cluster, producer, is_commit=True)
@@ -63,7 +63,6 @@ async def test_a_transaction_whose_outcome_is_forgotten_is_aborted(cluster: Part
 
 @in_virtual_time_with(PartitionCluster)
 async def test_a_transaction_that_is_open_at_its_coordinator_stays_open(cluster: PartitionCluster) -> None:
-    # requirement: D3
     producer = await TransactionalProducer(cluster.any, timeout_ms=900_000).open()
     await producer.write(b"a")
     leader = await look(cluster, 4)
@@ -74,10 +73,7 @@ async def test_a_transaction_that_is_open_at_its_coordinator_stays_open(cluster:
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_later_transaction_does_not_decide_about_one_whose_marker_is_lost(
-    cluster: PartitionCluster,
-) -> None:
-    # requirement: D3
+async def test_a_later_transaction_decides_nothing_about_a_lost_marker(cluster: PartitionCluster) -> None:
     producer = await TransactionalProducer(cluster.any).open()
     await producer.write(b"aborted")
     await lose(cluster, producer, is_commit=False)

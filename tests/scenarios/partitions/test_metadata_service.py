@@ -75,9 +75,7 @@ async def test_topics_created_at_once_are_spread_evenly(cluster: ControlledClust
 
 # requirement: ST5
 @in_virtual_time_with(ControlledCluster)
-async def test_when_the_active_controller_dies_another_takes_over_and_knows_everything(
-    cluster: ControlledCluster,
-) -> None:
+async def test_another_controller_takes_over_and_knows_all_metadata(cluster: ControlledCluster) -> None:
     topic = await create(cluster.any, "before")
     first = await cluster.controller_broker()
     assert {broker.controller.leader for broker in cluster.brokers.values()} == {first.node_id}
@@ -115,9 +113,7 @@ async def test_a_controller_cut_off_does_not_refuse_by_what_it_knows(cluster: Co
 
 # requirement: ST4
 @in_virtual_time_with(ControlledCluster)
-async def test_a_silent_broker_is_noticed_within_the_set_time_and_taken_back_when_it_speaks(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_silent_broker_is_fenced_in_time_and_taken_back(cluster: ControlledCluster) -> None:
     leader = await cluster.controller_broker()
     silent = next(node for node in cluster.nodes if node != leader.node_id)
     cluster.network.isolate(silent)
@@ -181,9 +177,7 @@ async def test_producer_ids_from_all_brokers_are_all_different(cluster: Controll
 
 
 @in_virtual_time_with(ControlledCluster)
-async def test_configuration_and_deletion_keep_to_the_version_that_was_seen(
-    cluster: ControlledCluster,
-) -> None:
+async def test_configuration_and_deletion_check_the_expected_version(cluster: ControlledCluster) -> None:
     for broker in cluster.brokers.values():
         controller = broker.controller
         first = await create(broker, "orders")
@@ -207,9 +201,7 @@ async def test_configuration_and_deletion_keep_to_the_version_that_was_seen(
 
 # requirement: F4
 @in_virtual_time_with(ControlledCluster)
-async def test_partitions_that_two_brokers_add_at_once_are_added_once_and_serve(
-    cluster: ControlledCluster,
-) -> None:
+async def test_partitions_that_two_brokers_add_at_once_are_added_once(cluster: ControlledCluster) -> None:
     first, second, third = cluster.brokers.values()
     await create(first, "orders")
     add = {"count": 2, "expected": 1, "expected_version": None, "timeout_ms": 2000}
@@ -229,9 +221,7 @@ async def test_partitions_that_two_brokers_add_at_once_are_added_once_and_serve(
 
 
 @in_virtual_time_with(ControlledCluster)
-async def test_what_makes_no_sense_is_refused_at_every_broker_with_the_field(
-    cluster: ControlledCluster,
-) -> None:
+async def test_every_broker_refuses_invalid_requests_and_names_the_field(cluster: ControlledCluster) -> None:
     for broker in cluster.brokers.values():
         for name, factor, field in (("../x", 3, "name"), ("a", 2, "replication_factor")):
             with pytest.raises(InvalidRequest) as caught:

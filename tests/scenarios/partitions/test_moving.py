@@ -38,9 +38,7 @@ from tests.helpers.virtual_time import eventually
 
 # requirement: F2
 @in_virtual_time_with(lambda: ControlledCluster(brokers=4))
-async def test_replicas_move_to_another_broker_and_back_and_nothing_is_lost(
-    cluster: ControlledCluster,
-) -> None:
+async def test_replicas_move_to_another_broker_and_back(cluster: ControlledCluster) -> None:
     before, outside = await create(cluster)
     await produce(cluster, b"a", b"b")
     after = [*before[1:], outside]
@@ -96,9 +94,7 @@ async def test_replicas_become_more_and_fewer_and_their_number_counts(cluster: C
 
 # requirement: F1
 @in_virtual_time_with(lambda: ControlledCluster(brokers=4))
-async def test_a_dead_broker_is_replaced_and_gives_its_copy_up_when_it_comes_back(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_dead_broker_that_was_replaced_deletes_its_copy(cluster: ControlledCluster) -> None:
     topic = await cluster.create("orders")
     stay, other, dead = topic.partitions[0].replicas
     (fresh,) = set(cluster.nodes) - {stay, other, dead}
@@ -115,9 +111,7 @@ async def test_a_dead_broker_is_replaced_and_gives_its_copy_up_when_it_comes_bac
 
 # requirement: F2
 @in_virtual_time_with(lambda: ControlledCluster(brokers=3))
-async def test_a_voter_that_the_metadata_has_never_named_still_votes_when_its_broker_starts_again(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_voter_that_the_metadata_never_named_still_votes(cluster: ControlledCluster) -> None:
     """It was to vote when another was chosen in its place: its group cannot go on without it."""
     topic = await cluster.create("orders", factor=1)
     (stays,) = topic.partitions[0].replicas
@@ -148,9 +142,7 @@ async def test_a_voter_that_the_metadata_has_never_named_still_votes_when_its_br
 
 
 @in_virtual_time_with(lambda: ControlledCluster(brokers=4))
-async def test_a_replica_that_went_while_its_broker_was_down_is_removed_at_the_next_start(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_replica_that_left_is_removed_at_the_next_start(cluster: ControlledCluster) -> None:
     topic = await cluster.create("orders")
     moved = topic.partitions[0].replicas[2]
     (fresh,) = set(cluster.nodes) - set(topic.partitions[0].replicas)
@@ -209,9 +201,7 @@ async def test_who_is_wanted_again_does_not_go_whatever_the_leader_has_said(
 
 
 @in_virtual_time_with(lambda: ControlledCluster(brokers=5))
-async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on(
-    cluster: ControlledCluster,
-) -> None:
+async def test_the_next_leader_continues_a_move(cluster: ControlledCluster) -> None:
     topic = await cluster.create("orders")
     before = topic.partitions[0].replicas
     first, second = sorted(set(cluster.nodes) - set(before))
@@ -228,9 +218,7 @@ async def test_a_leader_that_goes_in_the_midst_is_followed_by_one_that_goes_on(
 
 
 @in_virtual_time_with(lambda: ControlledCluster(brokers=4))
-async def test_leadership_moves_to_the_broker_named_or_to_the_one_that_keeps_up(
-    cluster: ControlledCluster,
-) -> None:
+async def test_leadership_moves_to_the_named_broker_or_to_any(cluster: ControlledCluster) -> None:
     voters, outside = await create(cluster)
     asked = cluster.brokers[outside]  # one hop away from whoever leads
     await cluster.leader()
@@ -251,9 +239,7 @@ async def test_leadership_moves_to_the_broker_named_or_to_the_one_that_keeps_up(
 
 # requirement: F6
 @in_virtual_time_with(lambda: ControlledCluster(brokers=5))
-async def test_a_partition_without_majority_is_recovered_only_with_the_phrase_and_no_old_log_returns(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_partition_is_recovered_unsafely_only_with_the_phrase(cluster: ControlledCluster) -> None:
     topic = await cluster.create("orders")
     survivor, *dead = topic.partitions[0].replicas
     await produce(cluster, b"a", b"b")
@@ -289,9 +275,7 @@ async def test_a_partition_without_majority_is_recovered_only_with_the_phrase_an
 
 # requirement: F6
 @in_virtual_time_with(lambda: ControlledCluster(brokers=5))
-async def test_a_log_that_was_given_up_does_not_come_back_with_what_was_lost(
-    cluster: ControlledCluster,
-) -> None:
+async def test_an_abandoned_log_does_not_return_with_lost_records(cluster: ControlledCluster) -> None:
     topic = await cluster.create("orders")
     survivor, *dead = topic.partitions[0].replicas
     await produce(cluster, b"a")
@@ -319,9 +303,7 @@ async def test_a_log_that_was_given_up_does_not_come_back_with_what_was_lost(
 
 # requirement: F6
 @in_virtual_time_with(lambda: ControlledCluster(brokers=5))
-async def test_without_its_majority_a_partition_is_unavailable_and_stays_as_it_is(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_partition_without_majority_is_unavailable_and_stays(cluster: ControlledCluster) -> None:
     topic = await cluster.create("orders")
     survivor, *dead = topic.partitions[0].replicas
     await produce(cluster, b"a")
@@ -334,9 +316,7 @@ async def test_without_its_majority_a_partition_is_unavailable_and_stays_as_it_i
 
 # requirement: F2, F6
 @in_virtual_time_with(ControlledCluster)
-async def test_no_change_begins_that_a_lost_disk_keeps_from_being_committed(
-    cluster: ControlledCluster,
-) -> None:
+async def test_no_change_begins_that_needs_a_lost_disk(cluster: ControlledCluster) -> None:
     topic = await cluster.create("orders")
     keeper, other, wiped = topic.partitions[0].replicas
     await cluster.leader()
@@ -358,9 +338,7 @@ async def test_no_change_begins_that_a_lost_disk_keeps_from_being_committed(
 
 # requirement: F6
 @in_virtual_time_with(lambda: ControlledCluster(brokers=5))
-async def test_a_broker_whose_disk_was_replaced_gives_no_vote_for_what_it_has_forgotten(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_broker_with_a_replaced_disk_gives_no_vote(cluster: ControlledCluster) -> None:
     topic = await cluster.create("orders")
     keeper, behind, wiped = topic.partitions[0].replicas
     await cluster.leader()

@@ -22,9 +22,7 @@ SECOND_MS = 1_000
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_fetch_gives_whole_batches_from_the_one_that_holds_the_offset(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_fetch_gives_whole_batches_from_the_one_with_the_offset(cluster: PartitionCluster) -> None:
     # requirement: C1, C2
     leader = await cluster.leader()
     replica = cluster.replica(leader.node_id)

@@ -48,9 +48,7 @@ class Said:
 
 # requirement: F2
 @in_virtual_time_with(lambda: ControlledCluster(brokers=4))
-async def test_what_was_prepared_for_one_target_does_not_count_for_the_next(
-    cluster: ControlledCluster,
-) -> None:
+async def test_preparations_for_one_target_do_not_count_for_the_next(cluster: ControlledCluster) -> None:
     before, outside = await create(cluster)
     led = await cluster.leader()
     await led.reassigner.stop()
@@ -67,9 +65,7 @@ async def test_what_was_prepared_for_one_target_does_not_count_for_the_next(
 
 # requirement: F2
 @in_virtual_time_with(lambda: ControlledCluster(brokers=4))
-async def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_learner_catches_up_with_records_since_the_last_look(cluster: ControlledCluster) -> None:
     before, outside = await create(cluster)
     led = await cluster.leader()
     await led.reassigner.stop()
@@ -90,9 +86,7 @@ async def test_a_learner_has_to_catch_up_with_what_came_since_the_look_before(
 
 # requirement: F6
 @in_virtual_time_with(ControlledCluster)
-async def test_the_leader_of_a_group_that_was_given_up_says_nothing_of_the_recovered_one(
-    cluster: ControlledCluster,
-) -> None:
+async def test_the_leader_of_an_abandoned_group_reports_nothing(cluster: ControlledCluster) -> None:
     topic = await cluster.create("orders")
     await produce(cluster, b"a")
     led = await cluster.leader()
@@ -137,9 +131,7 @@ async def test_a_leader_changes_nothing_by_metadata_that_is_not_confirmed(
 
 # requirement: F1
 @in_virtual_time_with(ControlledCluster)
-async def test_a_learner_that_has_caught_up_and_is_not_open_any_more_is_reported(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_learner_that_is_not_open_any_more_is_reported(cluster: ControlledCluster) -> None:
     topic = await cluster.create("orders", factor=1)
     await produce(cluster, b"a")
     led = await cluster.leader()

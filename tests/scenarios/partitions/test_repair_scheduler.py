@@ -103,9 +103,7 @@ class AskedToEnd(RepairScheduler):
 
 # requirement: F2
 @in_virtual_time_with(lambda: ControlledCluster(brokers=4))
-async def test_a_replica_is_deleted_and_added_again_only_after_its_repair_is_over(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_replica_is_deleted_only_after_its_repair_is_over(cluster: ControlledCluster) -> None:
     before, outside = await create(cluster)
     await produce(cluster, b"a")
     led = (await cluster.leader()).node_id

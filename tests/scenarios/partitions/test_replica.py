@@ -188,9 +188,7 @@ async def test_a_retry_is_answered_with_the_offset_of_the_original(cluster: Part
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_retry_while_the_first_is_in_flight_waits_for_the_same_outcome(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_retry_of_a_batch_in_flight_waits_for_the_same_outcome(cluster: PartitionCluster) -> None:
     # requirement: D3
     leader = await cluster.leader()
     for broker in cluster.brokers.values():
@@ -226,9 +224,7 @@ async def test_a_retry_at_the_next_leader_is_recognised(cluster: PartitionCluste
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_batch_that_was_cut_off_with_its_leader_is_new_to_the_next_one(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_batch_cut_off_with_its_leader_is_new_to_the_next_one(cluster: PartitionCluster) -> None:
     # requirement: D3
     leader = await cluster.leader()
     await append(cluster, leader, batch_of(b"a", producer=PRODUCER, sequence=0))
@@ -261,9 +257,7 @@ async def test_a_deposed_leader_never_says_that_a_batch_is_missing(cluster: Part
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_request_of_which_a_death_has_left_the_first_batch_is_finished_by_its_retry(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_retry_finishes_a_request_that_is_stored_in_part(cluster: PartitionCluster) -> None:
     # requirement: D3
     leader = await cluster.leader()
     left, lost = (

@@ -142,9 +142,7 @@ async def test_segments_are_dated_by_the_later_clock_so_that_none_looks_older_th
 
 # requirement: RT2
 @in_virtual_time_with(ControlledCluster)
-async def test_a_record_that_a_client_dates_far_ahead_goes_like_the_others(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_record_that_a_client_dates_far_ahead_is_deleted(cluster: ControlledCluster) -> None:
     config = {"message.timestamp.type": "CreateTime"}
     leader = await leader_with_a_closed_segment(cluster, retention_ms=200, **config)
     receipt = await held(leader).append(

@@ -93,9 +93,7 @@ def lose_states_above(disk: FakeFilesystem, directory: str, index: int) -> None:
 
 
 @in_virtual_time_with(ControlledCluster)
-async def test_a_deleted_offset_does_not_come_back_when_newer_states_are_lost(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_deleted_offset_stays_deleted_without_the_newer_states(cluster: ControlledCluster) -> None:
     # requirement: ST2
     deleted_at = await offset_of_the_past(cluster)
     node = NodeId(2)

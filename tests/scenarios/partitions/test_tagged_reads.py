@@ -25,9 +25,7 @@ NEW, BOTH = tagged(b"n", "new"), tagged(b"b", "new", "paid")
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_only_what_matches_is_sent_and_the_position_moves_over_the_rest(
-    cluster: PartitionCluster,
-) -> None:
+async def test_only_matching_records_are_sent_and_the_position_moves_on(cluster: PartitionCluster) -> None:
     leader = await cluster.leader()
     replica = cluster.replica(leader.node_id)
     await append(cluster, leader, tagged_batch(NEW, BOTH, NEW))

@@ -38,9 +38,7 @@ async def seconds_for(cluster: ControlledCluster, topic: str, partitions: int) -
 
 # requirement: T6
 @in_virtual_time_with(ControlledCluster)
-async def test_four_partitions_take_more_than_twice_as_many_records_a_second(
-    cluster: ControlledCluster,
-) -> None:
+async def test_four_partitions_take_more_than_twice_as_many_records(cluster: ControlledCluster) -> None:
     one_s = await seconds_for(cluster, "one", 1)
     four_s = await seconds_for(cluster, "four", 4)
     assert 4 * BATCHES / four_s > 2 * BATCHES / one_s
@@ -48,9 +46,7 @@ async def test_four_partitions_take_more_than_twice_as_many_records_a_second(
 
 # requirement: T6
 @in_virtual_time_with(ControlledCluster)
-async def test_a_disk_that_hangs_holds_up_only_the_partitions_on_its_broker(
-    cluster: ControlledCluster,
-) -> None:
+async def test_a_disk_that_hangs_holds_up_only_its_own_partitions(cluster: ControlledCluster) -> None:
     topic = await cluster.create("orders", 3, factor=1)
     placed = {info.replicas[0]: TopicPartition("orders", info.partition) for info in topic.partitions}
     assert set(placed) == set(cluster.nodes)
@@ -67,9 +63,7 @@ async def test_a_disk_that_hangs_holds_up_only_the_partitions_on_its_broker(
 
 # requirement: B3
 @in_virtual_time_with(ControlledCluster)
-async def test_requests_that_come_while_the_disk_is_busy_share_the_next_sync(
-    cluster: ControlledCluster,
-) -> None:
+async def test_requests_that_come_during_a_sync_share_the_next_one(cluster: ControlledCluster) -> None:
     await cluster.create("orders", 1)
     target = TopicPartition("orders", 0)
     await append_all(cluster, target)

@@ -131,9 +131,7 @@ async def test_a_committed_record_replaces_older_ones_and_is_replaced(cluster: P
 
 
 @in_virtual_time_with(lambda: PartitionCluster(config=CONFIG))
-async def test_aborted_records_go_and_their_range_is_known_to_a_replica_that_never_had_them(
-    cluster: PartitionCluster,
-) -> None:
+async def test_the_range_of_removed_aborted_records_reaches_new_replicas(cluster: PartitionCluster) -> None:
     # requirement: D3
     writers = Writers(cluster)
     away = cluster.followers(await cluster.leader())[0].node_id

@@ -52,9 +52,7 @@ async def test_a_coordinator_counts_its_transactions_by_outcome_and_reason(clust
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_open_and_prepared_transactions_and_the_age_of_the_oldest_are_reported(
-    cluster: PartitionCluster,
-) -> None:
+async def test_open_and_prepared_transactions_are_reported_with_their_age(cluster: PartitionCluster) -> None:
     first = await TransactionalProducer(cluster.any, "sink~1").open()
     await first.write(b"a")
     await asyncio.sleep(7)

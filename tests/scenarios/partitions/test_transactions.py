@@ -38,9 +38,7 @@ ORDERS = TopicPartition("orders", 0)
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_reader_of_committed_records_sees_a_transaction_once_it_is_committed(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_reader_of_committed_records_sees_committed_transactions(cluster: PartitionCluster) -> None:
     # requirement: D3
     producer = await TransactionalProducer(cluster.any).open()
     await producer.write(b"a", b"b")
@@ -75,9 +73,7 @@ async def test_an_aborted_transaction_is_never_seen(cluster: PartitionCluster) -
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_batches_without_a_sequence_are_stored_each_time_until_the_marker(
-    cluster: PartitionCluster,
-) -> None:
+async def test_batches_without_a_sequence_are_stored_until_the_marker(cluster: PartitionCluster) -> None:
     # requirement: D3
     producer = await TransactionalProducer(cluster.any).open()
     body = producer.unsequenced(b"a")
@@ -127,9 +123,7 @@ async def test_a_long_poll_of_committed_records_ends_with_the_transaction(cluste
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_reader_that_begins_at_the_end_gets_what_is_committed_later(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_reader_from_the_end_gets_what_is_committed_later(cluster: PartitionCluster) -> None:
     # requirement: D3
     await cluster.any.gateway.append(ORDERS, batch_of(b"old"), acks=QUORUM, timeout_ms=1_000)
     producer = await TransactionalProducer(cluster.any).open()
@@ -146,9 +140,7 @@ async def test_a_reader_that_begins_at_the_end_gets_what_is_committed_later(
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_the_earliest_offset_is_one_from_which_committed_records_can_be_read(
-    cluster: PartitionCluster,
-) -> None:
+async def test_committed_records_can_be_read_from_the_earliest_offset(cluster: PartitionCluster) -> None:
     producer = await TransactionalProducer(cluster.any).open()
     await producer.write(b"a")
     await producer.commit()
@@ -186,9 +178,7 @@ async def test_a_new_incarnation_aborts_and_fences_the_one_before(cluster: Parti
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_transaction_that_exceeds_its_time_is_aborted_and_holds_no_reader_back(
-    cluster: PartitionCluster,
-) -> None:
+async def test_a_transaction_that_exceeds_its_time_is_aborted(cluster: PartitionCluster) -> None:
     # requirement: D3
     producer = await TransactionalProducer(cluster.any, timeout_ms=1_000).open()
     await producer.write(b"a")
@@ -226,9 +216,7 @@ async def test_batches_without_their_transaction_are_refused(cluster: PartitionC
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_an_end_of_an_unknown_or_an_old_transaction_is_never_called_refused(
-    cluster: PartitionCluster,
-) -> None:
+async def test_an_end_of_an_unknown_transaction_is_never_refused(cluster: PartitionCluster) -> None:
     producer = await TransactionalProducer(cluster.any).open()
     with pytest.raises(OutcomeForgotten):
         await producer.ask(End(transaction=Handle("nobody", 1, 1), is_commit=True))
@@ -270,9 +258,7 @@ async def transfer(cluster: PartitionCluster, topic: str) -> ControlledBroker:
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_next_leader_of_the_partition_knows_what_is_open_and_what_was_aborted(
-    cluster: PartitionCluster,
-) -> None:
+async def test_the_next_leader_knows_open_and_aborted_transactions(cluster: PartitionCluster) -> None:
     # requirement: D3
     producer = await TransactionalProducer(cluster.any).open()
     await producer.write(b"gone")

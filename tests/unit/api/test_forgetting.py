@@ -59,7 +59,7 @@ async def test_a_broker_that_is_alive_has_replicas_or_is_unknown_is_not_removed(
 
 # requirement: F3
 @in_virtual_time
-async def test_a_second_broker_is_not_drained_where_the_others_cannot_hold_a_topic() -> None:
+async def test_enough_brokers_for_a_topic_stay_undrained() -> None:
     async with serve(brokers=3) as server:
         await server.topic("orders")
         assert (await server.post("/v1/brokers/1:drain", None)).status == 200

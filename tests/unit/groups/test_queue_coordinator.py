@@ -15,6 +15,8 @@ from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.instant_groups import FullLog, InstantLog
 from tests.helpers.virtual_time import VirtualClock
 
+# requirement: A7
+
 
 class OneJob:
     """See ``groups.ports.Jobs``: a record at offset 0, and dead letters that are refused for some time."""
@@ -69,7 +71,6 @@ async def leased(coordinator: GroupCoordinator, lease: bytes = b"one") -> None:
     assert [job.offset for job in found.jobs] == [0]
 
 
-# requirement: A7
 @in_virtual_time
 async def test_a_dead_letter_is_tried_again_until_it_is_stored() -> None:
     jobs = OneJob()
@@ -85,7 +86,6 @@ async def test_a_dead_letter_is_tried_again_until_it_is_stored() -> None:
     coordinator.leads(None)
 
 
-# requirement: A7
 @in_virtual_time
 async def test_dead_letters_of_a_coordinator_that_was_deposed_are_stored_by_the_next() -> None:
     jobs = OneJob()
@@ -105,7 +105,6 @@ async def test_dead_letters_of_a_coordinator_that_was_deposed_are_stored_by_the_
     coordinator.leads(None)
 
 
-# requirement: A7
 @in_virtual_time
 async def test_a_lease_that_could_not_be_stored_is_nobodys() -> None:
     jobs = OneJob()
@@ -123,7 +122,6 @@ async def test_a_lease_that_could_not_be_stored_is_nobodys() -> None:
     coordinator.leads(None)
 
 
-# requirement: A7
 @in_virtual_time
 async def test_a_broker_that_was_deposed_does_not_say_that_a_lease_is_over() -> None:
     """Its successor may have delivered the job to this very worker."""
@@ -149,7 +147,6 @@ async def test_a_broker_that_was_deposed_does_not_say_that_a_lease_is_over() -> 
     coordinator.leads(None)
 
 
-# requirement: A7
 @in_virtual_time
 async def test_receivers_that_wait_are_told_when_the_coordinator_is_deposed() -> None:
     jobs = OneJob()
@@ -167,7 +164,6 @@ async def test_receivers_that_wait_are_told_when_the_coordinator_is_deposed() ->
     assert jobs.looks == looks
 
 
-# requirement: A7
 @in_virtual_time
 async def test_a_receiver_that_waits_gets_the_job_when_its_lease_ends() -> None:
     coordinator = coordinator_of(OneJob())

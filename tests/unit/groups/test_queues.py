@@ -13,6 +13,8 @@ from groups.work_queue import GRACE_MS
 from raftlog.errors import Conflict, NoLeader, Overloaded, UnknownQueue, UnknownTopic
 from tests.helpers.worked_off import LEASE_MS, WorkedOff
 
+# requirement: A7
+
 HOUR_MS = 3_600_000
 
 
@@ -21,7 +23,6 @@ def offsets(tokens: list[Token]) -> list[int]:
     return [token.offset for token in tokens]
 
 
-# requirement: A7
 def test_two_workers_share_one_partition() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"", b"")
@@ -30,7 +31,6 @@ def test_two_workers_share_one_partition() -> None:
     assert mail.take() == []
 
 
-# requirement: A7
 def test_a_job_that_is_acknowledged_is_done_and_others_are_delivered_again() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"", b"")
@@ -48,7 +48,6 @@ def test_a_job_that_is_acknowledged_is_done_and_others_are_delivered_again() -> 
     assert (first.offset, third.offset) == (0, 2)
 
 
-# requirement: A7
 def test_an_old_receipt_of_a_job_that_another_worker_has_is_refused() -> None:
     mail = WorkedOff()
     mail.produce(b"")
@@ -61,7 +60,6 @@ def test_an_old_receipt_of_a_job_that_another_worker_has_is_refused() -> None:
     assert mail.settle("ack", [new]) == ()
 
 
-# requirement: A7
 def test_a_late_acknowledgement_counts_while_nobody_else_has_the_job() -> None:
     mail = WorkedOff()
     mail.produce(b"")
@@ -73,7 +71,6 @@ def test_a_late_acknowledgement_counts_while_nobody_else_has_the_job() -> None:
     assert mail.done_below() == 1
 
 
-# requirement: A7
 def test_an_acknowledgement_may_be_repeated_and_a_made_up_one_is_refused() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"")
@@ -88,7 +85,6 @@ def test_an_acknowledgement_may_be_repeated_and_a_made_up_one_is_refused() -> No
     assert mail.done_below() == 2
 
 
-# requirement: A7
 def test_a_job_that_was_given_back_waits_for_its_delay() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"")
@@ -103,7 +99,6 @@ def test_a_job_that_was_given_back_waits_for_its_delay() -> None:
     assert mail.held(mail.receive()) == [(0, 0, 2)]
 
 
-# requirement: A7
 def test_a_lease_that_is_extended_lasts_from_then_on() -> None:
     mail = WorkedOff()
     mail.produce(b"")
@@ -116,7 +111,6 @@ def test_a_lease_that_is_extended_lasts_from_then_on() -> None:
     assert offsets(mail.take()) == [0]
 
 
-# requirement: A7
 def test_a_job_goes_to_the_dead_letters_after_its_last_delivery() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"")
@@ -137,7 +131,6 @@ def test_a_job_goes_to_the_dead_letters_after_its_last_delivery() -> None:
     assert mail.committed.jobs == {}
 
 
-# requirement: A7
 def test_a_worker_gives_a_job_up() -> None:
     mail = WorkedOff()
     mail.stores_letters = False
@@ -155,7 +148,6 @@ def test_a_worker_gives_a_job_up() -> None:
     assert mail.settle("dead", tokens, reason="poison") == ()
 
 
-# requirement: A7
 def test_a_next_coordinator_stores_a_dead_letter_that_may_be_missing() -> None:
     mail = WorkedOff()
     mail.stores_letters = False
@@ -167,7 +159,6 @@ def test_a_next_coordinator_stores_a_dead_letter_that_may_be_missing() -> None:
     assert mail.done_below() == 1
 
 
-# requirement: A7
 def test_a_dead_letter_is_stored_after_it_is_decided_for_good() -> None:
     mail = WorkedOff()
     mail.produce(b"")
@@ -178,7 +169,6 @@ def test_a_dead_letter_is_stored_after_it_is_decided_for_good() -> None:
     assert kinds.index("Write") < kinds.index("Bury")
 
 
-# requirement: A7
 def test_a_lease_survives_a_fail_over_with_its_receipt() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"")
@@ -194,7 +184,6 @@ def test_a_lease_survives_a_fail_over_with_its_receipt() -> None:
     assert mail.settle("ack", [Token(0, 0, mail.last_lease)]) == ()
 
 
-# requirement: A7
 def test_an_acknowledgement_counts_after_a_fail_over() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"")
@@ -207,7 +196,6 @@ def test_an_acknowledgement_counts_after_a_fail_over() -> None:
     assert mail.done_below() == 2
 
 
-# requirement: A7
 def test_what_is_done_stays_done_after_a_fail_over() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"", b"", b"")
@@ -220,7 +208,6 @@ def test_what_is_done_stays_done_after_a_fail_over() -> None:
     assert mail.done_below() == 3
 
 
-# requirement: A7
 @pytest.mark.parametrize(("skew_ms", "held_ms"), [(-HOUR_MS, LEASE_MS), (HOUR_MS, 0), (0, 20_000)])
 def test_a_clock_of_the_next_coordinator_never_makes_a_lease_longer(skew_ms: int, held_ms: int) -> None:
     mail = WorkedOff()
@@ -238,7 +225,6 @@ def test_a_clock_of_the_next_coordinator_never_makes_a_lease_longer(skew_ms: int
     assert offsets(mail.take()) == [0]
 
 
-# requirement: A7
 def test_a_clock_that_is_set_changes_no_lease() -> None:
     mail = WorkedOff()
     mail.produce(b"")
@@ -251,7 +237,6 @@ def test_a_clock_that_is_set_changes_no_lease() -> None:
     assert offsets(mail.take()) == [0]
 
 
-# requirement: A7
 def test_a_delay_survives_a_fail_over() -> None:
     mail = WorkedOff()
     mail.produce(b"")
@@ -263,7 +248,6 @@ def test_a_delay_survives_a_fail_over() -> None:
     assert mail.held(mail.receive()) == [(0, 0, 2)]
 
 
-# requirement: A7
 def test_a_receive_that_is_repeated_gets_the_same_jobs() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"", b"")
@@ -274,7 +258,6 @@ def test_a_receive_that_is_repeated_gets_the_same_jobs() -> None:
     assert offsets(mail.take(3)) == [2]
 
 
-# requirement: A7
 def test_a_receive_waits_for_a_job() -> None:
     mail = WorkedOff()
     mail.produce(b"")
@@ -290,7 +273,6 @@ def test_a_receive_waits_for_a_job() -> None:
     assert mail.held(waiting[1]) == []
 
 
-# requirement: A7
 def test_a_receive_that_waits_gets_what_another_gives_back() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"")
@@ -304,7 +286,6 @@ def test_a_receive_that_waits_gets_what_another_gives_back() -> None:
     assert mail.held(waiting) == [(0, 1, 2)]
 
 
-# requirement: A7
 def test_what_a_client_that_has_gone_was_given_is_given_back_and_does_not_count() -> None:
     mail = WorkedOff()
     mail.produce(b"")
@@ -319,7 +300,6 @@ def test_what_a_client_that_has_gone_was_given_is_given_back_and_does_not_count(
     assert mail.held(mail.receive()) == [(0, 1, 1)]
 
 
-# requirement: A7
 def test_control_records_are_no_jobs_and_are_stepped_over() -> None:
     mail = WorkedOff()
     mail.skip(2)
@@ -334,7 +314,6 @@ def test_control_records_are_no_jobs_and_are_stepped_over() -> None:
     assert mail.done_below() == 8
 
 
-# requirement: A7
 def test_partitions_give_jobs_in_turn() -> None:
     mail = WorkedOff(3)
     for partition in range(3):
@@ -348,7 +327,6 @@ def test_partitions_give_jobs_in_turn() -> None:
     assert given == [(1, 0), (2, 0), (1, 1)]
 
 
-# requirement: A7
 def test_a_partition_with_much_to_do_does_not_hide_another() -> None:
     mail = WorkedOff(2)
     mail.produce(*[b""] * 50)
@@ -359,7 +337,6 @@ def test_a_partition_with_much_to_do_does_not_hide_another() -> None:
     assert seen == {0, 1}
 
 
-# requirement: A7
 def test_so_many_jobs_may_be_open_and_no_more() -> None:
     mail = WorkedOff(limits=QueueLimits(queue_max=3))
     mail.produce(*[b""] * 10)
@@ -376,7 +353,6 @@ def test_so_many_jobs_may_be_open_and_no_more() -> None:
     assert isinstance(mail.answers[mail.receive()], Overloaded)
 
 
-# requirement: A7
 def test_slots_of_jobs_are_used_again() -> None:
     mail = WorkedOff()
     mail.produce(*[b""] * 100)
@@ -387,7 +363,6 @@ def test_slots_of_jobs_are_used_again() -> None:
     assert mail.done_below() == 100
 
 
-# requirement: A7
 def test_a_partition_that_cannot_be_read_is_tried_again() -> None:
     mail = WorkedOff()
     mail.produce(b"")
@@ -402,7 +377,6 @@ def test_a_partition_that_cannot_be_read_is_tried_again() -> None:
     assert 3 <= len(mail.looks) < 12
 
 
-# requirement: A7
 def test_other_partitions_give_jobs_while_one_cannot_be_read() -> None:
     mail = WorkedOff(2)
     mail.produce(b"", partition=1)
@@ -411,7 +385,6 @@ def test_other_partitions_give_jobs_while_one_cannot_be_read() -> None:
     assert mail.take() == []
 
 
-# requirement: A7
 def test_a_receive_that_waits_gets_jobs_of_a_new_partition() -> None:
     mail = WorkedOff()
     waiting = mail.receive(wait_ms=20_000)
@@ -423,7 +396,6 @@ def test_a_receive_that_waits_gets_jobs_of_a_new_partition() -> None:
     assert mail.held(waiting) == [(1, 0, 1)]
 
 
-# requirement: A7
 def test_a_receive_that_waits_is_told_that_its_topic_was_deleted() -> None:
     mail = WorkedOff(2)
     waiting = mail.receive(wait_ms=20_000)
@@ -434,7 +406,6 @@ def test_a_receive_that_waits_is_told_that_its_topic_was_deleted() -> None:
     assert isinstance(mail.answers[waiting], UnknownTopic)
 
 
-# requirement: A7
 def test_records_that_retention_has_deleted_are_no_jobs() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"", b"", b"")
@@ -442,7 +413,6 @@ def test_records_that_retention_has_deleted_are_no_jobs() -> None:
     assert offsets(mail.take(9)) == [2, 3]
 
 
-# requirement: A7
 def test_a_topic_that_was_created_again_begins_at_its_first_record() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"", b"")
@@ -458,7 +428,6 @@ def test_a_topic_that_was_created_again_begins_at_its_first_record() -> None:
     assert mail.done_below() == 1
 
 
-# requirement: A7
 def test_a_queue_begins_where_the_group_is() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"", b"")
@@ -466,7 +435,6 @@ def test_a_queue_begins_where_the_group_is() -> None:
     assert offsets(mail.take(5)) == [2]
 
 
-# requirement: A7
 def test_a_group_does_not_consume_by_members_what_it_works_off() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"")
@@ -480,7 +448,6 @@ def test_a_group_does_not_consume_by_members_what_it_works_off() -> None:
     assert isinstance(mail.answers[mail.receive()], Conflict)
 
 
-# requirement: A7
 def test_a_queue_that_was_deleted_delivers_again_what_was_not_done() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"", b"")
@@ -495,7 +462,6 @@ def test_a_queue_that_was_deleted_delivers_again_what_was_not_done() -> None:
     assert isinstance(mail.answers[mail.send(DeleteQueue(group="g", topic="other"))], UnknownQueue)
 
 
-# requirement: A7
 def test_a_group_that_is_deleted_has_no_queue() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"")
@@ -505,7 +471,6 @@ def test_a_group_that_is_deleted_has_no_queue() -> None:
     assert offsets(mail.take(5)) == [0, 1]
 
 
-# requirement: A7
 def test_a_queue_expires_that_nobody_uses_and_no_other() -> None:
     mail = WorkedOff(retention_ms=2 * HOUR_MS)
     mail.produce(b"")
@@ -519,7 +484,6 @@ def test_a_queue_expires_that_nobody_uses_and_no_other() -> None:
     assert (mail.committed.queues, mail.committed.groups, mail.committed.offsets) == ({}, {}, {})
 
 
-# requirement: A7
 def test_one_job_of_a_key_is_delivered_at_a_time_and_in_order() -> None:
     mail = WorkedOff()
     mail.produce(b"a", b"a", b"b", b"", b"a", b"")
@@ -541,7 +505,6 @@ def test_one_job_of_a_key_is_delivered_at_a_time_and_in_order() -> None:
     assert offsets(mail.take(10, is_ordered=True)) == [4]
 
 
-# requirement: A7
 def test_the_order_is_one_for_all_workers_of_a_queue() -> None:
     mail = WorkedOff()
     mail.produce(b"a", b"a")
@@ -551,7 +514,6 @@ def test_the_order_is_one_for_all_workers_of_a_queue() -> None:
     assert isinstance(mail.answers[mail.receive()], Conflict)
 
 
-# requirement: A7
 def test_many_jobs_behind_one_of_their_key_do_not_hide_others() -> None:
     mail = WorkedOff()
     mail.produce(*[b"a"] * 1_000, b"b")
@@ -560,7 +522,6 @@ def test_many_jobs_behind_one_of_their_key_do_not_hide_others() -> None:
     assert mail.view().parts[0].waiting == 999
 
 
-# requirement: A7
 def test_a_receive_that_does_not_wait_is_told_within_the_grace() -> None:
     mail = WorkedOff()
     mail.holds_back = True
@@ -570,7 +531,6 @@ def test_a_receive_that_does_not_wait_is_told_within_the_grace() -> None:
     assert mail.held(request) == []
 
 
-# requirement: A7
 def test_a_look_of_earlier_times_changes_nothing() -> None:
     mail = WorkedOff()
     mail.produce(b"")
@@ -580,7 +540,6 @@ def test_a_look_of_earlier_times_changes_nothing() -> None:
     assert offsets(mail.take()) == [1]
 
 
-# requirement: A7
 def test_an_idle_queue_costs_no_timer() -> None:
     mail = WorkedOff()
     mail.produce(b"")

@@ -10,13 +10,14 @@ from groups.work_queue import IDLE_MS
 from raftlog.errors import NoLeader, Overloaded
 from tests.helpers.worked_off import WorkedOff
 
+# requirement: A7
+
 
 def offsets(tokens: list[Token]) -> list[int]:
     """Of these jobs."""
     return [token.offset for token in tokens]
 
 
-# requirement: A7
 def test_a_batch_that_cannot_be_read_is_one_dead_letter_and_blocks_nothing() -> None:
     mail = WorkedOff()
     mail.stores_letters = False
@@ -37,7 +38,6 @@ def test_a_batch_that_cannot_be_read_is_one_dead_letter_and_blocks_nothing() -> 
     assert mail.take() == []
 
 
-# requirement: A7
 def test_a_receive_that_finds_only_what_cannot_be_read_waits_on() -> None:
     mail = WorkedOff()
     for _ in range(9):  # more than one look finds
@@ -49,7 +49,6 @@ def test_a_receive_that_finds_only_what_cannot_be_read_waits_on() -> None:
     assert mail.held(waiting) == [(0, offset, 1)]
 
 
-# requirement: A7
 def test_a_dead_letter_that_is_redriven_is_a_job_again() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"")
@@ -73,7 +72,6 @@ def test_a_dead_letter_that_is_redriven_is_a_job_again() -> None:
     assert mail.take() == []
 
 
-# requirement: A7
 def test_a_dead_letter_that_is_redriven_before_its_job_is_closed_is_not_lost() -> None:
     mail = WorkedOff()
     mail.stores_letters = False
@@ -84,7 +82,6 @@ def test_a_dead_letter_that_is_redriven_before_its_job_is_closed_is_not_lost() -
     assert offsets(mail.take()) == [0]
 
 
-# requirement: A7
 def test_what_nobody_has_had_or_another_topic_has_is_not_redriven() -> None:
     mail = WorkedOff()
     mail.produce(b"", b"")
@@ -96,7 +93,6 @@ def test_what_nobody_has_had_or_another_topic_has_is_not_redriven() -> None:
     assert mail.view().parts[0].waiting == 0
 
 
-# requirement: A7
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_a_dead_letter_of_a_partition_without_jobs_since_is_redriven(fails_over: bool) -> None:
     mail = WorkedOff(partitions=2)
@@ -114,7 +110,6 @@ def test_a_dead_letter_of_a_partition_without_jobs_since_is_redriven(fails_over:
     assert [(token.partition, token.offset) for token in mail.take(5)] == [(1, 0)]
 
 
-# requirement: A7
 def test_a_redrive_is_refused_while_its_partition_is_not_known() -> None:
     mail = WorkedOff(partitions=1)
     mail.produce(b"")
@@ -124,7 +119,6 @@ def test_a_redrive_is_refused_while_its_partition_is_not_known() -> None:
     assert isinstance(mail.answers[refused], NoLeader)
 
 
-# requirement: A7
 def test_redriven_jobs_need_room_too() -> None:
     mail = WorkedOff(limits=QueueLimits(queue_max=2))
     mail.produce(b"", b"", b"")
@@ -136,7 +130,6 @@ def test_redriven_jobs_need_room_too() -> None:
     assert len(mail.committed.jobs["g"]) == 2
 
 
-# requirement: A7
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_a_redriven_job_waits_for_those_of_its_key(fails_over: bool) -> None:
     mail = WorkedOff()
