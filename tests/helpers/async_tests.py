@@ -67,7 +67,7 @@ def in_virtual_time_with(
         def run(**given: object) -> None:
             async def within() -> None:
                 async with make(**{each.name: given[each.name] for each in needed}) as resource:
-                    await test(resource, **{each.name: given[each.name] for each in own})  # type: ignore[arg-type]
+                    await test(resource, **{each.name: given[each.name] for each in own})  # type: ignore[call-arg, arg-type]
 
             run_virtual(within())
 

@@ -12,9 +12,8 @@ from tests.helpers.worked_off import LEASE_MS, WorkedOff
 
 # requirement: A7
 @pytest.mark.parametrize("known", ["t2", "t1"])
-def test_a_broker_that_does_not_know_the_topic_of_now_ends_no_queue(known: str) -> None:
+def test_a_broker_that_does_not_know_the_topic_of_now_ends_no_queue(mail: WorkedOff, known: str) -> None:
     """Not with the id of the topic before, and not with the next one before the coordinator knows it."""
-    mail = WorkedOff()
     mail.create_again("mail", "t2")
     mail.topic_id = "t2"
     mail.produce(b"", b"", b"")

@@ -23,16 +23,14 @@ def offsets(tokens: list[Token]) -> list[int]:
     return [token.offset for token in tokens]
 
 
-def test_two_workers_share_one_partition() -> None:
-    mail = WorkedOff()
+def test_two_workers_share_one_partition(mail: WorkedOff) -> None:
     mail.produce(b"", b"", b"")
     assert offsets(mail.take()) == [0]
     assert offsets(mail.take(5)) == [1, 2]
     assert mail.take() == []
 
 
-def test_a_job_that_is_acknowledged_is_done_and_others_are_delivered_again() -> None:
-    mail = WorkedOff()
+def test_a_job_that_is_acknowledged_is_done_and_others_are_delivered_again(mail: WorkedOff) -> None:
     mail.produce(b"", b"", b"")
     first, second, third = mail.take(3)
     assert mail.settle("ack", [second]) == ()
@@ -48,8 +46,7 @@ def test_a_job_that_is_acknowledged_is_done_and_others_are_delivered_again() -> 
     assert (first.offset, third.offset) == (0, 2)
 
 
-def test_an_old_receipt_of_a_job_that_another_worker_has_is_refused() -> None:
-    mail = WorkedOff()
+def test_an_old_receipt_of_a_job_that_another_worker_has_is_refused(mail: WorkedOff) -> None:
     mail.produce(b"")
     (old,) = mail.take()
     mail.after(LEASE_MS)
@@ -60,8 +57,7 @@ def test_an_old_receipt_of_a_job_that_another_worker_has_is_refused() -> None:
     assert mail.settle("ack", [new]) == ()
 
 
-def test_a_late_acknowledgement_counts_while_nobody_else_has_the_job() -> None:
-    mail = WorkedOff()
+def test_a_late_acknowledgement_counts_while_nobody_else_has_the_job(mail: WorkedOff) -> None:
     mail.produce(b"")
     tokens = mail.take()
     mail.after(LEASE_MS + 5_000)
@@ -71,8 +67,7 @@ def test_a_late_acknowledgement_counts_while_nobody_else_has_the_job() -> None:
     assert mail.done_below() == 1
 
 
-def test_an_acknowledgement_may_be_repeated_and_a_made_up_one_is_refused() -> None:
-    mail = WorkedOff()
+def test_an_acknowledgement_may_be_repeated_and_a_made_up_one_is_refused(mail: WorkedOff) -> None:
     mail.produce(b"", b"")
     tokens = mail.take()
     assert mail.settle("ack", tokens) == ()
@@ -85,8 +80,7 @@ def test_an_acknowledgement_may_be_repeated_and_a_made_up_one_is_refused() -> No
     assert mail.done_below() == 2
 
 
-def test_a_job_that_was_given_back_waits_for_its_delay() -> None:
-    mail = WorkedOff()
+def test_a_job_that_was_given_back_waits_for_its_delay(mail: WorkedOff) -> None:
     mail.produce(b"", b"")
     first, second = mail.take(2)
     assert mail.settle("nack", [first], 5_000, "busy") == ()
@@ -99,8 +93,7 @@ def test_a_job_that_was_given_back_waits_for_its_delay() -> None:
     assert mail.held(mail.receive()) == [(0, 0, 2)]
 
 
-def test_a_lease_that_is_extended_lasts_from_then_on() -> None:
-    mail = WorkedOff()
+def test_a_lease_that_is_extended_lasts_from_then_on(mail: WorkedOff) -> None:
     mail.produce(b"")
     tokens = mail.take()
     mail.after(LEASE_MS - 1)
@@ -111,8 +104,7 @@ def test_a_lease_that_is_extended_lasts_from_then_on() -> None:
     assert offsets(mail.take()) == [0]
 
 
-def test_a_job_goes_to_the_dead_letters_after_its_last_delivery() -> None:
-    mail = WorkedOff()
+def test_a_job_goes_to_the_dead_letters_after_its_last_delivery(mail: WorkedOff) -> None:
     mail.produce(b"", b"")
     for deliveries in (1, 2):
         request = mail.receive(deliveries_max=2, count=2)
@@ -131,8 +123,7 @@ def test_a_job_goes_to_the_dead_letters_after_its_last_delivery() -> None:
     assert mail.committed.jobs == {}
 
 
-def test_a_worker_gives_a_job_up() -> None:
-    mail = WorkedOff()
+def test_a_worker_gives_a_job_up(mail: WorkedOff) -> None:
     mail.stores_letters = False
     mail.produce(b"")
     tokens = mail.take()
@@ -148,8 +139,7 @@ def test_a_worker_gives_a_job_up() -> None:
     assert mail.settle("dead", tokens, reason="poison") == ()
 
 
-def test_a_next_coordinator_stores_a_dead_letter_that_may_be_missing() -> None:
-    mail = WorkedOff()
+def test_a_next_coordinator_stores_a_dead_letter_that_may_be_missing(mail: WorkedOff) -> None:
     mail.stores_letters = False
     mail.produce(b"")
     mail.settle("dead", mail.take(), reason="poison")
@@ -159,8 +149,7 @@ def test_a_next_coordinator_stores_a_dead_letter_that_may_be_missing() -> None:
     assert mail.done_below() == 1
 
 
-def test_a_dead_letter_is_stored_after_it_is_decided_for_good() -> None:
-    mail = WorkedOff()
+def test_a_dead_letter_is_stored_after_it_is_decided_for_good(mail: WorkedOff) -> None:
     mail.produce(b"")
     tokens = mail.take()
     mail.holds_back = True
@@ -169,8 +158,7 @@ def test_a_dead_letter_is_stored_after_it_is_decided_for_good() -> None:
     assert kinds.index("Write") < kinds.index("Bury")
 
 
-def test_a_lease_survives_a_fail_over_with_its_receipt() -> None:
-    mail = WorkedOff()
+def test_a_lease_survives_a_fail_over_with_its_receipt(mail: WorkedOff) -> None:
     mail.produce(b"", b"")
     tokens = mail.take()
     mail.after(10_000)
@@ -184,8 +172,7 @@ def test_a_lease_survives_a_fail_over_with_its_receipt() -> None:
     assert mail.settle("ack", [Token(0, 0, mail.last_lease)]) == ()
 
 
-def test_an_acknowledgement_counts_after_a_fail_over() -> None:
-    mail = WorkedOff()
+def test_an_acknowledgement_counts_after_a_fail_over(mail: WorkedOff) -> None:
     mail.produce(b"", b"")
     tokens = mail.take(2)
     mail.fail_over()
@@ -196,8 +183,7 @@ def test_an_acknowledgement_counts_after_a_fail_over() -> None:
     assert mail.done_below() == 2
 
 
-def test_what_is_done_stays_done_after_a_fail_over() -> None:
-    mail = WorkedOff()
+def test_what_is_done_stays_done_after_a_fail_over(mail: WorkedOff) -> None:
     mail.produce(b"", b"", b"", b"")
     stays = mail.take()
     for _ in range(2):
@@ -225,8 +211,7 @@ def test_a_clock_of_the_next_coordinator_never_makes_a_lease_longer(skew_ms: int
     assert offsets(mail.take()) == [0]
 
 
-def test_a_clock_that_is_set_changes_no_lease() -> None:
-    mail = WorkedOff()
+def test_a_clock_that_is_set_changes_no_lease(mail: WorkedOff) -> None:
     mail.produce(b"")
     mail.take()
     for skew_ms in (HOUR_MS, -HOUR_MS):
@@ -237,8 +222,7 @@ def test_a_clock_that_is_set_changes_no_lease() -> None:
     assert offsets(mail.take()) == [0]
 
 
-def test_a_delay_survives_a_fail_over() -> None:
-    mail = WorkedOff()
+def test_a_delay_survives_a_fail_over(mail: WorkedOff) -> None:
     mail.produce(b"")
     mail.settle("nack", mail.take(), 60_000)
     mail.fail_over()
@@ -248,8 +232,7 @@ def test_a_delay_survives_a_fail_over() -> None:
     assert mail.held(mail.receive()) == [(0, 0, 2)]
 
 
-def test_a_receive_that_is_repeated_gets_the_same_jobs() -> None:
-    mail = WorkedOff()
+def test_a_receive_that_is_repeated_gets_the_same_jobs(mail: WorkedOff) -> None:
     mail.produce(b"", b"", b"")
     first = mail.held(mail.receive(2, lease=b"repeated"))
     assert mail.held(mail.receive(2, lease=b"repeated")) == first
@@ -258,8 +241,7 @@ def test_a_receive_that_is_repeated_gets_the_same_jobs() -> None:
     assert offsets(mail.take(3)) == [2]
 
 
-def test_a_receive_waits_for_a_job() -> None:
-    mail = WorkedOff()
+def test_a_receive_waits_for_a_job(mail: WorkedOff) -> None:
     mail.produce(b"")
     assert len(mail.take()) == 1
     waiting = [mail.receive(wait_ms=20_000) for _ in range(2)]
@@ -273,8 +255,7 @@ def test_a_receive_waits_for_a_job() -> None:
     assert mail.held(waiting[1]) == []
 
 
-def test_a_receive_that_waits_gets_what_another_gives_back() -> None:
-    mail = WorkedOff()
+def test_a_receive_that_waits_gets_what_another_gives_back(mail: WorkedOff) -> None:
     mail.produce(b"", b"")
     first, _ = mail.take(2)
     waiting = mail.receive(wait_ms=60_000)
@@ -286,8 +267,7 @@ def test_a_receive_that_waits_gets_what_another_gives_back() -> None:
     assert mail.held(waiting) == [(0, 1, 2)]
 
 
-def test_what_a_client_that_has_gone_was_given_is_given_back_and_does_not_count() -> None:
-    mail = WorkedOff()
+def test_what_a_client_that_has_gone_was_given_is_given_back_and_does_not_count(mail: WorkedOff) -> None:
     mail.produce(b"")
     waiting = mail.receive(wait_ms=20_000, lease=b"it waits")
     assert mail.held(waiting) == [(0, 0, 1)]
@@ -300,8 +280,7 @@ def test_what_a_client_that_has_gone_was_given_is_given_back_and_does_not_count(
     assert mail.held(mail.receive()) == [(0, 1, 1)]
 
 
-def test_control_records_are_no_jobs_and_are_stepped_over() -> None:
-    mail = WorkedOff()
+def test_control_records_are_no_jobs_and_are_stepped_over(mail: WorkedOff) -> None:
     mail.skip(2)
     mail.produce(b"")
     mail.skip(1)
@@ -353,8 +332,7 @@ def test_so_many_jobs_may_be_open_and_no_more() -> None:
     assert isinstance(mail.answers[mail.receive()], Overloaded)
 
 
-def test_slots_of_jobs_are_used_again() -> None:
-    mail = WorkedOff()
+def test_slots_of_jobs_are_used_again(mail: WorkedOff) -> None:
     mail.produce(*[b""] * 100)
     for _ in range(50):
         mail.settle("ack", mail.take(2))
@@ -363,8 +341,7 @@ def test_slots_of_jobs_are_used_again() -> None:
     assert mail.done_below() == 100
 
 
-def test_a_partition_that_cannot_be_read_is_tried_again() -> None:
-    mail = WorkedOff()
+def test_a_partition_that_cannot_be_read_is_tried_again(mail: WorkedOff) -> None:
     mail.produce(b"")
     mail.faults[0] = NoLeader("an election")
     assert isinstance(mail.answers[mail.receive()], NoLeader)
@@ -385,8 +362,7 @@ def test_other_partitions_give_jobs_while_one_cannot_be_read() -> None:
     assert mail.take() == []
 
 
-def test_a_receive_that_waits_gets_jobs_of_a_new_partition() -> None:
-    mail = WorkedOff()
+def test_a_receive_that_waits_gets_jobs_of_a_new_partition(mail: WorkedOff) -> None:
     waiting = mail.receive(wait_ms=20_000)
     mail.after(1_000)
     mail.records[1], mail.ends[1], mail.starts[1] = [], 0, 0
@@ -406,15 +382,13 @@ def test_a_receive_that_waits_is_told_that_its_topic_was_deleted() -> None:
     assert isinstance(mail.answers[waiting], UnknownTopic)
 
 
-def test_records_that_retention_has_deleted_are_no_jobs() -> None:
-    mail = WorkedOff()
+def test_records_that_retention_has_deleted_are_no_jobs(mail: WorkedOff) -> None:
     mail.produce(b"", b"", b"", b"")
     mail.cut(2)
     assert offsets(mail.take(9)) == [2, 3]
 
 
-def test_a_topic_that_was_created_again_begins_at_its_first_record() -> None:
-    mail = WorkedOff()
+def test_a_topic_that_was_created_again_begins_at_its_first_record(mail: WorkedOff) -> None:
     mail.produce(b"", b"", b"")
     old = mail.take(2)
     mail.settle("ack", old[:1])
@@ -428,15 +402,13 @@ def test_a_topic_that_was_created_again_begins_at_its_first_record() -> None:
     assert mail.done_below() == 1
 
 
-def test_a_queue_begins_where_the_group_is() -> None:
-    mail = WorkedOff()
+def test_a_queue_begins_where_the_group_is(mail: WorkedOff) -> None:
     mail.produce(b"", b"", b"")
     mail.commit(Done, 2, topic="mail")
     assert offsets(mail.take(5)) == [2]
 
 
-def test_a_group_does_not_consume_by_members_what_it_works_off() -> None:
-    mail = WorkedOff()
+def test_a_group_does_not_consume_by_members_what_it_works_off(mail: WorkedOff) -> None:
     mail.produce(b"", b"")
     mail.take()
     assert isinstance(mail.answers[mail.join("m", "mail")], Conflict)
@@ -448,8 +420,7 @@ def test_a_group_does_not_consume_by_members_what_it_works_off() -> None:
     assert isinstance(mail.answers[mail.receive()], Conflict)
 
 
-def test_a_queue_that_was_deleted_delivers_again_what_was_not_done() -> None:
-    mail = WorkedOff()
+def test_a_queue_that_was_deleted_delivers_again_what_was_not_done(mail: WorkedOff) -> None:
     mail.produce(b"", b"", b"")
     tokens = mail.take(3)
     mail.settle("ack", [tokens[0], tokens[2]])
@@ -462,8 +433,7 @@ def test_a_queue_that_was_deleted_delivers_again_what_was_not_done() -> None:
     assert isinstance(mail.answers[mail.send(DeleteQueue(group="g", topic="other"))], UnknownQueue)
 
 
-def test_a_group_that_is_deleted_has_no_queue() -> None:
-    mail = WorkedOff()
+def test_a_group_that_is_deleted_has_no_queue(mail: WorkedOff) -> None:
     mail.produce(b"", b"")
     mail.take(1)
     mail.ask(DeleteGroup(group="g"), Done)
@@ -484,8 +454,7 @@ def test_a_queue_expires_that_nobody_uses_and_no_other() -> None:
     assert (mail.committed.queues, mail.committed.groups, mail.committed.offsets) == ({}, {}, {})
 
 
-def test_one_job_of_a_key_is_delivered_at_a_time_and_in_order() -> None:
-    mail = WorkedOff()
+def test_one_job_of_a_key_is_delivered_at_a_time_and_in_order(mail: WorkedOff) -> None:
     mail.produce(b"a", b"a", b"b", b"", b"a", b"")
     first = mail.take(10, is_ordered=True)
     assert offsets(first) == [0, 2, 3]
@@ -505,8 +474,7 @@ def test_one_job_of_a_key_is_delivered_at_a_time_and_in_order() -> None:
     assert offsets(mail.take(10, is_ordered=True)) == [4]
 
 
-def test_the_order_is_one_for_all_workers_of_a_queue() -> None:
-    mail = WorkedOff()
+def test_the_order_is_one_for_all_workers_of_a_queue(mail: WorkedOff) -> None:
     mail.produce(b"a", b"a")
     mail.take(is_ordered=True)
     assert isinstance(mail.answers[mail.receive()], Conflict)
@@ -514,16 +482,14 @@ def test_the_order_is_one_for_all_workers_of_a_queue() -> None:
     assert isinstance(mail.answers[mail.receive()], Conflict)
 
 
-def test_many_jobs_behind_one_of_their_key_do_not_hide_others() -> None:
-    mail = WorkedOff()
+def test_many_jobs_behind_one_of_their_key_do_not_hide_others(mail: WorkedOff) -> None:
     mail.produce(*[b"a"] * 1_000, b"b")
     assert offsets(mail.take(is_ordered=True)) == [0]
     assert offsets(mail.take(is_ordered=True)) == [1_000]
     assert mail.view().parts[0].waiting == 999
 
 
-def test_a_receive_that_does_not_wait_is_told_within_the_grace() -> None:
-    mail = WorkedOff()
+def test_a_receive_that_does_not_wait_is_told_within_the_grace(mail: WorkedOff) -> None:
     mail.holds_back = True
     request = mail.receive()
     mail.after(GRACE_MS)
@@ -531,8 +497,7 @@ def test_a_receive_that_does_not_wait_is_told_within_the_grace() -> None:
     assert mail.held(request) == []
 
 
-def test_a_look_of_earlier_times_changes_nothing() -> None:
-    mail = WorkedOff()
+def test_a_look_of_earlier_times_changes_nothing(mail: WorkedOff) -> None:
     mail.produce(b"")
     mail.settle("ack", mail.take())
     mail.coordination.queues.looked(mail.looks[0], Looked(0, 9), mail.now_ms, mail.wall_ms)
@@ -540,8 +505,7 @@ def test_a_look_of_earlier_times_changes_nothing() -> None:
     assert offsets(mail.take()) == [1]
 
 
-def test_an_idle_queue_costs_no_timer() -> None:
-    mail = WorkedOff()
+def test_an_idle_queue_costs_no_timer(mail: WorkedOff) -> None:
     mail.produce(b"")
     mail.settle("ack", mail.take())
     assert isinstance(mail.answers[mail.receive()], Received)

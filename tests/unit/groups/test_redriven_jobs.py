@@ -18,8 +18,7 @@ def offsets(tokens: list[Token]) -> list[int]:
     return [token.offset for token in tokens]
 
 
-def test_a_batch_that_cannot_be_read_is_one_dead_letter_and_blocks_nothing() -> None:
-    mail = WorkedOff()
+def test_a_batch_that_cannot_be_read_is_one_dead_letter_and_blocks_nothing(mail: WorkedOff) -> None:
     mail.stores_letters = False
     mail.produce(b"")
     bad = mail.spoil(3)
@@ -38,8 +37,7 @@ def test_a_batch_that_cannot_be_read_is_one_dead_letter_and_blocks_nothing() -> 
     assert mail.take() == []
 
 
-def test_a_receive_that_finds_only_what_cannot_be_read_waits_on() -> None:
-    mail = WorkedOff()
+def test_a_receive_that_finds_only_what_cannot_be_read_waits_on(mail: WorkedOff) -> None:
     for _ in range(9):  # more than one look finds
         mail.spoil()
     waiting = mail.receive(wait_ms=20_000)
@@ -49,8 +47,7 @@ def test_a_receive_that_finds_only_what_cannot_be_read_waits_on() -> None:
     assert mail.held(waiting) == [(0, offset, 1)]
 
 
-def test_a_dead_letter_that_is_redriven_is_a_job_again() -> None:
-    mail = WorkedOff()
+def test_a_dead_letter_that_is_redriven_is_a_job_again(mail: WorkedOff) -> None:
     mail.produce(b"", b"")
     first, second = mail.take(2)
     mail.settle("dead", [first], reason="poison")
@@ -72,8 +69,7 @@ def test_a_dead_letter_that_is_redriven_is_a_job_again() -> None:
     assert mail.take() == []
 
 
-def test_a_dead_letter_that_is_redriven_before_its_job_is_closed_is_not_lost() -> None:
-    mail = WorkedOff()
+def test_a_dead_letter_that_is_redriven_before_its_job_is_closed_is_not_lost(mail: WorkedOff) -> None:
     mail.stores_letters = False
     mail.produce(b"")
     mail.settle("dead", mail.take(), reason="poison")
@@ -82,8 +78,7 @@ def test_a_dead_letter_that_is_redriven_before_its_job_is_closed_is_not_lost() -
     assert offsets(mail.take()) == [0]
 
 
-def test_what_nobody_has_had_or_another_topic_has_is_not_redriven() -> None:
-    mail = WorkedOff()
+def test_what_nobody_has_had_or_another_topic_has_is_not_redriven(mail: WorkedOff) -> None:
     mail.produce(b"", b"")
     mail.settle("ack", mail.take())
     mail.redrive(1)
@@ -131,8 +126,7 @@ def test_redriven_jobs_need_room_too() -> None:
 
 
 @pytest.mark.parametrize("fails_over", [False, True])
-def test_a_redriven_job_waits_for_those_of_its_key(fails_over: bool) -> None:
-    mail = WorkedOff()
+def test_a_redriven_job_waits_for_those_of_its_key(mail: WorkedOff, fails_over: bool) -> None:
     mail.produce(b"a", b"a", b"a")
     mail.settle("dead", mail.take(is_ordered=True))
     second = mail.take(5, is_ordered=True)

@@ -21,8 +21,7 @@ def notes(filesystem: FakeFilesystem) -> BrokenGroups:
     return BrokenGroups(filesystem, "/data", ManualWallClock())
 
 
-def test_a_note_outlives_a_power_loss_and_names_the_group_and_the_error() -> None:
-    filesystem = FakeFilesystem()
+def test_a_note_outlives_a_power_loss_and_names_the_group_and_the_error(filesystem: FakeFilesystem) -> None:
     first = notes(filesystem)
     first.note(SEVEN, WRONG)
     assert first.reasons == {}, "what is open stays open until the process has ended"
@@ -33,8 +32,7 @@ def test_a_note_outlives_a_power_loss_and_names_the_group_and_the_error() -> Non
 
 
 @pytest.mark.parametrize("damaged", [("",), (".twin",), ("", ".twin")])
-def test_a_damaged_note_counts(damaged: tuple[str, ...]) -> None:
-    filesystem = FakeFilesystem()
+def test_a_damaged_note_counts(filesystem: FakeFilesystem, damaged: tuple[str, ...]) -> None:
     notes(filesystem).note(SEVEN, WRONG)
     for ending in damaged:
         filesystem.flip_bit(f"/data/broken/7{ending}", 20)
@@ -43,8 +41,7 @@ def test_a_damaged_note_counts(damaged: tuple[str, ...]) -> None:
     assert ("applied 3 after 5" in reason) == (len(damaged) == 1)
 
 
-def test_what_is_forgotten_is_gone_for_good_and_nothing_else_is() -> None:
-    filesystem = FakeFilesystem()
+def test_what_is_forgotten_is_gone_for_good_and_nothing_else_is(filesystem: FakeFilesystem) -> None:
     for group in (SEVEN, EIGHT):
         notes(filesystem).note(group, WRONG)
     known = notes(filesystem)
@@ -54,8 +51,7 @@ def test_what_is_forgotten_is_gone_for_good_and_nothing_else_is() -> None:
     assert list(known.reasons) == list(notes(filesystem).reasons) == [EIGHT]
 
 
-def test_a_full_disk_keeps_no_process_from_ending() -> None:
-    filesystem = FakeFilesystem()
+def test_a_full_disk_keeps_no_process_from_ending(filesystem: FakeFilesystem) -> None:
     known = notes(filesystem)
     filesystem.capacity_bytes = 0
     known.note(SEVEN, WRONG)

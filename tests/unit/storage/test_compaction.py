@@ -48,8 +48,7 @@ def first_rewritten(work: Compactor) -> RewrittenSegment:
     return step
 
 
-def test_a_part_that_was_taken_before_finds_that_the_log_has_changed() -> None:
-    filesystem = FakeFilesystem()
+def test_a_part_that_was_taken_before_finds_that_the_log_has_changed(filesystem: FakeFilesystem) -> None:
     log = keyed_log(filesystem)
     part, removals = log.part(Index(1), 10_000), log.removals
     compact(filesystem, log)
@@ -58,8 +57,7 @@ def test_a_part_that_was_taken_before_finds_that_the_log_has_changed() -> None:
     assert log.removals > removals
 
 
-def test_an_index_that_a_reader_has_loaded_is_not_used_for_the_new_file() -> None:
-    filesystem = FakeFilesystem()
+def test_an_index_that_a_reader_has_loaded_is_not_used_for_the_new_file(filesystem: FakeFilesystem) -> None:
     log = keyed_log(filesystem)
     part = log.part(Index(1), 10_000)
     part.read(Index(1), Index(5), bytes_max=10_000)
@@ -72,8 +70,7 @@ def test_an_index_that_a_reader_has_loaded_is_not_used_for_the_new_file() -> Non
         found.read()
 
 
-def test_a_segment_that_retention_has_deleted_does_not_come_back() -> None:
-    filesystem = FakeFilesystem()
+def test_a_segment_that_retention_has_deleted_does_not_come_back(filesystem: FakeFilesystem) -> None:
     log = keyed_log(filesystem)
     rewritten = first_rewritten(compactor(filesystem, log))
     state_at = log.closed_segments[1].base
@@ -87,8 +84,7 @@ def test_a_segment_that_retention_has_deleted_does_not_come_back() -> None:
     assert again.first_index == state_at
 
 
-def test_what_is_not_committed_or_not_durable_is_not_compacted() -> None:
-    filesystem = FakeFilesystem()
+def test_what_is_not_committed_or_not_durable_is_not_compacted(filesystem: FakeFilesystem) -> None:
     log = keyed_log(filesystem)
     closed = log.closed_segments
     assert log.compactable_segments == closed
@@ -106,8 +102,7 @@ def test_what_is_not_committed_or_not_durable_is_not_compacted() -> None:
     assert log.compactable_segments == log.closed_segments
 
 
-def test_a_leader_epoch_that_was_flipped_is_damage_and_is_not_copied() -> None:
-    filesystem = FakeFilesystem()
+def test_a_leader_epoch_that_was_flipped_is_damage_and_is_not_copied(filesystem: FakeFilesystem) -> None:
     log = keyed_log(filesystem)
     filesystem.flip_bit(segment(0), 15, 1)  # the last byte of the first leader epoch
     assert parse_header(filesystem.read_file(segment(0))).leader_epoch == 3
@@ -117,8 +112,7 @@ def test_a_leader_epoch_that_was_flipped_is_damage_and_is_not_copied() -> None:
 
 
 @pytest.mark.parametrize("where", [70, 5, 30])
-def test_damage_is_found_before_a_segment_is_replaced(where: int) -> None:
-    filesystem = FakeFilesystem()
+def test_damage_is_found_before_a_segment_is_replaced(filesystem: FakeFilesystem, where: int) -> None:
     log = keyed_log(filesystem)
     before = filesystem.read_file(segment(0))
     filesystem.flip_bit(segment(0), where)
@@ -127,8 +121,7 @@ def test_damage_is_found_before_a_segment_is_replaced(where: int) -> None:
     assert len(filesystem.read_file(segment(0))) == len(before)
 
 
-def test_a_full_disk_leaves_the_old_segment() -> None:
-    filesystem = FakeFilesystem()
+def test_a_full_disk_leaves_the_old_segment(filesystem: FakeFilesystem) -> None:
     log = keyed_log(filesystem, settings=LogSettings(segment_bytes=700))
     before = records_in(stored(log))
     filesystem.capacity_bytes = filesystem.used_bytes + 10
@@ -139,8 +132,7 @@ def test_a_full_disk_leaves_the_old_segment() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_compacted_batch_keeps_its_codec(codec: Codec) -> None:
-    filesystem = FakeFilesystem()
+def test_a_compacted_batch_keeps_its_codec(filesystem: FakeFilesystem, codec: Codec) -> None:
     log = SegmentedLog.open(filesystem, DIRECTORY, SETTINGS, ManualWallClock())
     log.save_hard_state(HardState(Term(1), None))
     for _ in range(2):
@@ -159,8 +151,7 @@ def test_a_compacted_batch_keeps_its_codec(codec: Codec) -> None:
     assert records_in(stored(log))[1].headers == (("h", b"1"),)
 
 
-def test_the_time_at_which_a_segment_was_stored_stays() -> None:
-    filesystem = FakeFilesystem()
+def test_the_time_at_which_a_segment_was_stored_stays(filesystem: FakeFilesystem) -> None:
     log = keyed_log(filesystem)
     stored_ms = [each.stored_ms for each in log.closed_segments]
     work = compactor(filesystem, log)
@@ -208,8 +199,7 @@ def log_of(filesystem: FakeFilesystem, batches: Sequence[tuple[int, bytes | None
     return log
 
 
-def test_a_gap_batch_covers_one_leader_epoch() -> None:
-    filesystem = FakeFilesystem()
+def test_a_gap_batch_covers_one_leader_epoch(filesystem: FakeFilesystem) -> None:
     terms = [1, 1, 2, 2, 5, 5, 6]
     log = log_of(filesystem, [(term, b"a", -1, 0) for term in terms])
     compact(filesystem, log)
@@ -217,8 +207,7 @@ def test_a_gap_batch_covers_one_leader_epoch() -> None:
     assert found == [(0, 1, 1, True), (2, 3, 2, True), (4, 4, 5, True), (5, 5, 5, False), (6, 6, 6, False)]
 
 
-def test_the_header_that_a_producer_needs_stays_until_it_needs_it_no_more() -> None:
-    filesystem = FakeFilesystem()
+def test_the_header_that_a_producer_needs_stays_until_it_needs_it_no_more(filesystem: FakeFilesystem) -> None:
     log = log_of(filesystem, [(1, b"a", 7, 0), (1, b"a", 7, 0), (1, b"a", 8, 0), (1, b"b", -1, 0)])
     compact(filesystem, log, compactor(filesystem, log, headers_kept={1}))
     headers = [batch.header for batch in stored(log)]
@@ -234,8 +223,7 @@ def test_the_header_that_a_producer_needs_stays_until_it_needs_it_no_more() -> N
     assert [batch.last_offset for batch in stored(log)] == [1, 2, 3]
 
 
-def test_the_newest_time_of_a_batch_is_that_of_a_record_that_is_left() -> None:
-    filesystem = FakeFilesystem()
+def test_the_newest_time_of_a_batch_is_that_of_a_record_that_is_left(filesystem: FakeFilesystem) -> None:
     log = SegmentedLog.open(filesystem, DIRECTORY, LogSettings(), ManualWallClock())
     log.save_hard_state(HardState(Term(1), None))
     records = [Record(b"1", b"a", timestamp_ms=900), Record(b"2", b"b", timestamp_ms=100)]
@@ -251,8 +239,7 @@ def test_the_newest_time_of_a_batch_is_that_of_a_record_that_is_left() -> None:
     assert log.index_at_time(150) == (2, 200)
 
 
-def test_a_half_written_file_is_removed_when_the_log_is_opened() -> None:
-    filesystem = FakeFilesystem()
+def test_a_half_written_file_is_removed_when_the_log_is_opened(filesystem: FakeFilesystem) -> None:
     log = keyed_log(filesystem)
     rewritten = first_rewritten(compactor(filesystem, log))
     filesystem.restart()
@@ -261,8 +248,7 @@ def test_a_half_written_file_is_removed_when_the_log_is_opened() -> None:
     assert len(records_in(stored(log))) == 20
 
 
-def test_a_round_that_was_forgotten_removes_no_file_of_the_next_one() -> None:
-    filesystem = FakeFilesystem()
+def test_a_round_that_was_forgotten_removes_no_file_of_the_next_one(filesystem: FakeFilesystem) -> None:
     log = keyed_log(filesystem, settings=LogSettings(segment_bytes=700))
     forgotten, work = compactor(filesystem, log), compactor(filesystem, log)
     path = f"{segment(0)}.compacted"

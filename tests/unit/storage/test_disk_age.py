@@ -38,8 +38,7 @@ def rise(age: DiskAge) -> None:
 
 
 # requirement: F6
-def test_the_age_rises_with_each_start_and_each_interval() -> None:
-    filesystem = FakeFilesystem()
+def test_the_age_rises_with_each_start_and_each_interval(filesystem: FakeFilesystem) -> None:
     assert named(opened(filesystem)) == ("a", 1)
     age = opened(filesystem)
     rise(age)
@@ -60,9 +59,8 @@ def test_the_age_rises_with_each_start_and_each_interval() -> None:
     ],
 )
 def test_a_disk_that_is_younger_than_before_or_was_replaced_is_an_older_copy(
-    said: Disk, is_older_copy: bool
+    filesystem: FakeFilesystem, said: Disk, is_older_copy: bool
 ) -> None:
-    filesystem = FakeFilesystem()
     age = opened(filesystem)
     assert age.note(TWO, Disk("z", 7))
     assert age.note(TWO, Disk("a", 5))
@@ -81,8 +79,7 @@ def test_the_disks_of_a_peer_are_bounded() -> None:
 
 
 # requirement: F6
-def test_an_older_copy_stays_one_until_it_begins_again() -> None:
-    filesystem = FakeFilesystem()
+def test_an_older_copy_stays_one_until_it_begins_again(filesystem: FakeFilesystem) -> None:
     age = opened(filesystem)
     age.note(TWO, Disk("b", 8))
     age.mark_older_copy()
@@ -96,8 +93,7 @@ def test_an_older_copy_stays_one_until_it_begins_again() -> None:
 
 
 # requirement: F6
-def test_another_disk_has_an_age_of_its_own_and_remembers_the_peers() -> None:
-    filesystem = FakeFilesystem()
+def test_another_disk_has_an_age_of_its_own_and_remembers_the_peers(filesystem: FakeFilesystem) -> None:
     age = opened(filesystem)
     age.note(TWO, Disk("b", 8))
     rise(age)
@@ -123,8 +119,7 @@ def test_an_age_that_is_told_never_falls_wherever_the_power_goes() -> None:
 
 
 # requirement: F6
-def test_a_full_disk_ages_no_more_and_its_broker_starts() -> None:
-    filesystem = FakeFilesystem()
+def test_a_full_disk_ages_no_more_and_its_broker_starts(filesystem: FakeFilesystem) -> None:
     age, peer = opened(filesystem), opened(FakeFilesystem())
     rise(age)
     assert peer.note(TWO, age.disk)
@@ -138,8 +133,7 @@ def test_a_full_disk_ages_no_more_and_its_broker_starts() -> None:
 
 
 # requirement: F6
-def test_without_its_file_a_disk_passes_for_an_older_copy() -> None:
-    filesystem = FakeFilesystem()
+def test_without_its_file_a_disk_passes_for_an_older_copy(filesystem: FakeFilesystem) -> None:
     age = opened(filesystem)
     rise(age)
     peer = opened(FakeFilesystem(), "b")

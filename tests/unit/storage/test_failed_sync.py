@@ -64,8 +64,7 @@ def test_a_vote_that_was_found_on_opening_survives_a_power_loss(failing: str) ->
 
 
 # requirement: L9
-def test_a_cut_whose_sync_failed_is_made_again() -> None:
-    filesystem = FakeFilesystem()
+def test_a_cut_whose_sync_failed_is_made_again(filesystem: FakeFilesystem) -> None:
     log = log_of(filesystem, 3)
     filesystem.fails_sync = lambda path: path.endswith(".log")
     with pytest.raises(OSError, match="on purpose"):
@@ -80,8 +79,7 @@ def test_a_cut_whose_sync_failed_is_made_again() -> None:
 
 
 @pytest.mark.parametrize("suffix", [".log", *SLOT_NAMES])
-def test_a_cut_whose_sync_failed_is_the_end_of_all_syncs(suffix: str) -> None:
-    filesystem = FakeFilesystem()
+def test_a_cut_whose_sync_failed_is_the_end_of_all_syncs(filesystem: FakeFilesystem, suffix: str) -> None:
     log = log_of(filesystem, 3)
     filesystem.fails_sync = lambda path: path.endswith((suffix, *SLOT_NAMES) if suffix != ".log" else suffix)
     with pytest.raises(OSError, match="on purpose"):
@@ -122,8 +120,7 @@ def test_a_sync_promises_nothing_that_an_earlier_one_has_yet_to_bring_to_the_dis
     assert open_log(filesystem).last_index == 6
 
 
-def test_a_checkpoint_waits_for_a_sync_that_was_taken_and_has_not_run() -> None:
-    filesystem = FakeFilesystem()
+def test_a_checkpoint_waits_for_a_sync_that_was_taken_and_has_not_run(filesystem: FakeFilesystem) -> None:
     log = log_of(filesystem, 1)
     append(log, 2)
     assert log.take_sync() is not None
@@ -133,8 +130,7 @@ def test_a_checkpoint_waits_for_a_sync_that_was_taken_and_has_not_run() -> None:
     assert log.load_checkpoint() == (2, b"state")
 
 
-def test_opening_again_does_not_write_again() -> None:
-    filesystem = FakeFilesystem()
+def test_opening_again_does_not_write_again(filesystem: FakeFilesystem) -> None:
     log = log_of(filesystem, 1)
     append(log, 3)
     started_anew(filesystem)

@@ -33,8 +33,7 @@ def size_of(filesystem: FakeFilesystem, base: int = 0) -> int:
     return len(filesystem.read_file(segment(base)))
 
 
-def test_a_file_is_filled_from_the_fifth_small_append_on() -> None:
-    filesystem = FakeFilesystem()
+def test_a_file_is_filled_from_the_fifth_small_append_on(filesystem: FakeFilesystem) -> None:
     log = opened(filesystem)
     sizes = []
     for _ in range(6):
@@ -48,8 +47,7 @@ def test_a_file_is_filled_from_the_fifth_small_append_on() -> None:
     )
 
 
-def test_a_file_is_filled_by_as_much_as_it_has_up_to_a_bound() -> None:
-    filesystem = FakeFilesystem()
+def test_a_file_is_filled_by_as_much_as_it_has_up_to_a_bound(filesystem: FakeFilesystem) -> None:
     log = opened(filesystem)
     most, sizes = 0, set()
     while log.size_bytes < 3 * FILL_BYTES_MAX:
@@ -61,8 +59,7 @@ def test_a_file_is_filled_by_as_much_as_it_has_up_to_a_bound() -> None:
     assert len(sizes) < 10
 
 
-def test_large_appends_fill_nothing() -> None:
-    filesystem = FakeFilesystem()
+def test_large_appends_fill_nothing(filesystem: FakeFilesystem) -> None:
     log = opened(filesystem)
     count = FILL_FOR_BYTES_MAX // BATCH + 1
     for _ in range(8):
@@ -70,8 +67,7 @@ def test_large_appends_fill_nothing() -> None:
         assert size_of(filesystem) == log.size_bytes
 
 
-def test_no_file_is_filled_beyond_the_size_of_a_segment() -> None:
-    filesystem = FakeFilesystem()
+def test_no_file_is_filled_beyond_the_size_of_a_segment(filesystem: FakeFilesystem) -> None:
     log = log_with(filesystem, 8)
     assert not log.closed_segments
     assert size_of(filesystem) == SETTINGS.segment_bytes
@@ -99,8 +95,7 @@ def test_what_was_synced_is_there_after_a_power_loss_and_zeros_are_no_torn_tail(
         again.close()
 
 
-def test_a_killed_process_leaves_zeros_and_the_next_one_cuts_them_off() -> None:
-    filesystem = FakeFilesystem()
+def test_a_killed_process_leaves_zeros_and_the_next_one_cuts_them_off(filesystem: FakeFilesystem) -> None:
     log_with(filesystem, 6)
     filesystem.restart()
     assert size_of(filesystem) > 6 * BATCH
@@ -111,15 +106,13 @@ def test_a_killed_process_leaves_zeros_and_the_next_one_cuts_them_off() -> None:
     assert size_of(filesystem) == 6 * BATCH
 
 
-def test_an_orderly_end_cuts_the_zeros_off() -> None:
-    filesystem = FakeFilesystem()
+def test_an_orderly_end_cuts_the_zeros_off(filesystem: FakeFilesystem) -> None:
     log_with(filesystem, 6).close()
     assert size_of(filesystem) == 6 * BATCH
 
 
 # requirement: L9
-def test_zeros_in_closed_segments_cost_nothing_that_follows() -> None:
-    filesystem = FakeFilesystem()
+def test_zeros_in_closed_segments_cost_nothing_that_follows(filesystem: FakeFilesystem) -> None:
     log = log_with(filesystem, 7)
     assert log.roll_up_to(Index(6))
     append(log, 9)
@@ -156,8 +149,7 @@ def test_garbage_in_the_zeros_of_a_closed_segment_costs_nothing(is_covered: bool
 
 # requirement: M3
 @pytest.mark.parametrize("base", [0, 7])
-def test_zeros_in_place_of_what_was_durable_are_damage(base: int) -> None:
-    filesystem = FakeFilesystem()
+def test_zeros_in_place_of_what_was_durable_are_damage(filesystem: FakeFilesystem, base: int) -> None:
     log = log_with(filesystem, 7)
     assert log.roll_up_to(Index(6))
     append(log, 4)
@@ -183,8 +175,7 @@ def test_zeros_are_what_may_be_lost_where_the_durable_end_is_unknown(slots: str)
     assert [(hole.first, hole.last) for hole in examine(filesystem, DIRECTORY).holes] == [(4, None)]
 
 
-def test_a_disk_without_room_for_zeros_takes_appends() -> None:
-    filesystem = FakeFilesystem()
+def test_a_disk_without_room_for_zeros_takes_appends(filesystem: FakeFilesystem) -> None:
     log = opened(filesystem)
     append(log, 3)
     filesystem.capacity_bytes = filesystem.used_bytes + 20 * BATCH
@@ -200,8 +191,7 @@ def test_a_disk_without_room_for_zeros_takes_appends() -> None:
     assert opened(filesystem).last_index == 32
 
 
-def test_a_file_that_was_closed_between_its_uses_goes_on_before_its_zeros() -> None:
-    filesystem = FakeFilesystem()
+def test_a_file_that_was_closed_between_its_uses_goes_on_before_its_zeros(filesystem: FakeFilesystem) -> None:
     log = opened(filesystem)
     append(log, 6)
     sync(log)
@@ -215,8 +205,7 @@ def test_a_file_that_was_closed_between_its_uses_goes_on_before_its_zeros() -> N
     assert opened(filesystem).last_index == 8
 
 
-def test_the_file_is_filled_again_behind_a_cut() -> None:
-    filesystem = FakeFilesystem()
+def test_the_file_is_filled_again_behind_a_cut(filesystem: FakeFilesystem) -> None:
     log = opened(filesystem)
     append(log, 10)
     sync(log)

@@ -112,8 +112,7 @@ def test_memberships_are_found_again_also_without_the_epochs_file(lost: str | No
     assert found(open_log(filesystem)) == (BIRTH, [(1, WITH_LEARNER)])
 
 
-def test_what_a_log_was_born_with_is_durable_before_any_vote() -> None:
-    filesystem = FakeFilesystem()
+def test_what_a_log_was_born_with_is_durable_before_any_vote(filesystem: FakeFilesystem) -> None:
     log = open_log(filesystem)
     log.store_initial_membership(NOBODY)
     filesystem.restart()
@@ -126,8 +125,7 @@ def test_what_a_log_was_born_with_is_durable_before_any_vote() -> None:
     assert found(open_log(filesystem)) == (NOBODY, [])
 
 
-def test_a_damaged_file_is_refused_and_names_the_remedy() -> None:
-    filesystem = FakeFilesystem()
+def test_a_damaged_file_is_refused_and_names_the_remedy(filesystem: FakeFilesystem) -> None:
     log = open_log(filesystem)
     log.store_initial_membership(BIRTH)
     sync_written(log)
@@ -162,8 +160,7 @@ def test_a_crash_at_any_moment_of_a_cut_leaves_the_right_membership(seed: int) -
         assert found(third)[0] == [membership for at, membership in known if at < third.first_index][-1]
 
 
-def test_a_full_disk_lets_votes_be_saved_and_keeps_the_old_start() -> None:
-    filesystem = FakeFilesystem()
+def test_a_full_disk_lets_votes_be_saved_and_keeps_the_old_start(filesystem: FakeFilesystem) -> None:
     log = open_log(filesystem)
     log.store_initial_membership(BIRTH)
     filesystem.capacity_bytes = 0

@@ -46,8 +46,7 @@ def test_the_first_sync_after_a_tick_notes_the_durable_end_and_so_does_one_that_
 
 
 # requirement: M3
-def test_a_vote_and_a_close_note_it_at_once() -> None:
-    filesystem = FakeFilesystem()
+def test_a_vote_and_a_close_note_it_at_once(filesystem: FakeFilesystem) -> None:
     log = a_log(filesystem)
     append(log, 2)
     make_durable(log)

@@ -31,8 +31,7 @@ from tests.helpers.storage_batches import storage_batch
 
 # requirement: L9
 @pytest.mark.parametrize("kept", range(1, BATCH))
-def test_a_batch_cut_short_at_any_byte_is_a_torn_tail(kept: int) -> None:
-    filesystem = FakeFilesystem()
+def test_a_batch_cut_short_at_any_byte_is_a_torn_tail(filesystem: FakeFilesystem, kept: int) -> None:
     log_with(filesystem, 3)
     write_raw(filesystem, segment(0), 3 * BATCH, bytes(storage_batch(3).data)[:kept])
     filesystem.restart()
@@ -50,8 +49,7 @@ def test_a_batch_cut_short_at_any_byte_is_a_torn_tail(kept: int) -> None:
 
 # requirement: L9
 @pytest.mark.parametrize("garbage", [bytes(200) + b"x", b"\xff" * 200, b"x" * 7])
-def test_garbage_behind_the_log_is_a_torn_tail(garbage: bytes) -> None:
-    filesystem = FakeFilesystem()
+def test_garbage_behind_the_log_is_a_torn_tail(filesystem: FakeFilesystem, garbage: bytes) -> None:
     log_with(filesystem, 3)
     write_raw(filesystem, segment(0), 3 * BATCH, garbage)
     filesystem.restart()
@@ -61,8 +59,7 @@ def test_garbage_behind_the_log_is_a_torn_tail(garbage: bytes) -> None:
 
 
 # requirement: L9
-def test_a_hole_in_what_was_never_synced_is_cut_with_all_that_follows() -> None:
-    filesystem = FakeFilesystem()
+def test_a_hole_in_what_was_never_synced_is_cut_with_all_that_follows(filesystem: FakeFilesystem) -> None:
     log = log_with(filesystem, 2)
     append(log, 4)
     filesystem.open(segment(0)).sync()  # the disk took it all of its own accord, and then lost a page
@@ -86,8 +83,7 @@ def test_a_flipped_bit_anywhere_in_what_was_promised_is_corruption(position: int
     assert "the other replicas" in str(caught.value)
 
 
-def test_corruption_is_refused_every_time_and_nothing_is_changed() -> None:
-    filesystem = FakeFilesystem()
+def test_corruption_is_refused_every_time_and_nothing_is_changed(filesystem: FakeFilesystem) -> None:
     log_with(filesystem, 6)
     filesystem.restart()
     filesystem.flip_bit(segment(0), 100)
@@ -103,8 +99,7 @@ def test_corruption_is_refused_every_time_and_nothing_is_changed() -> None:
 
 
 @pytest.mark.parametrize("cut_at", [0, 1, BATCH, 5 * BATCH - 1])
-def test_a_file_that_lost_promised_bytes_is_corruption(cut_at: int) -> None:
-    filesystem = FakeFilesystem()
+def test_a_file_that_lost_promised_bytes_is_corruption(filesystem: FakeFilesystem, cut_at: int) -> None:
     log_with(filesystem, 5)
     filesystem.restart()
     file = filesystem.open(segment(0))
@@ -114,16 +109,14 @@ def test_a_file_that_lost_promised_bytes_is_corruption(cut_at: int) -> None:
 
 
 @pytest.mark.parametrize("base", [0, 8, 16])
-def test_a_missing_segment_is_corruption(base: int) -> None:
-    filesystem = FakeFilesystem()
+def test_a_missing_segment_is_corruption(filesystem: FakeFilesystem, base: int) -> None:
     log_with(filesystem, 20).close()
     filesystem.remove(segment(base))
     with pytest.raises(LogCorrupt):
         open_log(filesystem)
 
 
-def test_swapped_segments_are_corruption() -> None:
-    filesystem = FakeFilesystem()
+def test_swapped_segments_are_corruption(filesystem: FakeFilesystem) -> None:
     log_with(filesystem, 20).close()
     first, second = filesystem.read_file(segment(0)), filesystem.read_file(segment(8))
     write_raw(filesystem, segment(0), 0, second)
@@ -132,8 +125,7 @@ def test_swapped_segments_are_corruption() -> None:
         open_log(filesystem)
 
 
-def test_all_segments_missing_is_not_a_new_log() -> None:
-    filesystem = FakeFilesystem()
+def test_all_segments_missing_is_not_a_new_log(filesystem: FakeFilesystem) -> None:
     log_with(filesystem, 20).close()
     for base in (0, 8, 16):
         filesystem.remove(segment(base))
@@ -143,8 +135,7 @@ def test_all_segments_missing_is_not_a_new_log() -> None:
 
 # requirement: L6
 @pytest.mark.parametrize("damage", ["missing", "flipped", "empty"])
-def test_an_index_that_is_missing_or_wrong_is_built_again(damage: str) -> None:
-    filesystem = FakeFilesystem()
+def test_an_index_that_is_missing_or_wrong_is_built_again(filesystem: FakeFilesystem, damage: str) -> None:
     log_with(filesystem, 20).close()
     path = segment(8, "index")
     if damage == "missing":
@@ -171,8 +162,7 @@ def test_an_index_whose_entries_rotted_is_built_again_by_the_read_that_needs_it(
     assert log.index_at_time(0) == (0, 0)
 
 
-def test_a_lost_epochs_file_is_built_again_from_the_batches() -> None:
-    filesystem = FakeFilesystem()
+def test_a_lost_epochs_file_is_built_again_from_the_batches(filesystem: FakeFilesystem) -> None:
     log = log_with(filesystem, 10, epoch=1)
     log.save_hard_state(HardState(Term(4), None))
     append(log, 10, epoch=4)
@@ -186,8 +176,7 @@ def test_a_lost_epochs_file_is_built_again_from_the_batches() -> None:
     assert open_log(filesystem).recovery.rebuilt == []
 
 
-def test_a_batch_of_a_term_that_was_never_synced_was_never_promised() -> None:
-    filesystem = FakeFilesystem()
+def test_a_batch_of_a_term_that_was_never_synced_was_never_promised(filesystem: FakeFilesystem) -> None:
     log = log_with(filesystem, 3, epoch=1)
     log.save_hard_state(HardState(Term(2), None))
     append(log, 2, epoch=2)
@@ -197,8 +186,7 @@ def test_a_batch_of_a_term_that_was_never_synced_was_never_promised() -> None:
     assert log.restored(NOBODY).hard_state == HardState(Term(1), NodeId(1))
 
 
-def test_a_crash_of_the_process_alone_loses_no_byte() -> None:
-    filesystem = FakeFilesystem()
+def test_a_crash_of_the_process_alone_loses_no_byte(filesystem: FakeFilesystem) -> None:
     log = log_with(filesystem, 3)
     append(log, 17)
     filesystem.restart()
@@ -226,8 +214,7 @@ def test_the_log_start_survives_a_power_loss_at_any_moment_of_a_deletion(crash_a
         assert names[0] == f"{log.first_index:020d}.log"
 
 
-def test_hard_state_forgotten_by_both_slots_is_corruption() -> None:
-    filesystem = FakeFilesystem()
+def test_hard_state_forgotten_by_both_slots_is_corruption(filesystem: FakeFilesystem) -> None:
     log_with(filesystem, 1).close()
     for name in ("hard_state.a", "hard_state.b"):
         write_raw(filesystem, f"{DIRECTORY}/{name}", 0, bytes(512))

@@ -65,8 +65,7 @@ def test_an_entry_that_was_deleted_since_is_not_missing() -> None:
 
 
 # requirement: F6
-def test_only_what_is_durable_and_committed_is_noted() -> None:
-    filesystem = FakeFilesystem()
+def test_only_what_is_durable_and_committed_is_noted(filesystem: FakeFilesystem) -> None:
     log = filled(filesystem)
     log.append([storage_batch(5, epoch=3)])
     log.save_hard_state(HardState(Term(4), TWO))
@@ -87,8 +86,7 @@ def test_an_empty_log_notes_the_entry_before_it() -> None:
 
 
 # requirement: F6
-def test_notes_survive_and_go_with_their_groups() -> None:
-    filesystem = FakeFilesystem()
+def test_notes_survive_and_go_with_their_groups(filesystem: FakeFilesystem) -> None:
     filesystem.make_directories(DATA)
     progress = ReplicaProgress.open(filesystem, DATA)
     progress.keep({FIVE: note(1, None, 1, 1), SIX: note(1, None, 1, 2)}, {FIVE, SIX})
@@ -101,8 +99,7 @@ def test_notes_survive_and_go_with_their_groups() -> None:
     assert ReplicaProgress.open(filesystem, DATA).of(FIVE) is None
 
 
-def test_a_note_that_could_not_be_written_is_none() -> None:
-    filesystem = FakeFilesystem()
+def test_a_note_that_could_not_be_written_is_none(filesystem: FakeFilesystem) -> None:
     filesystem.make_directories(DATA)
     progress = ReplicaProgress.open(filesystem, DATA)
     filesystem.capacity_bytes = 0

@@ -19,8 +19,7 @@ def opened(filesystem: FakeFilesystem, seed: int = 1) -> ReplicaRegistry:
 
 
 # requirement: F6
-def test_what_was_added_is_known_after_a_power_loss() -> None:
-    filesystem = FakeFilesystem()
+def test_what_was_added_is_known_after_a_power_loss(filesystem: FakeFilesystem) -> None:
     registry = opened(filesystem)
     registry.add([METADATA_GROUP, FIVE])
     filesystem.lose_power(random.Random(1))
@@ -29,8 +28,7 @@ def test_what_was_added_is_known_after_a_power_loss() -> None:
     assert [again.has_held(group) for group in (METADATA_GROUP, FIVE, SIX)] == [True, True, False]
 
 
-def test_groups_that_are_no_more_are_forgotten() -> None:
-    filesystem = FakeFilesystem()
+def test_groups_that_are_no_more_are_forgotten(filesystem: FakeFilesystem) -> None:
     registry = opened(filesystem)
     registry.add([FIVE, SIX])
     registry.keep_only([SIX, METADATA_GROUP])
@@ -43,8 +41,7 @@ def test_groups_that_are_no_more_are_forgotten() -> None:
 
 # requirement: F6
 @pytest.mark.parametrize("lost", ["disk_id", "replicas"])
-def test_without_one_of_its_files_the_disk_passes_for_another(lost: str) -> None:
-    filesystem = FakeFilesystem()
+def test_without_one_of_its_files_the_disk_passes_for_another(filesystem: FakeFilesystem, lost: str) -> None:
     before = opened(filesystem)
     before.add([FIVE])
     for ending in ("", ".twin"):

@@ -125,9 +125,8 @@ def test_replaced_slots_hold_the_new_values_whichever_one_is_read() -> None:
 
 # requirement: M3
 @pytest.mark.parametrize("number", range(6))
-def test_a_flipped_bit_in_a_leader_epoch_is_found_on_opening(number: int) -> None:
+def test_a_flipped_bit_in_a_leader_epoch_is_found_on_opening(filesystem: FakeFilesystem, number: int) -> None:
     """The checksum of a batch leaves it out; 3 becomes 2 here, which neither falls nor passes the term."""
-    filesystem = FakeFilesystem()
     log = log_with(filesystem, 2, epoch=2)
     log.save_hard_state(HardState(Term(3), None))
     append(log, 4, epoch=3)
@@ -138,8 +137,7 @@ def test_a_flipped_bit_in_a_leader_epoch_is_found_on_opening(number: int) -> Non
         open_log(filesystem)
 
 
-def test_what_was_promised_is_compared_after_the_log_start_has_moved() -> None:
-    filesystem = FakeFilesystem()
+def test_what_was_promised_is_compared_after_the_log_start_has_moved(filesystem: FakeFilesystem) -> None:
     log = log_with(filesystem, 12, epoch=1)
     log.save_hard_state(HardState(Term(2), None))
     append(log, 12, epoch=2)

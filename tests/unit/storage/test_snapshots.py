@@ -91,8 +91,7 @@ def test_states_below_the_log_start_go_and_a_full_disk_only_puts_states_off() ->
 @pytest.mark.parametrize(
     "entries", [0, 9, 30, 60]
 )  # nothing, a shorter log, a conflict inside, one far behind
-def test_a_snapshot_replaces_the_whole_log(entries: int) -> None:
-    filesystem = FakeFilesystem()
+def test_a_snapshot_replaces_the_whole_log(filesystem: FakeFilesystem, entries: int) -> None:
     log = log_with(filesystem, entries)
     snapshot = EntryId(Term(3), Index(22))
     log.install(snapshot, LATER, b"state")
@@ -204,8 +203,7 @@ def test_a_state_that_reached_the_disk_before_its_entries_is_dropped() -> None:
     assert found == {(True, (12,)), (False, ())}
 
 
-def test_a_damaged_state_is_not_taken_for_one_of_another_log() -> None:
-    filesystem = FakeFilesystem()
+def test_a_damaged_state_is_not_taken_for_one_of_another_log(filesystem: FakeFilesystem) -> None:
     log = log_with(filesystem, 30)
     log.states.save(at(11), b"state")
     log.close()
@@ -240,8 +238,7 @@ def test_superseded_states_are_gone_from_the_disk_and_those_that_count_stay() ->
     assert open_log(filesystem).load_checkpoint() == (26, b"at 27")
 
 
-def test_the_state_at_the_log_start_is_never_superseded() -> None:
-    filesystem = FakeFilesystem()
+def test_the_state_at_the_log_start_is_never_superseded(filesystem: FakeFilesystem) -> None:
     log = log_with(filesystem, 30)
     log.states.keep(at(11), b"at 12")
     sync_written(log)
