@@ -116,6 +116,15 @@ class ControlledBroker(SimulatedBroker):
     def is_in_use(self, peer: NodeId) -> bool:
         return self.controller.image.is_in_use(peer)
 
+    @property
+    def orders(self) -> PartitionReplica:
+        """Replica of the first partition of ``orders`` on this broker."""
+        return self.manager.replicas["orders", 0]
+
+    async def append(self, body: bytes, *, acks: Acks = QUORUM, timeout_ms: int = 2_000) -> AppendReceipt:
+        """Produce at this broker's replica of ``orders``, without a gateway."""
+        return await self.orders.append(body, acks=acks, timeout_ms=timeout_ms)
+
     async def start(self) -> None:
         """Join the cluster."""
         self.addresses.begin()
@@ -249,26 +258,59 @@ class ControlledCluster(SimulatedBrokers[ControlledBroker]):
                 await broker.controller.wait_for_version(version, 5000)
                 await broker.manager.settled()
 
-    def replica(self, node: NodeId) -> PartitionReplica:
-        """A broker's replica of ``orders``."""
-        return self.brokers[node].manager.replicas["orders", 0]
-
-    async def leader(self, *, other_than: NodeId | None = None) -> ControlledBroker:
-        """The broker that leads ``orders`` and is ready, once there is one."""
-        found: list[ControlledBroker] = []
+    async def leader(self, *, other_than: NodeId | None = None, partition: int = 0) -> ControlledBroker:
+        """The broker that leads a partition of ``orders`` and is ready, once there is one."""
+        found: list[tuple[int, ControlledBroker]] = []
 
         def has_leader() -> bool:
             found[:] = [
-                broker
+                (replica.group.term, broker)
                 for node, broker in self.brokers.items()
                 if node != other_than
-                and (replica := broker.manager.replicas.get(("orders", 0))) is not None
+                and (replica := broker.manager.replicas.get(("orders", partition))) is not None
                 and replica.group.is_ready
             ]
             return bool(found)
 
         await eventually(has_leader)
-        return max(found, key=lambda broker: self.replica(broker.node_id).group.term)
+        return max(found, key=lambda each: each[0])[1]
+
+    async def lead(self, node: NodeId) -> None:
+        """Transfer the leadership of ``orders`` until this broker leads and is ready."""
+        async with asyncio.timeout(10):
+            while not self.brokers[node].orders.group.is_ready:
+                for other in self:
+                    if other.orders.group.is_leader:
+                        other.orders.group.transfer_leadership(node)
+                await asyncio.sleep(0.1)
+
+    async def look_for_retention(self) -> None:
+        """One look of retention on every broker."""
+        for broker in self:
+            await broker.retention.look()
+
+    async def look_for_compaction(self, times: int = 1, *, pause_s: float = 0.0) -> None:
+        """Looks of compaction on every broker, after a pause each."""
+        for _ in range(times):
+            await asyncio.sleep(pause_s)
+            for broker in self:
+                await broker.compaction.look()
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic and wait until every broker has closed its replicas."""
+        await self.settled(
+            await self.any.controller.delete_topic(name, expected_version=None, timeout_ms=5000)
+        )
+
+    async def configure(self, name: str, config: Mapping[str, int | str]) -> None:
+        """Change settings of a topic and wait until every broker goes by them."""
+        changed = await self.any.controller.alter_config(name, config, expected_version=None, timeout_ms=5000)
+        await self.settled(changed.version)
+
+    async def restart(self, node: NodeId) -> ControlledBroker:
+        """Stop a broker and start it again; return its next incarnation."""
+        await self.stop(node)
+        return await self.start(node)
 
 
 class PartitionCluster(ControlledCluster):
@@ -290,15 +332,3 @@ class PartitionCluster(ControlledCluster):
     def followers(self, leader: ControlledBroker) -> list[ControlledBroker]:
         """The other brokers that hold the partition."""
         return [self.brokers[node] for node in self.replicas if node != leader.node_id]
-
-
-async def append(
-    cluster: ControlledCluster,
-    broker: ControlledBroker,
-    body: bytes,
-    *,
-    acks: Acks = QUORUM,
-    timeout_ms: int = 2_000,
-) -> AppendReceipt:
-    """Produce at one broker's replica, without a gateway."""
-    return await cluster.replica(broker.node_id).append(body, acks=acks, timeout_ms=timeout_ms)

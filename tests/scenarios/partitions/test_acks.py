@@ -6,25 +6,13 @@ import asyncio
 
 import pytest
 
-from partitions.values import QUORUM, Acks, AppendReceipt
+from partitions.values import QUORUM, Acks
 from raftlog.core.membership import Membership
 from raftlog.errors import CommitUnknown, InvalidRequest
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
-from tests.helpers.controlled_cluster import PRODUCER, ControlledBroker, PartitionCluster
+from tests.helpers.controlled_cluster import PRODUCER, PartitionCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import eventually
-
-
-async def append(
-    cluster: PartitionCluster,
-    broker: ControlledBroker,
-    acks: str,
-    *,
-    body: bytes = b"",
-    timeout_ms: int = 2_000,
-) -> AppendReceipt:
-    replica = cluster.replica(broker.node_id)
-    return await replica.append(body or batch_of(b"a"), acks=Acks.parse(acks), timeout_ms=timeout_ms)
 
 
 @in_virtual_time_with(PartitionCluster)
@@ -33,10 +21,10 @@ async def test_quorum_waits_for_a_majority_and_for_no_more(cluster: PartitionClu
     leader = await cluster.leader()
     slow, fast = cluster.followers(leader)
     slow.disk.clear()
-    durability = (await append(cluster, leader, "quorum")).durability
+    durability = (await leader.append(batch_of(b"a"))).durability
     assert (durability.committed, durability.fsynced, durability.replicas) == (True, True, 2)
     fast.disk.clear()
-    waiting = asyncio.create_task(append(cluster, leader, "all"))
+    waiting = asyncio.create_task(leader.append(batch_of(b"a"), acks=Acks.parse("all")))
     await asyncio.sleep(0.02)
     assert not waiting.done()
     fast.disk.set()
@@ -48,8 +36,8 @@ async def test_a_quorum_does_not_need_the_leaders_disk_but_a_count_does(cluster:
     # requirement: RP5, RP8
     leader = await cluster.leader()
     leader.disk.clear()
-    assert (await append(cluster, leader, "quorum")).durability.replicas == 2
-    counting = asyncio.create_task(append(cluster, leader, "2"))
+    assert (await leader.append(batch_of(b"a"))).durability.replicas == 2
+    counting = asyncio.create_task(leader.append(batch_of(b"a"), acks=Acks.parse("2")))
     await asyncio.sleep(0.02)
     assert not counting.done()
     leader.disk.set()
@@ -62,11 +50,11 @@ async def test_acks_of_the_leader_need_its_disk_and_are_not_committed(cluster: P
     leader = await cluster.leader()
     for follower in cluster.followers(leader):
         follower.disk.clear()
-    durability = (await append(cluster, leader, "1")).durability
+    durability = (await leader.append(batch_of(b"a"), acks=Acks.parse("1"))).durability
     assert (durability.committed, durability.fsynced, durability.replicas) == (False, True, 1)
     leader.disk.clear()
     with pytest.raises(CommitUnknown):
-        await append(cluster, leader, "1", timeout_ms=20)
+        await leader.append(batch_of(b"a"), acks=Acks.parse("1"), timeout_ms=20)
 
 
 @in_virtual_time_with(PartitionCluster)
@@ -75,7 +63,7 @@ async def test_none_waits_for_nothing(cluster: PartitionCluster) -> None:
     leader = await cluster.leader()
     for broker in cluster.brokers.values():
         broker.disk.clear()
-    durability = (await append(cluster, leader, "0")).durability
+    durability = (await leader.append(batch_of(b"a"), acks=Acks.parse("0"))).durability
     assert (durability.committed, durability.fsynced, durability.replicas) == (False, False, 0)
 
 
@@ -85,10 +73,10 @@ async def test_a_count_with_a_dead_follower_is_committed_and_unknown(cluster: Pa
     leader = await cluster.leader()
     cluster.network.isolate(cluster.followers(leader)[0].node_id)
     with pytest.raises(CommitUnknown, match="are committed") as unknown:
-        await append(cluster, leader, "3", timeout_ms=60)
+        await leader.append(batch_of(b"a"), acks=Acks.parse("3"), timeout_ms=60)
     assert unknown.value.details["committed"] is True
     cluster.network.heal_all()
-    assert (await append(cluster, leader, "3")).durability.replicas == 3
+    assert (await leader.append(batch_of(b"a"), acks=Acks.parse("3"))).durability.replicas == 3
 
 
 @in_virtual_time_with(lambda: PartitionCluster(config={"replica.lag.max.ms": 80}))
@@ -98,9 +86,9 @@ async def test_every_waits_for_replicas_in_sync_until_they_are_out_of_sync(clust
     dead = cluster.followers(leader)[0]
     cluster.network.isolate(dead.node_id)
     began = asyncio.get_running_loop().time()
-    receipt = await append(cluster, leader, "every")
+    receipt = await leader.append(batch_of(b"a"), acks=Acks.parse("every"))
     assert asyncio.get_running_loop().time() - began > 0.03
-    assert dead.node_id not in cluster.replica(leader.node_id).in_sync()
+    assert dead.node_id not in leader.orders.in_sync()
     assert receipt.durability.replicas == 2
 
 
@@ -109,8 +97,8 @@ async def test_more_replicas_than_there_are_is_refused_with_the_reason(cluster: 
     # requirement: RP8
     leader = await cluster.leader()
     with pytest.raises(InvalidRequest, match="3 replicas"):
-        await append(cluster, leader, "4")
-    assert cluster.replica(leader.node_id).group.last_index == -1
+        await leader.append(batch_of(b"a"), acks=Acks.parse("4"))
+    assert leader.orders.group.last_index == -1
 
 
 @in_virtual_time_with(PartitionCluster)
@@ -120,12 +108,12 @@ async def test_a_time_out_is_no_failure_and_the_proposal_goes_on(cluster: Partit
         follower.disk.clear()
     body = batch_of(b"a", producer=PRODUCER, sequence=0)
     with pytest.raises(CommitUnknown) as unknown:
-        await append(cluster, leader, "quorum", body=body, timeout_ms=20)
+        await leader.append(body, timeout_ms=20)
     assert not unknown.value.is_definite
     assert unknown.value.details["committed"] is None
     for follower in cluster.followers(leader):
         follower.disk.set()
-    receipt = await append(cluster, leader, "quorum", body=body)
+    receipt = await leader.append(body)
     assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
 
 
@@ -135,10 +123,10 @@ async def test_a_cancelled_produce_goes_on_and_leaves_no_complaint() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     async with PartitionCluster() as cluster:
         leader = await cluster.leader()
-        replica = cluster.replica(leader.node_id)
+        replica = leader.orders
         for follower in cluster.followers(leader):
             follower.disk.clear()
-        task = asyncio.create_task(append(cluster, leader, "3"))
+        task = asyncio.create_task(leader.append(batch_of(b"a"), acks=Acks.parse("3")))
         await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -157,8 +145,8 @@ async def test_a_duplicate_is_answered_for_every_kind_of_acks(cluster: Partition
     # requirement: D3
     leader = await cluster.leader()
     body = batch_of(b"a", producer=PRODUCER, sequence=0)
-    await append(cluster, leader, "quorum", body=body)
-    receipt = await append(cluster, leader, acks, body=body)
+    await leader.append(body)
+    receipt = await leader.append(body, acks=Acks.parse(acks))
     assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
     assert receipt.durability.acks == acks
 
@@ -167,7 +155,7 @@ async def test_a_duplicate_is_answered_for_every_kind_of_acks(cluster: Partition
 async def test_one_replica_commits_alone(cluster: PartitionCluster) -> None:
     leader = await cluster.leader()
     for acks in ("quorum", "every", "1"):
-        assert (await append(cluster, leader, acks)).durability.replicas == 1
+        assert (await leader.append(batch_of(b"a"), acks=Acks.parse(acks))).durability.replicas == 1
     assert QUORUM == Acks.parse("all") == Acks.parse("-1")
 
 
@@ -175,32 +163,32 @@ async def test_one_replica_commits_alone(cluster: PartitionCluster) -> None:
 async def test_voters_that_were_added_since_are_not_said_to_have_it(cluster: PartitionCluster) -> None:
     # requirement: RP8
     leader = await cluster.leader()
-    group, others = cluster.replica(leader.node_id).group, cluster.followers(leader)
+    group, others = leader.orders.group, cluster.followers(leader)
     nodes = frozenset(other.node_id for other in others)
     await group.change_membership(Membership(frozenset({leader.node_id}), learners=nodes))
     await asyncio.sleep(0.03)  # of virtual time: the learners know that they are
     for other in others:
         other.disk.clear()
     body = batch_of(b"a", producer=PRODUCER, sequence=0)
-    assert (await append(cluster, leader, "quorum", body=body)).durability.replicas == 1
+    assert (await leader.append(body)).durability.replicas == 1
     changing = asyncio.create_task(group.change_membership(Membership(nodes | {leader.node_id})))
     await eventually(lambda: len(group.membership.voters) == 3)
-    again = await append(cluster, leader, "quorum", body=body)
+    again = await leader.append(body)
     assert (again.was_duplicate, again.durability.replicas) == (True, 1)
     for other in others:
         other.disk.set()
     await changing
-    assert (await append(cluster, leader, "quorum")).durability.replicas >= 2
+    assert (await leader.append(batch_of(b"a"))).durability.replicas >= 2
 
 
 @in_virtual_time_with(PartitionCluster)
 async def test_voters_that_were_removed_since_are_not_said_to_have_it(cluster: PartitionCluster) -> None:
     # requirement: RP8
     leader = await cluster.leader()
-    group, others = cluster.replica(leader.node_id).group, cluster.followers(leader)
+    group, others = leader.orders.group, cluster.followers(leader)
     nodes = frozenset(other.node_id for other in others)
     body = batch_of(b"a", producer=PRODUCER, sequence=0)
-    assert (await append(cluster, leader, "quorum", body=body)).durability.replicas >= 2
+    assert (await leader.append(body)).durability.replicas >= 2
     await group.change_membership(Membership(frozenset({leader.node_id}), learners=nodes))
-    again = await append(cluster, leader, "quorum", body=body)
+    again = await leader.append(body)
     assert (again.was_duplicate, again.durability.replicas) == (True, 1)

@@ -19,8 +19,7 @@ async def retention_looks(cluster: ControlledCluster, seconds: float) -> None:
     """Time passes, with the usual looks of retention on all brokers."""
     ends_at = asyncio.get_running_loop().time() + seconds
     while asyncio.get_running_loop().time() < ends_at:
-        for broker in cluster:
-            await broker.retention.look()
+        await cluster.look_for_retention()
         await asyncio.sleep(0.06)
 
 

@@ -7,13 +7,12 @@ from typing import cast
 
 import pytest
 
-from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM
 from raftlog.errors import CommitUnknown, Conflict, InvalidRequest, NoLeader, NotLeader, RaftlogError
 from raftlog.records.control import Archived
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.state_files import CHECKPOINT_NAME
-from raftlog.types import NodeId, Offset, TopicPartition
+from raftlog.types import Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
 from tests.helpers.orders import batch_of
@@ -32,10 +31,6 @@ REQUIRED: dict[str, int | str] = {
 }
 
 
-def held(broker: ControlledBroker) -> PartitionReplica:
-    return broker.manager.replicas["orders", 0]
-
-
 async def produce(broker: ControlledBroker, *values: bytes) -> None:
     """A batch, and with ``segment.ms`` a segment, for each value."""
     for value in values:
@@ -50,8 +45,7 @@ async def archive(broker: ControlledBroker, offset: int, *, may_lower: bool = Fa
 
 async def look(cluster: ControlledCluster) -> None:
     for _ in range(3):  # a member that is behind is waited for, and a new start is committed
-        for broker in cluster:
-            await broker.retention.look()
+        await cluster.look_for_retention()
         await asyncio.sleep(0.5)
 
 
@@ -73,7 +67,7 @@ async def test_what_is_not_archived_stays_however_old_it_is(cluster: PartitionCl
     start, archived, _ = await status(cluster)
     assert (start, archived) == (2, 2)
     for broker in cluster:
-        assert held(broker).group.log.first_index == 2
+        assert broker.orders.group.log.first_index == 2
 
 
 @in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
@@ -111,10 +105,10 @@ async def test_other_topics_do_not_wait(cluster: PartitionCluster) -> None:
 async def test_the_offset_goes_back_only_on_request(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c", b"d")
     assert await archive(cluster.any, 3) == 3
-    last = held(await cluster.leader()).group.last_index
+    last = (await cluster.leader()).orders.group.last_index
     assert await archive(cluster.any, 2) == 3
     assert await archive(cluster.any, 3, may_lower=True) == 3
-    assert held(await cluster.leader()).group.last_index == last, "nothing changes, nothing is written"
+    assert (await cluster.leader()).orders.group.last_index == last, "nothing changes, nothing is written"
     assert await archive(cluster.any, 1, may_lower=True) == 1
     assert await archive(cluster.any, 2) == 2
 
@@ -148,16 +142,16 @@ async def test_records_that_are_not_archived_are_not_deleted_on_request(cluster:
 async def test_the_next_leader_knows_what_is_archived_and_keeps_the_rest(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c", b"d")
     leader = await cluster.leader()
-    assert await held(leader).set_archived(Archived(2), timeout_ms=TIMEOUT_MS) == 2
+    assert await leader.orders.set_archived(Archived(2), timeout_ms=TIMEOUT_MS) == 2
     cluster.network.isolate(leader.node_id)  # before it tells that the entry is committed
-    assert all(held(broker).machine.archived.offset == 0 for broker in cluster.followers(leader))
+    assert all(broker.orders.machine.archived.offset == 0 for broker in cluster.followers(leader))
     heir = await cluster.leader(other_than=leader.node_id)
     async with asyncio.timeout(30):
-        while not held(heir).group.is_ready:
+        while not heir.orders.group.is_ready:
             await asyncio.sleep(0.01)
-    assert held(heir).machine.archived.offset == 2
+    assert heir.orders.machine.archived.offset == 2
     await heir.retention.look()
-    assert held(heir).log_start_offset == 2
+    assert heir.orders.log_start_offset == 2
     cluster.network.heal_all()
 
 
@@ -166,13 +160,13 @@ async def test_a_deposed_leader_acknowledges_nothing(cluster: PartitionCluster) 
     await produce(cluster.any, b"a", b"b", b"c")
     deposed = await cluster.leader()
     cluster.network.isolate(deposed.node_id)
-    asked = (held(deposed).set_archived(Archived(offset), timeout_ms=TIMEOUT_MS) for offset in (2, 0))
+    asked = (deposed.orders.set_archived(Archived(offset), timeout_ms=TIMEOUT_MS) for offset in (2, 0))
     for answer in await asyncio.gather(*asked, return_exceptions=True):
         assert isinstance(answer, NotLeader | NoLeader | CommitUnknown), answer
     heir = await cluster.leader(other_than=deposed.node_id)
-    assert await held(heir).set_archived(Archived(1), timeout_ms=TIMEOUT_MS) == 1
+    assert await heir.orders.set_archived(Archived(1), timeout_ms=TIMEOUT_MS) == 1
     cluster.network.heal_all()
-    await eventually(lambda: held(deposed).machine.archived.offset == 1)
+    await eventually(lambda: deposed.orders.machine.archived.offset == 1)
 
 
 @in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))
@@ -180,13 +174,13 @@ async def test_the_archived_offset_survives_a_restart_from_older_states(cluster:
     await produce(cluster.any, b"a", b"b", b"c", b"d")
     assert await archive(cluster.any, 2) == 2
     for node in cluster.nodes:
-        log = cast("SegmentedLog", held(cluster.brokers[node]).group.log)
+        log = cast("SegmentedLog", cluster.brokers[node].orders.group.log)
         await cluster.stop(node)
         cluster.disks[node].remove(f"{log.directory}/{CHECKPOINT_NAME}")
     for node in cluster.nodes:
         await cluster.start(node)
     again = await cluster.leader()
-    await eventually(lambda: held(again).machine.archived.offset == 2)
+    await eventually(lambda: again.orders.machine.archived.offset == 2)
     await look(cluster)
     assert (await status(cluster))[:2] == (2, 2)
 
@@ -202,23 +196,14 @@ async def test_a_replica_that_gets_a_snapshot_knows_what_is_archived(cluster: Pa
     await produce(leader, b"f", b"g")
     assert await archive(leader, 6) == 6
     await look(cluster)
-    assert held(leader).group.log.first_index >= 4
+    assert leader.orders.group.log.first_index >= 4
     back = await cluster.start(away)
     await eventually(lambda: ("orders", 0) in back.manager.replicas)
-    await eventually(lambda: held(back).group.applied_index == held(leader).group.applied_index)
-    assert held(back).machine.archived.offset == 6
-    await lead(cluster, away)
+    await eventually(lambda: back.orders.group.applied_index == leader.orders.group.applied_index)
+    assert back.orders.machine.archived.offset == 6
+    await cluster.lead(away)
     await back.retention.look()
-    assert held(back).machine.archived.offset == 6
-
-
-async def lead(cluster: ControlledCluster, node: NodeId) -> None:
-    async with asyncio.timeout(10):
-        while not held(cluster.brokers[node]).group.is_ready:
-            for other in cluster:
-                if held(other).group.is_leader:
-                    held(other).group.transfer_leadership(node)
-            await asyncio.sleep(0.1)
+    assert back.orders.machine.archived.offset == 6
 
 
 @in_virtual_time_with(lambda: PartitionCluster(config=REQUIRED))

@@ -25,35 +25,17 @@ from tests.helpers.virtual_time import eventually
 KEYS = 4
 
 
-def replica_on(broker: ControlledBroker) -> PartitionReplica:
-    return broker.manager.replicas["orders", 0]
-
-
-async def leader_of(cluster: ControlledCluster) -> PartitionReplica:
-    def leaders() -> list[PartitionReplica]:
-        replicas = [broker.manager.replicas.get(("orders", 0)) for broker in cluster.brokers.values()]
-        return [one for one in replicas if one is not None and one.leader and one.group.is_ready]
-
-    await eventually(leaders)
-    return leaders()[0]
-
-
 async def write(cluster: ControlledCluster, first: int, last: int) -> None:
-    leader = await leader_of(cluster)
+    leader = (await cluster.leader()).orders
     for number in range(first, last + 1):
         body = batch_of(b"v%d" % number + b"x" * 100, key=b"%d" % (number % KEYS))
         await leader.append(body, acks=QUORUM, timeout_ms=5000)
     await eventually(
         lambda: all(
-            replica_on(broker).group.applied_index == leader.group.last_index
+            broker.orders.group.applied_index == leader.group.last_index
             for broker in cluster.brokers.values()
         )
     )
-
-
-async def look(cluster: ControlledCluster) -> None:
-    for broker in cluster.brokers.values():
-        await broker.compaction.look()
 
 
 async def read_all(replica: PartitionReplica, *, bytes_max: int = 300) -> list[StoredRecord]:
@@ -73,17 +55,17 @@ async def read_all(replica: PartitionReplica, *, bytes_max: int = 300) -> list[S
 async def test_the_newest_records_are_served_by_every_replica(cluster: ControlledCluster) -> None:
     await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
     await write(cluster, 0, 39)
-    before = {broker.node_id: records_in(stored(replica_on(broker).group.log)) for broker in cluster}
-    await look(cluster)
+    before = {broker.node_id: records_in(stored(broker.orders.group.log)) for broker in cluster}
+    await cluster.look_for_compaction()
     for broker in cluster:
-        log = replica_on(broker).group.log
+        log = broker.orders.group.log
         left = records_in(stored(log))
         closed_end = log.closed_segments[-1].last + 1  # type: ignore[attr-defined]
         whole = before[broker.node_id]
         assert len(left) == KEYS + sum(record.offset >= closed_end for record in whole)
         assert {record.key: record for record in left} == {record.key: record for record in whole}
         assert broker.compaction.counts.records_removed == len(whole) - len(left)
-    leader = await leader_of(cluster)
+    leader = (await cluster.leader()).orders
     assert await read_all(leader) == records_in(stored(leader.group.log))
     first = min(record.offset for record in await read_all(leader))
     assert first > 0
@@ -97,13 +79,13 @@ async def test_a_log_is_compacted_again_once_enough_is_dirty(cluster: Controlled
     config = {"cleanup.policy": "compact", "segment.bytes": 1024, "min.cleanable.dirty.ratio": "0.7"}
     await cluster.create("orders", **config)
     await write(cluster, 0, 39)
-    await look(cluster)
+    await cluster.look_for_compaction()
     counts = [broker.compaction.counts.bytes_read for broker in cluster]
-    await look(cluster)
+    await cluster.look_for_compaction()
     assert counts == [broker.compaction.counts.bytes_read for broker in cluster]
     await write(cluster, 40, 79)
-    await look(cluster)
-    leader = await leader_of(cluster)
+    await cluster.look_for_compaction()
+    leader = (await cluster.leader()).orders
     assert len(await read_all(leader)) < KEYS + 12
     assert all(
         count > before
@@ -117,18 +99,17 @@ async def test_a_log_is_compacted_again_once_enough_is_dirty(cluster: Controlled
 async def test_a_replica_that_was_away_gets_a_compacted_log(cluster: ControlledCluster) -> None:
     await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
     await write(cluster, 0, 20)
-    leader = await leader_of(cluster)
-    away = next(broker.node_id for broker in cluster if replica_on(broker) is not leader)
+    leader = (await cluster.leader()).orders
+    away = next(broker.node_id for broker in cluster if broker.orders is not leader)
     await cluster.stop(away)
     await write(cluster, 21, 60)
-    await look(cluster)
+    await cluster.look_for_compaction()
     back = await cluster.start(away)
     await eventually(lambda: ("orders", 0) in back.manager.replicas)
     await write(cluster, 61, 65)
-    await look(cluster)
+    await cluster.look_for_compaction()
     newest = [
-        {record.key: record for record in records_in(stored(replica_on(broker).group.log))}
-        for broker in cluster
+        {record.key: record for record in records_in(stored(broker.orders.group.log))} for broker in cluster
     ]
     assert newest[0] == newest[1] == newest[2]
     assert sorted(record.value or b"" for record in newest[0].values()) == [
@@ -139,7 +120,7 @@ async def test_a_replica_that_was_away_gets_a_compacted_log(cluster: ControlledC
 @in_virtual_time_with(ControlledCluster)
 async def test_a_record_without_a_key_is_refused(cluster: ControlledCluster) -> None:
     await cluster.create("orders", **{"cleanup.policy": "compact", "validate.records": "false"})
-    leader = await leader_of(cluster)
+    leader = (await cluster.leader()).orders
     with pytest.raises(InvalidRecord, match=r"record 0 has no key.* cleanup\.policy"):
         await leader.append(batch_of(b"v"), acks=QUORUM, timeout_ms=5000)
     await leader.append(batch_of(b"v", key=b""), acks=QUORUM, timeout_ms=5000)
@@ -152,8 +133,8 @@ async def test_a_topic_that_is_compacted_and_deleted_loses_old_segments(cluster:
     await write(cluster, 0, 39)
     for broker in cluster:
         await broker.retention.look()
-    await look(cluster)
-    leader = await leader_of(cluster)
+    await cluster.look_for_compaction()
+    leader = (await cluster.leader()).orders
     assert leader.group.log.first_index > 0
     assert {record.key for record in records_in(stored(leader.group.log))} == {b"0", b"1", b"2", b"3"}
 
@@ -164,7 +145,7 @@ async def delete_keys(
     behind: bytes = b"other",
 ) -> list[int]:
     """A tombstone for each key, and a segment's worth of records of another key behind them."""
-    leader, offsets = await leader_of(cluster), list[int]()
+    leader, offsets = await cluster.leader(), list[int]()
     for key in keys:
         data = build_batch([Record(None, key)], codec=Codec.NONE, timestamp_ms=0)
         receipt = await leader.append(data, acks=QUORUM, timeout_ms=5000)
@@ -181,18 +162,18 @@ def voters_on(broker: ControlledBroker) -> set[NodeId]:
 
 
 async def level(cluster: ControlledCluster) -> None:
-    leader = await leader_of(cluster)
+    leader = (await cluster.leader()).orders
     await eventually(
         lambda: all(
             ("orders", 0) in broker.manager.replicas
-            and replica_on(broker).group.applied_index == leader.group.last_index
+            and broker.orders.group.applied_index == leader.group.last_index
             for broker in cluster
         )
     )
 
 
 def tombstones(broker: ControlledBroker) -> list[int]:
-    return [each.offset for each in records_in(stored(replica_on(broker).group.log)) if each.value is None]
+    return [each.offset for each in records_in(stored(broker.orders.group.log)) if each.value is None]
 
 
 TOMBSTONES = {"cleanup.policy": "compact", "segment.bytes": 1024, "delete.retention.ms": 0}
@@ -203,16 +184,13 @@ async def test_a_tombstone_goes_once_all_replicas_are_clean(cluster: ControlledC
     await cluster.create("orders", **TOMBSTONES)
     await write(cluster, 0, 20)
     await delete_keys(cluster)
-    await look(cluster)
+    await cluster.look_for_compaction()
     assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 3
-    for _ in range(4):
-        await asyncio.sleep(0.01)
-        await look(cluster)
+    await cluster.look_for_compaction(4, pause_s=0.01)
     assert [tombstones(broker) for broker in cluster] == [[]] * 3
-    assert {one.key for one in await read_all(await leader_of(cluster))} == {b"other"}
+    assert {one.key for one in await read_all((await cluster.leader()).orders)} == {b"other"}
     asked = [broker.compaction.counts.questions for broker in cluster]
-    for _ in range(3):
-        await look(cluster)
+    await cluster.look_for_compaction(3)
     assert asked == [broker.compaction.counts.questions for broker in cluster]
 
 
@@ -221,8 +199,7 @@ async def test_a_young_tombstone_stays(cluster: ControlledCluster) -> None:
     await cluster.create("orders", **{**TOMBSTONES, "delete.retention.ms": 3_600_000})
     await write(cluster, 0, 20)
     await delete_keys(cluster)
-    for _ in range(5):
-        await look(cluster)
+    await cluster.look_for_compaction(5)
     assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 3
 
 
@@ -231,15 +208,13 @@ async def test_an_old_tombstone_goes_before_a_young_one(cluster: ControlledClust
     await cluster.create("orders", **{**TOMBSTONES, "delete.retention.ms": 60_000})
     await write(cluster, 0, 20)
     await delete_keys(cluster)
-    await look(cluster)
+    await cluster.look_for_compaction()
     await asyncio.sleep(90)
     young = await delete_keys(cluster, [b"other"], b"third")
-    for _ in range(5):
-        await look(cluster)
+    await cluster.look_for_compaction(5)
     assert [tombstones(broker) for broker in cluster] == [young] * 3
     await asyncio.sleep(90)
-    for _ in range(5):
-        await look(cluster)
+    await cluster.look_for_compaction(5)
     assert [tombstones(broker) for broker in cluster] == [[]] * 3
 
 
@@ -247,22 +222,18 @@ async def test_an_old_tombstone_goes_before_a_young_one(cluster: ControlledClust
 async def test_a_replica_that_is_away_keeps_tombstones_on_all_replicas(cluster: ControlledCluster) -> None:
     await cluster.create("orders", **TOMBSTONES)
     await write(cluster, 0, 20)
-    leader = await leader_of(cluster)
-    away = next(broker.node_id for broker in cluster if replica_on(broker) is not leader)
+    leader = (await cluster.leader()).orders
+    away = next(broker.node_id for broker in cluster if broker.orders is not leader)
     await cluster.stop(away)
     await delete_keys(cluster)
-    for _ in range(5):
-        await asyncio.sleep(0.01)
-        await look(cluster)
+    await cluster.look_for_compaction(5, pause_s=0.01)
     assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 2
     await cluster.start(away)
     await level(cluster)
-    for _ in range(5):
-        await asyncio.sleep(0.01)
-        await look(cluster)
+    await cluster.look_for_compaction(5, pause_s=0.01)
     assert [tombstones(broker) for broker in cluster] == [[]] * 3
     for broker in cluster:
-        assert {each.key for each in records_in(stored(replica_on(broker).group.log))} == {b"other"}
+        assert {each.key for each in records_in(stored(broker.orders.group.log))} == {b"other"}
 
 
 @in_virtual_time_with(ControlledCluster)
@@ -270,15 +241,13 @@ async def test_a_replica_that_is_added_again_begins_empty(cluster: ControlledClu
     """Its former log has records whose tombstones are gone."""
     await cluster.create("orders", **TOMBSTONES)
     await write(cluster, 0, 20)
-    leader = await leader_of(cluster)
-    away = next(broker.node_id for broker in cluster if replica_on(broker) is not leader)
+    leader = (await cluster.leader()).orders
+    away = next(broker.node_id for broker in cluster if broker.orders is not leader)
     await cluster.stop(away)
     rest = tuple(node for node in cluster.nodes if node != away)
     await move(cluster, *rest)
     await delete_keys(cluster)
-    for _ in range(5):
-        await asyncio.sleep(0.01)
-        await look(cluster)
+    await cluster.look_for_compaction(5, pause_s=0.01)
     assert [tombstones(broker) for broker in cluster] == [[]] * 2
     back = await cluster.start(away)
     permits, ask = back.manager._permits, back.manager._permits.ask
@@ -290,12 +259,12 @@ async def test_a_replica_that_is_added_again_begins_empty(cluster: ControlledClu
 
     permits.ask = not_yet  # type: ignore[method-assign]
     await eventually(lambda: ("orders", 0) in back.manager.replicas)
-    assert replica_on(back).group.last_index == 20
+    assert back.orders.group.last_index == 20
     await cluster.registered()
     await move(cluster, *rest, away)
     await level(cluster)
     for broker in cluster:
-        assert {each.key for each in records_in(stored(replica_on(broker).group.log))} == {b"other"}
+        assert {each.key for each in records_in(stored(broker.orders.group.log))} == {b"other"}
 
 
 async def move(cluster: ControlledCluster, *nodes: NodeId) -> None:

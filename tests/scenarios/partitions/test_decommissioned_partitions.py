@@ -18,7 +18,7 @@ from raftlog.errors import (
 )
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
-from raftlog.types import NodeId, Offset, TopicPartition
+from raftlog.types import Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import PRODUCER, ControlledBroker, ControlledCluster
 from tests.helpers.orders import batch_of
@@ -56,34 +56,11 @@ def held(broker: ControlledBroker) -> PartitionReplica:
     return broker.manager.replicas["orders", 1]
 
 
-async def leader(cluster: ControlledCluster, other_than: NodeId | None = None) -> ControlledBroker:
-    """The broker that leads the last partition and is ready."""
-    found: list[ControlledBroker] = []
-
-    def has_leader() -> bool:
-        found[:] = [
-            broker
-            for broker in cluster
-            if broker.node_id != other_than
-            and ("orders", 1) in broker.manager.replicas
-            and held(broker).group.is_ready
-        ]
-        return bool(found)
-
-    await eventually(has_leader)
-    return max(found, key=lambda broker: held(broker).group.term)
-
-
 async def values(cluster: ControlledCluster) -> list[bytes | None]:
     """All records of the last partition."""
     result = await cluster.any.gateway.fetch(LAST, FetchRequest(position=Start.EARLIEST))
     batches = [batch for batch in split_batches(result.data) if not batch.header.is_control]
     return [record.value for batch in batches for record in read_records(batch)]
-
-
-async def look(cluster: ControlledCluster) -> None:
-    for broker in cluster:
-        await broker.retention.look()
 
 
 def count(cluster: ControlledCluster) -> set[int]:
@@ -94,7 +71,7 @@ def count(cluster: ControlledCluster) -> set[int]:
 async def until_removed(cluster: ControlledCluster, left: int = 1) -> None:
     async with asyncio.timeout(60):
         while count(cluster) != {left}:
-            await look(cluster)
+            await cluster.look_for_retention()
             await asyncio.sleep(0.2)
 
 
@@ -118,13 +95,13 @@ async def test_producers_are_refused_for_good_and_readers_read_on(cluster: Contr
 async def test_no_later_leader_takes_a_record_whatever_metadata_it_has(cluster: ControlledCluster) -> None:
     await topic(cluster)
     await produce(cluster, b"before")
-    first = await leader(cluster)
+    first = await cluster.leader(partition=1)
     old = {broker.node_id: held(broker) for broker in cluster}
     await decommission(cluster)
     with pytest.raises(PartitionDecommissioned):
         await produce(cluster, b"after")
     await cluster.stop(first.node_id)
-    second = await leader(cluster)
+    second = await cluster.leader(partition=1)
     replica = old[second.node_id]
     replica.want_seal(replica.machine.sealed.newest._replace(is_sealed=False, version=0), 2)
     assert not replica.must_settle_seal, "older metadata than that of the seal changes nothing"
@@ -137,7 +114,7 @@ async def test_no_later_leader_takes_a_record_whatever_metadata_it_has(cluster: 
 async def test_a_leader_that_is_not_ready_appends_nothing_behind_a_seal(cluster: ControlledCluster) -> None:
     await topic(cluster)
     await produce(cluster, b"before")
-    first = await leader(cluster)
+    first = await cluster.leader(partition=1)
     replica = held(first)
     await decommission(cluster)
     with pytest.raises(PartitionDecommissioned):
@@ -148,7 +125,7 @@ async def test_a_leader_that_is_not_ready_appends_nothing_behind_a_seal(cluster:
     for broker in cluster:
         attempts = [asyncio.create_task(held(broker).append(batch_of(b"after"), acks=QUORUM, timeout_ms=MS))]
         await asyncio.gather(*attempts, return_exceptions=True)
-    await leader(cluster)
+    await cluster.leader(partition=1)
     assert await values(cluster) == [b"before"]
 
 
@@ -192,7 +169,7 @@ async def test_a_partition_is_removed_once_its_retention_has_passed(cluster: Con
     await decommission(cluster)
     for _ in range(6):
         await asyncio.sleep(1)
-        await look(cluster)
+        await cluster.look_for_retention()
     assert count(cluster) == {2}
     assert await values(cluster) == [b"kept"]
     await until_removed(cluster)
@@ -223,7 +200,7 @@ async def test_records_that_are_kept_for_ever_hold_a_partition(cluster: Controll
     await decommission(cluster)
     for _ in range(5):
         await asyncio.sleep(1)
-        await look(cluster)
+        await cluster.look_for_retention()
     assert count(cluster) == {2}
     end, _ = await cluster.any.gateway.offset_at(LAST, Start.LATEST)
     await cluster.any.gateway.delete_before(LAST, end, timeout_ms=MS)
@@ -238,7 +215,7 @@ async def test_a_compacted_partition_is_never_removed_by_itself(cluster: Control
     await decommission(cluster)
     for _ in range(5):
         await asyncio.sleep(1)
-        await look(cluster)
+        await cluster.look_for_retention()
     assert count(cluster) == {2}
     assert await values(cluster) == [b"x"]
 
@@ -263,7 +240,7 @@ async def test_a_partition_that_is_added_again_continues_the_offsets(cluster: Co
     for node in cluster.nodes:
         await cluster.stop(node)
         await cluster.start(node)
-    await leader(cluster)
+    await cluster.leader(partition=1)
     assert await values(cluster) == [b"new"]
     assert (await produce(cluster, b"newer")).base_offset > new.base_offset
 
@@ -274,7 +251,7 @@ async def test_a_broker_that_was_away_restores_no_removed_partition(cluster: Con
     await topic(cluster, retention_ms=5_000)
     await produce(cluster, b"old")
     replicas = cluster.any.controller.image.topics["orders"].partitions[1].replicas
-    leading = (await leader(cluster)).node_id
+    leading = (await cluster.leader(partition=1)).node_id
     away = next(node for node in reversed(replicas) if node != leading)
     await eventually(lambda: held(cluster.brokers[away]).group.commit_index >= 0)
     await cluster.stop(away)
@@ -299,7 +276,7 @@ async def test_a_broker_that_was_away_restores_no_removed_partition(cluster: Con
 @in_virtual_time_with(ControlledCluster)
 async def test_a_recommission_before_the_removal_keeps_the_partition(cluster: ControlledCluster) -> None:
     await topic(cluster)
-    broker = await leader(cluster)
+    broker = await cluster.leader(partition=1)
     replica = held(broker)
     await decommission(cluster)
     await replica.settle_seal(MS)

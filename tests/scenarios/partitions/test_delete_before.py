@@ -7,7 +7,6 @@ from typing import cast
 
 import pytest
 
-from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM, FetchRequest, LastRecords, Start
 from raftlog.errors import (
     CommitUnknown,
@@ -21,7 +20,7 @@ from raftlog.errors import (
 )
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.state_files import CHECKPOINT_NAME
-from raftlog.types import Index, NodeId, Offset, TopicPartition
+from raftlog.types import Index, Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
 from tests.helpers.orders import batch_of, fetch_from
@@ -32,10 +31,6 @@ from tests.helpers.virtual_time import eventually
 
 ORDERS = TopicPartition("orders", 0)
 TIMEOUT_MS = 5_000
-
-
-def held(broker: ControlledBroker) -> PartitionReplica:
-    return broker.manager.replicas["orders", 0]
 
 
 async def produce(broker: ControlledBroker, *values: bytes) -> None:
@@ -71,7 +66,7 @@ async def test_every_broker_refuses_deleted_records_and_keeps_the_others(cluster
         newest = await broker.gateway.fetch(ORDERS, FetchRequest(position=LastRecords(100)))
         assert newest.offset == newest.log_start_offset == 2
         assert (await broker.gateway.offset_at(ORDERS, Start.EARLIEST))[0] == 2
-    assert [held(broker).log_start_offset for broker in cluster] == [2, 2, 2]
+    assert [broker.orders.log_start_offset for broker in cluster] == [2, 2, 2]
 
 
 @in_virtual_time_with(PartitionCluster)
@@ -79,10 +74,10 @@ async def test_a_lower_offset_changes_nothing_and_returns_the_start(cluster: Par
     await produce(cluster.any, b"a", b"b", b"c")
     assert await delete(cluster.any, 2) == 2
     leader = await cluster.leader()
-    last = held(leader).group.last_index
+    last = leader.orders.group.last_index
     assert await delete(cluster.any, 1) == 2
     assert await delete(cluster.any, 0) == 2
-    assert held(leader).group.last_index == last
+    assert leader.orders.group.last_index == last
 
 
 @in_virtual_time_with(PartitionCluster)
@@ -116,16 +111,16 @@ async def test_the_next_leader_refuses_deleted_records_before_it_is_ready(cluste
     await produce(cluster.any, b"a", b"b", b"c")
     leader = await cluster.leader()
     others = cluster.followers(leader)
-    assert await held(leader).delete_before(Offset(2), timeout_ms=TIMEOUT_MS) == 2
+    assert await leader.orders.delete_before(Offset(2), timeout_ms=TIMEOUT_MS) == 2
     cluster.network.isolate(leader.node_id)  # before it tells that the entry is committed
-    assert all(held(broker).machine.log_start.offset == 0 for broker in others)
+    assert all(broker.orders.machine.log_start.offset == 0 for broker in others)
     async with asyncio.timeout(30):
-        while not any(held(broker).group.is_leader for broker in others):
+        while not any(broker.orders.group.is_leader for broker in others):
             await asyncio.sleep(0.0001)  # a leader is ready about a millisecond later
-    heir = next(broker for broker in others if held(broker).group.is_leader)
+    heir = next(broker for broker in others if broker.orders.group.is_leader)
     with pytest.raises(OffsetOutOfRange):
-        await held(heir).fetch(FetchRequest(position=Offset(1)))
-    found = await held(heir).fetch(FetchRequest(position=Start.EARLIEST))
+        await heir.orders.fetch(FetchRequest(position=Offset(1)))
+    found = await heir.orders.fetch(FetchRequest(position=Start.EARLIEST))
     assert found.log_start_offset == 2
     cluster.network.heal_all()
 
@@ -135,14 +130,14 @@ async def test_a_deposed_leader_acknowledges_no_deletion(cluster: PartitionClust
     await produce(cluster.any, b"a", b"b", b"c")
     deposed = await cluster.leader()
     cluster.network.isolate(deposed.node_id)
-    asked = (held(deposed).delete_before(Offset(offset), timeout_ms=TIMEOUT_MS) for offset in (2, 0))
+    asked = (deposed.orders.delete_before(Offset(offset), timeout_ms=TIMEOUT_MS) for offset in (2, 0))
     for answer in await asyncio.gather(*asked, return_exceptions=True):
         assert isinstance(answer, NotLeader | NoLeader | CommitUnknown), answer
     heir = await cluster.leader(other_than=deposed.node_id)
-    assert held(heir).log_start_offset == 0
-    assert await held(heir).delete_before(Offset(1), timeout_ms=TIMEOUT_MS) == 1
+    assert heir.orders.log_start_offset == 0
+    assert await heir.orders.delete_before(Offset(1), timeout_ms=TIMEOUT_MS) == 1
     cluster.network.heal_all()
-    await eventually(lambda: held(deposed).machine.log_start.offset == 1)
+    await eventually(lambda: deposed.orders.machine.log_start.offset == 1)
     assert await delete(deposed, 0) == 1
 
 
@@ -150,8 +145,8 @@ async def test_a_deposed_leader_acknowledges_no_deletion(cluster: PartitionClust
 async def test_an_unknown_deletion_may_be_repeated(cluster: PartitionCluster) -> None:
     await produce(cluster.any, b"a", b"b", b"c")
     leader = await cluster.leader()
-    task = asyncio.ensure_future(held(leader).delete_before(Offset(2), timeout_ms=TIMEOUT_MS))
-    while held(leader).group.last_index < 3:
+    task = asyncio.ensure_future(leader.orders.delete_before(Offset(2), timeout_ms=TIMEOUT_MS))
+    while leader.orders.group.last_index < 3:
         await asyncio.sleep(0)
     cluster.network.isolate(leader.node_id)
     try:
@@ -160,7 +155,7 @@ async def test_an_unknown_deletion_may_be_repeated(cluster: PartitionCluster) ->
         start = 0
     cluster.network.heal_all()
     again = await cluster.leader()
-    assert held(again).log_start_offset >= start
+    assert again.orders.log_start_offset >= start
     assert await delete(again, 2) == 2
 
 
@@ -169,13 +164,13 @@ async def test_a_deletion_survives_a_restart_from_older_states(cluster: Partitio
     await produce(cluster.any, b"a", b"b", b"c")
     assert await delete(cluster.any, 2) == 2
     for node in cluster.nodes:
-        log = cast("SegmentedLog", held(cluster.brokers[node]).group.log)
+        log = cast("SegmentedLog", cluster.brokers[node].orders.group.log)
         await cluster.stop(node)
         cluster.disks[node].remove(f"{log.directory}/{CHECKPOINT_NAME}")
     for node in cluster.nodes:
         await cluster.start(node)
     again = await cluster.leader()
-    assert await refused(again, 1) == (2, held(again).high_watermark)
+    assert await refused(again, 1) == (2, again.orders.high_watermark)
     assert await values_from_start(again) == [b"c"]
 
 
@@ -189,20 +184,15 @@ async def in_segments(cluster: ControlledCluster, records: int) -> ControlledBro
     return leader
 
 
-async def look(cluster: ControlledCluster) -> None:
-    for broker in cluster:
-        await broker.retention.look()
-
-
 @in_virtual_time_with(ControlledCluster)
 async def test_the_next_check_of_retention_frees_segments_everywhere(cluster: ControlledCluster) -> None:
     leader = await in_segments(cluster, 6)
-    before = [held(broker).group.log.size_bytes for broker in cluster]
+    before = [broker.orders.group.log.size_bytes for broker in cluster]
     assert await delete(leader, 4) == 4
-    await eventually(lambda: all(held(broker).machine.log_start.offset == 4 for broker in cluster))
-    await look(cluster)
-    assert [held(broker).group.log.first_index for broker in cluster] == [4, 4, 4]
-    sizes = [held(broker).group.log.size_bytes for broker in cluster]
+    await eventually(lambda: all(broker.orders.machine.log_start.offset == 4 for broker in cluster))
+    await cluster.look_for_retention()
+    assert [broker.orders.group.log.first_index for broker in cluster] == [4, 4, 4]
+    sizes = [broker.orders.group.log.size_bytes for broker in cluster]
     assert all(after < size for after, size in zip(sizes, before, strict=True))
 
 
@@ -216,23 +206,14 @@ async def test_a_replica_with_a_snapshot_from_before_a_deletion_knows_it(cluster
         await produce(leader, b"%d" % number)
         await asyncio.sleep(0.06)  # an age
     assert await delete(leader, 5) == 5
-    await look(cluster)
-    assert held(leader).group.log.first_index == 5
+    await cluster.look_for_retention()
+    assert leader.orders.group.log.first_index == 5
     back = await cluster.start(away)
     await eventually(lambda: ("orders", 0) in back.manager.replicas)
-    await eventually(lambda: held(back).group.durable_index == held(leader).group.durable_index)
-    await lead(cluster, away)
-    assert await refused(back, 4) == (5, held(back).high_watermark)
+    await eventually(lambda: back.orders.group.durable_index == leader.orders.group.durable_index)
+    await cluster.lead(away)
+    assert await refused(back, 4) == (5, back.orders.high_watermark)
     assert await values_from_start(back) == [b"5"]
-
-
-async def lead(cluster: ControlledCluster, node: NodeId) -> None:
-    async with asyncio.timeout(10):
-        while not held(cluster.brokers[node]).group.is_ready:
-            for other in cluster:
-                if held(other).group.is_leader:
-                    held(other).group.transfer_leadership(node)
-            await asyncio.sleep(0.1)
 
 
 # requirement: D3
@@ -257,10 +238,7 @@ async def test_compacted_topics_are_refused_unless_they_also_delete(cluster: Par
     with pytest.raises(InvalidRequest, match="is compacted") as error:
         await delete(cluster.any, 1)
     assert error.value.details["field"] == "topic"
-    changed = await cluster.any.controller.alter_config(
-        "orders", {"cleanup.policy": "compact,delete"}, expected_version=None, timeout_ms=TIMEOUT_MS
-    )
-    await cluster.settled(changed.version)
+    await cluster.configure("orders", {"cleanup.policy": "compact,delete"})
     assert await delete(cluster.any, 1) == 1
 
 
@@ -290,11 +268,11 @@ async def test_records_can_be_deleted_when_the_disk_has_no_room(cluster: Partiti
 async def test_a_deletion_replicates_a_start_of_the_leaders_log(cluster: ControlledCluster) -> None:
     """Earlier versions cut logs without an entry: another replica may begin earlier."""
     leader = await in_segments(cluster, 5)
-    assert await held(leader).group.truncate_prefix(Index(3)) == 3
+    assert await leader.orders.group.truncate_prefix(Index(3)) == 3
     assert await delete(leader, 2) == 3
     await cluster.stop(leader.node_id)
     heir = await cluster.leader()
-    assert held(heir).group.log.first_index == 0
+    assert heir.orders.group.log.first_index == 0
     assert (await refused(heir, 2))[0] == 3
 
 
@@ -312,7 +290,7 @@ async def test_segments_are_freed_also_if_the_topic_is_only_compacted_after_the_
             "orders", {"cleanup.policy": "compact"}, expected_version=None, timeout_ms=TIMEOUT_MS
         )
         await cluster.settled(changed.version)
-        await look(cluster)
-        await look(cluster)
-        assert [held(broker).group.log.first_index for broker in cluster] == [2, 2, 2]
+        await cluster.look_for_retention()
+        await cluster.look_for_retention()
+        assert [broker.orders.group.log.first_index for broker in cluster] == [2, 2, 2]
         assert await values_from_start(cluster.any) == [b"2"]

@@ -7,7 +7,7 @@ import asyncio
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_virtual_time_with
-from tests.helpers.controlled_cluster import PartitionCluster, append
+from tests.helpers.controlled_cluster import PartitionCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import eventually
 
@@ -33,7 +33,7 @@ async def test_a_record_is_on_a_majority_of_disks_when_it_is_acknowledged(cluste
     for value in VALUES:
         for follower in cluster.followers(leader):
             follower.disk.clear()
-        acknowledged = asyncio.create_task(append(cluster, leader, batch_of(value)))
+        acknowledged = asyncio.create_task(leader.append(batch_of(value)))
         await eventually(lambda: holders(cluster, value) == [leader.node_id])  # noqa: B023 - of this turn
         await asyncio.sleep(0.1)
         assert not acknowledged.done(), "one copy is not enough"

@@ -24,7 +24,7 @@ from raftlog.errors import (
 from raftlog.records.batch import Buffer
 from raftlog.types import NodeId, Offset
 from tests.helpers.async_tests import in_virtual_time_with
-from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster, append
+from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
 from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
 from tests.helpers.tagged import tagged, tagged_batch
 from tests.helpers.transactional import TransactionalProducer, visible_values
@@ -50,9 +50,9 @@ def stale(
 async def follower_of(cluster: PartitionCluster) -> tuple[ControlledBroker, ControlledBroker]:
     """A leader with one record, and a follower that knows it."""
     leader = await cluster.leader()
-    await append(cluster, leader, batch_of(b"a"))
+    await leader.append(batch_of(b"a"))
     follower = cluster.followers(leader)[0]
-    await eventually(lambda: cluster.replica(follower.node_id).high_watermark == 1)
+    await eventually(lambda: follower.orders.high_watermark == 1)
     return leader, follower
 
 
@@ -76,8 +76,8 @@ async def test_a_follower_shows_nothing_beyond_its_commit_index(cluster: Partiti
     leader, follower = await follower_of(cluster)
     for other in cluster.followers(leader):
         other.disk.clear()
-    pending = asyncio.create_task(append(cluster, leader, batch_of(b"open")))
-    await eventually(lambda: cluster.replica(follower.node_id).group.last_index == 1)
+    pending = asyncio.create_task(leader.append(batch_of(b"open")))
+    await eventually(lambda: follower.orders.group.last_index == 1)
     result = await follower.gateway.fetch(ORDERS, stale(0))
     assert (values_of(result.data), result.high_watermark) == ([b"a"], 1)
     for other in cluster.followers(leader):
@@ -92,7 +92,7 @@ async def test_a_follower_that_is_cut_off_serves_until_it_is_too_stale(cluster: 
     leader, follower = await follower_of(cluster)
     await follower.gateway.fetch(ORDERS, stale(0))
     cluster.network.isolate(follower.node_id)
-    await append(cluster, leader, batch_of(b"b"))
+    await leader.append(batch_of(b"b"))
     assert values_of((await follower.gateway.fetch(ORDERS, stale(0))).data) == [b"a"]
     await asyncio.sleep(STALENESS_MS / 1000)
     with pytest.raises(ReplicaNotInSync) as refused:
@@ -101,7 +101,7 @@ async def test_a_follower_that_is_cut_off_serves_until_it_is_too_stale(cluster: 
     assert refused.value.is_definite
     assert refused.value.retryable
     cluster.network.heal_all()
-    await eventually(lambda: cluster.replica(follower.node_id).high_watermark == 2)
+    await eventually(lambda: follower.orders.high_watermark == 2)
     assert values_of((await follower.gateway.fetch(ORDERS, stale(0))).data) == [b"a", b"b"]
 
 
@@ -110,12 +110,12 @@ async def test_a_poll_at_a_follower_ends_when_it_is_too_stale(cluster: Partition
     _, follower = await follower_of(cluster)
     began = asyncio.get_running_loop().time()
     polling = asyncio.create_task(follower.gateway.fetch(ORDERS, stale(1, wait_ms=60_000)))
-    await eventually(lambda: cluster.replica(follower.node_id).parked == 1)
+    await eventually(lambda: follower.orders.parked == 1)
     cluster.network.isolate(follower.node_id)
     with pytest.raises(ReplicaNotInSync):
         await polling
     assert asyncio.get_running_loop().time() - began < 4
-    assert cluster.replica(follower.node_id).parked == 0
+    assert follower.orders.parked == 0
 
 
 # requirement: C3
@@ -125,7 +125,7 @@ async def test_a_poll_at_a_follower_waits_longer_than_its_staleness(cluster: Par
     polling = asyncio.create_task(follower.gateway.fetch(ORDERS, stale(1, wait_ms=20_000)))
     await asyncio.sleep(3)
     assert not polling.done()
-    await append(cluster, leader, batch_of(b"b"))
+    await leader.append(batch_of(b"b"))
     result = await polling
     assert (values_of(result.data), result.served_by) == ([b"b"], follower.node_id)
     empty = await follower.gateway.fetch(ORDERS, stale(2, wait_ms=2_500))
@@ -136,7 +136,7 @@ async def test_a_poll_at_a_follower_waits_longer_than_its_staleness(cluster: Par
 async def test_a_deposed_leader_that_does_not_know_it_proves_nothing(cluster: ControlledCluster) -> None:
     await cluster.create("orders", 1, 5)
     leader = await cluster.leader()
-    await append(cluster, leader, batch_of(b"a"))
+    await leader.append(batch_of(b"a"))
     follower, *rest = [broker for broker in cluster if broker is not leader]
     await _until_served(follower, stale(0, min_offset=1))
     for broker in rest:
@@ -159,7 +159,7 @@ async def test_min_offset_is_waited_for_and_shows_a_reader_its_own_write(cluster
     leader, follower = await follower_of(cluster)
     await follower.gateway.fetch(ORDERS, stale(0))
     for value in (b"b", b"c", b"d"):
-        receipt = await append(cluster, leader, batch_of(value))
+        receipt = await leader.append(batch_of(value))
         request = stale(0, min_offset=receipt.base_offset + 1)
         result = await follower.gateway.fetch(ORDERS, request)
         assert values_of(result.data)[-1] == value
@@ -194,7 +194,7 @@ async def test_a_follower_does_not_judge_an_offset_that_it_lacks(cluster: Partit
 @in_virtual_time_with(PartitionCluster)
 async def test_deleted_records_are_not_served_and_the_leader_says_so(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)
-    await append(cluster, leader, batch_of(b"b"))
+    await leader.append(batch_of(b"b"))
     await leader.gateway.delete_before(ORDERS, Offset(1), timeout_ms=2_000)
     await asyncio.sleep(STALENESS_MS / 1000 + 0.1)
     with pytest.raises(ReplicaNotInSync):
@@ -232,11 +232,11 @@ async def test_a_reader_of_tags_waits_at_a_follower_and_looks_at_a_bounded_part_
     request = replace(stale(1, wait_ms=10_000), tags=("paid",))
     reading = asyncio.create_task(follower.gateway.fetch(ORDERS, request))
     await asyncio.sleep(2.5)
-    await append(cluster, leader, tagged_batch(tagged(b"b", "paid")))
+    await leader.append(tagged_batch(tagged(b"b", "paid")))
     result = await reading
     assert (values_of(result.data), result.served_by) == ([b"b"], follower.node_id)
     for number in range(20):
-        await append(cluster, leader, tagged_batch(tagged(b"%d" % number, "open")))
+        await leader.append(tagged_batch(tagged(b"%d" % number, "open")))
     monkeypatch.setattr(selection, "LOOKED_AT_BYTES_MAX", 300)
     monkeypatch.setattr(reads, "STEP_BYTES", 100)
     began = asyncio.get_running_loop().time()
@@ -250,7 +250,7 @@ async def test_a_reader_never_goes_back_in_time_at_a_follower(cluster: Partition
     leader, follower = await follower_of(cluster)
     await follower.gateway.fetch(ORDERS, stale(0))
     cluster.network.cut_both(leader.node_id, follower.node_id)
-    await append(cluster, leader, batch_of(b"b"))
+    await leader.append(batch_of(b"b"))
     position = (await leader.gateway.fetch(ORDERS, fetch_from(0))).next_offset
     with pytest.raises(ReplicaNotInSync):
         await follower.gateway.fetch(ORDERS, stale(position))
@@ -278,7 +278,7 @@ async def test_a_follower_that_restarts_proves_anew_what_it_knows(cluster: Parti
     leader, follower = await follower_of(cluster)
     await follower.gateway.fetch(ORDERS, stale(0))
     await cluster.stop(follower.node_id)
-    await append(cluster, leader, batch_of(b"b"))
+    await leader.append(batch_of(b"b"))
     again = await cluster.start(follower.node_id)
     await eventually(lambda: ("orders", 0) in again.manager.replicas)
     result = await _until_served(again, stale(0))
@@ -312,7 +312,7 @@ async def test_staleness_counts_from_the_question_not_from_the_answer(cluster: P
 async def test_a_topic_that_is_deleted_ends_a_read_at_a_follower(cluster: PartitionCluster) -> None:
     _, follower = await follower_of(cluster)
     polling = asyncio.create_task(follower.gateway.fetch(ORDERS, stale(1, wait_ms=60_000)))
-    await eventually(lambda: cluster.replica(follower.node_id).parked == 1)
+    await eventually(lambda: follower.orders.parked == 1)
     await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=2_000)
     with pytest.raises(UnknownTopic):
         await polling
@@ -323,7 +323,7 @@ async def test_a_topic_that_is_deleted_ends_a_read_at_a_follower(cluster: Partit
 async def test_the_replica_in_the_readers_rack_is_asked(cluster: ControlledCluster) -> None:
     await cluster.create("orders")
     leader = await cluster.leader()
-    await append(cluster, leader, batch_of(b"x"))
+    await leader.append(batch_of(b"x"))
     rows = cluster.any.controller.image.topics["orders"].partitions[0].replicas
     for broker in cluster:
         for rack in ("a", "b", "c"):
@@ -342,7 +342,7 @@ async def test_the_replica_in_the_readers_rack_is_asked(cluster: ControlledClust
 async def test_a_replica_that_cannot_serve_is_avoided_for_a_while(cluster: ControlledCluster) -> None:
     await cluster.create("orders")
     leader = await cluster.leader()
-    await append(cluster, leader, batch_of(b"x"))
+    await leader.append(batch_of(b"x"))
     follower = next(broker for broker in cluster if broker is not leader)
     request = replace(stale(0), is_local=False, rack=cluster.racks[follower.node_id])
     assert (await leader.gateway.fetch(ORDERS, request)).served_by == follower.node_id

@@ -117,7 +117,7 @@ async def test_a_change_of_leader_during_a_long_poll_goes_unnoticed(cluster: Par
         asyncio.create_task(broker.gateway.fetch(ORDERS, request))
         for broker in (far, cluster.followers(leader)[0])
     ]
-    await eventually(lambda: cluster.replica(leader.node_id).parked == 2)
+    await eventually(lambda: leader.orders.parked == 2)
     cluster.network.isolate(leader.node_id)
     new = await cluster.leader(other_than=leader.node_id)
     receipt = await append(new, batch_of(b"b"))
@@ -144,7 +144,7 @@ async def test_without_a_majority_a_request_is_told_to_come_back(cluster: Partit
     follower = cluster.followers(leader)[0]
     for broker in cluster.brokers.values():
         cluster.network.isolate(broker.node_id)
-    await eventually(lambda: not cluster.replica(leader.node_id).group.is_leader)
+    await eventually(lambda: not leader.orders.group.is_leader)
     with pytest.raises(NoLeader) as refused:
         await append(follower, batch_of(b"a"), timeout_ms=100)
     assert refused.value.details["retry_after_ms"]
@@ -160,7 +160,7 @@ async def test_a_produce_without_an_answer_is_unknown_and_not_repeated(cluster: 
     for follower in cluster.followers(leader):
         follower.disk.clear()
     sending = asyncio.create_task(append(far, batch_of(b"b")))
-    await eventually(lambda: all(cluster.replica(n).group.last_index == 1 for n in cluster.replicas))
+    await eventually(lambda: all(cluster.brokers[n].orders.group.last_index == 1 for n in cluster.replicas))
     cluster.network.isolate(leader.node_id)
     for follower in cluster.followers(leader):
         follower.disk.set()
@@ -178,14 +178,14 @@ async def test_a_produce_with_a_producer_id_is_repeated_and_stored_once(cluster:
     for follower in cluster.followers(leader):
         follower.disk.clear()
     sending = asyncio.create_task(append(far, batch_of(b"b", producer=PRODUCER, sequence=1)))
-    await eventually(lambda: all(cluster.replica(n).group.last_index == 1 for n in cluster.replicas))
+    await eventually(lambda: all(cluster.brokers[n].orders.group.last_index == 1 for n in cluster.replicas))
     cluster.network.isolate(leader.node_id)
     for follower in cluster.followers(leader):
         follower.disk.set()
     receipt = await sending
     new = await cluster.leader(other_than=leader.node_id)
     assert (receipt.base_offset, receipt.was_duplicate) == (1, True)
-    assert cluster.replica(new.node_id).machine.producers.get(PRODUCER) is not None
+    assert new.orders.machine.producers.get(PRODUCER) is not None
 
 
 @in_virtual_time_with(PartitionCluster)
@@ -256,7 +256,7 @@ async def test_too_many_bytes_on_their_way_are_refused(cluster: PartitionCluster
 async def test_a_broker_that_is_asked_by_another_asks_no_further(cluster: PartitionCluster) -> None:
     leader = await cluster.leader()
     follower = cluster.followers(leader)[0]
-    await eventually(lambda: cluster.replica(follower.node_id).group.leader == leader.node_id)
+    await eventually(lambda: follower.orders.group.leader == leader.node_id)
     calls = cluster.brokers[NodeId(4)].host.calls
     head = encode_body(rpc.Fetch((ORDERS, GroupId(1)), fetch_from(0)))
     with pytest.raises(NotLeader) as refused:
@@ -274,7 +274,7 @@ async def test_a_topic_deleted_during_a_search_is_unknown_at_once(cluster: Parti
     leader = await cluster.leader()
     far = cluster.brokers[NodeId(4)]
     poll = asyncio.create_task(far.gateway.fetch(ORDERS, fetch_from(0, wait_ms=20_000)))
-    await eventually(lambda: cluster.replica(leader.node_id).parked == 1)
+    await eventually(lambda: leader.orders.parked == 1)
     await leader.controller.delete_topic("orders", expected_version=None, timeout_ms=5_000)
     with pytest.raises(UnknownTopic):
         await poll
@@ -289,7 +289,7 @@ async def test_without_a_leader_any_broker_describes_a_partition(cluster: Partit
     for broker in cluster.brokers.values():
         cluster.network.isolate(broker.node_id)
     follower = cluster.followers(leader)[0]
-    await eventually(lambda: cluster.replica(follower.node_id).group.leader is None)
+    await eventually(lambda: follower.orders.group.leader is None)
     (status,) = await follower.gateway.describe("orders")
     assert (status.leader, status.in_sync, status.end_offset) == (None, (), 2)
     others = {*cluster.replicas} - {follower.node_id}
@@ -310,7 +310,7 @@ async def test_without_a_leader_a_description_says_why(cluster: PartitionCluster
     for broker in (leader, two):
         await broker.host.close_group(GroupId(1))
         broker.manager.replicas.clear()
-    await eventually(lambda: cluster.replica(one.node_id).group.leader is None)
+    await eventually(lambda: one.orders.group.leader is None)
     two.why_offline = "its log is damaged"
     for asked in cluster.brokers.values():
         (status,) = await asked.gateway.describe("orders")
@@ -330,7 +330,7 @@ async def test_a_forwarded_long_poll_parks_in_slices_and_hears_of_data_in_any(
     monkeypatch.setattr("partitions.routing.gateway.PARK_MS", 20)
     async with PartitionCluster(4) as cluster:
         leader = await cluster.leader()
-        replica = cluster.replica(leader.node_id)
+        replica = leader.orders
         gateway = cluster.brokers[NodeId(4)].gateway
         for ends in ((NodeId(4), leader.node_id), (leader.node_id, NodeId(4))):
             cluster.network.delay(*ends, 0.0005)
@@ -354,9 +354,9 @@ async def test_a_produce_during_a_hand_over_ends_at_the_next_leader(cluster: Par
     far = cluster.brokers[NodeId(4)]
     await append(far, batch_of(b"a", producer=PRODUCER, sequence=0))
     successor = cluster.followers(leader)[0]
-    cluster.replica(leader.node_id).group.transfer_leadership(successor.node_id)
+    leader.orders.group.transfer_leadership(successor.node_id)
     with pytest.raises(NotLeader):  # refused at once: nothing of it may seem to be in flight
-        await cluster.replica(leader.node_id).append(
+        await leader.orders.append(
             batch_of(b"b", producer=PRODUCER, sequence=1), acks=Acks.parse("0"), timeout_ms=1_000
         )
     receipt = await append(far, batch_of(b"b", producer=PRODUCER, sequence=1))

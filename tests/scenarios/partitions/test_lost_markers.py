@@ -42,9 +42,9 @@ async def test_a_leader_learns_the_outcome_of_a_transaction_whose_marker_is_lost
             assert visible_values(await committed(leader)) == [], "it may be a young one"
             leader = await look(cluster, 1)
             assert visible_values(await committed(leader)) == [b"a"] * is_commit + [b"plain"]
-            end = cluster.replica(leader.node_id).high_watermark
+            end = leader.orders.high_watermark
             await look(cluster, 3)
-            assert cluster.replica(leader.node_id).high_watermark == end
+            assert leader.orders.high_watermark == end
 
 
 @in_virtual_time_with(PartitionCluster)

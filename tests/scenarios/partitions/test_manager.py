@@ -75,8 +75,7 @@ async def test_the_preferred_replica_of_a_new_partition_leads_it(cluster: Contro
 async def test_a_deleted_topic_leaves_nothing(cluster: ControlledCluster, tmp_path: Path) -> None:
     first = await cluster.create("orders")
     assert (await produce(cluster, "orders", b"old")).base_offset == 0
-    version = await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
-    await cluster.settled(version)
+    await cluster.delete("orders")
     for node, broker in cluster.brokers.items():
         assert folders(tmp_path, node) == set()
         assert broker.manager.replicas == {}
@@ -306,10 +305,7 @@ async def test_a_replica_whose_disk_fails_is_reported(cluster: ControlledCluster
 async def test_a_new_configuration_reaches_replicas_that_are_open(cluster: ControlledCluster) -> None:
     await cluster.create("orders")
     await produce(cluster, "orders", b"x" * 2000)
-    topic = await cluster.any.controller.alter_config(
-        "orders", {"max.message.bytes": 1024}, expected_version=None, timeout_ms=5000
-    )
-    await cluster.settled(topic.version)
+    await cluster.configure("orders", {"max.message.bytes": 1024})
     with pytest.raises(RecordTooLarge):
         await produce(cluster, "orders", b"x" * 2000)
 
@@ -321,8 +317,7 @@ async def test_old_segments_go_on_every_replica(cluster: ControlledCluster) -> N
     for _ in range(10):
         await produce(cluster, "orders", b"x" * 500)
     await eventually(lambda: all(r.group.commit_index >= 9 for r in replicas(cluster, "orders", 0)))
-    for broker in cluster.brokers.values():
-        await broker.retention.look()
+    await cluster.look_for_retention()
     starts = [replica.group.log.first_index for replica in replicas(cluster, "orders", 0)]
     led = await leader(cluster, "orders")
     assert led.log_start_offset == min(starts) > 0
@@ -340,8 +335,7 @@ async def test_a_replica_that_is_down_holds_nothing_back(cluster: ControlledClus
     cluster.network.isolate(down)
     for _ in range(10):
         await produce(cluster, "orders", b"x" * 500)
-    for broker in cluster.brokers.values():
-        await broker.retention.look()
+    await cluster.look_for_retention()
     assert led.group.log.first_index > 0
     cluster.network.heal_all()
     await eventually(lambda: all(r.group.last_index >= 9 for r in replicas(cluster, "orders", 0)))

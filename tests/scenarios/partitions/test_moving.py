@@ -393,12 +393,12 @@ async def led_by_an_earlier_target(
         await cluster.any.admin.change_replicas(MoveReplicas("orders", 0, (*before[1:], outside)), 5000)
         await eventually(lambda: ("orders", 0) in cluster.brokers[outside].manager.replicas)
         await led_by(cluster.any, before[1])
-        group = cluster.replica(before[1]).group
+        group = cluster.brokers[before[1]].orders.group
         voters = frozenset((*before[1:], outside))
         await change(group, Membership(group.membership.voters, frozenset({outside})))
         await change(group, Membership(voters))
         await cluster.any.admin.transfer_leadership(ORDERS, outside, 5000)
-        await eventually(lambda: cluster.replica(outside).group.is_ready)
+        await eventually(lambda: cluster.brokers[outside].orders.group.is_ready)
         yield cluster, outside, before
 
 
@@ -406,7 +406,7 @@ async def led_by_an_earlier_target(
 @in_virtual_time
 async def test_a_replica_begins_empty_by_a_leader_that_the_metadata_do_not_list() -> None:
     async with led_by_an_earlier_target(cleanup_policy="compact") as (cluster, outside, before):
-        assert cluster.replica(before[0]).group.last_index >= 0
+        assert cluster.brokers[before[0]].orders.group.last_index >= 0
         await cluster.any.admin.change_replicas(MoveReplicas("orders", 0, before), 5000)
         for broker in cluster.brokers.values():
             await broker.reassigner.start()
@@ -432,5 +432,5 @@ async def test_an_unsafe_recovery_asks_a_replica_that_the_metadata_do_not_list()
         assert (found.survivor, set(found.lost)) == (outside, {*before[1:]})
         recovered = await admin.recover_unsafely(ORDERS, found.phrase, 5000)
         assert recovered.replicas == (outside,)
-        await eventually(lambda: cluster.replica(outside).group.is_ready)
+        await eventually(lambda: cluster.brokers[outside].orders.group.is_ready)
         assert await values(cluster.brokers[outside]) == [b"a", b"b"]

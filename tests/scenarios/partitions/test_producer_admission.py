@@ -8,7 +8,6 @@ import pytest
 
 from partitions.metadata.image import MetadataImage
 from partitions.replica.producer_admission import ProducerAdmission
-from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import InvalidRequest, NoLeader, Overloaded
 from raftlog.types import ProducerId
@@ -16,7 +15,6 @@ from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import PRODUCER_IDS, ControlledBroker, ControlledCluster
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.orders import batch_of
-from tests.helpers.virtual_time import eventually
 
 
 class Metadata:
@@ -37,15 +35,6 @@ class Metadata:
         return MetadataImage(next_producer_id=ProducerId(self.allocated))
 
 
-async def leader_of(cluster: ControlledCluster, partition: int = 0) -> ControlledBroker:
-    def replica(broker: ControlledBroker) -> PartitionReplica:
-        return broker.manager.replicas["orders", partition]
-
-    brokers = list(cluster.brokers.values())
-    await eventually(lambda: any(replica(broker).group.is_ready for broker in brokers))
-    return next(broker for broker in brokers if replica(broker).group.is_ready)
-
-
 async def send(
     leader: ControlledBroker, producer: int, sequence: int = 0, partition: int = 0
 ) -> AppendReceipt:
@@ -58,7 +47,7 @@ async def send(
 @in_virtual_time_with(ControlledCluster)
 async def test_an_id_that_was_never_allocated_is_refused(cluster: ControlledCluster) -> None:
     await cluster.create("orders")
-    leader = await leader_of(cluster)
+    leader = await cluster.leader()
     numbers = await leader.controller.allocate_producer_ids(2, 5000)
     for unknown in (PRODUCER_IDS.id_of(numbers.stop), numbers.start, (1 << 63) - 1):
         with pytest.raises(InvalidRequest, match=f"{unknown} was never allocated") as refused:
@@ -91,7 +80,7 @@ async def test_a_bound_of_producers_refuses_only_new_ones(cluster: ControlledClu
     await cluster.create("orders", partitions=2, factor=1)
     leader = cluster.any
     for partition in range(2):
-        await leader_of(cluster, partition)
+        await cluster.leader(partition=partition)
     leader.manager.admission._producers_max = 3
     ids = [*map(PRODUCER_IDS.id_of, await leader.controller.allocate_producer_ids(3, 5000))]
     for partition in range(2):

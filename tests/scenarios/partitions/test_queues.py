@@ -10,7 +10,7 @@ import pytest
 from groups.queue_requests import Receive, Received, Settle, Settled, Token
 from raftlog.errors import RaftlogError
 from tests.helpers.async_tests import in_virtual_time_with
-from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster, append
+from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import eventually
 
@@ -52,7 +52,7 @@ def coordinates(broker: ControlledBroker) -> bool:
 
 async def fill(cluster: PartitionCluster, count: int) -> None:
     """Records of ``orders``, one batch."""
-    await append(cluster, await cluster.leader(), batch_of(*(b"%d" % number for number in range(count))))
+    await (await cluster.leader()).append(batch_of(*(b"%d" % number for number in range(count))))
 
 
 # requirement: A7

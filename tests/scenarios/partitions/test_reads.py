@@ -14,7 +14,7 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from tests.helpers.async_tests import in_virtual_time_with
-from tests.helpers.controlled_cluster import PartitionCluster, append
+from tests.helpers.controlled_cluster import PartitionCluster
 from tests.helpers.orders import batch_of, fetch_from, values_of
 from tests.helpers.virtual_time import eventually
 
@@ -25,9 +25,9 @@ SECOND_MS = 1_000
 async def test_a_fetch_gives_whole_batches_from_the_one_with_the_offset(cluster: PartitionCluster) -> None:
     # requirement: C1, C2
     leader = await cluster.leader()
-    replica = cluster.replica(leader.node_id)
+    replica = leader.orders
     for body in (batch_of(b"a", b"b", b"c"), batch_of(b"d"), batch_of(b"e")):
-        await append(cluster, leader, body)
+        await leader.append(body)
     result = await replica.fetch(fetch_from(1))
     assert values_of(result.data) == [b"a", b"b", b"c", b"d", b"e"]
     assert (result.offset, result.next_offset, result.high_watermark) == (1, 5, 5)
@@ -42,10 +42,10 @@ async def test_a_fetch_gives_whole_batches_from_the_one_with_the_offset(cluster:
 async def test_what_is_not_committed_is_not_seen(cluster: PartitionCluster) -> None:
     # requirement: RP4, RP6, P5
     leader = await cluster.leader()
-    replica = cluster.replica(leader.node_id)
+    replica = leader.orders
     for follower in cluster.followers(leader):
         follower.disk.clear()
-    receipt = await append(cluster, leader, batch_of(b"a"), acks=Acks.parse("1"))
+    receipt = await leader.append(batch_of(b"a"), acks=Acks.parse("1"))
     assert (receipt.base_offset, receipt.durability.committed) == (0, False)
     result = await replica.fetch(fetch_from(0))
     assert (result.data, result.high_watermark, replica.group.last_index) == (b"", 0, 0)
@@ -61,10 +61,10 @@ async def test_what_is_not_committed_is_not_seen(cluster: PartitionCluster) -> N
 async def test_a_long_poll_returns_as_soon_as_data_is_there(cluster: PartitionCluster) -> None:
     # requirement: C3
     leader = await cluster.leader()
-    replica = cluster.replica(leader.node_id)
+    replica = leader.orders
     parked = asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=30 * SECOND_MS)))
     await eventually(lambda: replica.parked == 1)
-    await append(cluster, leader, batch_of(b"a"))
+    await leader.append(batch_of(b"a"))
     async with asyncio.timeout(1):
         assert values_of((await parked).data) == [b"a"]
     assert replica.parked == 0
@@ -73,7 +73,7 @@ async def test_a_long_poll_returns_as_soon_as_data_is_there(cluster: PartitionCl
 @in_virtual_time_with(PartitionCluster)
 async def test_a_long_poll_returns_empty_at_its_time_out(cluster: PartitionCluster) -> None:
     # requirement: C3
-    replica = cluster.replica((await cluster.leader()).node_id)
+    replica = (await cluster.leader()).orders
     began = asyncio.get_running_loop().time()
     result = await replica.fetch(fetch_from(0, wait_ms=50))
     assert 0.04 < asyncio.get_running_loop().time() - began < 1
@@ -85,14 +85,14 @@ async def test_a_long_poll_returns_empty_at_its_time_out(cluster: PartitionClust
 async def test_a_long_poll_gathers_the_bytes_it_asked_for(cluster: PartitionCluster) -> None:
     # requirement: B4, C3
     leader = await cluster.leader()
-    replica = cluster.replica(leader.node_id)
+    replica = leader.orders
     size = len(batch_of(b"a"))
     wanted = fetch_from(0, bytes_min=3 * size, wait_ms=30 * SECOND_MS)
     parked = asyncio.create_task(replica.fetch(wanted))
     for value in (b"a", b"b"):
-        await append(cluster, leader, batch_of(value))
+        await leader.append(batch_of(value))
     assert not parked.done()
-    await append(cluster, leader, batch_of(b"c"))
+    await leader.append(batch_of(b"c"))
     assert values_of((await parked).data) == [b"a", b"b", b"c"]
     # At the time-out it takes what there is; and it waits for no more than it may return.
     some = await replica.fetch(fetch_from(1, bytes_min=9 * size, wait_ms=30))
@@ -103,7 +103,7 @@ async def test_a_long_poll_gathers_the_bytes_it_asked_for(cluster: PartitionClus
 
 @in_virtual_time_with(PartitionCluster)
 async def test_a_client_that_hangs_up_leaves_no_waiter(cluster: PartitionCluster) -> None:
-    replica = cluster.replica((await cluster.leader()).node_id)
+    replica = (await cluster.leader()).orders
     tasks = [asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=60_000))) for _ in range(1_000)]
     await eventually(lambda: replica.parked == 1_000)
     for task in tasks:
@@ -114,7 +114,7 @@ async def test_a_client_that_hangs_up_leaves_no_waiter(cluster: PartitionCluster
 
 @in_virtual_time_with(PartitionCluster)
 async def test_a_deleted_topic_ends_a_long_poll_at_once(cluster: PartitionCluster) -> None:
-    replica = cluster.replica((await cluster.leader()).node_id)
+    replica = (await cluster.leader()).orders
     parked = asyncio.create_task(replica.fetch(fetch_from(0, wait_ms=60_000)))
     await eventually(lambda: replica.parked == 1)
     replica.topic_deleted()
@@ -125,8 +125,8 @@ async def test_a_deleted_topic_ends_a_long_poll_at_once(cluster: PartitionCluste
 @in_virtual_time_with(PartitionCluster)
 async def test_losing_leadership_ends_a_long_poll(cluster: PartitionCluster) -> None:
     leader = await cluster.leader()
-    replica = cluster.replica(leader.node_id)
-    await append(cluster, leader, batch_of(b"a"))
+    replica = leader.orders
+    await leader.append(batch_of(b"a"))
     parked = asyncio.create_task(replica.fetch(FetchRequest(position=Start.LATEST, wait_ms=60_000)))
     await eventually(lambda: replica.parked == 1)
     cluster.network.isolate(leader.node_id)
@@ -139,8 +139,8 @@ async def test_losing_leadership_ends_a_long_poll(cluster: PartitionCluster) -> 
 async def test_outside_of_the_log_the_valid_range_is_told(cluster: PartitionCluster) -> None:
     # requirement: RT4
     leader = await cluster.leader()
-    replica = cluster.replica(leader.node_id)
-    await append(cluster, leader, batch_of(b"a", b"b"))
+    replica = leader.orders
+    await leader.append(batch_of(b"a", b"b"))
     with pytest.raises(OffsetOutOfRange, match="0 to 2") as above:
         await replica.fetch(fetch_from(3))
     assert above.value.details == {"start": 0, "end": 2}
@@ -153,8 +153,8 @@ async def test_outside_of_the_log_the_valid_range_is_told(cluster: PartitionClus
 @in_virtual_time_with(PartitionCluster)
 async def test_a_deposed_leader_never_says_out_of_range_above_its_end(cluster: PartitionCluster) -> None:
     leader = await cluster.leader()
-    replica = cluster.replica(leader.node_id)
-    await append(cluster, leader, batch_of(b"a"))
+    replica = leader.orders
+    await leader.append(batch_of(b"a"))
     cluster.network.isolate(leader.node_id)
     assert replica.group.is_leader  # it has not noticed yet
     with pytest.raises((NotLeader, NoLeader)):
@@ -164,9 +164,9 @@ async def test_a_deposed_leader_never_says_out_of_range_above_its_end(cluster: P
 @in_virtual_time_with(lambda: PartitionCluster(config={"message.timestamp.type": "CreateTime"}))
 async def test_positions_are_found_among_committed_records(cluster: PartitionCluster) -> None:
     leader = await cluster.leader()
-    replica = cluster.replica(leader.node_id)
+    replica = leader.orders
     for number in range(4):
-        await append(cluster, leader, batch_of(b"a", b"b", timestamp_ms=100 * number))
+        await leader.append(batch_of(b"a", b"b", timestamp_ms=100 * number))
     assert await replica.offset_at(Start.EARLIEST) == (0, 0)
     assert await replica.offset_at(Start.LATEST) == (8, None)
     assert await replica.offset_at(AtTime(100)) == (2, 100)

@@ -23,7 +23,7 @@ from raftlog.errors import (
 from raftlog.records.batch import checksum, split_batches
 from raftlog.records.reader import read_records
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
-from tests.helpers.controlled_cluster import PRODUCER, PartitionCluster, append
+from tests.helpers.controlled_cluster import PRODUCER, PartitionCluster
 from tests.helpers.orders import batch_of, fetch_from
 from tests.helpers.virtual_time import VirtualLoop, eventually
 
@@ -34,8 +34,8 @@ from tests.helpers.virtual_time import VirtualLoop, eventually
 async def test_offsets_count_records_from_zero(cluster: PartitionCluster) -> None:
     # requirement: T5
     leader = await cluster.leader()
-    first = await append(cluster, leader, batch_of(b"a", b"b"))
-    second = await append(cluster, leader, batch_of(b"c") + batch_of(b"d", b"e"))
+    first = await leader.append(batch_of(b"a", b"b"))
+    second = await leader.append(batch_of(b"c") + batch_of(b"d", b"e"))
     assert (first.base_offset, first.record_count) == (0, 2)
     assert (second.base_offset, second.record_count) == (2, 3)
     assert first.durability.committed
@@ -48,14 +48,12 @@ async def test_a_body_of_several_batches_is_appended_whole_or_not_at_all(cluster
     torn = bytearray(batch_of(b"b"))
     torn[-1] ^= 1
     with pytest.raises(CorruptBatch):
-        await append(cluster, leader, batch_of(b"a") + bytes(torn))
+        await leader.append(batch_of(b"a") + bytes(torn))
     with pytest.raises(OutOfOrderSequence):
-        await append(
-            cluster,
-            leader,
+        await leader.append(
             batch_of(b"a", producer=PRODUCER, sequence=0) + batch_of(b"b", producer=PRODUCER, sequence=5),
         )
-    assert cluster.replica(leader.node_id).group.last_index == -1
+    assert leader.orders.group.last_index == -1
 
 
 @pytest.mark.parametrize(
@@ -76,18 +74,18 @@ async def test_bad_bodies_are_refused(
     # requirement: T8
     leader = await cluster.leader()
     with pytest.raises(error) as refused:
-        await append(cluster, leader, body)
+        await leader.append(body)
     if error is RecordTooLarge:
         assert refused.value.details["limit_bytes"] == 1_024
-    assert cluster.replica(leader.node_id).group.last_index == -1
+    assert leader.orders.group.last_index == -1
 
 
 @in_virtual_time_with(PartitionCluster)
 async def test_the_leader_stamps_the_append_time_and_only_that(cluster: PartitionCluster) -> None:
     # requirement: M2
     leader = await cluster.leader()
-    receipt = await append(cluster, leader, batch_of(b"a", timestamp_ms=5))
-    result = await cluster.replica(leader.node_id).fetch(fetch_from(0))
+    receipt = await leader.append(batch_of(b"a", timestamp_ms=5))
+    result = await leader.orders.fetch(fetch_from(0))
     (record,) = read_records(split_batches(result.data)[0])
     assert receipt.timestamp_ms == record.timestamp_ms
     assert record.timestamp_ms > 1_000_000_000_000
@@ -98,8 +96,8 @@ async def test_a_topic_of_create_times_keeps_the_producers_bytes(cluster: Partit
     # requirement: M2, L8
     leader = await cluster.leader()
     body = batch_of(b"a", timestamp_ms=5)
-    receipt = await append(cluster, leader, body)
-    result = await cluster.replica(leader.node_id).fetch(fetch_from(0))
+    receipt = await leader.append(body)
+    result = await leader.orders.fetch(fetch_from(0))
     assert receipt.timestamp_ms is None
     assert bytes(result.data[16:]) == body[16:]
 
@@ -107,27 +105,27 @@ async def test_a_topic_of_create_times_keeps_the_producers_bytes(cluster: Partit
 @in_virtual_time_with(lambda: PartitionCluster(config={"validate.records": "true"}))
 async def test_deep_validation_opens_the_batch(cluster: PartitionCluster) -> None:
     leader = await cluster.leader()
-    await append(cluster, leader, batch_of(b"a", b"b"))
+    await leader.append(batch_of(b"a", b"b"))
     lying = bytearray(batch_of(b"a", b"b"))
     struct.pack_into(">i", lying, 23, 2)
     struct.pack_into(">i", lying, 57, 3)
     struct.pack_into(">I", lying, 17, checksum(lying))
     with pytest.raises(CorruptBatch):
-        await append(cluster, leader, bytes(lying))
+        await leader.append(bytes(lying))
 
 
 # requirement: T4
 @in_virtual_time_with(PartitionCluster)
 async def test_a_batch_that_takes_long_to_check_is_not_overtaken(cluster: PartitionCluster) -> None:
     leader = await cluster.leader()
-    await append(cluster, leader, batch_of(b"first", producer=PRODUCER, sequence=0))
+    await leader.append(batch_of(b"first", producer=PRODUCER, sequence=0))
     many = [b"v"] * (RECORDS_ON_LOOP_MAX + 1)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     loop.thread_after_s = 0.2
     receipts = await asyncio.gather(
-        append(cluster, leader, batch_of(*many, producer=PRODUCER, sequence=1)),
-        append(cluster, leader, batch_of(b"next", producer=PRODUCER, sequence=1 + len(many))),
+        leader.append(batch_of(*many, producer=PRODUCER, sequence=1)),
+        leader.append(batch_of(b"next", producer=PRODUCER, sequence=1 + len(many))),
     )
     assert [receipt.base_offset for receipt in receipts] == [1, 1 + len(many)]
 
@@ -137,12 +135,12 @@ async def test_a_follower_refuses_and_names_the_leader(cluster: PartitionCluster
     # requirement: RP2, P3
     leader = await cluster.leader()
     follower = cluster.followers(leader)[0]
-    await eventually(lambda: cluster.replica(follower.node_id).group.leader == leader.node_id)
+    await eventually(lambda: follower.orders.group.leader == leader.node_id)
     with pytest.raises(NotLeader) as refused:
-        await append(cluster, follower, batch_of(b"a"))
+        await follower.append(batch_of(b"a"))
     assert refused.value.details["leader"] == leader.node_id
     with pytest.raises(NotLeader):
-        await cluster.replica(follower.node_id).fetch(fetch_from(0))
+        await follower.orders.fetch(fetch_from(0))
 
 
 @in_virtual_time
@@ -151,20 +149,20 @@ async def test_too_few_replicas_in_sync_refuse_a_produce_early() -> None:
     config = {"min.insync.replicas": 3, "replica.lag.max.ms": 30}
     async with PartitionCluster(config=config) as cluster:
         leader = await cluster.leader()
-        await append(cluster, leader, batch_of(b"a"))
+        await leader.append(batch_of(b"a"))
         cluster.network.isolate(cluster.followers(leader)[0].node_id)
-        await append(cluster, leader, batch_of(b"b"))
-        replica = cluster.replica(leader.node_id)
+        await leader.append(batch_of(b"b"))
+        replica = leader.orders
         await eventually(lambda: len(replica.in_sync()) == 2)
         end = replica.group.last_index
         with pytest.raises(NotEnoughReplicas) as refused:
-            await append(cluster, leader, batch_of(b"c"))
+            await leader.append(batch_of(b"c"))
         assert refused.value.retryable
         assert replica.group.last_index == end
         assert leader.node_id in replica.in_sync()
         cluster.network.heal_all()
         await eventually(lambda: len(replica.in_sync()) == 3)
-        await append(cluster, leader, batch_of(b"c"))
+        await leader.append(batch_of(b"c"))
 
 
 # Idempotence.
@@ -174,17 +172,17 @@ async def test_too_few_replicas_in_sync_refuse_a_produce_early() -> None:
 async def test_a_retry_is_answered_with_the_offset_of_the_original(cluster: PartitionCluster) -> None:
     # requirement: D3
     leader = await cluster.leader()
-    await append(cluster, leader, batch_of(b"x"))
+    await leader.append(batch_of(b"x"))
     body = batch_of(b"a", b"b", producer=PRODUCER, sequence=0)
-    first = await append(cluster, leader, body)
-    again = await append(cluster, leader, body)
+    first = await leader.append(body)
+    again = await leader.append(body)
     assert not first.was_duplicate
     assert again.was_duplicate
     assert (again.base_offset, again.record_count) == (first.base_offset, 2)
     assert again.timestamp_ms == first.timestamp_ms
     assert again.leader_epoch == first.leader_epoch
     assert again.durability.committed
-    assert cluster.replica(leader.node_id).group.last_index == 2
+    assert leader.orders.group.last_index == 2
 
 
 @in_virtual_time_with(PartitionCluster)
@@ -194,8 +192,8 @@ async def test_a_retry_of_a_batch_in_flight_waits_for_the_same_outcome(cluster: 
     for broker in cluster.brokers.values():
         broker.disk.clear()
     body = batch_of(b"a", producer=PRODUCER, sequence=0)
-    tasks = [asyncio.create_task(append(cluster, leader, body)) for _ in range(3)]
-    following = asyncio.create_task(append(cluster, leader, batch_of(b"b", producer=PRODUCER, sequence=1)))
+    tasks = [asyncio.create_task(leader.append(body)) for _ in range(3)]
+    following = asyncio.create_task(leader.append(batch_of(b"b", producer=PRODUCER, sequence=1)))
     await asyncio.sleep(0.02)
     assert not any(task.done() for task in tasks)
     tasks[0].cancel()  # the first client hangs up; its retries must not feel it
@@ -212,35 +210,35 @@ async def test_a_retry_at_the_next_leader_is_recognised(cluster: PartitionCluste
     # requirement: D3
     leader = await cluster.leader()
     body = batch_of(b"a", producer=PRODUCER, sequence=0)
-    first = await append(cluster, leader, body)
+    first = await leader.append(body)
     cluster.network.isolate(leader.node_id)
     new = await cluster.leader(other_than=leader.node_id)
-    again = await append(cluster, new, body)
+    again = await new.append(body)
     assert again.was_duplicate
     assert again.base_offset == first.base_offset
     assert again.leader_epoch == first.leader_epoch
     with pytest.raises(OutOfOrderSequence):
-        await append(cluster, new, batch_of(b"c", producer=PRODUCER, sequence=2))
+        await new.append(batch_of(b"c", producer=PRODUCER, sequence=2))
 
 
 @in_virtual_time_with(PartitionCluster)
 async def test_a_batch_cut_off_with_its_leader_is_new_to_the_next_one(cluster: PartitionCluster) -> None:
     # requirement: D3
     leader = await cluster.leader()
-    await append(cluster, leader, batch_of(b"a", producer=PRODUCER, sequence=0))
+    await leader.append(batch_of(b"a", producer=PRODUCER, sequence=0))
     cluster.network.isolate(leader.node_id)
     body = batch_of(b"b", producer=PRODUCER, sequence=1)
     with pytest.raises(CommitUnknown) as unknown:
-        await append(cluster, leader, body)
+        await leader.append(body)
     assert unknown.value.details["committed"] is None
     new = await cluster.leader(other_than=leader.node_id)
-    receipt = await append(cluster, new, body)
+    receipt = await new.append(body)
     assert not receipt.was_duplicate
     cluster.network.heal_all()
-    old = cluster.replica(leader.node_id)
-    await eventually(lambda: old.group.commit_index == cluster.replica(new.node_id).group.commit_index)
-    assert old.machine.snapshot() == cluster.replica(new.node_id).machine.snapshot()
-    result = await cluster.replica(new.node_id).fetch(fetch_from(0))
+    old = leader.orders
+    await eventually(lambda: old.group.commit_index == new.orders.group.commit_index)
+    assert old.machine.snapshot() == new.orders.machine.snapshot()
+    result = await new.orders.fetch(fetch_from(0))
     users = [batch for batch in split_batches(result.data) if not batch.header.is_control]
     assert [record.value for batch in users for record in read_records(batch)] == [b"a", b"b"]
 
@@ -249,11 +247,11 @@ async def test_a_batch_cut_off_with_its_leader_is_new_to_the_next_one(cluster: P
 async def test_a_deposed_leader_never_says_that_a_batch_is_missing(cluster: PartitionCluster) -> None:
     # requirement: D3
     leader = await cluster.leader()
-    await append(cluster, leader, batch_of(b"a", producer=PRODUCER, sequence=0))
+    await leader.append(batch_of(b"a", producer=PRODUCER, sequence=0))
     cluster.network.isolate(leader.node_id)
-    assert cluster.replica(leader.node_id).group.is_leader  # it has not noticed yet
+    assert leader.orders.group.is_leader  # it has not noticed yet
     with pytest.raises((NotLeader, NoLeader)):  # the next leader may have taken in sequence 1
-        await append(cluster, leader, batch_of(b"c", producer=PRODUCER, sequence=2))
+        await leader.append(batch_of(b"c", producer=PRODUCER, sequence=2))
 
 
 @in_virtual_time_with(PartitionCluster)
@@ -264,23 +262,23 @@ async def test_a_retry_finishes_a_request_that_is_stored_in_part(cluster: Partit
         batch_of(b"a", producer=PRODUCER, sequence=0),
         batch_of(b"b", producer=PRODUCER, sequence=1),
     )
-    await append(cluster, leader, left)
-    await append(cluster, leader, batch_of(b"x"))
+    await leader.append(left)
+    await leader.append(batch_of(b"x"))
     for _ in range(2):
         with pytest.raises(CommitUnknown, match="all is stored") as told:
-            await append(cluster, leader, left + lost)
+            await leader.append(left + lost)
         assert told.value.details["committed"] is True
-    assert cluster.replica(leader.node_id).group.last_index == 2
-    assert (await append(cluster, leader, batch_of(b"c", producer=PRODUCER, sequence=2))).base_offset == 3
+    assert leader.orders.group.last_index == 2
+    assert (await leader.append(batch_of(b"c", producer=PRODUCER, sequence=2))).base_offset == 3
 
 
 @in_virtual_time_with(PartitionCluster)
 async def test_an_old_life_of_a_producer_is_fenced(cluster: PartitionCluster) -> None:
     # requirement: D3
     leader = await cluster.leader()
-    await append(cluster, leader, batch_of(b"a", producer=PRODUCER, epoch=3, sequence=0))
+    await leader.append(batch_of(b"a", producer=PRODUCER, epoch=3, sequence=0))
     with pytest.raises(ProducerFenced) as fenced:
-        await append(cluster, leader, batch_of(b"b", producer=PRODUCER, epoch=2, sequence=1))
+        await leader.append(batch_of(b"b", producer=PRODUCER, epoch=2, sequence=1))
     assert fenced.value.details["current_epoch"] == 3
 
 
@@ -291,11 +289,11 @@ async def test_the_status_shows_a_lagging_replica_out_of_sync() -> None:
     async with PartitionCluster(config=config) as cluster:
         leader = await cluster.leader()
         slow = cluster.followers(leader)[0]
-        replica = cluster.replica(leader.node_id)
+        replica = leader.orders
         slow.disk.clear()
-        await append(cluster, leader, batch_of(b"1", b"2", b"3"))
+        await leader.append(batch_of(b"1", b"2", b"3"))
         assert slow.node_id in replica.status().in_sync  # three behind is in sync
-        await append(cluster, leader, batch_of(b"4"))  # and a slow minority blocks no commit
+        await leader.append(batch_of(b"4"))  # and a slow minority blocks no commit
         assert slow.node_id not in replica.status().in_sync
         assert leader.node_id in replica.status().in_sync
         slow.disk.set()

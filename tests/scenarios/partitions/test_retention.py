@@ -9,7 +9,6 @@ from typing import cast
 
 import pytest
 
-from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM
 from raftlog.hosting.retention import GRACE_LOOKS, RetentionManager
 from raftlog.hosting.tenant import Tenant
@@ -27,33 +26,22 @@ from tests.helpers.virtual_time import eventually
 GROUP = GroupId(1)
 
 
-def held(broker: ControlledBroker) -> PartitionReplica:
-    return broker.manager.replicas["orders", 0]
-
-
 def start_of(broker: ControlledBroker) -> int:
     """Where its log begins."""
-    return held(broker).group.log.first_index
-
-
-async def look(cluster: ControlledCluster) -> None:
-    for broker in cluster.brokers.values():
-        await broker.retention.look()
+    return broker.orders.group.log.first_index
 
 
 async def leader_that_has_closed_one_record(cluster: ControlledCluster) -> ControlledBroker:
     """Two records: on every replica the first stands alone in a segment that is old."""
     await cluster.create("orders", segment_ms=50, retention_ms=50)
-    brokers = list(cluster.brokers.values())
-    await eventually(lambda: any(held(broker).group.is_ready for broker in brokers))
-    leader = next(broker for broker in brokers if held(broker).group.is_ready)
-    await held(leader).append(batch_of(b"v"), acks=QUORUM, timeout_ms=5000)
-    await eventually(lambda: all(held(broker).group.durable_index == 0 for broker in brokers))
+    leader = await cluster.leader()
+    await leader.append(batch_of(b"v"))
+    await eventually(lambda: all(broker.orders.group.durable_index == 0 for broker in cluster))
     await asyncio.sleep(0.06)  # what the tests are about: an age
-    await look(cluster)
-    receipt = await held(leader).append(batch_of(b"w"), acks=QUORUM, timeout_ms=5000)
+    await cluster.look_for_retention()
+    receipt = await leader.append(batch_of(b"w"))
     assert receipt.base_offset == 1
-    await eventually(lambda: all(held(broker).group.durable_index == 1 for broker in brokers))
+    await eventually(lambda: all(broker.orders.group.durable_index == 1 for broker in cluster))
     return leader
 
 
@@ -61,8 +49,8 @@ async def leader_that_has_closed_one_record(cluster: ControlledCluster) -> Contr
 @in_virtual_time_with(ControlledCluster)
 async def test_an_idle_partition_closes_its_old_segment_and_lets_it_go(cluster: ControlledCluster) -> None:
     await leader_that_has_closed_one_record(cluster)
-    await look(cluster)
-    assert [start_of(broker) for broker in cluster.brokers.values()] == [1, 1, 1]
+    await cluster.look_for_retention()
+    assert [start_of(broker) for broker in cluster] == [1, 1, 1]
 
 
 # requirement: RT2
@@ -71,14 +59,14 @@ async def test_a_replica_that_was_away_is_cut_when_it_is_back(cluster: Controlle
     leader = await leader_that_has_closed_one_record(cluster)
     away = next(node for node in cluster.nodes if node != leader.node_id)
     await cluster.stop(away)
-    await look(cluster)
+    await cluster.look_for_retention()
     assert start_of(leader) == 1
     back = await cluster.start(away)
     await eventually(lambda: ("orders", 0) in back.manager.replicas)
     assert start_of(back) == 0
     async with asyncio.timeout(10):
         while start_of(back) == 0:
-            await look(cluster)
+            await cluster.look_for_retention()
             await asyncio.sleep(0.02)
     assert start_of(back) == 1
 
@@ -86,14 +74,12 @@ async def test_a_replica_that_was_away_is_cut_when_it_is_back(cluster: Controlle
 async def leader_with_a_closed_segment(cluster: ControlledCluster, **config: int | str) -> ControlledBroker:
     """A young record that stands alone in a closed segment, and one behind it."""
     await cluster.create("orders", segment_ms=50, **config)
-    brokers = list(cluster.brokers.values())
-    await eventually(lambda: any(held(broker).group.is_ready for broker in brokers))
-    leader = next(broker for broker in brokers if held(broker).group.is_ready)
+    leader = await cluster.leader()
     for value in (b"v", b"w"):
-        await held(leader).append(batch_of(value), acks=QUORUM, timeout_ms=5000)
+        await leader.append(batch_of(value))
         await asyncio.sleep(0.06)  # longer than segment.ms
-        await look(cluster)
-    assert held(leader).group.log.size_bytes > 0
+        await cluster.look_for_retention()
+    assert leader.orders.group.log.size_bytes > 0
     return leader
 
 
@@ -102,8 +88,8 @@ async def leader_with_a_closed_segment(cluster: ControlledCluster, **config: int
 async def test_a_clock_two_weeks_ahead_deletes_no_segment(cluster: ControlledCluster) -> None:
     leader = await leader_with_a_closed_segment(cluster, retention_ms=86_400_000)
     leader.clock.shift_ms = 14 * 86_400_000
-    await look(cluster)
-    assert [start_of(broker) for broker in cluster.brokers.values()] == [0, 0, 0]
+    await cluster.look_for_retention()
+    assert [start_of(broker) for broker in cluster] == [0, 0, 0]
 
 
 # requirement: RT2
@@ -111,7 +97,7 @@ async def test_a_clock_two_weeks_ahead_deletes_no_segment(cluster: ControlledClu
 async def test_records_that_clients_date_long_ago_are_kept_for_their_time(cluster: ControlledCluster) -> None:
     config = {"message.timestamp.type": "CreateTime"}
     leader = await leader_with_a_closed_segment(cluster, retention_ms=86_400_000, **config)
-    await look(cluster)
+    await cluster.look_for_retention()
     assert start_of(leader) == 0
 
 
@@ -122,7 +108,7 @@ async def test_segments_are_dated_by_the_later_clock_so_that_none_looks_older_th
 ) -> None:
     config = {"message.timestamp.type": "CreateTime"}
     leader = await leader_with_a_closed_segment(cluster, retention_ms=100_000, **config)
-    others = [broker for broker in cluster.brokers.values() if broker is not leader]
+    others = [broker for broker in cluster if broker is not leader]
     await cluster.stop(leader.node_id)
     for index in tmp_path.rglob(f"*{INDEX_SUFFIX}"):
         index.unlink()  # the batches alone do not tell when they came
@@ -135,7 +121,7 @@ async def test_segments_are_dated_by_the_later_clock_so_that_none_looks_older_th
     for broker in others:
         broker.clock.shift_ms = 0
     await eventually(lambda: back.host.clock.trusted_ms() > back.host.clock.wall_ms() - 10_000)
-    segments = held(back).group.log.closed_segments
+    segments = back.orders.group.log.closed_segments
     assert segments
     assert all(segment.stored_ms > back.host.clock.trusted_ms() - 100_000 for segment in segments)
 
@@ -145,14 +131,12 @@ async def test_segments_are_dated_by_the_later_clock_so_that_none_looks_older_th
 async def test_a_record_that_a_client_dates_far_ahead_is_deleted(cluster: ControlledCluster) -> None:
     config = {"message.timestamp.type": "CreateTime"}
     leader = await leader_with_a_closed_segment(cluster, retention_ms=200, **config)
-    receipt = await held(leader).append(
-        batch_of(b"far ahead", timestamp_ms=1 << 60), acks=QUORUM, timeout_ms=5000
-    )
+    receipt = await leader.append(batch_of(b"far ahead", timestamp_ms=1 << 60))
     async with asyncio.timeout(5):
         while start_of(leader) <= receipt.base_offset:
-            await held(leader).append(batch_of(b"x"), acks=QUORUM, timeout_ms=5000)
+            await leader.append(batch_of(b"x"))
             await asyncio.sleep(0.06)
-            await look(cluster)
+            await cluster.look_for_retention()
 
 
 # requirement: RT3

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from groups.records import TOPIC
 from groups.requests import Commit, DeleteGroup, OffsetCommit, Request
 from partitions.metadata.image import TopicInfo
@@ -56,13 +54,6 @@ async def level(cluster: ControlledCluster) -> None:
     await eventually(is_level)
 
 
-async def compact(cluster: ControlledCluster) -> None:
-    for _ in range(6):
-        await asyncio.sleep(0.05)
-        for broker in cluster:
-            await broker.compaction.look()
-
-
 def has_the_past(broker: ControlledBroker) -> bool:
     return any(GONE in (one.key or b"") for one in records_in(stored(replica_on(broker).group.log)))
 
@@ -80,7 +71,7 @@ async def offset_of_the_past(cluster: ControlledCluster) -> int:
         await commit(cluster, "g", offset)
     await level(cluster)
     assert all(has_the_past(broker) for broker in cluster)
-    await compact(cluster)
+    await cluster.look_for_compaction(6, pause_s=0.05)
     assert not any(has_the_past(broker) for broker in cluster)
     return deleted_at
 

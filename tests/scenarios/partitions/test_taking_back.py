@@ -19,8 +19,7 @@ async def test_the_records_of_a_deleted_topic_come_back_into_a_new_one(tmp_path:
         await cluster.create("orders")
         for value in (b"a", b"b"):
             await cluster.any.gateway.append(ORDERS, batch_of(value), acks=QUORUM, timeout_ms=5000)
-        version = await cluster.any.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
-        await cluster.settled(version)
+        await cluster.delete("orders")
         await cluster.create("orders")
     for broker in range(1, 4):
         data = tmp_path / f"broker-{broker}"

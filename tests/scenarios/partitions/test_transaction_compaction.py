@@ -49,18 +49,8 @@ class Writers:
         for _ in range(10):
             await self.plain(key, b"x" * 150)
         leader = await self.cluster.leader()
-        end = self.cluster.replica(leader.node_id).group.last_index
-        await eventually(
-            lambda: all(
-                self.cluster.replica(broker.node_id).group.applied_index >= end for broker in self.cluster
-            )
-        )
-
-    async def look(self, times: int = 1) -> None:
-        """Compact on all brokers."""
-        for _ in range(times):
-            for broker in self.cluster:
-                await broker.compaction.look()
+        end = leader.orders.group.last_index
+        await eventually(lambda: all(broker.orders.group.applied_index >= end for broker in self.cluster))
 
 
 async def write(producer: TransactionalProducer, key: bytes, value: bytes | None) -> int:
@@ -73,7 +63,7 @@ async def write(producer: TransactionalProducer, key: bytes, value: bytes | None
 
 
 def batches_on(cluster: PartitionCluster, broker: ControlledBroker) -> list[Batch]:
-    return stored(cluster.replica(broker.node_id).group.log)
+    return stored(broker.orders.group.log)
 
 
 async def newest_seen(broker: ControlledBroker, start: int = 0, *, committed_only: bool = True) -> Newest:
@@ -97,7 +87,7 @@ async def test_an_aborted_record_replaces_no_committed_one(cluster: PartitionClu
     await writers.plain(b"k", b"committed")
     await writers.transaction((b"k", b"aborted"), (b"k", None), is_commit=False)
     await writers.fill()
-    await writers.look(5)
+    await cluster.look_for_compaction(5)
     for broker in cluster:
         assert b"committed" in [record.value for record in records_in(batches_on(cluster, broker))]
     assert (await newest_seen(cluster.any))[b"k"] == b"committed"
@@ -110,7 +100,7 @@ async def test_a_deleted_record_of_a_transaction_does_not_come_back(cluster: Par
     await writers.transaction((b"k", b"committed"), is_commit=True)
     await writers.plain(b"k", None)
     await writers.fill()
-    await writers.look(5)
+    await cluster.look_for_compaction(5)
     assert (await newest_seen(cluster.any)).get(b"k") is None
 
 
@@ -122,7 +112,7 @@ async def test_a_committed_record_replaces_older_ones_and_is_replaced(cluster: P
     second, third = await writers.transaction((b"k", b"second"), (b"l", b"third"), is_commit=True)
     fourth = await writers.plain(b"k", b"fourth")
     await writers.fill()
-    await writers.look()
+    await cluster.look_for_compaction()
     for broker in cluster:
         left = {record.offset for record in records_in(batches_on(cluster, broker))}
         assert left >= {third, fourth}
@@ -139,14 +129,14 @@ async def test_the_range_of_removed_aborted_records_reaches_new_replicas(cluster
     offsets = await writers.transaction(*[(b"k", b"a" * 200)] * 9, is_commit=False)
     for _ in range(10):
         await writers.plain(b"other", b"x" * 150)
-    await writers.look()
+    await cluster.look_for_compaction()
     await cluster.start(away)
     await eventually(lambda: ("orders", 0) in cluster.brokers[away].manager.replicas)
     await writers.fill()
-    tables = [cluster.replica(node).machine.transactions for node in cluster.replicas]
+    tables = [cluster.brokers[node].orders.machine.transactions for node in cluster.replicas]
     assert len({table.snapshot() for table in tables}) == 1
     for node in cluster.replicas:
-        batches = stored(cluster.replica(node).group.log)
+        batches = stored(cluster.brokers[node].orders.group.log)
         assert not {record.offset for record in records_in(batches)} & {*offsets}
         assert [batch.base_offset for batch in batches if batch.header.is_transactional] == [
             offsets[0],
@@ -164,11 +154,11 @@ async def test_nothing_from_an_open_transaction_on_is_compacted(cluster: Partiti
     await writers.plain(b"k", b"third")
     await writers.fill()
     before = [batches_on(cluster, broker) for broker in cluster]
-    await writers.look(3)
+    await cluster.look_for_compaction(3)
     assert [batches_on(cluster, broker) for broker in cluster] == before
     assert await producer.commit()
     await writers.fill()
-    await writers.look()
+    await cluster.look_for_compaction()
     after = [batches_on(cluster, broker) for broker in cluster]
     assert all(len(left) < len(whole) for left, whole in zip(after, before, strict=True))
     assert (await newest_seen(cluster.any))[b"k"] == b"third"
@@ -180,7 +170,7 @@ async def test_a_marker_stays_although_its_records_are_gone(cluster: PartitionCl
     (offset,) = await writers.transaction((b"k", b"first"), is_commit=True)
     await writers.plain(b"k", b"second")
     await writers.fill()
-    await writers.look(5)
+    await cluster.look_for_compaction(5)
     for broker in cluster:
         markers = [
             batch.base_offset

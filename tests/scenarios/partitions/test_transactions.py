@@ -145,7 +145,7 @@ async def test_committed_records_can_be_read_from_the_earliest_offset(cluster: P
     await producer.write(b"a")
     await producer.commit()
     leader = await cluster.leader()
-    cluster.replica(leader.node_id).machine.transactions.known_from = 1
+    leader.orders.machine.transactions.known_from = 1
     assert (await leader.gateway.offset_at(ORDERS, Start.EARLIEST))[0] == 1
     assert (await leader.gateway.offset_at(ORDERS, Start.EARLIEST, committed_only=False))[0] == 0
 
@@ -327,7 +327,7 @@ async def test_retention_stops_at_an_open_transaction() -> None:
                 await cluster.any.gateway.append(ORDERS, batch_of(b"new"), acks=QUORUM, timeout_ms=1_000)
                 for broker in cluster:
                     await broker.retention.look()
-            return int(cluster.replica((await cluster.leader()).node_id).group.log.first_index)
+            return int((await cluster.leader()).orders.group.log.first_index)
 
         assert await log_start() > 0
         first = (await producer.write(b"a")).base_offset
@@ -353,7 +353,7 @@ async def test_a_partition_that_is_deleted_holds_no_transaction_open(cluster: Pa
 async def test_a_marker_is_written_once_and_refuses_what_is_older(cluster: PartitionCluster) -> None:
     producer = await TransactionalProducer(cluster.any).open()
     await producer.write(b"a")
-    replica = cluster.replica((await cluster.leader()).node_id)
+    replica = (await cluster.leader()).orders
     marker = Marker(producer.handle.producer_id, producer.handle.epoch, True, 1, 0)
     await asyncio.gather(*(replica.mark(marker, timeout_ms=1_000) for _ in range(3)))
     await replica.mark(marker, timeout_ms=1_000)
@@ -371,7 +371,7 @@ async def test_committed_records_below_forgotten_ranges_are_out_of_range(cluster
     await producer.write(b"a")
     await producer.commit()
     leader = await cluster.leader()
-    cluster.replica(leader.node_id).machine.transactions.known_from = 2
+    leader.orders.machine.transactions.known_from = 2
     with pytest.raises(OffsetOutOfRange) as refused:
         await committed(leader)
     assert refused.value.details["start"] == 2
