@@ -172,7 +172,7 @@ FILES_OF_LOGS = (
         "raftlog.storage.broken_groups:BrokenGroups._reason",
         'return f"it has broken an invariant; {damage}"',
         'return ""',
-        seen_by="tests/unit/storage/test_broken_groups.py::test_a_damaged_note_counts",
+        seen_by="tests/unit/storage/test_replica_registry.py::test_a_damaged_note_counts",
     ),
     PlantedBug(
         "a short write of an append counts as complete",

@@ -143,7 +143,7 @@ FORMATS = (
         "self.archived.restore(archived)",
         "self.archived.restore(b'')",
         seen_by=(
-            "tests/unit/partitions/test_archived.py::test_a_partition_is_restored_with_its_archived_offset"
+            "tests/unit/partitions/test_log_start.py::test_a_partition_is_restored_with_its_archived_offset"
         ),
     ),
     PlantedBug(
@@ -153,7 +153,7 @@ FORMATS = (
         "if command.creation_id in image.deleted:",
         "if False:",
         seen_by=(
-            "tests/scenarios/partitions/test_incarnations.py::test_a_creation_that_is_repeated"
+            "tests/scenarios/partitions/test_deletion.py::test_a_creation_that_is_repeated"
             "_after_the_deletion_brings_nothing_back"
         ),
     ),
@@ -175,7 +175,7 @@ FORMATS = (
         "view.group.members and ",
         "",
         seen_by=(
-            "tests/unit/groups/test_topics_created_again.py::test_a_broker_that_lags_shows_mem"
+            "tests/unit/groups/test_removed_partitions.py::test_a_broker_that_lags_shows_mem"
             "bers_of_the_new_topic_no_offsets_of_the_old_one"
         ),
     ),

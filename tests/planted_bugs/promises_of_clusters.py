@@ -540,7 +540,7 @@ PROMISES_OF_CLUSTERS = (
         "[(len(values) - 1) // 2]",
         "[len(values) - 1]",
         seen_by=(
-            "tests/scenarios/partitions/test_durable_copies.py::"
+            "tests/scenarios/partitions/test_acks.py::"
             "test_a_record_is_on_a_majority_of_disks_when_it_is_acknowledged"
         ),
     ),
@@ -559,7 +559,7 @@ PROMISES_OF_CLUSTERS = (
         "segment.stored_ms < oldest_ms",
         "segment.stored_ms <= now_ms",
         seen_by=(
-            "tests/scenarios/partitions/test_apart_in_time.py::"
+            "tests/scenarios/partitions/test_retention.py::"
             "test_records_wait_for_consumers_and_consumers_for_records"
         ),
     ),

@@ -72,7 +72,7 @@ PROMISES_OF_RECORDS = (
         "owners, self._dirty = self._dirty, {}",
         "owners = dict([self._dirty.popitem()])",
         seen_by=(
-            "tests/scenarios/partitions/test_throughput_by_partitions.py::"
+            "tests/scenarios/partitions/test_acks.py::"
             "test_four_partitions_take_more_than_twice_as_many_records"
         ),
     ),
@@ -381,7 +381,7 @@ PROMISES_OF_RECORDS = (
         "self._syncing += 1",
         "self._syncing += 1\n        break",
         seen_by=(
-            "tests/scenarios/partitions/test_throughput_by_partitions.py::"
+            "tests/scenarios/partitions/test_acks.py::"
             "test_requests_that_come_during_a_sync_share_the_next_one"
         ),
     ),

@@ -1,21 +1,24 @@
-"""Leaders that come, transfer leadership, slow down and stop; followers that cannot be served."""
+"""Leaders that come, announce commits, transfer leadership, slow down and stop."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
-from partitions.values import QUORUM
+from partitions.values import QUORUM, Start
 from raftlog.core.inputs import Input
+from raftlog.core.messages import AppendRequest, Message
 from raftlog.core.raft import Raft
-from raftlog.errors import CommitUnknown, NotLeader, Overloaded
-from raftlog.node.group_host import HostSettings
-from raftlog.records.batch import Batch
+from raftlog.errors import CommitUnknown, NoLeader, NotLeader, Overloaded
+from raftlog.node.group_host import GroupHost, HostSettings
+from raftlog.records.batch import Batch, split_batches
+from raftlog.storage.filesystem import Buffer
 from raftlog.storage.segmented_log import LogSettings
-from raftlog.types import GroupId
+from raftlog.types import GroupId, NodeId
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
-from tests.helpers.node_cluster import ClusterNode, NodeCluster
+from tests.helpers.node_cluster import FIRST_GROUP, ClusterNode, NodeCluster
 from tests.helpers.orders import batch_of
 
 GROUP = GroupId(1)
@@ -218,3 +221,63 @@ async def test_waiting_bytes_are_bounded_for_all_partitions_together(cluster: No
     assert broker.host.uncommitted.total > 0
     await broker.host.close_group(second.group_id)
     assert broker.host.uncommitted.total == 0
+
+
+@in_virtual_time_with(lambda: NodeCluster(1))
+async def test_an_isolated_leader_does_not_tell_where_its_log_ends(cluster: NodeCluster) -> None:
+    replica = cluster.leading().replicas[FIRST_GROUP]
+    await replica.append(batch_of(b"v"), acks=QUORUM, timeout_ms=1000)
+    assert await replica.offset_at(Start.LATEST) == (1, None)
+    leader = cluster.leading()
+    for follower in cluster.followers():
+        cluster.network.cut_both(leader.node_id, follower.node_id)
+    assert leader.groups[FIRST_GROUP].is_ready, "it does not know yet"
+    with pytest.raises((NotLeader, NoLeader)):
+        await replica.offset_at(Start.LATEST)
+    cluster.network.heal_all()
+    await cluster.settled()
+
+
+HEARTBEAT_S = 0.5
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@in_virtual_time
+async def test_followers_know_of_an_announced_commit_before_the_next_heartbeat(at_once: bool) -> None:
+    settings = HostSettings(heartbeat_ticks=10, election_ticks=30, quiet_ticks=1000)
+    cluster = NodeCluster(1, announces_commits=at_once, settings=settings)
+    await cluster.start()
+    leader = cluster.leading()
+    took_s = []
+    for number in range(5):
+        batch = batch_of(b"%d" % number)
+        await leader.replicas[FIRST_GROUP].append(batch, acks=QUORUM, timeout_ms=1000)
+        took_s.append(await cluster.until(lambda: cluster.is_settled(FIRST_GROUP)))
+    assert (max(took_s) < HEARTBEAT_S / 5) == at_once
+    await cluster.stop()
+
+
+# requirement: RP2
+@in_virtual_time_with(lambda: NodeCluster(3))
+async def test_a_batch_is_on_its_way_before_the_leader_appends_it(
+    cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = cluster.leading()
+    group, sent, send = leader.groups[FIRST_GROUP], [], GroupHost.send
+
+    def noted(
+        host: GroupHost, group_id: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()
+    ) -> bool:
+        if isinstance(message, AppendRequest) and payload:
+            sent.append((to, group.log.last_index))
+        return send(host, group_id, to, message, payload)
+
+    monkeypatch.setattr(GroupHost, "send", noted)
+    before = group.log.last_index
+    proposal = group.propose(split_batches(batch_of(b"v")))
+    group.drain()
+    assert sorted(sent) == [(broker.node_id, before) for broker in cluster.followers()]
+    assert group.log.last_index == before
+    await asyncio.sleep(0)
+    assert group.log.last_index == proposal.last
+    await cluster.settled()

@@ -1,4 +1,4 @@
-"""When a produce is answered, and what is said when it cannot be."""
+"""Acknowledgements: which disks have a record by then, what an error says, and how partitions add up."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 from partitions.values import QUORUM, Acks
 from raftlog.core.membership import Membership
 from raftlog.errors import CommitUnknown, InvalidRequest
+from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.types import NodeId, TopicPartition
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
-from tests.helpers.controlled_cluster import PRODUCER, PartitionCluster
+from tests.helpers.controlled_cluster import PRODUCER, ControlledCluster, PartitionCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import eventually
 
@@ -192,3 +194,96 @@ async def test_voters_that_were_removed_since_are_not_said_to_have_it(cluster: P
     await group.change_membership(Membership(frozenset({leader.node_id}), learners=nodes))
     again = await leader.append(body)
     assert (again.was_duplicate, again.durability.replicas) == (True, 1)
+
+
+VALUES = [b"value-%d" % number for number in range(20)]
+
+
+def holders(cluster: PartitionCluster, value: bytes) -> list[NodeId]:
+    """Brokers whose disks hold a value, whatever is in the page cache."""
+    found = []
+    for node, disk in cluster.disks.items():
+        assert isinstance(disk, FakeFilesystem)
+        files = [disk.stored(path, durable=True) for path in disk.paths() if path.endswith(".log")]
+        if any(file is not None and value in file.disk for file in files):
+            found.append(node)
+    return found
+
+
+# requirement: N3
+@in_virtual_time_with(PartitionCluster)
+async def test_a_record_is_on_a_majority_of_disks_when_it_is_acknowledged(cluster: PartitionCluster) -> None:
+    leader = await cluster.leader()
+    slow, _ = cluster.followers(leader)
+    for value in VALUES:
+        for follower in cluster.followers(leader):
+            follower.disk.clear()
+        acknowledged = asyncio.create_task(leader.append(batch_of(value)))
+        await eventually(lambda: holders(cluster, value) == [leader.node_id])  # noqa: B023 - of this turn
+        await asyncio.sleep(0.1)
+        assert not acknowledged.done(), "one copy is not enough"
+        slow.disk.set()
+        await acknowledged
+        assert holders(cluster, value) == sorted([leader.node_id, slow.node_id])
+
+
+BATCHES = 20  # of each partition
+
+
+async def append_all(cluster: ControlledCluster, target: TopicPartition) -> None:
+    """Append to one partition, a batch at a time, each acknowledged before the next one."""
+    for _ in range(BATCHES):
+        await cluster.any.gateway.append(target, batch_of(b"x"), acks=QUORUM, timeout_ms=5_000)
+
+
+async def append_one(cluster: ControlledCluster, target: TopicPartition, number: int) -> None:
+    """One of many requests, which come a little apart."""
+    await asyncio.sleep(number / 20_000)
+    await cluster.any.gateway.append(target, batch_of(b"x"), acks=QUORUM, timeout_ms=5_000)
+
+
+async def seconds_for(cluster: ControlledCluster, topic: str, partitions: int) -> float:
+    """The virtual time that all partitions together take for their batches."""
+    await cluster.create(topic, partitions)
+    targets = [TopicPartition(topic, number) for number in range(partitions)]
+    await asyncio.gather(*(append_all(cluster, target) for target in targets))  # also elects the leaders
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    await asyncio.gather(*(append_all(cluster, target) for target in targets))
+    return loop.time() - began_s
+
+
+# requirement: T6
+@in_virtual_time_with(ControlledCluster)
+async def test_four_partitions_take_more_than_twice_as_many_records(cluster: ControlledCluster) -> None:
+    one_s = await seconds_for(cluster, "one", 1)
+    four_s = await seconds_for(cluster, "four", 4)
+    assert 4 * BATCHES / four_s > 2 * BATCHES / one_s
+
+
+# requirement: T6
+@in_virtual_time_with(ControlledCluster)
+async def test_a_disk_that_hangs_holds_up_only_its_own_partitions(cluster: ControlledCluster) -> None:
+    topic = await cluster.create("orders", 3, factor=1)
+    placed = {info.replicas[0]: TopicPartition("orders", info.partition) for info in topic.partitions}
+    assert set(placed) == set(cluster.nodes)
+    for target in placed.values():
+        await append_all(cluster, target)
+    hanging, *working = cluster.nodes
+    cluster.brokers[hanging].disk.clear()
+    held_up = asyncio.create_task(append_all(cluster, placed[hanging]))
+    await asyncio.gather(*(append_all(cluster, placed[node]) for node in working))
+    assert not held_up.done()
+    cluster.brokers[hanging].disk.set()
+    await held_up
+
+
+# requirement: B3
+@in_virtual_time_with(ControlledCluster)
+async def test_requests_that_come_during_a_sync_share_the_next_one(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", 1)
+    target = TopicPartition("orders", 0)
+    await append_all(cluster, target)
+    syncs = sum(broker.host.flusher.syncs for broker in cluster)
+    await asyncio.gather(*(append_one(cluster, target, number) for number in range(100)))
+    assert sum(broker.host.flusher.syncs for broker in cluster) - syncs < 3 * 10

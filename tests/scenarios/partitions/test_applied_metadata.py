@@ -1,9 +1,10 @@
-"""Folders are given up by no metadata that is older than what was acted on, nor by another's."""
+"""Folders are kept by metadata that is older than the applied one, or another cluster's."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from partitions.hosting.applied_metadata import APPLIED_FILE, Applied, AppliedMe
 from partitions.hosting.directories import Folders
 from partitions.hosting.trash import Trash
 from partitions.metadata.image import MetadataImage
+from partitions.values import QUORUM
 from raftlog.clock import SystemClock
 from raftlog.storage import twin_file
 from raftlog.storage.os_filesystem import OsFilesystem
@@ -19,6 +21,8 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledCluster
+from tests.helpers.moving import values
+from tests.helpers.orders import ORDERS, batch_of
 from tests.helpers.virtual_time import eventually
 
 
@@ -122,3 +126,24 @@ async def test_a_broker_whose_cluster_has_lost_metadata_keeps_the_folders_that_i
     assert lost.exists()
     assert list((tmp_path / "broker-3").glob("orders-*/Partition-0/*.log"))
     assert not list((tmp_path / "broker-1").glob("orders-*"))
+
+
+# requirement: T7
+@in_virtual_time
+async def test_the_records_of_a_deleted_topic_come_back_into_a_new_one(tmp_path: Path) -> None:
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        await cluster.create("orders")
+        for value in (b"a", b"b"):
+            await cluster.any.gateway.append(ORDERS, batch_of(value), acks=QUORUM, timeout_ms=5000)
+        await cluster.delete("orders")
+        await cluster.create("orders")
+    for broker in range(1, 4):
+        data = tmp_path / f"broker-{broker}"
+        (deleted,) = data.glob("trash/*-deleted/orders-*/Partition-0")
+        (fresh,) = data.glob("orders-*/Partition-0")
+        shutil.rmtree(fresh)
+        shutil.copytree(deleted, fresh)
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        assert await values(cluster.any) == [b"a", b"b"]
+        await cluster.any.gateway.append(ORDERS, batch_of(b"c"), acks=QUORUM, timeout_ms=5000)
+        assert await values(cluster.any) == [b"a", b"b", b"c"]

@@ -15,13 +15,12 @@ from raftlog.storage.state_files import CHECKPOINT_NAME
 from raftlog.types import Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
-from tests.helpers.orders import batch_of
+from tests.helpers.orders import ORDERS, batch_of
 from tests.helpers.transactional import TransactionalProducer
 from tests.helpers.virtual_time import eventually
 
 # requirement: A8
 
-ORDERS = TopicPartition("orders", 0)
 TIMEOUT_MS = 5_000
 AGE_S = 0.06  # longer than ``segment.ms``
 REQUIRED: dict[str, int | str] = {

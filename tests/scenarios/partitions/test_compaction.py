@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from partitions.metadata.image import PartitionInfo
+from groups.records import TOPIC
+from groups.requests import Commit, DeleteGroup, OffsetCommit, Request
+from partitions.metadata.image import PartitionInfo, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.replica.replica import PartitionReplica
 from partitions.values import QUORUM, AtTime, FetchRequest
@@ -15,6 +17,8 @@ from raftlog.errors import InvalidRecord
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import StoredRecord, read_records
+from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId, Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.compacting import records_in, stored
@@ -272,3 +276,90 @@ async def move(cluster: ControlledCluster, *nodes: NodeId) -> None:
     await cluster.any.admin.change_replicas(wish, 5000)
     holding = [broker for broker in cluster if broker.node_id in nodes]
     await eventually(lambda: all(voters_on(broker) == {*nodes} for broker in holding))
+
+
+CONFIG = {"cleanup.policy": "compact", "segment.bytes": 1024, "delete.retention.ms": 0}
+GONE = b"of the past"
+
+
+def offsets_on(broker: ControlledBroker) -> PartitionReplica:
+    return broker.manager.replicas[TOPIC, 0]
+
+
+def state_of(broker: ControlledBroker) -> bytes:
+    return offsets_on(broker).machine.snapshot()
+
+
+async def offsets_topic(cluster: ControlledCluster) -> TopicInfo:
+    topic = await cluster.any.controller.create_topic(
+        TOPIC, partitions=1, replication_factor=3, config=CONFIG, timeout_ms=5000, internal=True
+    )
+    await cluster.settled(topic.version)
+    return topic
+
+
+async def ask(cluster: ControlledCluster, request: Request) -> None:
+    await cluster.any.groups.service.ask(request, timeout_ms=5000)
+
+
+async def commit_offset(cluster: ControlledCluster, group: str, offset: int) -> None:
+    offsets = (OffsetCommit(topic="orders", topic_id="t", partition=0, offset=offset),)
+    await ask(cluster, Commit(group=group, offsets=offsets, is_forced=True))
+
+
+async def offsets_level(cluster: ControlledCluster) -> None:
+    def is_level() -> bool:
+        replicas = [broker.manager.replicas.get((TOPIC, 0)) for broker in cluster]
+        if None in replicas:
+            return False
+        ends = {one.group.applied_index for one in replicas if one is not None}
+        return len(ends) == 1 and ends == {offsets_on(cluster.any).group.last_index}
+
+    await eventually(is_level)
+
+
+def has_the_past(broker: ControlledBroker) -> bool:
+    return any(GONE in (one.key or b"") for one in records_in(stored(offsets_on(broker).group.log)))
+
+
+async def offset_of_the_past(cluster: ControlledCluster) -> int:
+    """A group was stored in an early segment, deleted in a later one, and is gone: where it was deleted."""
+    await offsets_topic(cluster)
+    await commit_offset(cluster, GONE.decode(), 7)
+    for offset in range(30):
+        await commit_offset(cluster, "g", offset)
+    await ask(cluster, DeleteGroup(group=GONE.decode()))
+    await offsets_level(cluster)
+    deleted_at = offsets_on(cluster.any).group.last_index
+    for offset in range(30, 60):
+        await commit_offset(cluster, "g", offset)
+    await offsets_level(cluster)
+    assert all(has_the_past(broker) for broker in cluster)
+    await cluster.look_for_compaction(6, pause_s=0.05)
+    assert not any(has_the_past(broker) for broker in cluster)
+    return deleted_at
+
+
+def lose_states_above(disk: FakeFilesystem, directory: str, index: int) -> None:
+    """They were not on the disk yet, or were damaged and removed."""
+    for name in disk.list_directory(directory):
+        if name == "snapshot" or (name.endswith(".state") and int(name.removesuffix(".state")) > index):
+            disk.remove(f"{directory}/{name}")
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_deleted_offset_stays_deleted_without_the_newer_states(cluster: ControlledCluster) -> None:
+    # requirement: ST2
+    deleted_at = await offset_of_the_past(cluster)
+    node = NodeId(2)
+    log = offsets_on(cluster.brokers[node]).group.log
+    assert isinstance(log, SegmentedLog)
+    await cluster.stop(node)
+    disk = cluster.disks[node]
+    assert isinstance(disk, FakeFilesystem)
+    lose_states_above(disk, log.directory, deleted_at)
+    back = await cluster.start(node)
+    await offsets_level(cluster)
+    other = next(broker for broker in cluster if broker is not back)
+    assert GONE not in state_of(back)
+    assert state_of(back) == state_of(other)

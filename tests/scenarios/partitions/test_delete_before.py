@@ -23,13 +23,12 @@ from raftlog.storage.state_files import CHECKPOINT_NAME
 from raftlog.types import Index, Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
-from tests.helpers.orders import batch_of, fetch_from
+from tests.helpers.orders import ORDERS, batch_of, fetch_from
 from tests.helpers.transactional import TransactionalProducer, visible_values
 from tests.helpers.virtual_time import eventually
 
 # requirement: RT5
 
-ORDERS = TopicPartition("orders", 0)
 TIMEOUT_MS = 5_000
 
 

@@ -1,4 +1,4 @@
-"""A leader lets a broker go, and a broker says that it is prepared, by nothing that is stale."""
+"""Nothing stale deletes replicas or topics, and a name that is used again is another topic."""
 
 from __future__ import annotations
 
@@ -6,20 +6,43 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
-from partitions.metadata.commands import ReplicasChanged
+from partitions.hosting.directories import folder_name
+from partitions.metadata.commands import DeleteTopic, RegisterBroker, ReplicasChanged
+from partitions.metadata.features import NEWEST
+from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
+from partitions.metadata.planner import NewTopic
+from partitions.metadata.requests import (
+    SERVICE,
+    Answer,
+    Request,
+    decode_answer,
+    decode_question,
+    encode_question,
+)
+from partitions.metadata.service import Controller
 from partitions.routing import rpc
+from partitions.values import QUORUM
 from raftlog.core.membership import Membership
-from raftlog.errors import InvalidRequest, RaftlogError
-from raftlog.node.rpc import decode_body, encode_body
-from raftlog.types import GroupId
-from tests.helpers.async_tests import in_virtual_time
+from raftlog.errors import (
+    CommitUnknown,
+    Conflict,
+    ConnectionLost,
+    InvalidRequest,
+    PreconditionFailed,
+    RaftlogError,
+    UnknownTopic,
+)
+from raftlog.node.rpc import Calls, decode_body, encode_body
+from raftlog.types import METADATA_GROUP, GroupId, NodeId
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
-from tests.helpers.moving import create, info, produce
-from tests.helpers.orders import ORDERS
+from tests.helpers.moving import create, info, move, nodes, produce, values
+from tests.helpers.orders import ORDERS, batch_of
 from tests.helpers.virtual_time import eventually
 
 
@@ -168,3 +191,225 @@ def _answers(broker: ControlledBroker, group: GroupId) -> bool:
         broker.manager.directory_of(group)
         return True
     return False
+
+
+CREATION = NewTopic("orders", "5" * 32, 1, 3, {})
+
+
+async def ask(cluster: ControlledCluster, request: Request) -> Answer:
+    """One message to the active controller, as another broker sends it."""
+    controller = await cluster.controller_broker()
+    sender = next(broker for broker in cluster.brokers.values() if broker is not controller)
+    head = encode_question(request, 5000)
+    answer, _ = await sender.host.calls.call(controller.node_id, SERVICE, head, timeout_ms=5000)
+    return decode_answer(answer)
+
+
+async def made(cluster: ControlledCluster, request: NewTopic = CREATION) -> TopicInfo:
+    answer = await ask(cluster, request)
+    assert answer.topic is not None
+    await cluster.settled(answer.version)
+    return answer.topic
+
+
+async def delete(broker: ControlledBroker) -> int:
+    return await broker.controller.delete_topic("orders", expected_version=None, timeout_ms=5000)
+
+
+# requirement: T1
+@in_virtual_time_with(ControlledCluster)
+async def test_a_repeated_creation_restores_no_deleted_topic(cluster: ControlledCluster) -> None:
+    first = await made(cluster)
+    assert await made(cluster) == first
+    await delete(cluster.any)
+    with pytest.raises(Conflict, match="has been deleted since"):
+        await ask(cluster, CREATION)
+    second = await made(cluster, NewTopic("orders", "6" * 32, 1, 3, {}))
+    assert second.topic_id != first.topic_id
+    assert {p.group_id for p in second.partitions}.isdisjoint(p.group_id for p in first.partitions)
+
+
+# requirement: T1, T5
+@in_virtual_time
+async def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the creation was repeated so late that nobody remembers it."""
+    monkeypatch.setattr("partitions.metadata.machine.DELETED_REMEMBERED", 1)
+    async with ControlledCluster(str(tmp_path)) as cluster:
+        first = await made(cluster)
+        led = await cluster.leader()
+        await led.gateway.append(ORDERS, batch_of(b"old"), acks=QUORUM, timeout_ms=5000)
+        away = next(
+            broker
+            for broker in cluster.brokers.values()
+            if broker is not led and not broker.host.groups[METADATA_GROUP].is_leader
+        )
+        cluster.network.isolate(away.node_id)
+        await delete(led)
+        await ask(cluster, NewTopic("other", "6" * 32, 1, 1, {}))
+        await ask(cluster, DeleteTopic("other"))
+        second = (await ask(cluster, CREATION)).topic
+        assert second is not None
+        cluster.network.heal_all()
+        await cluster.settled(second.version)
+        assert second.topic_id != first.topic_id
+        await led.gateway.append(ORDERS, batch_of(b"new"), acks=QUORUM, timeout_ms=5000)
+        replica = away.manager.replicas["orders", 0]
+        assert replica.group.group_id == second.partitions[0].group_id
+        await eventually(lambda: replica.group.commit_index >= 0)
+        assert replica.group.log.first_index == 0
+        assert await values(away) == [b"new"]
+        assert not (tmp_path / f"broker-{away.node_id}" / folder_name(first)).exists()
+        assert replica.group.log.last_index == led.manager.replicas["orders", 0].group.log.last_index
+
+
+# requirement: T1
+@in_virtual_time
+async def test_a_replica_of_a_newer_topic_of_the_name_does_not_stay_when_it_is_placed_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that starts sees old metadata first, and then metadata that is newer than its files."""
+    known = dict[NodeId, MetadataImage]()
+    newest = Controller.image
+    monkeypatch.setattr(
+        Controller, "image", property(lambda it: known.get(it._host.node_id) or newest.__get__(it))
+    )
+    async with ControlledCluster(str(tmp_path), brokers=4) as cluster:
+        first = (await create(cluster))[0]
+        old = cluster.any.controller.image
+        await delete(cluster.any)
+        second = await cluster.create("orders")
+        away = next(node for node in second.partitions[0].replicas if node in first)
+        folder = Path(cluster.directory_of(away)) / folder_name(second) / "Partition-0"
+        assert folder.exists()
+        await cluster.stop(away)
+        await move(cluster, *sorted(set(cluster.nodes) - {away}))
+        known[away] = old
+        again = await cluster.start(away)
+        await eventually(lambda: ("orders", 0) in again.manager.failures)
+        known.clear()
+        await cluster.create("other")
+        await eventually(lambda: not folder.exists())
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_late_requests_change_no_later_topic_of_the_name(cluster: ControlledCluster) -> None:
+    first = await made(cluster)
+    await delete(cluster.any)
+    second = await made(cluster, NewTopic("orders", "6" * 32, 1, 3, {}))
+    for late in (
+        DeleteTopic("orders", None, first.topic_id),
+        MoveReplicas("orders", 0, nodes(1), topic_id=first.topic_id),
+    ):
+        with pytest.raises(UnknownTopic):
+            await ask(cluster, late)
+    assert cluster.any.controller.image.topics["orders"] == second
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_late_registration_does_not_replace_a_later_process(cluster: ControlledCluster) -> None:
+    first = cluster.any.controller.image.brokers[NodeId(1)]
+    await cluster.stop(NodeId(1))
+    again = await cluster.start(NodeId(1))
+    await cluster.registered()
+    late = RegisterBroker(
+        NodeId(1),
+        first.incarnation,
+        first.http_url,
+        first.rpc_host,
+        first.rpc_port,
+        None,
+        first.disk_id,
+        "",
+        NEWEST,
+    )
+    with pytest.raises(PreconditionFailed):
+        await ask(cluster, late)
+    assert again.controller.registration.is_registered
+    assert not again.controller.registration.is_superseded
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_refusal_after_an_attempt_in_doubt_is_in_doubt_as_well(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = await cluster.controller_broker()
+    asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+    attempts: list[str] = []
+
+    async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
+        answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+        attempts.append(service)
+        await delete(controller)
+        raise ConnectionLost(f"the answer to {answer} is lost", sent=True)
+
+    monkeypatch.setattr(asked.host.calls, "call", call)
+    with pytest.raises(CommitUnknown, match="created by this request and has been deleted since"):
+        await asked.controller.create_topic(
+            "orders", partitions=1, replication_factor=3, config={}, timeout_ms=5000
+        )
+    assert attempts == [SERVICE]
+    assert "orders" not in controller.controller.image.topics
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_deletes_nothing(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = await cluster.controller_broker()
+    asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+    await made(cluster)
+
+    async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
+        if isinstance(decode_question(head)[0], DeleteTopic):
+            await delete(controller)
+            await controller.controller.create_topic(
+                "orders", partitions=1, replication_factor=3, config={}, timeout_ms=5000
+            )
+        return await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(asked.host.calls, "call", call)
+    with pytest.raises(UnknownTopic):
+        await delete(asked)
+    assert "orders" in controller.controller.image.topics
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
+    cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = await cluster.controller_broker()
+    asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+    await made(cluster)
+    asked_for: list[Request] = []
+
+    async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
+        request, _ = decode_question(head)
+        if isinstance(request, MoveReplicas):
+            asked_for.append(request)
+        answer = await Calls.call(asked.host.calls, peer, service, head, timeout_ms=timeout_ms)
+        if isinstance(request, MoveReplicas):
+            raise ConnectionLost(f"the answer to {request} is lost", sent=True)
+        return answer
+
+    monkeypatch.setattr(asked.host.calls, "call", call)
+    with pytest.raises(CommitUnknown):
+        await asked.admin.change_replicas(MoveReplicas("orders", 0, remove=NodeId(1)), 1000)
+    assert len(asked_for) == 1
+
+
+@in_virtual_time_with(ControlledCluster)
+async def test_a_change_that_is_replicated_too_late_is_in_doubt(cluster: ControlledCluster) -> None:
+    controller = await cluster.controller_broker()
+    await made(cluster)
+    for broker in cluster.brokers.values():
+        broker.disk.clear()
+    with pytest.raises(CommitUnknown):
+        await controller.controller.alter_config(
+            "orders", {"retention.ms": 5}, expected_version=None, timeout_ms=300
+        )
+    for broker in cluster.brokers.values():
+        broker.disk.set()
+    changed = controller.controller
+    await eventually(lambda: changed.image.topics["orders"].config == {"retention.ms": 5})

@@ -1,4 +1,4 @@
-"""The controller as any broker calls it: three brokers with real groups, logs and calls."""
+"""The controller as any broker calls it, with real groups, logs and calls; the log of the metadata."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from partitions.hosting import hosted_metadata
+from partitions.hosting.hosted_metadata import HostedMetadata
 from partitions.metadata.commands import DrainBroker, command_batch
 from partitions.metadata.image import TopicInfo
 from partitions.values import QUORUM
@@ -20,6 +22,8 @@ from raftlog.errors import (
     TopicExists,
     UnknownTopic,
 )
+from raftlog.hosting.tenant import SnapshotRetention
+from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import METADATA_GROUP, NodeId, TopicPartition
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
@@ -273,3 +277,55 @@ async def test_metadata_never_goes_back_while_its_log_is_read_again(cluster: Con
     later = await create(controller, "later")
     await broker.controller.wait_for_version(later.version, 5000)
     assert seen == sorted(seen)
+
+
+@in_virtual_time
+async def test_a_broker_that_was_away_gets_the_image_in_place_of_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hosted_metadata, "METADATA_LOG", LogSettings(segment_bytes=1000))
+    monkeypatch.setattr(HostedMetadata, "retention", SnapshotRetention(log_bytes_max=4000, entries_kept=3))
+    async with ControlledCluster() as cluster:
+        controller = await cluster.controller_broker()
+        away = next(node for node in cluster.nodes if node != controller.node_id)
+        cluster.network.isolate(away)
+        for number in range(40):
+            await controller.controller.create_topic(
+                f"topic-{number}", partitions=1, replication_factor=1, config={}, timeout_ms=5000
+            )
+        for broker in cluster.brokers.values():
+            await broker.retention.look()
+        groups = {node: broker.host.groups[METADATA_GROUP] for node, broker in cluster.brokers.items()}
+        assert groups[controller.node_id].log.first_index > 10
+        assert groups[away].log.first_index == 0
+        cluster.network.heal_all()
+        behind = cluster.brokers[away].controller
+        await eventually(lambda: "topic-39" in behind.image.topics)
+        await cluster.brokers[away].retention.look()
+        assert groups[away].log.first_index > 10
+        assert len(behind.image.topics) == 40
+
+
+# requirement: F2
+@in_virtual_time
+async def test_a_broker_that_joins_gets_the_image_where_the_log_no_longer_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(hosted_metadata, "METADATA_LOG", LogSettings(segment_bytes=1000))
+    monkeypatch.setattr(HostedMetadata, "retention", SnapshotRetention(log_bytes_max=4000, entries_kept=3))
+    async with ControlledCluster() as cluster:
+        controller = await cluster.controller_broker()
+        for number in range(40):
+            await controller.controller.create_topic(
+                f"topic-{number}", partitions=1, replication_factor=1, config={}, timeout_ms=5000
+            )
+        for broker in cluster.brokers.values():
+            await broker.retention.look()
+        joined = await cluster.join(4)
+        await cluster.registered()
+        group = joined.host.groups[METADATA_GROUP]
+        assert group.log.first_index > 10
+        assert len(joined.controller.image.topics) == 40
+        await eventually(lambda: not group.is_rejoining)
+        await cluster.join(5)
+        await eventually(lambda: len(group.membership.voters) == 5)

@@ -1,4 +1,4 @@
-"""A treatment that is ended is over on its thread, too, before the files are anybody else's."""
+"""Replicas under repair, or with a broken invariant: their files have one user at a time."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from raftlog.errors import LogCorrupt
+from raftlog.errors import InvariantViolated, LogCorrupt
 from raftlog.node.group_host import GroupHost
 from raftlog.repair.repairer import Repairer
 from raftlog.repair.scheduler import FailedReplica, RepairScheduler
 from raftlog.repair.service import SERVICE, Ask, RepairService, Told
 from raftlog.repair.target import RepairTarget
+from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.testing.fake_filesystem import FakeFilesystem
-from raftlog.types import GroupId, Index
+from raftlog.types import GroupId, Index, NodeId
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledCluster
-from tests.helpers.moving import create, holds, move, produce, values
+from tests.helpers.moving import create, holds, info, move, produce, values
 from tests.helpers.virtual_time import eventually
 
 Result = TypeVar("Result")
@@ -162,3 +163,31 @@ async def test_peers_are_told_of_the_files_as_they_are_after_another_life(cluste
         supervisor.bring_online(failed)
         await eventually(lambda: ("orders", 0) in ill.manager.replicas)
         await produce(cluster, b"more")
+
+
+# A group that breaks an invariant ends its broker once; the next start stops and reports the group.
+@in_virtual_time_with(ControlledCluster)
+async def test_a_broken_replica_is_reported_and_the_others_serve(cluster: ControlledCluster) -> None:
+    await cluster.create("orders", 2)
+    await produce(cluster, b"a")
+    broken = cluster.brokers[NodeId(3)]
+    group = info(broken).group_id
+    await cluster.stop(NodeId(3))
+    notes = BrokenGroups(broken.filesystem, broken.directory, broken.host.clock)
+    notes.note(group, InvariantViolated("a test says so"))
+
+    third = await cluster.start(NodeId(3))
+    await cluster.registered()
+    await eventually(lambda: ("orders", 1) in third.manager.replicas)
+    assert ("orders", 0) not in third.manager.replicas
+    assert list(third.manager.failures) == [("orders", 0)]
+    assert "a test says so" in third.manager.failures["orders", 0]
+    await produce(cluster, b"b")
+
+    await move(cluster, 1, 2)
+    await eventually(lambda: not holds(cluster, NodeId(3)))
+    await move(cluster, 1, 2, 3)
+    await eventually(lambda: ("orders", 0) in third.manager.replicas)
+    assert third.manager.failures == {}
+    assert BrokenGroups(third.filesystem, third.directory, third.host.clock).reasons == {}
+    assert await values(third) == [b"a", b"b"]

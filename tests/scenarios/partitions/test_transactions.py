@@ -1,9 +1,10 @@
-"""Transactions in real Raft groups: what readers see, what is fenced, and what a change of leaders keeps."""
+"""Transactions in real Raft groups: what readers see, what is fenced, changes of leaders, lost markers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -14,27 +15,24 @@ from raftlog.errors import (
     OffsetOutOfRange,
     OutcomeForgotten,
     ProducerFenced,
+    RaftlogError,
     TransactionAborted,
     UnknownTransaction,
 )
+from raftlog.node.group.raft_group import RaftGroup
 from raftlog.records.batch import split_batches
 from raftlog.records.builder import with_producer
 from raftlog.records.control import Marker
-from raftlog.types import Offset, TopicPartition
+from raftlog.types import Offset
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
-from tests.helpers.orders import batch_of, fetch_from, values_of
-from tests.helpers.transactional import (
-    TransactionalProducer,
-    committed,
-    coordinating,
-    visible_values,
-)
+from tests.helpers.instant_transactions import InstantMarkers
+from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
+from tests.helpers.transactional import TransactionalProducer, committed, coordinating, visible_values
 from tests.helpers.virtual_time import eventually
+from transactions.coordinator import Markers
 from transactions.records import TOPIC, Handle, State
 from transactions.requests import End
-
-ORDERS = TopicPartition("orders", 0)
 
 
 @in_virtual_time_with(PartitionCluster)
@@ -375,3 +373,110 @@ async def test_committed_records_below_forgotten_ranges_are_out_of_range(cluster
     with pytest.raises(OffsetOutOfRange) as refused:
         await committed(leader)
     assert refused.value.details["start"] == 2
+
+
+async def deposed(cluster: PartitionCluster) -> tuple[ControlledBroker, ControlledBroker]:
+    """One coordinator that is cut off and still believes that it leads, and its successor."""
+    while True:
+        old = next(broker for broker in cluster if coordinating(broker))
+        new = next(broker for broker in cluster if broker is not old)
+        leading, following = (broker.manager.replicas[TOPIC, 0].group for broker in (old, new))
+        leading.transfer_leadership(new.node_id)
+        await eventually(partial(_is_later, following, leading))
+        cluster.network.isolate(old.node_id)
+        await eventually(partial(coordinating, new))
+        if coordinating(old):
+            return old, new
+        cluster.network.heal_all()  # it has heard of the election in time
+
+
+def _is_later(following: RaftGroup[None], leading: RaftGroup[None]) -> bool:
+    return following.term > leading.term
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_a_deposed_coordinator_denies_no_transaction(cluster: PartitionCluster) -> None:
+    # requirement: D3
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a")
+    await producer.commit()
+    old, new = await deposed(cluster)
+    producer = await TransactionalProducer(new).open()
+    end = End(transaction=producer.handle, is_commit=True)
+    with pytest.raises(RaftlogError) as refusal:
+        await old.transactions.service.ask(end, timeout_ms=1_000)
+    assert isinstance(refusal.value, NoLeader)
+    await producer.ask(end)
+
+
+async def lose(cluster: PartitionCluster, producer: TransactionalProducer, *, is_commit: bool) -> None:
+    """End a transaction; its markers are lost."""
+    coordinator = next(broker for broker in cluster if coordinating(broker)).transactions.coordinators[0]
+    markers: Markers = coordinator._markers
+    coordinator._markers = InstantMarkers()  # acknowledged, and written nowhere
+    assert await (producer.commit() if is_commit else producer.abort()) is is_commit
+    coordinator._markers = markers
+
+
+async def look_for_markers(cluster: PartitionCluster, times: int) -> ControlledBroker:
+    """As each broker does now and then."""
+    for _ in range(times):
+        for broker in cluster:
+            await broker.transactions.lost_markers.look()
+    return await cluster.leader()
+
+
+# requirement: D3
+@in_virtual_time
+async def test_a_leader_learns_the_outcome_of_a_transaction_whose_marker_is_lost() -> None:
+    for is_commit in (True, False):
+        async with PartitionCluster() as cluster:
+            producer = await TransactionalProducer(cluster.any).open()
+            await producer.write(b"a")
+            await lose(cluster, producer, is_commit=is_commit)
+            await cluster.any.gateway.append(ORDERS, batch_of(b"plain"), acks=QUORUM, timeout_ms=1_000)
+            leader = await look_for_markers(cluster, 1)
+            assert visible_values(await committed(leader)) == [], "it may be a young one"
+            leader = await look_for_markers(cluster, 1)
+            assert visible_values(await committed(leader)) == [b"a"] * is_commit + [b"plain"]
+            end = leader.orders.high_watermark
+            await look_for_markers(cluster, 3)
+            assert leader.orders.high_watermark == end
+
+
+# requirement: D3
+@in_virtual_time_with(PartitionCluster)
+async def test_a_transaction_whose_outcome_is_forgotten_is_aborted(cluster: PartitionCluster) -> None:
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"a")
+    await lose(cluster, producer, is_commit=True)
+    for _ in range(2):
+        await producer.commit()
+    leader = await look_for_markers(cluster, 2)
+    assert visible_values(await committed(leader)) == []
+    await producer.write(b"b")
+    await producer.commit()
+    assert visible_values(await committed(leader)) == [b"b"]
+
+
+# requirement: D3
+@in_virtual_time_with(PartitionCluster)
+async def test_a_transaction_that_is_open_at_its_coordinator_stays_open(cluster: PartitionCluster) -> None:
+    producer = await TransactionalProducer(cluster.any, timeout_ms=900_000).open()
+    await producer.write(b"a")
+    leader = await look_for_markers(cluster, 4)
+    assert visible_values(await committed(leader)) == []
+    await producer.write(b"b")
+    assert await producer.commit()
+    assert visible_values(await committed(leader)) == [b"a", b"b"]
+
+
+# requirement: D3
+@in_virtual_time_with(PartitionCluster)
+async def test_a_later_transaction_decides_nothing_about_a_lost_marker(cluster: PartitionCluster) -> None:
+    producer = await TransactionalProducer(cluster.any).open()
+    await producer.write(b"aborted")
+    await lose(cluster, producer, is_commit=False)
+    await producer.write(b"b")
+    assert await producer.commit()
+    assert visible_values(await committed(cluster.any)) == [b"b"]

@@ -1,21 +1,27 @@
-"""A coordinator of queues whose log, topics and dead-letter topics refuse. In virtual time."""
+"""A coordinator whose log or topics refuse, that is deposed, or whose clock advances. In virtual time."""
 
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Sequence
 
 import pytest
 
 from groups.coordinator import GroupCoordinator
-from groups.ports import KnownTopics
+from groups.ports import Jobs, KnownTopics
 from groups.queue_effects import Bury, Found, Look, Looked
 from groups.queue_requests import Receive, Received, Settle, Settled, Token
-from raftlog.errors import NoLeader, NotLeader, StorageFull
+from groups.requests import Commit, GroupView, Join, OffsetCommit, ReadGroup
+from groups.service import GroupService
+from raftlog.errors import CommitUnknown, NoLeader, NotLeader, StorageFull
+from raftlog.node.rpc import Calls
+from raftlog.records.batch import Batch
+from raftlog.types import NodeId
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.instant_groups import FullLog, InstantLog
+from tests.helpers.instant_groups import FullLog, InstantLog, NoJobs
+from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.virtual_time import VirtualClock
-
-# requirement: A7
 
 
 class OneJob:
@@ -42,9 +48,10 @@ class OneJob:
         self.buried.append(bury)
 
 
-def coordinator_of(jobs: OneJob) -> GroupCoordinator:
+def coordinator_of(jobs: Jobs | None = None, clock: VirtualClock | None = None) -> GroupCoordinator:
+    topics = KnownTopics({"mail": 1, "orders": 1})
     return GroupCoordinator(
-        "__offsets/0", VirtualClock(), KnownTopics({"mail": 1}), jobs, offsets_retention_ms=1 << 40
+        "__offsets/0", clock or VirtualClock(), topics, jobs or NoJobs(), offsets_retention_ms=1 << 40
     )
 
 
@@ -71,6 +78,7 @@ async def leased(coordinator: GroupCoordinator, lease: bytes = b"one") -> None:
     assert [job.offset for job in found.jobs] == [0]
 
 
+# requirement: A7
 @in_virtual_time
 async def test_a_dead_letter_is_tried_again_until_it_is_stored() -> None:
     jobs = OneJob()
@@ -86,6 +94,7 @@ async def test_a_dead_letter_is_tried_again_until_it_is_stored() -> None:
     coordinator.leads(None)
 
 
+# requirement: A7
 @in_virtual_time
 async def test_dead_letters_of_a_coordinator_that_was_deposed_are_stored_by_the_next() -> None:
     jobs = OneJob()
@@ -105,6 +114,7 @@ async def test_dead_letters_of_a_coordinator_that_was_deposed_are_stored_by_the_
     coordinator.leads(None)
 
 
+# requirement: A7
 @in_virtual_time
 async def test_a_lease_that_could_not_be_stored_is_nobodys() -> None:
     jobs = OneJob()
@@ -122,6 +132,7 @@ async def test_a_lease_that_could_not_be_stored_is_nobodys() -> None:
     coordinator.leads(None)
 
 
+# requirement: A7
 @in_virtual_time
 async def test_a_broker_that_was_deposed_does_not_say_that_a_lease_is_over() -> None:
     """Its successor may have delivered the job to this very worker."""
@@ -147,6 +158,7 @@ async def test_a_broker_that_was_deposed_does_not_say_that_a_lease_is_over() -> 
     coordinator.leads(None)
 
 
+# requirement: A7
 @in_virtual_time
 async def test_receivers_that_wait_are_told_when_the_coordinator_is_deposed() -> None:
     jobs = OneJob()
@@ -164,6 +176,7 @@ async def test_receivers_that_wait_are_told_when_the_coordinator_is_deposed() ->
     assert jobs.looks == looks
 
 
+# requirement: A7
 @in_virtual_time
 async def test_a_receiver_that_waits_gets_the_job_when_its_lease_ends() -> None:
     coordinator = coordinator_of(OneJob())
@@ -175,3 +188,173 @@ async def test_a_receiver_that_waits_gets_the_job_when_its_lease_ends() -> None:
     assert [job.deliveries for job in found.jobs] == [2]
     assert 29.5 < asyncio.get_running_loop().time() - began_s < 31
     coordinator.leads(None)
+
+
+class DeposedLog(InstantLog):
+    """Its leader is deposed as soon as it has appended; what it has written is committed by the next one."""
+
+    def __init__(self, coordinator: GroupCoordinator) -> None:
+        super().__init__(coordinator)
+        self.coordinator = coordinator
+
+    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+        """The outcome never comes."""
+        super().propose(batches)
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self.coordinator.leads, None)
+        return loop.create_future()
+
+
+class OnePartition:
+    """A topic that this broker leads, or has led; it may not know the topic yet."""
+
+    name = "__offsets"
+
+    def __init__(self, *, is_known: bool = True) -> None:
+        self.partition_count = 1 if is_known else None
+
+    async def confirmed_count(self, timeout_ms: int) -> int | None:
+        """As the active controller knows it."""
+        return 1
+
+    async def create(self, timeout_ms: int) -> int:
+        """It is there."""
+        return 1
+
+    def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
+        """This broker."""
+        return (NodeId(1),)
+
+
+def a_commit() -> Commit:
+    """One of a group without members."""
+    return Commit(
+        group="billing", offsets=(OffsetCommit(topic="orders", topic_id="0", partition=0, offset=7),)
+    )
+
+
+def service_of(coordinator: GroupCoordinator, topic: OnePartition | None = None) -> GroupService:
+    """All groups, as this broker reaches them."""
+    calls = Calls(LoopNetwork(random.Random(1)).member(NodeId(1), []), first_id=1)
+    return GroupService(NodeId(1), topic or OnePartition(), {0: coordinator}, calls)
+
+
+@in_virtual_time
+async def test_a_commit_whose_coordinator_is_deposed_after_the_append_is_unknown() -> None:
+    # requirement: D2
+    coordinator = coordinator_of()
+    coordinator.leads(DeposedLog(coordinator))
+    with pytest.raises(CommitUnknown):
+        await service_of(coordinator).ask(a_commit(), timeout_ms=5_000)
+    assert coordinator.state.offsets["billing"]  # and it is stored
+
+
+@in_virtual_time
+async def test_a_read_whose_coordinator_is_deposed_is_no_commit_in_doubt() -> None:
+    coordinator = coordinator_of()
+    coordinator.leads(DeposedLog(coordinator))
+    coordinator.leads(None)
+    with pytest.raises(NoLeader):
+        await service_of(coordinator).ask(ReadGroup(group="billing"), timeout_ms=5_000)
+
+
+@in_virtual_time
+async def test_a_broker_that_does_not_know_the_topic_yet_asks_before_it_denies_a_group() -> None:
+    coordinator = coordinator_of()
+    coordinator.leads(InstantLog(coordinator))
+    service = service_of(coordinator)
+    await service.ask(a_commit(), timeout_ms=5_000)
+    service = service_of(coordinator, OnePartition(is_known=False))
+    view = await service.ask(ReadGroup(group="billing"), timeout_ms=5_000)
+    assert isinstance(view, GroupView)
+    assert [committed.offset for _, _, committed in view.offsets] == [7]
+    assert [found.group for found in await service.list_groups()] == ["billing"]
+    coordinator.leads(None)
+
+
+class AdvancedClock(VirtualClock):
+    """Ahead of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed_s = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds since the run began, and those that were let pass."""
+        return super().monotonic() + self.passed_s
+
+
+async def coordinator_with_a_silent_member(clock: AdvancedClock) -> GroupCoordinator:
+    coordinator = coordinator_of(clock=clock)
+    coordinator.leads(InstantLog(coordinator))
+    join = Join(group="billing", member_id="silent", topics=("orders",), session_timeout_ms=600_000)
+    await coordinator.ask(join, 1_000)
+    assert members_of(coordinator) == ["silent"]
+    clock.passed_s = 660.0
+    return coordinator
+
+
+def members_of(coordinator: GroupCoordinator) -> list[str]:
+    return sorted(coordinator.state.groups["billing"].members)
+
+
+@in_virtual_time
+async def test_an_advanced_clock_is_noticed_within_a_second() -> None:
+    coordinator = await coordinator_with_a_silent_member(AdvancedClock())
+    await asyncio.sleep(1.5)
+    assert members_of(coordinator) == []
+    coordinator.leads(None)
+
+
+@in_virtual_time
+async def test_requests_do_not_prolong_the_sessions_of_others_after_a_stall() -> None:
+    coordinator = await coordinator_with_a_silent_member(AdvancedClock())
+    for _ in range(150):
+        await coordinator.ask(ReadGroup(group="billing"), 1_000)
+        await asyncio.sleep(0.01)
+    assert members_of(coordinator) == []
+    coordinator.leads(None)
+
+
+@in_virtual_time
+async def test_a_coordinator_begins_again_after_an_append_was_refused() -> None:
+    coordinator = coordinator_of()
+    log = FullLog(coordinator)
+    log.is_full = True
+    coordinator.leads(log)
+    join = Join(group="billing", member_id="a", topics=("orders",))
+    with pytest.raises(StorageFull):
+        await coordinator.ask(join, 1_000)
+    assert not coordinator.is_coordinating
+    log.is_full = False
+    await asyncio.sleep(1.0)
+    assert coordinator.is_coordinating
+    await coordinator.ask(join, 1_000)
+    assert sorted(coordinator.state.groups["billing"].members) == ["a"]
+    coordinator.leads(None)
+
+
+GROUPS = 64
+
+
+class CountedLog(InstantLog):
+    """Counts its appends."""
+
+    appends = 0
+
+    def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
+        """One more."""
+        self.appends += 1
+        return super().propose(batches)
+
+
+@in_virtual_time
+async def test_commits_that_arrive_in_one_turn_of_the_loop_share_an_append() -> None:
+    coordinator = coordinator_of()
+    log = CountedLog(coordinator)
+    coordinator.leads(log)
+    offsets = (OffsetCommit(topic="orders", topic_id="0", partition=0, offset=7),)
+    commits = [Commit(group=f"group-{number}", offsets=offsets) for number in range(GROUPS)]
+    await asyncio.gather(*(coordinator.ask(commit, 5_000) for commit in commits))
+    assert log.appends == 1
+    assert len(coordinator.state.offsets) == GROUPS

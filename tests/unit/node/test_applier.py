@@ -1,13 +1,15 @@
-"""States are kept where segments begin, and no log begins where none is kept."""
+"""What a group applies: in slices and turns, with states where segments begin, and what it reads."""
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 
 import pytest
 
 from raftlog.core.entries import EntrySpan
 from raftlog.core.ready import HardState
+from raftlog.node.backlogs import Backlogs
 from raftlog.node.group.applier import (
     BATCH_BYTES,
     CHECKPOINT_BATCHES,
@@ -17,7 +19,8 @@ from raftlog.node.group.applier import (
     Applier,
 )
 from raftlog.node.group.recent_entries import RecentEntries
-from raftlog.records.batch import Batch
+from raftlog.node.reading import read_batches
+from raftlog.records.batch import Batch, parse_header
 from raftlog.records.compaction import gap_batch
 from raftlog.storage.log_storage import LogStorage, carry_out
 from raftlog.storage.segment import segment_path
@@ -25,9 +28,12 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.state_files import STATE_SUFFIX
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.memory_log import MemoryLog
-from raftlog.types import Index, Term
+from raftlog.types import GroupId, Index, Term
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.log_files import append, log_with, sync
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
+from tests.helpers.virtual_time import VirtualLoop
 
 
 class Count:
@@ -217,3 +223,41 @@ def test_a_gap_batch_is_applied_as_far_as_it_is_committed() -> None:
     again.apply_up_to(Index(11))
     applier.apply_up_to(Index(20))
     assert (again.applied_index, applier.applied_index) == (11, 20)
+
+
+# requirement: ST4
+@in_virtual_time
+async def test_groups_take_turns_one_in_each_turn_of_the_loop() -> None:
+    left = {GroupId(1): 3, GroupId(2): 1, GroupId(3): 2}
+    applied: list[tuple[int, GroupId]] = []
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+
+    def apply_more(group: GroupId) -> None:
+        applied.append((loop.turns, group))
+        left[group] -= 1
+        if left[group]:
+            backlogs.add(group)
+
+    backlogs = Backlogs(apply_more)
+    for group in left:
+        backlogs.add(group)
+        backlogs.add(group)  # it has its turn once all the same
+    await asyncio.sleep(1)
+    assert [group for _, group in applied] == [1, 2, 3, 1, 3, 1]
+    assert len({turn for turn, _ in applied}) == len(applied)
+    backlogs.add(GroupId(2))
+    left[GroupId(2)] = 1
+    await asyncio.sleep(1)
+    assert applied[-1][1] == 2
+
+
+@pytest.mark.parametrize("first", range(12))
+def test_a_read_that_begins_inside_a_gap_batch_has_nothing_below(first: int) -> None:
+    log = log_with(FakeFilesystem(), 2)
+    log.append([gap_batch(2, 9, 1, None)])
+    append(log, 2)
+    sync(log)
+    found = asyncio.run(read_batches(log, Index(first), log.last_index, bytes_max=10_000))
+    assert parse_header(found.data).base_offset == first
+    assert found.last == log.last_index

@@ -1,4 +1,4 @@
-"""What a disk remembers of its replicas, and what becomes of that when files are lost."""
+"""What a disk remembers of its replicas and of broken groups, also when files are lost."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import random
 
 import pytest
 
+from raftlog.errors import InvariantViolated
+from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import METADATA_GROUP, GroupId
+from tests.helpers.manual_wall_clock import ManualWallClock
 
 FIVE, SIX = GroupId(5), GroupId(6)
 
@@ -105,3 +108,49 @@ def test_a_death_while_an_older_copy_begins_again_leaves_the_old_disk_or_an_olde
         again = opened(filesystem, seed=3)
         assert again.disk_id == before or again.is_older_copy(FIVE)
     raise AssertionError("it never ended")
+
+
+SEVEN, EIGHT = GroupId(7), GroupId(8)
+WRONG = InvariantViolated("applied 3 after 5")
+
+
+def notes(filesystem: FakeFilesystem) -> BrokenGroups:
+    """As a start of the broker reads them."""
+    return BrokenGroups(filesystem, "/data", ManualWallClock())
+
+
+def test_a_note_outlives_a_power_loss_and_names_the_group_and_the_error(filesystem: FakeFilesystem) -> None:
+    first = notes(filesystem)
+    first.note(SEVEN, WRONG)
+    assert first.reasons == {}, "what is open stays open until the process has ended"
+    filesystem.lose_power(random.Random(1))
+    reasons = notes(filesystem).reasons
+    assert list(reasons) == [SEVEN]
+    assert "InvariantViolated: applied 3 after 5" in reasons[SEVEN]
+
+
+@pytest.mark.parametrize("damaged", [("",), (".twin",), ("", ".twin")])
+def test_a_damaged_note_counts(filesystem: FakeFilesystem, damaged: tuple[str, ...]) -> None:
+    notes(filesystem).note(SEVEN, WRONG)
+    for ending in damaged:
+        filesystem.flip_bit(f"/data/broken/7{ending}", 20)
+    reason = notes(filesystem).reasons[SEVEN]
+    assert "invariant" in reason
+    assert ("applied 3 after 5" in reason) == (len(damaged) == 1)
+
+
+def test_what_is_forgotten_is_gone_for_good_and_nothing_else_is(filesystem: FakeFilesystem) -> None:
+    for group in (SEVEN, EIGHT):
+        notes(filesystem).note(group, WRONG)
+    known = notes(filesystem)
+    known.forget(SEVEN)
+    known.forget(SEVEN)
+    filesystem.lose_power(random.Random(1))
+    assert list(known.reasons) == list(notes(filesystem).reasons) == [EIGHT]
+
+
+def test_a_full_disk_keeps_no_process_from_ending(filesystem: FakeFilesystem) -> None:
+    known = notes(filesystem)
+    filesystem.capacity_bytes = 0
+    known.note(SEVEN, WRONG)
+    assert notes(filesystem).reasons == {}

@@ -1,9 +1,15 @@
-"""Which segments may go: a pure decision."""
+"""Which segments may go, and when a sync notes how far the log is durable."""
 
 from __future__ import annotations
 
+from raftlog.core.ready import HardState
+from raftlog.hosting.opener import make_durable
+from raftlog.storage.durable_state import found_slots, newest_slot
 from raftlog.storage.retention import ClosedSegment, RetentionLimits, first_index_to_keep
-from raftlog.types import Index
+from raftlog.storage.segmented_log import SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
+from raftlog.types import Index, NodeId, Term
+from tests.helpers.log_files import DIRECTORY, append, open_log
 
 NOW = 100_000_000_000
 DAY = 24 * 3600 * 1000
@@ -82,3 +88,53 @@ def test_while_the_time_is_not_known_only_size_counts() -> None:
         segments, 50, limits, now_ms=None, commit_index=Index(1000), first_index=Index(0)
     )
     assert kept == 20
+
+
+def a_log(filesystem: FakeFilesystem) -> SegmentedLog:
+    """Its vote stands in both slots."""
+    log = open_log(filesystem)
+    log.save_hard_state(HardState(Term(1), None))
+    append(log, 1)
+    make_durable(log)
+    return log
+
+
+def noted(filesystem: FakeFilesystem) -> int:
+    slot = newest_slot(found_slots(filesystem, DIRECTORY))
+    assert slot is not None
+    return slot.state.durable_index
+
+
+# requirement: M3
+def test_the_first_sync_after_a_tick_notes_the_durable_end_and_so_does_one_that_is_owed() -> None:
+    filesystem = FakeFilesystem()
+    log = a_log(filesystem)
+    for _ in range(2):
+        append(log, 1)
+        make_durable(log)
+    assert (log.durable_index, noted(filesystem), log.owes_end) == (2, 0, True)
+    assert log.take_sync() is None, "nothing has changed, and no tick has passed"
+    log.tick()
+    make_durable(log)
+    assert (noted(filesystem), log.owes_end) == (2, False)
+    log.tick()
+    assert log.take_sync() is None
+    append(log, 1)
+    make_durable(log)
+    assert (noted(filesystem), log.owes_end) == (3, False)
+
+
+# requirement: M3
+def test_a_vote_and_a_close_note_it_at_once(filesystem: FakeFilesystem) -> None:
+    log = a_log(filesystem)
+    append(log, 2)
+    make_durable(log)
+    assert noted(filesystem) == 0
+    log.save_hard_state(HardState(Term(2), NodeId(1)))
+    make_durable(log)
+    assert noted(filesystem) == 2
+    append(log, 1)
+    make_durable(log)
+    assert noted(filesystem) == 2, "one sync in two ticks"
+    log.close()
+    assert noted(filesystem) == 3

@@ -1,4 +1,4 @@
-"""Commands survive being bytes, and bytes that are no command do no harm."""
+"""Commands survive being bytes, bytes that are no command do no harm, and feature levels only rise."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from partitions.metadata.commands import (
     COMMANDS,
@@ -33,11 +34,15 @@ from partitions.metadata.commands import (
     decode,
     encode,
 )
-from partitions.metadata.image import PlannedMove
+from partitions.metadata.features import NEWEST
+from partitions.metadata.image import MetadataImage, PlannedMove
+from partitions.metadata.machine import decode_image, encode_image
+from partitions.metadata.planner import PlannerLimits, plan
+from raftlog.errors import InvalidRequest, InvariantViolated
 from raftlog.records.batch import check_batch
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, Offset
-from tests.helpers.metadata_images import THIS_TOPIC, create, register, set_replicas
+from tests.helpers.metadata_images import THIS_TOPIC, applied, cluster, create, register, set_replicas
 
 EVERY_COMMAND: list[Command] = [
     register(1, rack="a"),
@@ -116,3 +121,37 @@ def test_a_command_is_the_value_of_the_one_record_of_a_sound_batch() -> None:
     check_batch(batch)
     (record,) = read_records(batch)
     assert decode(record.value) == AllocateProducerIds(5)
+
+
+def at_level(level: int) -> MetadataImage:
+    return applied(SetClusterId("c", "b", level), to=cluster())[0]
+
+
+def test_a_level_rises_and_never_falls() -> None:
+    image, _ = applied(SetFeatureLevel(2), to=at_level(1))
+    assert image.feature_level == 2
+    after, _ = applied(SetFeatureLevel(1), to=image)
+    assert after is image
+
+
+def test_a_broker_below_the_level_is_refused_with_the_remedy() -> None:
+    old = register(4)
+    assert old.feature_level == 1, "a release without levels names none"
+    assert plan(old, at_level(1), PlannerLimits()) == old
+    with pytest.raises(InvalidRequest, match="broker 4 has feature level 1, and the cluster has 2: install"):
+        plan(old, at_level(2), PlannerLimits())
+    new = structs.replace(old, feature_level=2)
+    assert plan(new, at_level(2), PlannerLimits()) == new
+
+
+def test_the_snapshot_has_the_level_as_its_format() -> None:
+    assert msgspec.msgpack.decode(encode_image(at_level(1)))[0] == 1, "the release before reads it"
+    assert msgspec.msgpack.decode(encode_image(at_level(2)))[0] == 2, "the release before refuses it"
+    assert decode_image(encode_image(at_level(2))).feature_level == 2
+
+
+def test_a_snapshot_of_a_later_release_is_refused() -> None:
+    fields = msgspec.msgpack.decode(encode_image(at_level(NEWEST)))
+    fields[0] = NEWEST + 1
+    with pytest.raises(InvariantViolated, match="install the release that wrote it"):
+        decode_image(msgspec.msgpack.encode(fields))

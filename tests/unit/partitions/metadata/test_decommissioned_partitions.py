@@ -1,18 +1,35 @@
-"""Which partitions may be decommissioned, recommissioned and removed, and what a later one of a number is."""
+"""Which partitions may be added, decommissioned, recommissioned and removed."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from partitions.metadata.commands import DecommissionPartitions, RemovePartition, SetFeatureLevel
+from partitions.metadata.commands import (
+    AddPartitions,
+    DecommissionPartitions,
+    DrainBroker,
+    FenceBroker,
+    RemovePartition,
+    SetFeatureLevel,
+    UnfenceBroker,
+)
 from partitions.metadata.features import DECOMMISSIONED_PARTITIONS
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.machine import apply_command, decode_image, encode_image
 from partitions.metadata.partition_commands import OFFSETS_RESERVED
 from partitions.metadata.planner import NewPartitions, PlannerLimits, plan
 from partitions.metadata.shrink_planner import ShrinkTopic
-from raftlog.errors import Conflict, InvalidRequest, PreconditionFailed, RaftlogError, UnknownPartition
-from raftlog.types import Offset, TopicId
+from raftlog.errors import (
+    Conflict,
+    InvalidRequest,
+    PreconditionFailed,
+    RaftlogError,
+    UnknownPartition,
+    UnknownTopic,
+)
+from raftlog.types import NodeId, Offset, TopicId
 from tests.helpers.metadata_images import add_partitions, applied, cluster, create, recovered
 
 ROWS = ((1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2))
@@ -264,3 +281,83 @@ def test_a_command_that_no_planner_writes_changes_nothing() -> None:
         assert isinstance(reply, InvalidRequest)
     command = DecommissionPartitions("orders", TopicId("0" * 32), 4, 3, 0)
     assert apply_command(image, command, image.version + 1)[0] is image
+
+
+THREE_ROWS = ((1, 2, 3), (2, 3, 1), (3, 1, 2))
+
+
+def addition(image: MetadataImage, count: int, expected: int = 3, name: str = "orders") -> NewPartitions:
+    return NewPartitions(name, image.topics[name].topic_id, expected, count)
+
+
+def planned(image: MetadataImage, count: int, expected: int = 3) -> AddPartitions:
+    command = plan(addition(image, count, expected), image, LIMITS)
+    assert isinstance(command, AddPartitions)
+    return command
+
+
+def refusal(image: MetadataImage, count: int, limits: PlannerLimits = LIMITS, **more: str) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        plan(addition(image, count, **more), image, limits)
+    return caught.value
+
+
+# requirement: F4 T3
+def test_new_partitions_are_placed_evenly_beside_those_that_exist() -> None:
+    image, _ = applied(create("orders", *THREE_ROWS), to=cluster(brokers=6))
+    command = planned(image, 3)
+    assert command.expected == 3
+    held = Counter(node for row in command.placement for node in row)
+    assert held == {4: 3, 5: 3, 6: 3}, "these hold nothing yet"
+    assert Counter(row[0] for row in command.placement) == {4: 1, 5: 1, 6: 1}
+
+
+# requirement: F4 RP11
+def test_replicas_of_new_partitions_are_in_different_racks() -> None:
+    racks = ("a", "a", "b", "b", "c", "c")
+    image, _ = applied(create("orders", *THREE_ROWS), to=cluster(*racks))
+    for row in planned(image, 6).placement:
+        assert {racks[node - 1] for node in row} == {"a", "b", "c"}
+
+
+# requirement: F4 F3
+def test_draining_and_dead_brokers_get_no_new_partitions() -> None:
+    image, _ = applied(create("orders", *THREE_ROWS), to=cluster(brokers=5))
+    image, _ = applied(DrainBroker(NodeId(4)), FenceBroker(NodeId(5), "first"), to=image)
+    assert {node for row in planned(image, 4).placement for node in row} == {1, 2, 3}
+    image, _ = applied(FenceBroker(NodeId(1), "first"), to=image)
+    refused = refusal(image, 1)
+    assert "brokers that take new replicas: 2; start more brokers" in str(refused)
+    assert refused.details["field"] == "count"
+    image, _ = applied(UnfenceBroker(NodeId(5), "first"), to=image)
+    assert {*planned(image, 1).placement[0]} == {2, 3, 5}
+
+
+def test_a_repeated_request_is_planned_as_it_was_carried_out() -> None:
+    image, _ = applied(create("orders", *THREE_ROWS), to=cluster(brokers=6))
+    first = planned(image, 2)
+    once, _ = applied(first, to=image)
+    assert planned(once, 2) == first
+    twice, reply = applied(planned(once, 2), to=once)
+    assert twice is once
+    assert reply is once.topics["orders"]
+
+
+def test_limits_are_checked_with_a_remedy() -> None:
+    image, _ = applied(create("orders", *THREE_ROWS), create("__offsets", (1,), number=2), to=cluster())
+    for count in (0, -1, 9_998):
+        refused = refusal(image, count)
+        assert "add 1 to 9997" in str(refused)
+        assert refused.details["field"] == "count"
+    full = refusal(image, 2, PlannerLimits(replicas_per_broker_max=5))
+    assert "the partitions need 6 replicas and the cluster has room for 5 more" in str(full)
+    assert "choose fewer partitions" in str(full)
+    assert "system's own" in str(refusal(image, 1, name="__offsets"))
+    with pytest.raises(UnknownTopic):
+        plan(NewPartitions("orders", TopicId("0" * 32), 3, 1), image, LIMITS)
+
+
+def test_new_partitions_could_not_be_written_to_with_too_few_replicas() -> None:
+    image, _ = applied(create("orders", *THREE_ROWS, min_insync_replicas=4), to=cluster())
+    refused = refusal(image, 1)
+    assert refused.details["field"] == "config.min.insync.replicas"

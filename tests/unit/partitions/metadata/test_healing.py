@@ -1,4 +1,4 @@
-"""Which replicas are restored where, from every state of a cluster with dead brokers."""
+"""Which replicas are restored where, from every state of a cluster with dead or refusing brokers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from partitions.metadata.healing import (
 from partitions.metadata.image import MetadataImage
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import PlannerLimits, plan
-from partitions.metadata.refusals import MoveStuck, Refused
-from raftlog.types import NodeId
+from partitions.metadata.refusals import AVOIDED_MS, MoveStuck, Refusals, Refused
+from partitions.metadata.requests import decode_question, encode_question
+from raftlog.types import NodeId, TopicId
 from tests.helpers.metadata_images import applied, cluster, create, nodes, recovered, set_replicas
 
 DEAD_MS = 300_000
@@ -367,3 +368,30 @@ def test_a_broker_that_votes_already_has_not_refused() -> None:
     before, _ = applied(create("orders", (1, 2, 3)), to=cluster(brokers=5))
     moving, _ = applied(set_replicas("orders", (1, 2, 4), (1, 2, 3)), to=before)
     assert planned(moving, refused=(stuck(moving, 2),)) == []
+
+
+def report(broker: int, partition: int = 0, reason: str = "no room") -> MoveStuck:
+    return MoveStuck("orders", TopicId("t"), partition, 7, NodeId(broker), reason)
+
+
+# requirement: F1
+def test_a_report_counts_for_a_time_after_the_last_one() -> None:
+    refusals = Refusals()
+    assert refusals.note(report(4), 1000.0)
+    assert refusals.note(report(4, partition=1), 1000.0)
+    assert not refusals.note(report(4, reason="not writable"), 6000.0), "it is known"
+    assert refusals.now(999.0 + AVOIDED_MS) == (report(4, reason="not writable"), report(4, partition=1))
+    assert refusals.now(1000.0 + AVOIDED_MS) == (report(4, reason="not writable"),)
+    assert refusals.now(6000.0 + AVOIDED_MS) == ()
+    assert refusals.note(report(4), 6000.0 + AVOIDED_MS), "it is news again"
+
+
+def test_a_controller_that_does_not_lead_forgets() -> None:
+    refusals = Refusals()
+    refusals.note(report(4), 1000.0)
+    refusals.begin_again()
+    assert refusals.now(1000.0) == ()
+
+
+def test_a_report_travels_whole() -> None:
+    assert decode_question(encode_question(report(4), 500)) == (report(4), 500)

@@ -1,8 +1,9 @@
-"""What each command does to the metadata, and that none can break it."""
+"""What each command does to the metadata, also before it is committed, and that none can break it."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +23,7 @@ from partitions.metadata.commands import (
     command_batch,
 )
 from partitions.metadata.image import MetadataImage, PartitionInfo, TopicInfo
+from partitions.metadata.log_ahead import image_ahead
 from partitions.metadata.machine import (
     DELETED_REMEMBERED,
     MetadataMachine,
@@ -29,6 +31,7 @@ from partitions.metadata.machine import (
     decode_image,
     encode_image,
 )
+from raftlog.core.ready import HardState
 from raftlog.errors import (
     Conflict,
     InvalidRequest,
@@ -39,6 +42,7 @@ from raftlog.errors import (
 )
 from raftlog.records.batch import stamp
 from raftlog.records.control import leader_change_batch
+from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import Index, NodeId, Term, TopicId
 from tests.helpers.metadata_images import (
     add_partitions,
@@ -421,3 +425,36 @@ def test_a_command_costs_little_beside_ten_thousand_partitions() -> None:
             image, create(f"more-{number}", (1, 2, 3), number=number + 1000), number + 2000
         )
     assert time.process_time() - began < 0.1
+
+
+LOGGED: Sequence[Command] = [register(1), register(2), create("orders", (1, 2)), register(3)]
+
+
+def log_of(commands: Sequence[Command]) -> MemoryLog:
+    log = MemoryLog()
+    log.save_hard_state(HardState(Term(1), None))
+    for index, command in enumerate(commands):
+        batch = command_batch(command, timestamp_ms=0)
+        log.append([stamp(batch.data, base_offset=index, leader_epoch=1, append_time_ms=0)])
+    return log
+
+
+def test_what_is_not_known_to_be_committed_counts() -> None:
+    # requirement: F2
+    image = image_ahead(log_of(LOGGED))
+    assert {broker.rpc_port for broker in image.brokers.values()} == {9001, 9002, 9003}
+    assert {*image.topics} == {"orders"}
+
+
+def test_it_begins_with_the_newest_state_that_was_kept() -> None:
+    log = log_of(LOGGED)
+    kept, _ = applied(register(7), to=MetadataImage())
+    change = log.checkpoint_change(Index(2), encode_image(kept))
+    assert change is None or change.run() is None
+    if change is not None:
+        change.finish()
+    assert {*image_ahead(log).brokers} == {7, 3}
+
+
+def test_an_empty_log_names_nobody() -> None:
+    assert image_ahead(MemoryLog()) == MetadataImage()
