@@ -123,8 +123,7 @@ FILES_OF_LOGS = (
         "if unreadable and _newest(found.values()) is None:",
         "if False:",
         seen_by=(
-            "tests/unit/storage/test_twin_file.py::test_two_files_that_the_disk_cannot_read_ar"
-            "e_no_loss_of_both"
+            "tests/unit/storage/test_slots.py::test_two_files_that_the_disk_cannot_read_are_no_loss_of_both"
         ),
     ),
     PlantedBug(
@@ -134,7 +133,7 @@ FILES_OF_LOGS = (
         "if not disk.continues(disks[0]):",
         "if False:",
         seen_by=(
-            "tests/unit/storage/test_disk_age.py::test_a_disk_that_is_younger_than_before_or_w"
+            "tests/unit/storage/test_replica_registry.py::test_a_disk_that_is_younger_than_before_or_w"
             "as_replaced_is_an_older_copy"
         ),
     ),
@@ -144,7 +143,7 @@ FILES_OF_LOGS = (
         "raftlog.storage.disk_age:Disk.continues",
         "and counted in (None, *(run.number for run in known.runs[:1]))",
         "",
-        seen_by="tests/unit/storage/test_disk_age.py::test_an_older_copy_that_has_aged_alone_is_one_still",
+        seen_by="tests/unit/storage/test_replica_registry.py::test_an_older_copy_that_has_aged_alone_is_one_still",
     ),
     PlantedBug(
         "a lower term is no sign of an older copy",
@@ -153,7 +152,7 @@ FILES_OF_LOGS = (
         "if state.term < self.term:",
         "if False:",
         seen_by=(
-            "tests/unit/storage/test_replica_progress.py::test_a_log_without_what_was_noted_is_an_older_copy"
+            "tests/unit/storage/test_replica_registry.py::test_a_log_without_what_was_noted_is_an_older_copy"
         ),
     ),
     PlantedBug(
@@ -163,7 +162,7 @@ FILES_OF_LOGS = (
         "and self.voted_for not in (None, state.voted_for)",
         "and False",
         seen_by=(
-            "tests/unit/storage/test_replica_progress.py::test_a_log_without_what_was_noted_is_an_older_copy"
+            "tests/unit/storage/test_replica_registry.py::test_a_log_without_what_was_noted_is_an_older_copy"
         ),
     ),
     PlantedBug(

@@ -352,7 +352,7 @@ COORDINATORS = (
         "return high_watermark if oldest is None else min(oldest.first_offset, high_watermark)",
         "return high_watermark",
         seen_by=(
-            "tests/unit/partitions/test_transaction_table.py::test_the_oldest_open_transaction"
+            "tests/unit/partitions/test_participant.py::test_the_oldest_open_transaction"
             "_holds_the_last_stable_offset"
         ),
     ),

@@ -26,7 +26,7 @@ PROMISES_OF_CLUSTERS = (
             "partition), committed)"
         ),
         seen_by=(
-            "tests/unit/groups/test_sharing.py::"
+            "tests/unit/groups/test_committed_offsets.py::"
             "test_each_group_reads_all_partitions_from_positions_of_its_own"
         ),
     ),
@@ -36,7 +36,7 @@ PROMISES_OF_CLUSTERS = (
         "raftlog.assignors.range_assignor:RangeAssignor.assign",
         "end = start + length + (place < longer)",
         "start, end = 0, partition_counts[topic]",
-        seen_by="tests/unit/groups/test_sharing.py::test_each_partition_is_read_by_one_member_of_a_group",
+        seen_by="tests/unit/groups/test_committed_offsets.py::test_each_partition_is_read_by_one_member_of_a_group",
     ),
     PlantedBug(
         "members of earlier generations may commit",

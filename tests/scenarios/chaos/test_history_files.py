@@ -1,4 +1,4 @@
-"""Histories in files: what is written comes back, Jepsen's say the same, and wrong lines are named."""
+"""Files of a history and of a report: written, read again, and refused when damaged."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos.checkers import check
+from chaos.harness.report import InvalidRecord, read_record, write_report
 from chaos.history import (
     Assign,
     AssignKind,
@@ -27,6 +28,7 @@ from chaos.history import (
 )
 from chaos.history_files import InvalidHistory, read_history, write_history
 from raftlog.__main__ import COMMAND
+from tests.helpers import chaos_runs
 
 numbers = st.integers(0, 9)
 times = st.floats(0, 1e9)
@@ -242,3 +244,21 @@ def test_the_command_says_what_the_document_shows(tmp_path: Path) -> None:
         [*COMMAND, "chaos", "check", str(path)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr.split()[0]) == (0, "verdict=valid")
+
+
+def test_record_and_history_come_back(tmp_path: Path) -> None:
+    record, history = chaos_runs.run(seconds=10, faults=3)
+    path = write_report(tmp_path / "new", record, history)
+    assert path == tmp_path / "new/report.html"
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert read_record(tmp_path / "new/report.json") == record
+    assert read_history(tmp_path / "new/history.jsonl") == history
+
+
+def test_a_file_that_is_no_record_is_named_with_its_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    with pytest.raises(InvalidRecord, match=r"report\.json: .*name the report\.json of a run"):
+        read_record(path)
+    path.write_text('{"verdict": 3}')
+    with pytest.raises(InvalidRecord, match=r"Expected `str`, got `int` - at `\$\.verdict`"):
+        read_record(path)

@@ -1,22 +1,31 @@
-"""A counter is opened, repaired, trimmed and closed by the supervisor, without a line of its own for it."""
+"""State machines on simulated brokers: opening, repair, effects, and compaction beside retention."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import pytest
 
+from partitions.values import QUORUM
 from raftlog.errors import InvariantViolated, LogCorrupt
+from raftlog.hosting.compaction import CompactionManager, _Compacted
 from raftlog.hosting.hosted_replica import HostedState
-from raftlog.hosting.tenant import NotYet
+from raftlog.hosting.tenant import CompactionRules, NotYet
+from raftlog.records.batch import Codec
+from raftlog.records.builder import Record, build_batch
 from raftlog.repair.verify import examine
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.storage.durable_state import found_slots, newest_slot
-from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.types import NodeId
+from raftlog.storage.segment_rewriter import RewrittenSegment
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.types import GroupId, Index, NodeId
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
-from tests.helpers.counter import GROUP, Counter
+from tests.helpers.compacting import compactor
+from tests.helpers.counter import GROUP, TICK, Counter
+from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.simulated_brokers import HostingCluster, HostingNode
 
 SERVING = HostedState.SERVING
@@ -243,3 +252,114 @@ async def test_a_replica_released_during_its_repair_stays_closed(cluster: Hostin
     assert broker.supervisor.failed() == []
     await cluster.leading.counter.add(4)
     assert broker.counter.machine.state.total == 0
+
+
+def ticks(cluster: HostingCluster) -> list[int]:
+    return [broker.counter.machine.state.ticks for broker in cluster]
+
+
+@in_virtual_time_with(HostingCluster)
+async def test_a_timer_ticks_on_time_and_once_on_all_replicas(cluster: HostingCluster) -> None:
+    await cluster.leading.counter.tick_every(1000)
+    await asyncio.sleep(10.5)
+    assert ticks(cluster) == [10, 10, 10]
+    await cluster.leading.counter.tick_every(0)
+    await asyncio.sleep(5)
+    assert ticks(cluster) == [10, 10, 10]
+
+
+@in_virtual_time_with(HostingCluster)
+async def test_the_next_leader_derives_the_timers_from_the_state(cluster: HostingCluster) -> None:
+    await cluster.leading.counter.tick_every(1000)
+    await asyncio.sleep(3.5)
+    assert ticks(cluster) == [3, 3, 3]
+    before = cluster.leading
+    cluster.network.cut_both(before.host.node_id, NodeId(1 + before.host.node_id % 3))
+    cluster.network.cut_both(before.host.node_id, NodeId(1 + (before.host.node_id + 1) % 3))
+    await cluster.until(lambda: any(broker.leads and broker is not before for broker in cluster))
+    await asyncio.sleep(10)
+    others = [broker.counter.machine.state.ticks for broker in cluster if broker is not before]
+    assert others[0] == others[1] >= 12
+    cluster.network.heal_all()
+    await asyncio.sleep(3)
+    assert len(set(ticks(cluster))) == 1
+
+
+@in_virtual_time_with(HostingCluster)
+async def test_a_timer_that_was_due_while_nobody_led_fires_then(cluster: HostingCluster) -> None:
+    await cluster.leading.counter.tick_every(5000)
+    for node in cluster.nodes:
+        await cluster.stop(node)
+    await asyncio.sleep(60)
+    for node in cluster.nodes:
+        await cluster.start(node)
+    await cluster.until(lambda: cluster.leader is not None)
+    await asyncio.sleep(2)
+    assert min(ticks(cluster)) >= 12
+
+
+@in_virtual_time_with(HostingCluster)
+async def test_a_command_that_the_group_does_not_take_is_proposed_again(cluster: HostingCluster) -> None:
+    await cluster.leading.counter.tick_every(1000)
+    for broker in cluster:
+        broker.has_room = False  # ``propose`` raises ``StorageFull``, and no broker takes over
+    await asyncio.sleep(3.5)
+    assert ticks(cluster) == [0, 0, 0]
+    for broker in cluster:
+        broker.has_room = True
+    await asyncio.sleep(1)
+    assert min(ticks(cluster)) >= 3
+
+
+@in_virtual_time_with(HostingCluster)
+async def test_a_command_that_is_proposed_twice_is_carried_out_once(cluster: HostingCluster) -> None:
+    leader = cluster.leading
+    await leader.counter.tick_every(1000)
+    (timer,) = leader.counter.machine.effects()
+    await asyncio.sleep(1.2)
+    assert leader.counter.machine.state.ticks == 1
+    effects = leader.counter.effects
+    assert effects is not None
+    effects._take([timer])  # as a leader does that does not know how the first one ended
+    await asyncio.sleep(0.5)
+    assert ticks(cluster) == [1, 1, 1]
+    assert timer.name == TICK
+
+
+PARTITION = GroupId(1)
+RULES = CompactionRules(frozenset)
+Result = TypeVar("Result")
+
+
+@in_virtual_time_with(
+    lambda: NodeCluster(1, log_settings=LogSettings(segment_bytes=300, index_interval_bytes=100))
+)
+async def test_retention_that_is_faster_is_no_damage(cluster: NodeCluster) -> None:
+    node = cluster.leading()
+    group = node.groups[PARTITION]
+    log = group.log
+    assert isinstance(log, SegmentedLog)
+    for number in range(40):
+        batch = build_batch([Record(b"value", b"%d" % (number % 2))], codec=Codec.NONE, timestamp_ms=1)
+        await node.replicas[PARTITION].append(batch, acks=QUORUM, timeout_ms=1000)
+    deleting: list[asyncio.Task[Index]] = []
+
+    async def run(step: Callable[[], Result]) -> Result:
+        """When the first segment is rewritten, retention asks first for its change of the log."""
+        with node.on_a_thread():
+            found = step()
+        if isinstance(found, RewrittenSegment) and not deleting:
+            deleting.append(asyncio.create_task(group.truncate_prefix(Index(log.closed_segments[-1].base))))
+            await asyncio.sleep(0)
+        return found
+
+    manager = CompactionManager(node.host, node.filesystem, run, tuple, 1 << 40)
+    known = _Compacted(group, log, log.first_index, 1)
+    first = log.first_index
+    work = compactor(node.filesystem, log)
+    assert not await manager._carry_out(known, work, RULES)
+    assert await deleting[0] > first
+    assert group.stopped is None
+    await cluster.settled()
+    work = compactor(node.filesystem, log)
+    assert await manager._carry_out(known, work, RULES)

@@ -1,20 +1,35 @@
-"""How a link dials, on a network that answers nothing."""
+"""Links of the transport: how they are kept, cut, and ended on silence."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import pairwise
+from random import Random
 
+import pytest
+
+from chaos.kit.network import CuttableTransport
+from raftlog.errors import ConnectionLost
+from raftlog.node.group_host import GroupHost, HostSettings
 from raftlog.node.network.handshake import Credentials
 from raftlog.node.network.rejected_connections import Refusals
 from raftlog.node.network.tcp_links import LinkContext, OutboundLink, TransportLimits
-from tests.helpers.async_tests import in_virtual_time
+from raftlog.node.network.tcp_transport import TcpTransport
+from raftlog.node.rpc_classes import CallClass, Service
+from raftlog.storage.filesystem import Buffer
+from raftlog.storage.log_storage import Sync
+from raftlog.testing.syncs import in_a_task
+from raftlog.types import NodeId
+from tests.helpers.async_tests import in_virtual_time, on_both_loops
 from tests.helpers.recording_receiver import RecordingReceiver
 from tests.helpers.tcp_cluster import ONE, SECRET, TWO
-from tests.helpers.virtual_time import VirtualClock
+from tests.helpers.tcp_proxy import TcpProxy, byte_by_byte, unchanged
+from tests.helpers.virtual_time import VirtualClock, clock_of_loop
+from tests.helpers.waiting import until
 
 LIMITS = TransportLimits(dial_ms_max=150, redial_ms_min=10, redial_ms_max=100)
 
@@ -97,3 +112,262 @@ async def test_frames_for_a_connection_that_was_made_too_late_are_dropped() -> N
         link.connection.send([b"frame"], 5, 1 << 20)
     await link.stop()
     assert errors == []
+
+
+CUT_LIMITS = TransportLimits(redial_ms_min=5, redial_ms_max=20)
+
+
+class End:
+    """One of two brokers."""
+
+    def __init__(self, node_id: NodeId) -> None:
+        self.tcp = TcpTransport(
+            node_id,
+            "cluster",
+            b"a secret of the cluster",
+            "127.0.0.1",
+            0,
+            rng=Random(1),
+            clock=VirtualClock(),
+            limits=CUT_LIMITS,
+        )
+        self.links = CuttableTransport(self.tcp)
+        self.receiver = RecordingReceiver()
+
+    async def start(self) -> None:
+        await self.links.start(self.receiver)
+
+
+async def connected_pair() -> tuple[End, End]:
+    one, two = End(ONE), End(TWO)
+    await one.start()
+    await two.start()
+    one.links.set_peer(TWO, "127.0.0.1", two.tcp.port)
+    two.links.set_peer(ONE, "127.0.0.1", one.tcp.port)
+    await one.receiver.until(lambda: one.receiver.count("connected", TWO) == 1)
+    await two.receiver.until(lambda: two.receiver.count("connected", ONE) == 1)
+    return one, two
+
+
+@in_virtual_time
+async def test_nothing_passes_a_cut_link_and_nobody_is_told() -> None:
+    one, two = await connected_pair()
+    two.links.cut(frozenset({ONE}))
+    assert one.links.send(TWO, (b"lost on arrival",))
+    assert two.links.send(ONE, (b"lost at once",))
+    one.links.disconnect(TWO)  # as after a long silence
+    await one.receiver.until(lambda: one.receiver.count("connected", TWO) >= 2)
+    assert one.links.send(TWO, (b"lost, too",))
+    two.links.cut(frozenset())
+    await two.receiver.until(lambda: two.receiver.count("connected", ONE) == 2)
+    while not two.receiver.frames:  # a connection from before may be the one that breaks
+        one.links.send(TWO, (b"arrives",))
+        await asyncio.sleep(0.01)
+    assert {*two.receiver.frames, *one.receiver.frames} == {(ONE, b"arrives")}
+    await one.links.stop()
+    await two.links.stop()
+
+
+@in_virtual_time
+async def test_a_peer_behind_a_cut_link_is_silent() -> None:
+    one, two = await connected_pair()
+    one.links.cut(frozenset({TWO}))
+    at_first = one.links.seconds_since_heard(TWO)
+    two.tcp.send(ONE, (b"lost",))
+    two.links.disconnect(ONE)
+    await two.receiver.until(lambda: two.receiver.count("connected", ONE) == 2)
+    assert one.links.seconds_since_heard(TWO) > at_first
+    await one.links.stop()
+    await two.links.stop()
+
+
+SETTINGS = HostSettings(tick_ms=10, heartbeat_ticks=3, election_ticks=15, quiet_ticks=40)
+ELECTION_TICKS = 2 * SETTINGS.election_ticks  # the longest time-out that is drawn
+ELECTION_S = SETTINGS.tick_ms * ELECTION_TICKS / 1000
+LENGTH, WAITS = Service("length", CallClass.READ), Service("waits", CallClass.READ)
+HANDSHAKE_MESSAGES = (72, 32)
+HALF_OPEN_LIMITS = TransportLimits(dial_ms_max=150, redial_ms_min=10, redial_ms_max=100)
+
+
+class Pair:
+    """Two hosts, and a proxy for each direction."""
+
+    def __init__(self, limits: TransportLimits) -> None:
+        self.to_two, self.to_one = TcpProxy(), TcpProxy()
+        self.transports = [
+            TcpTransport(
+                node,
+                "cluster",
+                b"a secret of the cluster",
+                "127.0.0.1",
+                0,
+                rng=random.Random(1),
+                clock=clock_of_loop(),
+                limits=limits,
+            )
+            for node in (ONE, TWO)
+        ]
+        self.one, self.two = (
+            GroupHost(
+                node,
+                transport,
+                clock_of_loop(),
+                random.Random(node),
+                in_a_task(_syncs),
+                on_fatal=_fatal,
+                settings=SETTINGS,
+            )
+            for node, transport in zip((ONE, TWO), self.transports, strict=True)
+        )
+
+    async def start(self) -> None:
+        """Return once each has heard the other."""
+        for host, peer in ((self.one, TWO), (self.two, ONE)):
+            host.watch_peers(frozenset({peer}))
+            await host.start()
+        await self.to_two.start(self.transports[1].port)
+        await self.to_one.start(self.transports[0].port)
+        self.transports[0].set_peer(TWO, "127.0.0.1", self.to_two.port)
+        self.transports[1].set_peer(ONE, "127.0.0.1", self.to_one.port)
+        await self.until(self.talk)
+
+    def talk(self) -> bool:
+        """Whether each hears the other."""
+        return self.one.is_reachable(TWO) and self.two.is_reachable(ONE)
+
+    async def until(self, holds: Callable[[], bool]) -> int:
+        """Wait for something; how many ticks it took."""
+        began = self.one._watch.ticks
+        await until(holds, what="the hosts")
+        return self.one._watch.ticks - began
+
+    async def stop(self) -> None:
+        """Close everything."""
+        for host in (self.one, self.two):
+            await host.stop()
+        for proxy in (self.to_one, self.to_two):
+            await proxy.stop()
+
+
+async def _syncs(syncs: Sequence[Sync]) -> list[OSError | None]:
+    return [None for _ in syncs]
+
+
+def _fatal(error: BaseException) -> None:
+    raise AssertionError(repr(error))
+
+
+@asynccontextmanager
+async def started_pair(limits: TransportLimits = HALF_OPEN_LIMITS) -> AsyncIterator[Pair]:
+    pair = Pair(limits)
+    try:
+        await pair.start()
+        yield pair
+    finally:
+        await pair.stop()
+
+
+# requirement: ST4
+@pytest.mark.parametrize("directions", ["to two", "to one", "both"])
+@in_virtual_time
+async def test_a_silent_link_is_ended_and_dialled_again(directions: str) -> None:
+    async with started_pair() as pair:
+        chosen = {"to two": [pair.to_two], "to one": [pair.to_one], "both": [pair.to_two, pair.to_one]}
+        dialled = [(proxy, proxy.accepted) for proxy in chosen[directions]]
+        for proxy, _ in dialled:
+            proxy.silence()
+        ended_ticks = await pair.until(lambda: all(proxy.accepted > before for proxy, before in dialled))
+        heard_ticks_ago = SETTINGS.heartbeat_ticks  # at most, when the silence begins
+        assert SETTINGS.election_ticks - heard_ticks_ago <= ended_ticks < 2 * ELECTION_TICKS
+        assert await pair.until(pair.talk) < ELECTION_TICKS
+
+
+# requirement: L9
+@pytest.mark.parametrize("direction", ["to two", "to one"])
+@in_virtual_time
+async def test_a_caller_whose_question_is_dropped_for_silence_is_told(direction: str) -> None:
+    """Where only the caller's direction is silent, it hears the other broker all the time."""
+    async with started_pair() as pair:
+        is_asked = asyncio.Event()
+
+        async def waits(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+            is_asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        pair.two.calls.serve(WAITS, waits)
+        asked = asyncio.create_task(pair.one.calls.call(TWO, WAITS, b"", timeout_ms=60_000))
+        await is_asked.wait()
+        (pair.to_two if direction == "to two" else pair.to_one).silence()
+        with pytest.raises(ConnectionLost, match="lost broker 2 before it answered") as caught:
+            async with asyncio.timeout(10 * ELECTION_S):
+                await asked
+        assert caught.value.details["sent"] is True
+
+
+@in_virtual_time
+async def test_a_link_that_is_silent_from_its_beginning_is_ended() -> None:
+    async with started_pair() as pair:
+
+        def handshake_only(data: bytes) -> Iterator[bytes]:
+            if len(data) in HANDSHAKE_MESSAGES:
+                yield data
+
+        pair.to_two.tamper = handshake_only
+        before = pair.to_two.accepted
+        pair.transports[0].disconnect(TWO)
+        await pair.until(lambda: pair.to_two.accepted > before)
+        await pair.until(lambda: pair.one.is_reachable(TWO) and TWO in pair.one._watch._connected)
+        assert not pair.two.is_reachable(ONE)
+        pair.to_two.silence()  # what was swallowed never comes, and only a new connection works
+        pair.to_two.tamper = unchanged
+        assert await pair.until(pair.talk) < 2 * ELECTION_TICKS
+
+
+# requirement: ST4
+@pytest.mark.parametrize("directions", ["to two", "both"])
+@in_virtual_time
+async def test_hosts_talk_within_an_election_timeout_of_the_healing(directions: str) -> None:
+    async with started_pair() as pair:
+        proxies = [pair.to_two] if directions == "to two" else [pair.to_two, pair.to_one]
+        for proxy in proxies:
+            proxy.black_hole()
+        assert await pair.until(lambda: not pair.two.is_reachable(ONE)) < 2 * ELECTION_TICKS
+        await asyncio.sleep(3 * ELECTION_S)  # attempts to dial are swallowed, too
+        assert not pair.two.is_reachable(ONE)
+        for proxy in proxies:
+            proxy.heal()
+        # An attempt that was swallowed, the pause behind it, and a heartbeat.
+        assert await pair.until(pair.talk) < ELECTION_TICKS + SETTINGS.heartbeat_ticks
+
+
+@in_virtual_time
+async def test_a_frame_that_takes_longer_than_silence_may_last_is_heard() -> None:
+    async with started_pair() as pair:
+
+        async def length(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes, Sequence[Buffer]]:
+            return b"%d" % len(payload), ()
+
+        pair.two.calls.serve(LENGTH, length)
+        pair.to_two.tamper = byte_by_byte
+        pair.to_two.piece_s = 100e-6
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        answer, _ = await pair.one.calls.call(TWO, LENGTH, b"", [bytes(6_000)], timeout_ms=30_000)
+        assert answer == b"6000"
+        took_ticks = (loop.time() - began) * 1000 / SETTINGS.tick_ms
+        assert took_ticks > SETTINGS.election_ticks, "not slow enough to prove anything"
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this platform has no TCP_USER_TIMEOUT")
+@on_both_loops
+async def test_the_kernel_ends_connections_whose_bytes_are_not_acknowledged() -> None:
+    async with started_pair() as pair:
+        for transport in pair.transports:
+            inbound = transport._inbound
+            assert inbound is not None
+            for connection in (*inbound._all, *(link.connection for link in transport._links.values())):
+                assert connection._transport is not None
+                connected = connection._transport.get_extra_info("socket")
+                assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 1_500
+                assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -1,21 +1,27 @@
-"""The transport over real sockets: strangers, damage, breaks, bounds, and what it leaves behind."""
+"""The transport over real sockets: strangers, damage, breaks, bounds, throughput, and what it leaves."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import struct
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from random import Random
 
 import pytest
+import uvloop
 from crc32c import crc32c
 
 from raftlog.node.network.framing import frame_header
 from raftlog.node.network.handshake import NONCE_BYTES, Credentials, ListenerHandshake
 from raftlog.node.network.tcp_connection import WRITE_BYTES
 from raftlog.node.network.tcp_links import TransportLimits
+from raftlog.node.network.tcp_transport import TcpTransport
 from raftlog.types import NodeId
 from tests.helpers.async_tests import on_both_loops
+from tests.helpers.recording_receiver import RecordingReceiver
 from tests.helpers.tcp_cluster import (
     LIMITS,
     ONE,
@@ -370,3 +376,30 @@ async def test_what_waits_for_a_slow_peer_is_counted_until_it_has_left() -> None
         assert LIMITS.queue_bytes_max - 6 * WRITE_BYTES < waiting <= LIMITS.queue_bytes_max
         await from_two.until(lambda: len(from_two.frames) >= sent)
         await until(lambda: not one.queued_bytes(TWO), what="the end of the queue")
+
+
+Run = Callable[[Coroutine[None, None, None]], None]
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize(("frame_bytes", "count"), [(50, 10_000), (1_000_000, 50)])
+def test_all_frames_arrive(run: Run, frame_bytes: int, count: int) -> None:
+    async def story() -> None:
+        one, two = (TcpTransport(node, "c", bytes(16), "127.0.0.1", 0, rng=Random(1)) for node in (ONE, TWO))
+        from_one, from_two = RecordingReceiver(), RecordingReceiver()
+        await one.start(from_one)
+        await two.start(from_two)
+        one.set_peer(TWO, "127.0.0.1", two.port)
+        await from_one.until(lambda: from_one.count("connected", TWO) == 1)
+        payload, began = bytes(frame_bytes), time.perf_counter()
+        for _ in range(count):
+            while not one.send(TWO, (payload,)):
+                await asyncio.sleep(0)
+        await from_two.until(lambda: len(from_two.frames) == count)
+        seconds = time.perf_counter() - began
+        sys.stdout.write(f"{count} frames of {frame_bytes} bytes: {seconds / count * 1e6:.1f} us each, ")
+        sys.stdout.write(f"{count * frame_bytes / seconds / 1e6:.0f} MB/s\n")
+        await one.stop()
+        await two.stop()
+
+    run(story())

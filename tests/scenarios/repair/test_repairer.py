@@ -1,33 +1,39 @@
-"""The first three rules by which a damaged replica is repaired, on logs that agree or do not."""
+"""Repairs of damaged replicas from their peers: whole, in doubt, cut short, moved or compacted meanwhile."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Coroutine
+from dataclasses import replace
 from itertools import count
 from typing import cast
 
 import msgspec
 import pytest
 
-from raftlog.core.membership import Membership
+from raftlog.core.membership import NOBODY, Membership
 from raftlog.core.ready import HardState
 from raftlog.errors import ConnectionLost, InvalidRequest, LogCorrupt
 from raftlog.node.blocking import RunBlocking
 from raftlog.node.rpc import Handler
+from raftlog.records.batch import Batch, Codec, stamp
+from raftlog.records.builder import Record, build_batch
+from raftlog.repair.donor import owed
 from raftlog.repair.repairer import FORGOTTEN_TERMS
 from raftlog.repair.segment_writer import forget_from, settle
 from raftlog.repair.service import Ask, Told
 from raftlog.repair.target import CannotRepair, NeedsOperator, RepairTarget
 from raftlog.repair.verify import examine
+from raftlog.storage.durable_state import DurableState
 from raftlog.storage.members import MEMBERS_NAME, load_members
-from raftlog.storage.slots import SLOT_BYTES
+from raftlog.storage.slots import SLOT_BYTES, UNKNOWN_TERMS, DurableEnd
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import EntryId, Index, NodeId, Term
+from tests.helpers.compacting import compact, records_in, stored, survivors
 from tests.helpers.log_files import BATCH, DIRECTORY, open_log, segment, sync, write_raw
 from tests.helpers.repair_cluster import (
     GROUP,
-    NOBODY,
     TERMS,
     Answer,
     Cluster,
@@ -39,6 +45,7 @@ from tests.helpers.repair_cluster import (
     members,
     terms_in,
 )
+from tests.helpers.storage_batches import storage_batch
 
 
 # requirement: M3
@@ -294,3 +301,151 @@ def test_who_votes_by_the_log_is_asked_for_terms_whatever_the_metadata_say(where
         Cluster(one, **others, broker_4=leader).repair()
     log = Cluster(one, **others, broker_4=leader, broker_5=log_of(*TERMS, hard_term=11)).repair()
     assert log.restored(NOBODY).hard_state == HardState(Term(11), NodeId(1))
+
+
+def log_whose_newest_slot_is_lost(*terms: int, durable_index: int) -> FakeFilesystem:
+    """A log with a batch of each of these terms; the slot that is left promises no more than it says."""
+    filesystem = FakeFilesystem()
+    log = open_log(filesystem)
+    for at, term in enumerate(terms):
+        log.save_hard_state(HardState(Term(term), NodeId(1)))
+        log.append([storage_batch(at, epoch=term)])
+        if at == durable_index:
+            sync(log)
+    sync(log)
+    log.close()
+    filesystem.restart()
+    write_raw(filesystem, f"{DIRECTORY}/hard_state.b", 0, bytes(SLOT_BYTES))
+    return filesystem
+
+
+# requirement: M3
+def test_what_is_lacking_beyond_the_anchor_comes_from_a_leader_only() -> None:
+    """Broker 2 holds the anchor, entry 9, and behind it entries that were never committed."""
+    one = log_whose_newest_slot_is_lost(*TERMS, durable_index=9)
+    for entry in (9, 10):
+        one.flip_bit(segment(8), (entry - 8) * BATCH + 62)
+    seen = examine(one, DIRECTORY)
+    assert (seen.anchor, [(hole.first, hole.last) for hole in seen.holes]) == (
+        EntryId(Term(2), Index(9)),
+        [(9, 10)],
+    )
+    committed = [*TERMS[:10], 4, 4]
+    others = {"broker_2": log_of(*TERMS[:10], 2, 2), "broker_3": leads(log_of(*committed), 5)}
+    assert terms_in(Cluster(one, **others).repair()) == committed
+
+
+# requirement: M3
+def test_who_takes_the_log_of_a_leader_of_its_own_term_has_no_vote_left_in_it() -> None:
+    """The slot that is left says that nobody was voted for; the one that is lost may have said otherwise."""
+    one = log_of(*TERMS, hard_term=4)
+    write_raw(one, f"{DIRECTORY}/hard_state.b", 0, bytes(SLOT_BYTES))
+    one.open(segment(8)).truncate(BATCH + 5)
+    seen = examine(one, DIRECTORY)
+    assert (seen.doubt is None, seen.state.hard_state) == (False, HardState(Term(4), None))
+    log = Cluster(one, broker_2=leads(log_of(*TERMS), 4), broker_3=log_of(*TERMS)).repair()
+    assert terms_in(log) == TERMS
+    assert log.restored(NOBODY).hard_state == HardState(Term(4), NodeId(1))
+
+
+# requirement: M3
+def test_what_is_to_come_is_promised_before_anything_goes() -> None:
+    """A power loss has put the slots' promise back; what was sound behind it may have been acknowledged."""
+    log = log_of(*[1] * 12)
+    state = examine(log, DIRECTORY).state
+    lower = replace(state, durable_end=DurableEnd(EntryId(Term(1), Index(3)), UNKNOWN_TERMS))
+    DurableState.replace(log, DIRECTORY, lower)
+    seen = examine(log, DIRECTORY)
+    assert (seen.is_clean, seen.state.durable_index, seen.last) == (True, 3, 11)
+    forget_from(log, seen, 0, HardState(Term(2), None), 11)
+    log.restart()
+    assert [(hole.first, hole.last) for hole in examine(log, DIRECTORY).holes] == [(8, 11)]
+
+
+# requirement: M3
+def test_who_has_a_torn_tail_may_have_acknowledged_what_stood_there() -> None:
+    log = log_of(*[1] * 12)
+    leader = Told(term=Term(2), is_sure=True, is_leader=True, first=Index(0), last=Index(20))
+    assert owed(examine(log, DIRECTORY), leader) == 11
+    log.open(segment(8)).append([bytes(30)])
+    seen = examine(log, DIRECTORY)
+    assert seen.torn
+    assert owed(seen, leader) == 20
+
+
+def with_a_lost_slot() -> FakeFilesystem:
+    filesystem = log_of(*TERMS)
+    write_raw(filesystem, f"{DIRECTORY}/hard_state.a", 0, bytes(SLOT_BYTES))
+    return filesystem
+
+
+# requirement: M3
+def test_a_broker_whose_replica_was_deleted_has_nothing_to_say() -> None:
+    others = {"broker_2": log_of(*TERMS, hard_term=4), "broker_3": FakeFilesystem()}
+    log = Cluster(with_a_lost_slot(), **others).repair()
+    assert log.restored(NOBODY).hard_state == HardState(Term(4), NodeId(1))
+
+
+def test_a_broker_that_does_not_know_yet_whether_it_has_a_replica_is_waited_for() -> None:
+    cluster = Cluster(with_a_lost_slot(), broker_2=log_of(*TERMS), broker_3=None)
+    with pytest.raises(CannotRepair, match=r"brokers \[3\] must say which terms they know"):
+        cluster.repair()
+
+
+KEYS = [b"a", b"b", b"c", None]
+
+
+def batches(seed: int, count: int = 40) -> list[Batch]:
+    """Small batches of two terms; few keys, so that much is superseded."""
+    rng = random.Random(seed)
+    found: list[Batch] = []
+    for number in range(count):
+        records = [Record(b"value %d" % number, rng.choice(KEYS)) for _ in range(rng.randint(1, 3))]
+        data = build_batch(records, codec=Codec.NONE, timestamp_ms=number)
+        base = found[-1].last_offset + 1 if found else 0
+        term = 1 if number < count // 2 else 2
+        found.append(stamp(data, base_offset=base, leader_epoch=term, append_time_ms=number))
+    return found
+
+
+def compacted_log_of(entries: list[Batch], rounds: list[int]) -> FakeFilesystem:
+    """A closed log, compacted whenever it had so many batches."""
+    filesystem = FakeFilesystem()
+    log = open_log(filesystem)
+    log.save_hard_state(HardState(Term(2), NodeId(1)))
+    for number, batch in enumerate(entries):
+        log.append([batch])
+        if number in rounds:
+            sync(log)
+            log.note_commit_index(log.last_index)
+            compact(filesystem, log)
+    sync(log)
+    log.close()
+    filesystem.restart()
+    return filesystem
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_newest_record_is_there_after_a_repair(seed: int) -> None:
+    rng = random.Random(seed)
+    entries = batches(seed)
+
+    def some_log() -> FakeFilesystem:
+        return compacted_log_of(entries, sorted(rng.sample(range(5, 39), rng.randint(0, 2))))
+
+    one, other = some_log(), some_log()
+    names = [name for name in one.list_directory(DIRECTORY) if name.endswith(".log")]
+    for name in rng.sample(names, rng.randint(1, len(names))):
+        path = f"{DIRECTORY}/{name}"
+        if rng.random() < 0.3:
+            one.overwrite(path, None)
+        else:
+            one.flip_bit(path, rng.randrange(len(one.read_file(path))))
+    if examine(one, DIRECTORY).is_clean:
+        return
+    is_led = rng.random() < 0.5
+    log = Cluster(one, broker_2=leads(other, 2) if is_led else other).repair()
+    found = records_in(stored(log))
+    assert [record for record in survivors(entries, entries[-1].last_offset + 1) if record not in found] == []
+    assert [record for record in found if record not in records_in(entries)] == []
+    assert log.last_index == entries[-1].last_offset

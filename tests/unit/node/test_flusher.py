@@ -1,4 +1,4 @@
-"""One round of syncs at a time, and everybody hears of its own."""
+"""Rounds of syncs, and writes into the log: what waits, for what, and what a sync releases."""
 
 from __future__ import annotations
 
@@ -6,11 +6,23 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from raftlog.core.entries import EntrySpan
+from raftlog.core.messages import AppendReply, Envelope, VoteReply
+from raftlog.core.ready import HardState, Write
 from raftlog.node.flusher import Flusher, SyncThreads
-from raftlog.storage.log_storage import DiskWork, LogChange
+from raftlog.node.group.log_writer import LogWriter, Synced
+from raftlog.node.group.recent_entries import RecentEntries
+from raftlog.records.batch import Batch
+from raftlog.records.compaction import gap_batch
+from raftlog.storage.log_storage import DiskWork, LogChange, carry_out
+from raftlog.storage.segmented_log import LogSettings, SegmentedLog
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
-from raftlog.types import Index
+from raftlog.types import Index, NodeId, Term, WriteId
 from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.compacting import stored
+from tests.helpers.manual_wall_clock import ManualWallClock
+from tests.helpers.storage_batches import storage_batch
 
 NOTHING = Index(-1)
 
@@ -144,3 +156,137 @@ async def test_an_owner_that_asks_as_its_work_begins_waits_for_that_work() -> No
     flusher.request(owner)
     await flusher.idle()
     assert owner.heard == [(change, None), (late, None)]
+
+
+PEER = NodeId(2)
+
+
+class Log:
+    """A writer, its log and its disk."""
+
+    def __init__(self) -> None:
+        self.disk = FakeFilesystem()
+        self.log = SegmentedLog.open(self.disk, "/log", LogSettings(), ManualWallClock())
+        self.writer: LogWriter[None] = LogWriter(self.log, RecentEntries(self.log), NodeId(1), lambda: 0)
+
+    def write(self, number: int, term: int, *entries: int, has_hard_state: bool = True) -> None:
+        """Hand out a write; its promise is named by its number."""
+        spans = (EntrySpan(Term(term), Index(entries[0]), Index(entries[-1])),) if entries else ()
+        hard_state = HardState(Term(term), PEER) if has_hard_state else None
+        write = Write(
+            write_id=WriteId(number), hard_state=hard_state, spans=spans, send_after=(promise(number),)
+        )
+        self.hand(write, [storage_batch(index, epoch=term) for index in entries])
+
+    def hand(self, write: Write, received: Sequence[Batch] = ()) -> None:
+        """The same for any write."""
+        self.writer.write(write, received)
+        self.writer.try_append()
+
+    def sync(self) -> Synced:
+        """One round."""
+        sync = self.writer.begin_sync()
+        if sync is not None:
+            sync.run()
+        return self.writer.end_sync()
+
+
+def promise(number: int) -> Envelope:
+    message = AppendReply(term=Term(number), accepted=True, match_index=Index(number))
+    return Envelope(
+        PEER, VoteReply(term=Term(number), asked=Term(number), granted=True) if number % 2 else message
+    )
+
+
+def numbers(synced: Synced) -> list[int]:
+    return [waiting.write_id for waiting in synced.writes]
+
+
+def test_a_full_disk_keeps_promises_of_entries_and_lets_votes_leave() -> None:
+    log = Log()
+    log.write(1, 1)
+    assert numbers(log.sync()) == [1]
+    log.disk.capacity_bytes = log.disk.used_bytes
+    log.write(2, 2, 0, 1)
+    log.write(3, 3)
+    synced = log.sync()
+    assert (synced.writes, synced.hard_state, synced.messages) == ([], 3, [promise(3)])
+    assert log.writer.is_full
+    assert log.sync() == Synced([])
+    log.disk.capacity_bytes = None
+    log.writer.try_append()
+    synced = log.sync()
+    assert numbers(synced) == [2, 3]
+    assert [waiting.messages for waiting in synced.writes] == [(promise(2),), ()]
+    assert not log.writer.is_full
+
+
+# requirement: N4
+def test_a_vote_that_is_given_while_another_is_saved_is_saved_next() -> None:
+    log = Log()
+    log.disk.capacity_bytes = log.disk.used_bytes
+    log.write(1, 1, 0)
+    log.write(3, 3)
+    sync = log.writer.begin_sync()
+    assert sync is not None
+    log.write(5, 5)
+    sync.run()
+    assert log.writer.end_sync() == Synced([], WriteId(3), [promise(3)])
+    assert log.sync() == Synced([], WriteId(5), [promise(5)])
+
+
+def test_what_came_before_the_disk_was_full_is_durable_with_the_next_sync() -> None:
+    log = Log()
+    log.write(1, 1, 0)
+    log.disk.capacity_bytes = log.disk.used_bytes
+    log.write(2, 1, 1, has_hard_state=False)
+    log.write(3, 1, 2, has_hard_state=False)
+    synced = log.sync()
+    assert (numbers(synced), synced.hard_state) == ([1], None)
+    assert log.log.durable_index == 0
+
+
+def test_what_takes_the_place_of_entries_without_room_says_whether_there_is_room() -> None:
+    log = Log()
+    log.disk.capacity_bytes = log.disk.used_bytes
+    log.write(1, 1, 0, 1)
+    assert log.writer.is_full
+    log.disk.capacity_bytes = None
+    received = [storage_batch(0, epoch=2)]
+    spans = (EntrySpan(Term(2), Index(0), Index(0)),)
+    hard_state = HardState(Term(2), None)
+    log.hand(Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(0), spans=spans), received)
+    assert (log.log.last_index, log.writer.is_full) == (0, False)
+
+
+def test_entries_wait_while_the_log_is_cut() -> None:
+    log = Log()
+    log.write(1, 1, 0, 1, 2)
+    log.sync()
+    received = [storage_batch(1, epoch=2)]
+    spans = (EntrySpan(Term(2), Index(1), Index(1)),)
+    hard_state = HardState(Term(2), None)
+    log.hand(Write(write_id=WriteId(2), hard_state=hard_state, truncate_from=Index(1), spans=spans), received)
+    assert (log.log.last_index, log.log.is_changing, log.writer.is_full) == (0, True, False)
+    carry_out(log.log.cut_change())
+    log.writer.try_append()
+    assert log.log.last_index == 1
+    assert numbers(log.sync()) == [2]
+
+
+def test_a_cut_log_keeps_no_earlier_write_from_being_durable() -> None:
+    log = Log()
+    log.write(1, 1, 0, 1, 2)
+    write = Write(write_id=WriteId(2), hard_state=HardState(Term(2), None), truncate_from=Index(1))
+    log.hand(write)
+    carry_out(log.log.cut_change())
+    assert numbers(log.sync()) == [1, 2]
+
+
+def test_of_a_gap_batch_that_comes_again_only_the_news_is_written() -> None:
+    log = Log()
+    log.write(1, 1, 0, 1, 2)
+    spans = (EntrySpan(Term(1), Index(3), Index(9)),)
+    log.hand(Write(write_id=WriteId(2), spans=spans), [gap_batch(1, 9, 1, None)])
+    log.sync()
+    assert [(batch.base_offset, batch.last_offset) for batch in stored(log.log)][-2:] == [(2, 2), (3, 9)]

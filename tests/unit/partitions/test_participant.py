@@ -1,18 +1,32 @@
-"""When a partition asks the coordinator whether a transaction is open."""
+"""A replica's view of transactions, of positions and of readers that wait."""
 
 from __future__ import annotations
 
 import asyncio
+import random
+import struct
+import time
 from collections.abc import Callable
 
 import pytest
 
+from partitions.replica.fetch_waiters import FetchWaiters
+from partitions.replica.machine import PartitionMachine
 from partitions.replica.participant import HeldBack, Participant, TransactionName
+from partitions.replica.positions import find, timestamp_at
 from partitions.replica.transaction_table import OpenTransaction, TransactionTable
-from raftlog.errors import RecordTooLarge
-from raftlog.types import TopicPartition
+from partitions.values import AtTime, Start
+from raftlog.core.ready import HardState
+from raftlog.errors import InvariantViolated, RecordTooLarge
+from raftlog.records.batch import Batch, checksum, split_batches, stamp
+from raftlog.records.builder import with_producer
+from raftlog.records.control import Marker, marker_batch, marker_in
+from raftlog.testing.memory_log import MemoryLog
+from raftlog.types import Index, Offset, Term, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.manual_wall_clock import ManualWallClock
+from tests.helpers.orders import batch_of
+from tests.helpers.storage_batches import leader_change
 
 ORDERS = TopicPartition("orders", 0)
 TRANSACTION = TransactionName(7, 0)
@@ -99,3 +113,260 @@ def test_readers_wait_for_each_oldest_transaction_from_its_first_batch_on() -> N
         clock.now_ms += 500
         waited_ms.append(held.ms)
     assert waited_ms == [0, 500, 1_000, 500, 0]
+
+
+async def turns(count: int = 3) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@in_virtual_time
+async def test_a_waiter_is_woken_when_its_index_is_committed_and_not_before() -> None:
+    # requirement: C3
+    waiters = FetchWaiters()
+    tasks = {index: asyncio.create_task(waiters.wait(Index(index))) for index in (5, 7, 7, 9)}
+    await turns()
+    waiters.advance(Index(4))
+    await turns()
+    assert not any(task.done() for task in tasks.values())
+    waiters.advance(Index(8))
+    await turns()
+    assert [index for index, task in tasks.items() if task.done()] == [5, 7]
+    waiters.wake_all()
+    await asyncio.gather(*tasks.values())
+    assert len(waiters) == 0
+
+
+@in_virtual_time
+async def test_a_cancelled_waiter_is_freed_at_once() -> None:
+    waiters = FetchWaiters()
+    stays = asyncio.create_task(waiters.wait(Index(5)))
+    leaves = asyncio.create_task(waiters.wait(Index(5)))
+    await turns()
+    leaves.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaves
+    assert len(waiters) == 1
+    waiters.advance(Index(5))
+    await stays
+    assert len(waiters) == 0
+
+
+@in_virtual_time
+async def test_a_waiter_that_is_woken_and_cancelled_in_one_turn_is_counted_once() -> None:
+    waiters = FetchWaiters()
+    task = asyncio.create_task(waiters.wait(Index(5)))
+    await turns()
+    waiters.advance(Index(5))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    task = asyncio.create_task(waiters.wait(Index(6)))
+    await turns()
+    task.cancel()
+    waiters.advance(Index(6))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(waiters) == 0
+
+
+@in_virtual_time
+async def test_ten_thousand_waiters_are_freed_by_cancelling_and_by_waking() -> None:
+    waiters = FetchWaiters()
+    tasks = [asyncio.create_task(waiters.wait(Index(number % 3))) for number in range(10_000)]
+    await turns()
+    assert len(waiters) == 10_000
+    for task in tasks[:5_000]:
+        task.cancel()
+    began = time.process_time()
+    waiters.advance(Index(2))
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert time.process_time() - began < 1
+    assert len(waiters) == 0
+
+
+WALL_MS = 1_700_000_000_000
+
+
+# requirement: M2
+def test_a_time_is_that_of_a_users_record_and_no_other_has_one() -> None:
+    """A change of leaders has the time of the wall, and the records around it those of their producers."""
+    log = MemoryLog()
+    log.save_hard_state(HardState(Term(1), None))
+    for first, timestamp_ms in enumerate((100, 200, 300)):
+        log.append([leader_change(2 * first, WALL_MS)])
+        body = batch_of(b"value", timestamp_ms=timestamp_ms)
+        log.append([stamp(body, base_offset=2 * first + 1, leader_epoch=1, append_time_ms=None)])
+    end = Index(5)
+    found = {wanted: find(log, end, AtTime(wanted)) for wanted in (50, 100, 101, 250, 301, WALL_MS)}
+    assert found == {50: 1, 100: 1, 101: 3, 250: 5, 301: 6, WALL_MS: 6}
+    assert [timestamp_at(log, end, Offset(at)) for at in range(7)] == [None, 100, None, 200, None, 300, None]
+    assert timestamp_at(log, end, find(log, end, Start.EARLIEST)) is None
+
+
+def test_a_batch_that_is_no_records_has_a_place_and_a_time() -> None:
+    log = MemoryLog()
+    log.save_hard_state(HardState(Term(1), None))
+    body = bytearray(batch_of(b"value", timestamp_ms=200))
+    body[61:64] = b"\xff" * 3
+    body[17:21] = checksum(body).to_bytes(4, "big")
+    log.append([stamp(body, base_offset=0, leader_epoch=1, append_time_ms=None)])
+    assert find(log, Index(0), AtTime(150)) == 0
+    assert timestamp_at(log, Index(0), Offset(0)) == 200
+
+
+def data(offset: int, producer: int, epoch: int = 0) -> Batch:
+    body = with_producer(batch_of(b"v"), producer, epoch, 0, in_transaction=True)
+    return stamp(body, base_offset=Offset(offset), leader_epoch=1, append_time_ms=None)
+
+
+def marker(offset: int, producer: int, *, epoch: int = 0, is_commit: bool = True, start: int = 0) -> Batch:
+    batch = marker_batch(Marker(producer, epoch, is_commit, 7, start), timestamp_ms=5)
+    return stamp(batch.data, base_offset=Offset(offset), leader_epoch=1, append_time_ms=None)
+
+
+def table_of(*batches: Batch) -> TransactionTable:
+    table = TransactionTable()
+    for batch in batches:
+        table.apply(batch)
+    return table
+
+
+def test_a_marker_comes_back_as_it_was_written() -> None:
+    found = marker_in(marker(3, 9, epoch=4, is_commit=False, start=2))
+    assert found == Marker(9, 4, False, 7, 2)
+    assert marker_in(data(0, 9)) is None
+
+
+def test_the_oldest_open_transaction_holds_the_last_stable_offset() -> None:
+    # requirement: D3
+    batches = [data(0, 1), data(1, 2), data(2, 1), marker(3, 1), data(4, 3), marker(5, 2)]
+    stable = [table_of(*batches[: count + 1]).last_stable_offset(count + 1) for count in range(6)]
+    assert stable == [0, 0, 0, 1, 1, 4]
+    assert table_of(*batches, marker(6, 3)).last_stable_offset(7) == 7
+
+
+def hidden(table: TransactionTable, *batches: Batch) -> list[int]:
+    """The offsets of batches that readers of committed records do not see."""
+    shown = split_batches(table.without_aborted(b"".join(batch.data for batch in batches)))
+    return [batch.base_offset for batch in shown if batch.header.is_gap]
+
+
+def test_batches_of_aborted_transactions_are_found_one_by_one() -> None:
+    # requirement: D3
+    batches = [
+        data(0, 1),
+        data(1, 2),
+        marker(2, 2, is_commit=False),
+        data(3, 2, 1),
+        marker(4, 1, is_commit=False),
+        marker(5, 2, epoch=1),
+        data(6, 2, 2),
+        data(7, 1, 1),
+        marker(8, 2, epoch=2, is_commit=False),
+    ]
+    assert hidden(table_of(*batches), *batches) == [0, 1, 6]
+
+
+def test_a_marker_of_a_transaction_without_batches_changes_nothing() -> None:
+    assert not table_of(marker(0, 1, is_commit=False)).aborted()
+    still = table_of(data(0, 1, epoch=5), marker(1, 1, epoch=4))
+    assert still.is_open(1)  # a marker of an earlier one
+
+
+def test_a_transaction_without_a_marker_is_aborted_by_the_next_one_of_its_producer() -> None:
+    # requirement: D3
+    batches = [data(0, 1), data(1, 1, 1), marker(2, 1, epoch=1)]
+    assert hidden(table_of(*batches), *batches) == [0]
+    batches = [data(0, 1), marker(1, 1, epoch=1)]  # the next one has written nothing here
+    assert hidden(table_of(*batches), *batches) == [0]
+
+
+def test_ranges_are_forgotten_below_the_log_start_that_a_marker_tells() -> None:
+    batches = [data(0, 1), marker(1, 1, is_commit=False), data(2, 1, 1)]
+    table = table_of(*batches, marker(3, 1, epoch=1, is_commit=False, start=2))
+    assert table.known_from == 2
+    assert [each.first_offset for each in table.aborted()] == [2]
+    assert hidden(table, *batches) == [2]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_snapshot_and_the_rest_of_the_log_give_the_same_table(seed: int) -> None:
+    rng = random.Random(seed)
+    epochs = dict.fromkeys(range(4), 0)
+    batches: list[Batch] = []
+    for offset in range(60):
+        producer = rng.randrange(4)
+        if rng.random() < 0.6:
+            batches.append(data(offset, producer, epochs[producer]))
+            continue
+        is_commit, start = rng.random() < 0.5, rng.randrange(offset + 1)
+        batches.append(marker(offset, producer, epoch=epochs[producer], is_commit=is_commit, start=start))
+        epochs[producer] += 1
+    cut = rng.randrange(60)
+    whole, again = table_of(*batches), TransactionTable()
+    again.restore(table_of(*batches[:cut]).snapshot())
+    for batch in batches[cut:]:
+        again.apply(batch)
+    assert again.snapshot() == whole.snapshot()
+    assert hidden(again, *batches) == hidden(whole, *batches)
+
+
+class Counted:
+    """A derived state."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def apply(self, entry: Batch) -> None:
+        """Count it."""
+        self.count += 1
+
+    def snapshot(self) -> bytes:
+        """The number."""
+        return b"%d" % self.count
+
+    def snapshot_pieces(self) -> tuple[bytes]:
+        """The number."""
+        return (self.snapshot(),)
+
+    def restore(self, snapshot: bytes) -> None:
+        """Become it."""
+        self.count = int(snapshot or b"0")
+
+    def leads(self, log: object) -> None:
+        """It writes nothing."""
+
+
+def test_a_partition_is_restored_with_its_transactions_and_its_derived_state() -> None:
+    first, second = PartitionMachine(Counted()), PartitionMachine(Counted())
+    for batch in (data(0, 1), data(1, 2), marker(2, 1, is_commit=False)):
+        first.apply(batch)
+    second.restore(first.snapshot())
+    assert second.snapshot() == first.snapshot()
+    assert second.transactions.is_open(2)
+    second.restore(b"")
+    assert second.snapshot() == PartitionMachine(Counted()).snapshot()
+
+
+def test_states_of_earlier_releases_are_understood() -> None:
+    plain, grouped = PartitionMachine(), PartitionMachine(Counted())
+    for machine in (plain, grouped):
+        machine.apply(data(0, 1))
+    producers = plain.producers.snapshot()
+    restored = PartitionMachine()
+    restored.restore(producers)
+    assert 1 in restored.producers
+    assert len(restored.transactions) == 0
+    derived = PartitionMachine(Counted())
+    derived.restore(struct.pack(">I", len(producers)) + producers + b"7")
+    assert 1 in derived.producers
+    assert derived.snapshot().endswith(b"7")
+    parts = [producers, plain.transactions.snapshot(), b"7"]
+    derived.restore(b"\x03" + b"".join(struct.pack(">I", len(part)) + part for part in parts))
+    assert 1 in derived.producers
+    assert derived.transactions.is_open(1)
+    assert derived.log_start.offset == 0
+    assert derived.snapshot().endswith(b"7")
+    with pytest.raises(InvariantViolated):
+        PartitionMachine().restore(b"\xff")

@@ -1,4 +1,4 @@
-"""What reading everything through finds, and what it takes for sound."""
+"""What the files of a log say without opening it: as a table, and whether they are sound."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from raftlog.core.ready import HardState
 from raftlog.repair.segment_writer import Lacking, SegmentWriter, clear_sidecars, plan
 from raftlog.repair.verify import MissingRange, VerifyReport, examine
 from raftlog.storage.durable_state import DurableState
+from raftlog.storage.inspect import inspect_segment
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, Index, NodeId, Term
 from tests.helpers.log_files import BATCH, DIRECTORY, append, log_with, open_log, segment, sync, write_raw
@@ -221,3 +222,48 @@ def test_a_bit_that_is_turned_back_on_reading_is_told() -> None:
     found = seen(filesystem)
     assert found.is_clean
     assert [slot.path for slot in found.flipped] == [f"{DIRECTORY}/hard_state.a"]
+
+
+def segment_of(*batches: bytes) -> FakeFilesystem:
+    filesystem = FakeFilesystem()
+    filesystem.make_directories("/data")
+    filesystem.open("/data/0.log", create=True).append(list(batches))
+    return filesystem
+
+
+def data(base: int, count: int = 1) -> bytes:
+    return bytes(storage_batch(base, count, epoch=7, timestamp_ms=base).data)
+
+
+def test_each_batch_is_a_row() -> None:
+    rows = list(inspect_segment(segment_of(data(5, 3), data(8)), "/data/0.log"))
+    assert [row.cells()["offsets"] for row in rows] == ["5..7", "8..8"]
+    assert rows[1].cells() == {
+        "position": "65",
+        "offsets": "8..8",
+        "epoch": "7",
+        "codec": "0",
+        "records": "1",
+        "bytes": "65",
+        "timestamps": "8..8",
+        "producer": "-",
+        "kind": "data",
+        "crc": "ok",
+    }
+    assert all(row.crc_ok for row in rows)
+
+
+# requirement: M3
+def test_the_first_damage_ends_the_table_and_says_what_it_is() -> None:
+    broken = bytearray(data(1))
+    broken[-1] ^= 1
+    *sound, last = inspect_segment(segment_of(data(0), bytes(broken), data(2)), "/data/0.log")
+    assert [row.crc_ok for row in sound] == [True]
+    assert (last.position, last.crc_ok) == (65, False)
+    assert "DAMAGED: crc: " in last.cells()["crc"]
+
+
+def test_a_gap_garbage_and_a_short_end_are_damage() -> None:
+    for tail, word in ((data(9), "in place of 1"), (bytes(100) + b"x", "magic"), (data(1)[:50], "too few")):
+        *_, last = inspect_segment(segment_of(data(0), tail), "/data/0.log")
+        assert word in (last.problem or "")
