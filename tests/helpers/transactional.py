@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from partitions.values import QUORUM, AppendReceipt, FetchResult
 from raftlog.records.batch import split_batches
 from raftlog.records.builder import with_producer
 from raftlog.records.reader import read_records
-from raftlog.types import NodeId, TopicPartition
-from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
+from raftlog.types import TopicPartition
+from tests.helpers.controlled_cluster import ControlledBroker
 from tests.helpers.orders import batch_of, fetch_from
 from transactions.records import Handle, Participant, State
 from transactions.requests import (
@@ -121,28 +118,3 @@ def coordinating(broker: ControlledBroker) -> bool:
     """Whether it coordinates the transactions."""
     found = broker.transactions.coordinators.get(0)
     return found is not None and found.decisions is not None
-
-
-def other_than(broker: ControlledBroker, nodes: list[NodeId]) -> NodeId:
-    """Another one."""
-    return next(node for node in nodes if node != broker.node_id)
-
-
-async def break_things(
-    cluster: PartitionCluster, leaders: Sequence[Participant], rng: random.Random, until_s: float
-) -> None:
-    """Leaders are moved, and brokers are cut off for a while, sometimes without a trace."""
-    loop = asyncio.get_running_loop()
-    while loop.time() < until_s:
-        await asyncio.sleep(rng.uniform(0.05, 0.6))
-        if rng.random() < 0.6:
-            topic, partition = rng.choice(leaders)
-            for broker in cluster:
-                replica = broker.manager.replicas.get((topic, partition))
-                if replica is not None and replica.leader == broker.node_id:
-                    replica.group.transfer_leadership(rng.choice(cluster.nodes))
-        else:
-            cluster.network.isolate(rng.choice(cluster.nodes))
-            await asyncio.sleep(rng.uniform(0.05, 1.0))
-            cluster.network.heal_all()
-    cluster.network.heal_all()

@@ -146,11 +146,15 @@ async def test_a_cancelled_produce_goes_on_and_leaves_no_complaint() -> None:
 async def test_a_duplicate_is_answered_for_every_kind_of_acks(cluster: PartitionCluster, acks: str) -> None:
     # requirement: D3
     leader = await cluster.leader()
-    body = batch_of(b"a", producer=PRODUCER, sequence=0)
-    await leader.append(body)
-    receipt = await leader.append(body, acks=Acks.parse(acks))
-    assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
-    assert receipt.durability.acks == acks
+    await leader.append(batch_of(b"x"))
+    body = batch_of(b"a", b"b", producer=PRODUCER, sequence=0)
+    first = await leader.append(body)
+    again = await leader.append(body, acks=Acks.parse(acks))
+    assert (first.was_duplicate, again.was_duplicate) == (False, True)
+    assert (again.base_offset, again.record_count) == (first.base_offset, 2)
+    assert (again.timestamp_ms, again.leader_epoch) == (first.timestamp_ms, first.leader_epoch)
+    assert (again.durability.acks, again.durability.committed) == (acks, acks != "0")
+    assert leader.orders.group.last_index == 2
 
 
 @in_virtual_time_with(lambda: PartitionCluster(1))

@@ -15,7 +15,7 @@ from partitions.metadata.features import NEWEST
 from partitions.metadata.image import MetadataImage
 from raftlog.errors import Conflict, PreconditionFailed
 from raftlog.types import METADATA_GROUP, NodeId
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import CONTROLLER, ControlledCluster
 from tests.helpers.moving import produce, values
 from tests.helpers.virtual_time import eventually
@@ -206,23 +206,6 @@ async def test_a_cancelled_plan_begins_no_further_move(cluster: ControlledCluste
     assert 0 < sum(NodeId(4) in row for row in rows(cluster)) < 6
     with pytest.raises(PreconditionFailed, match="ended already"):
         await controller.change_plan(EndPlan(image.plan.version), 5000)
-
-
-@in_virtual_time
-async def test_racks_are_kept_while_brokers_are_balanced() -> None:
-    racks = ["a", "b", "c", "a"]
-    async with ControlledCluster(brokers=4, racks=racks, settings=settings()) as cluster:
-        await cluster.stop(NodeId(4))
-        await eventually(lambda: not newest(cluster).brokers[NodeId(4)].alive)
-        await cluster.create("orders", 6)
-        await cluster.start(NodeId(4))
-
-        def done() -> bool:
-            assert all(len({racks[node - 1] for node in row}) == 3 for row in rows(cluster))
-            counts = Counter(node for row in rows(cluster) for node in row)
-            return [counts[node] for node in cluster.nodes] == [3, 6, 6, 3] and not moving(cluster)
-
-        await eventually(done, within_s=120)
 
 
 @in_virtual_time_with(lambda: ControlledCluster(settings=settings(feature_level=1)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 import pytest
 
@@ -18,8 +17,6 @@ from raftlog.errors import (
     RaftlogError,
     UnknownPartition,
 )
-from raftlog.storage.segmented_log import SegmentedLog
-from raftlog.storage.state_files import CHECKPOINT_NAME
 from raftlog.types import Index, Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
@@ -156,21 +153,6 @@ async def test_an_unknown_deletion_may_be_repeated(cluster: PartitionCluster) ->
     again = await cluster.leader()
     assert again.orders.log_start_offset >= start
     assert await delete(again, 2) == 2
-
-
-@in_virtual_time_with(PartitionCluster)
-async def test_a_deletion_survives_a_restart_from_older_states(cluster: PartitionCluster) -> None:
-    await produce(cluster.any, b"a", b"b", b"c")
-    assert await delete(cluster.any, 2) == 2
-    for node in cluster.nodes:
-        log = cast("SegmentedLog", cluster.brokers[node].orders.group.log)
-        await cluster.stop(node)
-        cluster.disks[node].remove(f"{log.directory}/{CHECKPOINT_NAME}")
-    for node in cluster.nodes:
-        await cluster.start(node)
-    again = await cluster.leader()
-    assert await refused(again, 1) == (2, again.orders.high_watermark)
-    assert await values_from_start(again) == [b"c"]
 
 
 async def in_segments(cluster: ControlledCluster, records: int) -> ControlledBroker:

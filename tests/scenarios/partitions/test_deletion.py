@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from partitions.hosting.directories import folder_name
-from partitions.metadata.commands import DeleteTopic, RegisterBroker, ReplicasChanged
-from partitions.metadata.features import NEWEST
+from partitions.metadata.commands import DeleteTopic, ReplicasChanged
 from partitions.metadata.image import MetadataImage, TopicInfo
 from partitions.metadata.move_planner import MoveReplicas
 from partitions.metadata.planner import NewTopic
@@ -33,7 +32,6 @@ from raftlog.errors import (
     Conflict,
     ConnectionLost,
     InvalidRequest,
-    PreconditionFailed,
     RaftlogError,
     UnknownTopic,
 )
@@ -305,29 +303,6 @@ async def test_late_requests_change_no_later_topic_of_the_name(cluster: Controll
         with pytest.raises(UnknownTopic):
             await ask(cluster, late)
     assert cluster.any.controller.image.topics["orders"] == second
-
-
-@in_virtual_time_with(ControlledCluster)
-async def test_a_late_registration_does_not_replace_a_later_process(cluster: ControlledCluster) -> None:
-    first = cluster.any.controller.image.brokers[NodeId(1)]
-    await cluster.stop(NodeId(1))
-    again = await cluster.start(NodeId(1))
-    await cluster.registered()
-    late = RegisterBroker(
-        NodeId(1),
-        first.incarnation,
-        first.http_url,
-        first.rpc_host,
-        first.rpc_port,
-        None,
-        first.disk_id,
-        "",
-        NEWEST,
-    )
-    with pytest.raises(PreconditionFailed):
-        await ask(cluster, late)
-    assert again.controller.registration.is_registered
-    assert not again.controller.registration.is_superseded
 
 
 @in_virtual_time_with(ControlledCluster)

@@ -11,12 +11,11 @@ from partitions.metadata.active import NO_ROOM_MS
 from partitions.metadata.commands import DecommissionBroker, DrainBroker
 from partitions.metadata.healing import HealingCounts
 from partitions.metadata.image import MetadataImage, PartitionInfo
-from partitions.metadata.move_planner import MoveReplicas
 from partitions.values import QUORUM, FetchRequest, Start
 from raftlog.types import METADATA_GROUP, NodeId, TopicPartition
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import CONTROLLER, ControlledBroker, ControlledCluster
-from tests.helpers.moving import holds, info, nodes, produce, values
+from tests.helpers.moving import holds, info, produce, values
 from tests.helpers.orders import batch_of, values_of
 from tests.helpers.virtual_time import VirtualLoop, eventually
 
@@ -95,19 +94,6 @@ async def test_replicas_of_a_dead_broker_are_restored_and_nothing_is_lost(cluste
 
 
 @in_virtual_time_with(lambda: healing(4))
-async def test_a_broker_that_flaps_is_not_dead(cluster: ControlledCluster) -> None:
-    await cluster.create("orders", 4)
-    dead = other_than(cluster, await cluster.controller_broker())
-    for _ in range(4):
-        await cluster.stop(dead)
-        await asyncio.sleep(0.8 * DEAD_S)
-        assert moving(cluster) == 0
-        await cluster.start(dead)
-        await asyncio.sleep(0.5)
-    assert any(dead in partition.replicas for partition in partitions(cluster.any.controller.image))
-
-
-@in_virtual_time_with(lambda: healing(4))
 async def test_what_has_not_begun_is_not_begun_when_the_broker_returns(cluster: ControlledCluster) -> None:
     await cluster.create("orders", 12)
     dead = other_than(cluster, await cluster.controller_broker())
@@ -149,66 +135,6 @@ async def test_a_pause_of_all_brokers_is_nobodys_silence(cluster: ControlledClus
     assert moving(cluster) == 0
     assert all(len(one.replicas) == 3 for one in partitions(cluster.any.controller.image))
     await eventually(lambda: all(b.alive for b in cluster.any.controller.image.brokers.values()))
-
-
-@in_virtual_time_with(lambda: healing(5))
-async def test_without_a_majority_nothing_moves_until_one_returns(cluster: ControlledCluster) -> None:
-    await cluster.create("orders")
-    leader = await cluster.controller_broker()
-    replicas = info(cluster.any).replicas
-    first, second = [node for node in replicas if node != leader.node_id][:2]
-    await cluster.stop(first)
-    await cluster.stop(second)
-    await asyncio.sleep(3 * DEAD_S)
-    assert info(leader).replicas == replicas
-    assert not info(leader).target
-    await cluster.start(first)
-    await eventually(lambda: is_restored(cluster, second))
-    assert len(set(info(leader).replicas)) == 3
-    assert first in info(leader).replicas
-
-
-@in_virtual_time_with(lambda: healing(5))
-async def test_a_move_to_a_dead_broker_gets_another_target(cluster: ControlledCluster) -> None:
-    await cluster.create("orders")
-    leader = await cluster.controller_broker()
-    replicas = info(cluster.any).replicas
-    spare = [node for node in cluster.nodes if node not in replicas and node != leader.node_id]
-    stays = [node for node in replicas if node == leader.node_id] or [replicas[0]]
-    stays += [node for node in replicas if node not in stays][:1]
-    await cluster.stop(spare[0])
-    await leader.admin.change_replicas(MoveReplicas("orders", 0, nodes(*stays, spare[0])), 5000)
-    await asyncio.sleep(0.5 * DEAD_S)
-    assert info(leader).target == (*stays, spare[0]), "it waits for the broker"
-    await eventually(lambda: is_restored(cluster, spare[0]))
-    assert set(stays) < set(info(leader).replicas)
-
-
-@in_virtual_time_with(lambda: healing(4))
-async def test_a_draining_broker_gets_no_restored_replicas(cluster: ControlledCluster) -> None:
-    await cluster.create("orders")
-    leader = await cluster.controller_broker()
-    replicas = info(cluster.any).replicas
-    (spare,) = set(cluster.nodes) - set(replicas)
-    await leader.controller.change_broker(DrainBroker(spare, True), timeout_ms=5000)
-    dead = next(node for node in replicas if node != leader.node_id)
-    await cluster.stop(dead)
-    await asyncio.sleep(2 * DEAD_S)
-    assert info(leader).target_replicas == replicas
-    await leader.controller.change_broker(DrainBroker(spare, False), timeout_ms=5000)
-    await eventually(lambda: is_restored(cluster, dead))
-    assert spare in info(leader).replicas
-
-
-@in_virtual_time_with(lambda: ControlledCluster(brokers=4, settings=replace(HEALS, healing_moves_max=0)))
-async def test_nothing_is_restored_where_that_is_switched_off(cluster: ControlledCluster) -> None:
-    await cluster.create("orders", 4)
-    dead = other_than(cluster, await cluster.controller_broker())
-    before = [partition.replicas for partition in partitions(cluster.any.controller.image)]
-    await cluster.stop(dead)
-    await asyncio.sleep(3 * DEAD_S)
-    assert moving(cluster) == 0
-    assert [partition.replicas for partition in partitions(cluster.any.controller.image)] == before
 
 
 @in_virtual_time_with(lambda: healing(4))

@@ -84,18 +84,6 @@ async def test_a_deleted_topic_leaves_nothing(cluster: ControlledCluster, tmp_pa
     assert (await produce(cluster, "orders", b"new")).base_offset == 0
 
 
-@in_virtual_time
-async def test_records_are_there_again_after_a_restart_of_all_brokers(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        await cluster.create("orders")
-        await produce(cluster, "orders", b"a", b"b")
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        await eventually(lambda: len(replicas(cluster, "orders", 0)) == 3)
-        replica = await leader(cluster, "orders")
-        await replica.group.ready()
-        assert replica.group.commit_index >= 1
-
-
 @in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
 async def test_a_broker_that_was_down_removes_a_topic(cluster: ControlledCluster, tmp_path: Path) -> None:
     topic = await cluster.create("orders")

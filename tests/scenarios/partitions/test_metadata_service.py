@@ -10,7 +10,7 @@ import pytest
 
 from partitions.hosting import hosted_metadata
 from partitions.hosting.hosted_metadata import HostedMetadata
-from partitions.metadata.commands import DrainBroker, command_batch
+from partitions.metadata.commands import command_batch
 from partitions.metadata.image import TopicInfo
 from partitions.values import QUORUM
 from raftlog.errors import (
@@ -20,7 +20,6 @@ from raftlog.errors import (
     PreconditionFailed,
     RaftlogError,
     TopicExists,
-    UnknownTopic,
 )
 from raftlog.hosting.tenant import SnapshotRetention
 from raftlog.storage.segmented_log import LogSettings
@@ -180,29 +179,6 @@ async def test_producer_ids_from_all_brokers_are_all_different(cluster: Controll
         await brokers[0].controller.allocate_producer_ids(0, 2000)
 
 
-@in_virtual_time_with(ControlledCluster)
-async def test_configuration_and_deletion_check_the_expected_version(cluster: ControlledCluster) -> None:
-    for broker in cluster.brokers.values():
-        controller = broker.controller
-        first = await create(broker, "orders")
-        second = await controller.alter_config(
-            "orders", {"retention.ms": 5}, expected_version=first.version, timeout_ms=2000
-        )
-        assert second.config == {"retention.ms": 5}
-        for refused in (
-            controller.alter_config("orders", {}, expected_version=first.version, timeout_ms=2000),
-            controller.delete_topic("orders", expected_version=first.version, timeout_ms=2000),
-        ):
-            with pytest.raises(PreconditionFailed) as caught:
-                await refused
-            assert caught.value.details["version"] == second.version
-        version = await controller.delete_topic("orders", expected_version=second.version, timeout_ms=2000)
-        assert controller.image.version >= version
-        assert "orders" not in controller.image.topics
-        with pytest.raises(UnknownTopic):
-            await controller.delete_topic("orders", expected_version=None, timeout_ms=2000)
-
-
 # requirement: F4
 @in_virtual_time_with(ControlledCluster)
 async def test_partitions_that_two_brokers_add_at_once_are_added_once(cluster: ControlledCluster) -> None:
@@ -235,23 +211,6 @@ async def test_every_broker_refuses_invalid_requests_and_names_the_field(cluster
             await broker.controller.alter_config(
                 "none", {"no.such": 1}, expected_version=None, timeout_ms=100
             )
-
-
-# requirement: RP11
-@in_virtual_time
-async def test_brokers_with_racks_get_replicas_apart() -> None:
-    racks = ["a", "a", "b", "c"]
-    async with ControlledCluster(brokers=4, racks=racks) as cluster:
-        topic = await create(cluster.any, "orders", partitions=4)
-        for partition in topic.partitions:
-            assert {racks[node - 1] for node in partition.replicas} == {"a", "b", "c"}
-
-
-@in_virtual_time_with(ControlledCluster)
-async def test_a_draining_broker_gets_no_new_replicas(cluster: ControlledCluster) -> None:
-    await cluster.any.controller.change_broker(DrainBroker(NodeId(3), True), timeout_ms=2000)
-    topic = await create(cluster.any, "orders", partitions=4, factor=1)
-    assert {partition.replicas[0] for partition in topic.partitions} == {1, 2}
 
 
 @in_virtual_time_with(lambda: ControlledCluster(brokers=1))

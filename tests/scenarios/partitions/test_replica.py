@@ -22,7 +22,6 @@ from raftlog.errors import (
     NotLeader,
     OutOfOrderSequence,
     Overloaded,
-    ProducerFenced,
     RecordTooLarge,
 )
 from raftlog.records.batch import checksum, split_batches
@@ -182,23 +181,6 @@ async def test_too_few_replicas_in_sync_refuse_a_produce_early() -> None:
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_retry_is_answered_with_the_offset_of_the_original(cluster: PartitionCluster) -> None:
-    # requirement: D3
-    leader = await cluster.leader()
-    await leader.append(batch_of(b"x"))
-    body = batch_of(b"a", b"b", producer=PRODUCER, sequence=0)
-    first = await leader.append(body)
-    again = await leader.append(body)
-    assert not first.was_duplicate
-    assert again.was_duplicate
-    assert (again.base_offset, again.record_count) == (first.base_offset, 2)
-    assert again.timestamp_ms == first.timestamp_ms
-    assert again.leader_epoch == first.leader_epoch
-    assert again.durability.committed
-    assert leader.orders.group.last_index == 2
-
-
-@in_virtual_time_with(PartitionCluster)
 async def test_a_retry_of_a_batch_in_flight_waits_for_the_same_outcome(cluster: PartitionCluster) -> None:
     # requirement: D3
     leader = await cluster.leader()
@@ -283,16 +265,6 @@ async def test_a_retry_finishes_a_request_that_is_stored_in_part(cluster: Partit
         assert told.value.details["committed"] is True
     assert leader.orders.group.last_index == 2
     assert (await leader.append(batch_of(b"c", producer=PRODUCER, sequence=2))).base_offset == 3
-
-
-@in_virtual_time_with(PartitionCluster)
-async def test_an_old_life_of_a_producer_is_fenced(cluster: PartitionCluster) -> None:
-    # requirement: D3
-    leader = await cluster.leader()
-    await leader.append(batch_of(b"a", producer=PRODUCER, epoch=3, sequence=0))
-    with pytest.raises(ProducerFenced) as fenced:
-        await leader.append(batch_of(b"b", producer=PRODUCER, epoch=2, sequence=1))
-    assert fenced.value.details["current_epoch"] == 3
 
 
 @in_virtual_time

@@ -275,22 +275,6 @@ async def test_a_start_survives_a_restart_from_states_that_are_older(cluster: Co
 
 # requirement: RT4
 @in_virtual_time_with(ControlledCluster)
-async def test_a_new_leader_knows_the_log_start_before_it_is_ready(cluster: ControlledCluster) -> None:
-    leader = await filled(cluster)
-    heirs = [broker for broker in cluster if broker is not leader]
-    await eventually(lambda: all(broker.orders.group.durable_index >= 5 for broker in heirs))
-    await leader.retention.look()
-    start = await start_for_readers(leader)
-    await cluster.stop(leader.node_id)
-    await eventually(lambda: any(broker.orders.group.is_leader for broker in heirs))
-    heir = next(broker for broker in heirs if broker.orders.group.is_leader)
-    with pytest.raises(OffsetOutOfRange) as refused:
-        await heir.orders.fetch(FetchRequest(position=Offset(start - 1)))
-    assert refused.value.details["start"] == start
-
-
-# requirement: RT4
-@in_virtual_time_with(ControlledCluster)
 async def test_a_leader_without_its_followers_deletes_nothing(cluster: ControlledCluster) -> None:
     leader = await filled(cluster)
     for broker in [broker for broker in cluster if broker is not leader]:

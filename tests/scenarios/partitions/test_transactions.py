@@ -16,7 +16,6 @@ from raftlog.errors import (
     OutcomeForgotten,
     ProducerFenced,
     RaftlogError,
-    TransactionAborted,
     UnknownTransaction,
 )
 from raftlog.node.group.raft_group import RaftGroup
@@ -159,33 +158,6 @@ async def test_a_late_batch_of_an_ended_transaction_is_refused(cluster: Partitio
         await producer.send(late)
     assert await producer.commit()  # nothing was written in the next one
     assert visible_values(await committed(cluster.any)) == [b"a"]
-
-
-@in_virtual_time_with(PartitionCluster)
-async def test_a_new_incarnation_aborts_and_fences_the_one_before(cluster: PartitionCluster) -> None:
-    # requirement: D3
-    zombie = await TransactionalProducer(cluster.any).open()
-    await zombie.write(b"half")
-    producer = await TransactionalProducer(cluster.any).open()
-    await producer.write(b"whole")
-    with pytest.raises((ProducerFenced, TransactionAborted)):
-        await zombie.write(b"more")
-    assert not await zombie.commit()
-    assert await producer.commit()
-    assert visible_values(await committed(cluster.any)) == [b"whole"]
-
-
-@in_virtual_time_with(PartitionCluster)
-async def test_a_transaction_that_exceeds_its_time_is_aborted(cluster: PartitionCluster) -> None:
-    # requirement: D3
-    producer = await TransactionalProducer(cluster.any, timeout_ms=1_000).open()
-    await producer.write(b"a")
-    await cluster.any.gateway.append(ORDERS, batch_of(b"plain"), acks=QUORUM, timeout_ms=1_000)
-    await asyncio.sleep(3)
-    assert visible_values(await committed(cluster.any)) == [b"plain"]
-    with pytest.raises(TransactionAborted):
-        await producer.write(b"b")
-    assert not await producer.commit()
 
 
 @in_virtual_time_with(PartitionCluster)
