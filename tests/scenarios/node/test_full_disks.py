@@ -209,19 +209,6 @@ async def test_all_disks_are_full_and_the_next_leader_serves_what_is_committed(c
     await cluster.settled()
 
 
-@in_virtual_time_with(lambda: NodeCluster(9))
-async def test_a_follower_without_room_keeps_one_reply_for_its_leader(cluster: NodeCluster) -> None:
-    leader, full = cluster.leading(), cluster.followers()[0]
-    full.filesystem.capacity_bytes = full.filesystem.used_bytes
-    for number in range(3):
-        await leader.replicas[GROUP].append(batch_of(b"%d" % number), acks=QUORUM, timeout_ms=1000)
-    await asyncio.sleep(60)
-    writes = full.groups[GROUP]._core.writes
-    assert len(writes._waiting) <= 3
-    full.filesystem.capacity_bytes = None
-    await cluster.settled()
-
-
 @in_virtual_time_with(lambda: NodeCluster(7, log_settings=SMALL))
 async def test_retention_on_a_full_disk_spares_entries_not_durable(cluster: NodeCluster) -> None:
     """A write that fits in part is not durable for the core, although a sync for a new term covers it."""

@@ -101,23 +101,6 @@ async def test_a_broker_that_joins_takes_its_share_and_nothing_is_lost(cluster: 
     assert newest(cluster).version == version, "it is over"
 
 
-@in_virtual_time_with(lambda: ControlledCluster(brokers=4, settings=settings()))
-async def test_a_broker_that_comes_and_goes_moves_nothing(cluster: ControlledCluster) -> None:
-    await cluster.stop(NodeId(4))
-    await eventually(lambda: not newest(cluster).brokers[NodeId(4)].alive)
-    await cluster.create("orders", 8)
-    for _ in range(4):
-        await cluster.start(NodeId(4))
-        await cluster.registered()
-        await asyncio.sleep(0.8 * AFTER_S)
-        assert newest(cluster).plan is None
-        await cluster.stop(NodeId(4))
-        await asyncio.sleep(AFTER_S)
-    assert all(NodeId(4) not in row for row in rows(cluster))
-    await cluster.start(NodeId(4))
-    await eventually(lambda: is_even(cluster), within_s=120)
-
-
 @in_virtual_time_with(lambda: ControlledCluster(settings=settings()))
 async def test_leaderships_return_to_a_broker_that_was_away(cluster: ControlledCluster) -> None:
     await cluster.create("orders", 6)

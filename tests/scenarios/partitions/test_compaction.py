@@ -200,15 +200,6 @@ async def test_a_tombstone_goes_once_all_replicas_are_clean(cluster: ControlledC
 
 
 @in_virtual_time_with(ControlledCluster)
-async def test_a_young_tombstone_stays(cluster: ControlledCluster) -> None:
-    await cluster.create("orders", **{**TOMBSTONES, "delete.retention.ms": 3_600_000})
-    await write(cluster, 0, 20)
-    await delete_keys(cluster)
-    await cluster.look_for_compaction(5)
-    assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 3
-
-
-@in_virtual_time_with(ControlledCluster)
 async def test_an_old_tombstone_goes_before_a_young_one(cluster: ControlledCluster) -> None:
     await cluster.create("orders", **{**TOMBSTONES, "delete.retention.ms": 60_000})
     await write(cluster, 0, 20)

@@ -245,20 +245,6 @@ async def test_a_reader_of_tags_waits_at_a_follower_and_looks_at_a_bounded_part_
     assert 2 < some.next_offset < some.end == 22
 
 
-@in_virtual_time_with(PartitionCluster)
-async def test_a_reader_never_goes_back_in_time_at_a_follower(cluster: PartitionCluster) -> None:
-    leader, follower = await follower_of(cluster)
-    await follower.gateway.fetch(ORDERS, stale(0))
-    cluster.network.cut_both(leader.node_id, follower.node_id)
-    await leader.append(batch_of(b"b"))
-    position = (await leader.gateway.fetch(ORDERS, fetch_from(0))).next_offset
-    with pytest.raises(ReplicaNotInSync):
-        await follower.gateway.fetch(ORDERS, stale(position))
-    cluster.network.heal_all()
-    result = await follower.gateway.fetch(ORDERS, stale(position, wait_ms=5_000))
-    assert (result.data, result.next_offset) == (b"", position)
-
-
 @in_virtual_time_with(lambda: PartitionCluster(4))
 async def test_a_replica_that_is_no_voter_or_gone_does_not_serve(cluster: PartitionCluster) -> None:
     leader, follower = await follower_of(cluster)

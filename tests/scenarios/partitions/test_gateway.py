@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import random
 
 import pytest
 
@@ -28,7 +26,7 @@ from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
-from tests.helpers.controlled_cluster import PRODUCER, PRODUCER_IDS, ControlledBroker, PartitionCluster
+from tests.helpers.controlled_cluster import PRODUCER, ControlledBroker, PartitionCluster
 from tests.helpers.orders import ORDERS, batch_of, values_of
 from tests.helpers.virtual_time import eventually
 
@@ -125,16 +123,6 @@ async def test_a_change_of_leader_during_a_long_poll_goes_unnoticed(cluster: Par
         assert result.offset == 1
         assert result.next_offset >= receipt.base_offset
         assert result.leader_epoch == receipt.leader_epoch
-
-
-@in_virtual_time_with(lambda: PartitionCluster(4))
-async def test_while_there_is_no_leader_a_request_waits_for_one(cluster: PartitionCluster) -> None:
-    leader = await cluster.leader()
-    far = cluster.brokers[NodeId(4)]
-    await append(far, batch_of(b"a"))
-    cluster.network.isolate(leader.node_id)
-    receipt = await append(far, batch_of(b"b"))
-    assert receipt.leader_epoch > 1
 
 
 @in_virtual_time_with(PartitionCluster)
@@ -362,46 +350,6 @@ async def test_a_produce_during_a_hand_over_ends_at_the_next_leader(cluster: Par
     receipt = await append(far, batch_of(b"b", producer=PRODUCER, sequence=1))
     assert not receipt.was_duplicate
     assert (await cluster.leader()).node_id == successor.node_id
-
-
-@in_virtual_time_with(lambda: PartitionCluster(4))
-async def test_repetitions_through_changes_of_leader_are_stored_once(cluster: PartitionCluster) -> None:
-    # requirement: D3, N4
-    rng = random.Random(7)
-    brokers = list(cluster.brokers.values())
-    changes_to_come = 6
-
-    async def produce(producer: int) -> list[bytes]:
-        acknowledged: list[bytes] = []
-        while changes_to_come:
-            value = b"%d" % len(acknowledged)
-            body = batch_of(value, producer=PRODUCER_IDS.id_of(producer), sequence=len(acknowledged))
-            while len(acknowledged) == int(value):
-                timeout_ms = rng.choice((3, 50, 1_000))
-                with contextlib.suppress(CommitUnknown, NoLeader):
-                    await append(rng.choice(brokers), body, timeout_ms=timeout_ms)
-                    acknowledged.append(value)
-        return acknowledged
-
-    async def disturb() -> None:
-        nonlocal changes_to_come
-        while changes_to_come:
-            leader = await cluster.leader()
-            cluster.network.isolate(leader.node_id)
-            await cluster.leader(other_than=leader.node_id)
-            cluster.network.heal_all()
-            await asyncio.sleep(0.02)
-            changes_to_come -= 1
-
-    async with asyncio.timeout(20):
-        *acknowledged, _ = await asyncio.gather(*map(produce, (1, 2, 3)), disturb())
-    result = await brokers[3].gateway.fetch(ORDERS, FetchRequest(position=Start.EARLIEST, bytes_max=1 << 26))
-    found: dict[int, list[bytes | None]] = {}
-    for batch in split_batches(result.data):
-        if batch.header.has_producer:
-            values = [record.value for record in read_records(batch)]
-            found.setdefault(batch.header.producer_id, []).extend(values)
-    assert found == dict(zip(map(PRODUCER_IDS.id_of, (1, 2, 3)), acknowledged, strict=True))
 
 
 @pytest.mark.parametrize("position", [Offset(5), Start.EARLIEST, Start.LATEST, AtTime(9), LastRecords(3)])

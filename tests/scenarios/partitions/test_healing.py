@@ -174,21 +174,6 @@ async def test_a_decommissioned_broker_gives_up_its_replicas(cluster: Controlled
 
 
 @in_virtual_time_with(lambda: healing(4))
-async def test_a_recommissioned_broker_keeps_its_remaining_replicas(cluster: ControlledCluster) -> None:
-    await cluster.create("orders", 12)
-    leader = await cluster.controller_broker()
-    removed = other_than(cluster, leader)
-    await leader.controller.change_broker(DecommissionBroker(removed), timeout_ms=5000)
-    await eventually(lambda: moving(cluster) > 0)
-    await leader.controller.change_broker(DecommissionBroker(removed, False), timeout_ms=5000)
-    await eventually(lambda: moving(cluster) == 0)
-    await asyncio.sleep(DEAD_S)
-    rows = [partition.replicas for partition in partitions(cluster.any.controller.image)]
-    assert 0 < sum(removed in row for row in rows) < 12 * 3 // 4
-    assert all(len(set(row)) == 3 for row in rows)
-
-
-@in_virtual_time_with(lambda: healing(4))
 async def test_a_broker_without_room_gets_nothing_until_it_has_some(cluster: ControlledCluster) -> None:
     await cluster.create("orders")
     leader = await cluster.controller_broker()

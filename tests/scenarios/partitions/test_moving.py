@@ -92,23 +92,6 @@ async def test_replicas_become_more_and_fewer_and_their_number_counts(cluster: C
     assert await values(cluster.any) == [b"a", b"b", b"c"]
 
 
-# requirement: F1
-@in_virtual_time_with(lambda: ControlledCluster(brokers=4))
-async def test_a_dead_broker_that_was_replaced_deletes_its_copy(cluster: ControlledCluster) -> None:
-    topic = await cluster.create("orders")
-    stay, other, dead = topic.partitions[0].replicas
-    (fresh,) = set(cluster.nodes) - {stay, other, dead}
-    await produce(cluster, b"a")
-    await cluster.stop(dead)
-    await move(cluster, stay, other, fresh)
-    await produce(cluster, b"b")
-    assert holds(cluster, dead)
-    await cluster.start(dead)
-    await eventually(lambda: not holds(cluster, dead))
-    await move(cluster, stay, other, dead)
-    assert await values(cluster.any) == [b"a", b"b"]
-
-
 # requirement: F2
 @in_virtual_time_with(lambda: ControlledCluster(brokers=3))
 async def test_a_voter_that_the_metadata_never_named_still_votes(cluster: ControlledCluster) -> None:

@@ -68,17 +68,6 @@ async def test_a_long_poll_returns_as_soon_as_data_is_there(cluster: PartitionCl
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_long_poll_returns_empty_at_its_time_out(cluster: PartitionCluster) -> None:
-    # requirement: C3
-    replica = (await cluster.leader()).orders
-    began = asyncio.get_running_loop().time()
-    result = await replica.fetch(fetch_from(0, wait_ms=50))
-    assert 0.04 < asyncio.get_running_loop().time() - began < 1
-    assert (result.data, result.next_offset) == (b"", 0)
-    assert replica.parked == 0
-
-
-@in_virtual_time_with(PartitionCluster)
 async def test_a_long_poll_gathers_the_bytes_it_asked_for(cluster: PartitionCluster) -> None:
     # requirement: B4, C3
     leader = await cluster.leader()

@@ -201,22 +201,6 @@ async def test_a_retry_of_a_batch_in_flight_waits_for_the_same_outcome(cluster: 
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_retry_at_the_next_leader_is_recognised(cluster: PartitionCluster) -> None:
-    # requirement: D3
-    leader = await cluster.leader()
-    body = batch_of(b"a", producer=PRODUCER, sequence=0)
-    first = await leader.append(body)
-    cluster.network.isolate(leader.node_id)
-    new = await cluster.leader(other_than=leader.node_id)
-    again = await new.append(body)
-    assert again.was_duplicate
-    assert again.base_offset == first.base_offset
-    assert again.leader_epoch == first.leader_epoch
-    with pytest.raises(OutOfOrderSequence):
-        await new.append(batch_of(b"c", producer=PRODUCER, sequence=2))
-
-
-@in_virtual_time_with(PartitionCluster)
 async def test_a_batch_cut_off_with_its_leader_is_new_to_the_next_one(cluster: PartitionCluster) -> None:
     # requirement: D3
     leader = await cluster.leader()
