@@ -17,6 +17,8 @@ from tests.helpers.virtual_time import run_virtual
 Arguments = ParamSpec("Arguments")
 Resource = TypeVar("Resource")
 Test = Callable[Arguments, Coroutine[Any, Any, None]]
+Make = Callable[..., AbstractAsyncContextManager[Resource]]
+Decorator = Callable[[Callable[Concatenate[Resource, ...], Coroutine[Any, Any, None]]], Callable[..., None]]
 
 
 def in_real_time(test: Test[Arguments]) -> Callable[Arguments, None]:
@@ -50,16 +52,25 @@ def in_virtual_time(test: Test[Arguments]) -> Callable[Arguments, None]:
     return run
 
 
-def in_virtual_time_with(
-    make: Callable[..., AbstractAsyncContextManager[Resource]],
-) -> Callable[[Test[Concatenate[Resource, Arguments]]], Callable[..., None]]:
+def in_virtual_time_with(make: Make[Resource]) -> Decorator[Resource]:
     """Run the test on a ``VirtualLoop`` within a resource, which is its first argument.
 
     Parameters of ``make`` without a default are fixtures or parameters of the test.
     """
+    return _within(make, run_virtual)
+
+
+def on_both_loops_with(make: Make[Resource]) -> Decorator[Resource]:
+    """As ``in_virtual_time_with``, on asyncio's event loop and on uvloop's."""
+    return _within(make, asyncio.run, uvloop.run)
+
+
+def _within(make: Make[Resource], *loops: Callable[[Coroutine[Any, Any, None]], None]) -> Decorator[Resource]:
     needed = [each for each in inspect.signature(make).parameters.values() if each.default is each.empty]
 
-    def decorate(test: Test[Concatenate[Resource, Arguments]]) -> Callable[..., None]:
+    def decorate(
+        test: Callable[Concatenate[Resource, ...], Coroutine[Any, Any, None]],
+    ) -> Callable[..., None]:
         own = [*inspect.signature(test).parameters.values()][1:]
         named = {each.name: each.replace(kind=each.KEYWORD_ONLY) for each in (*needed, *own)}
 
@@ -67,9 +78,10 @@ def in_virtual_time_with(
         def run(**given: object) -> None:
             async def within() -> None:
                 async with make(**{each.name: given[each.name] for each in needed}) as resource:
-                    await test(resource, **{each.name: given[each.name] for each in own})  # type: ignore[call-arg, arg-type]
+                    await test(resource, **{each.name: given[each.name] for each in own})
 
-            run_virtual(within())
+            for loop in loops:
+                loop(within())
 
         run.__signature__ = inspect.Signature([*named.values()])  # type: ignore[attr-defined]
         return run

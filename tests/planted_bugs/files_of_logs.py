@@ -65,7 +65,7 @@ FILES_OF_LOGS = (
         "self.epochs.clear()",
         "pass",
         seen_by=(
-            "tests/unit/storage/test_snapshots.py::test_an_epochs_file_from_before_a_snapshot_"
+            "tests/unit/storage/test_members.py::test_an_epochs_file_from_before_a_snapshot_"
             "says_nothing_of_what_follows"
         ),
     ),
@@ -87,7 +87,7 @@ FILES_OF_LOGS = (
         "if above < known < base]",
         "if above < known <= base]",
         seen_by=(
-            "tests/unit/storage/test_snapshots.py::test_states_below_the_log_start_go_and_a_fu"
+            "tests/unit/storage/test_members.py::test_states_below_the_log_start_go_and_a_fu"
             "ll_disk_only_puts_states_off"
         ),
     ),
@@ -98,7 +98,7 @@ FILES_OF_LOGS = (
         "if state is not None and holds(state[0]):",
         "if state is not None:",
         seen_by=(
-            "tests/unit/storage/test_snapshots.py::test_a_state_counts_only_where_the_log_holds_its_entry"
+            "tests/unit/storage/test_members.py::test_a_state_counts_only_where_the_log_holds_its_entry"
         ),
     ),
     PlantedBug(
@@ -107,7 +107,7 @@ FILES_OF_LOGS = (
         "raftlog.node.group.snapshot_transfer:SnapshotTransfer._fetch_chunk",
         "if crc32c(payload) != chunk.chunk_checksum or ",
         "if ",
-        seen_by="tests/scenarios/node/test_snapshots.py::test_a_damaged_chunk_is_refused",
+        seen_by="tests/scenarios/node/test_memberships.py::test_a_damaged_chunk_is_refused",
         more=(
             Edit(
                 "raftlog.node.group.snapshot_transfer:SnapshotTransfer._fetch_from",
@@ -235,7 +235,7 @@ FILES_OF_LOGS = (
         "segment.last >= end",
         "segment.last > end",
         seen_by=(
-            "tests/unit/storage/test_retention.py::test_what_is_not_committed_stays_and_so_doe"
+            "tests/unit/storage/test_compaction.py::test_what_is_not_committed_stays_and_so_doe"
             "s_the_newest_committed_entry"
         ),
     ),
@@ -246,7 +246,7 @@ FILES_OF_LOGS = (
         "if segment.base <= commit_index",
         "if True",
         seen_by=(
-            "tests/unit/storage/test_retention.py::test_entries_that_may_still_be_lost_take_no"
+            "tests/unit/storage/test_compaction.py::test_entries_that_may_still_be_lost_take_no"
             "_room_from_committed_ones"
         ),
     ),

@@ -208,7 +208,7 @@ PROMISES_OF_RECORDS = (
         "size + len(data) > size_max and at > start",
         "at > start",
         seen_by=(
-            "tests/unit/storage/test_sequential_access.py::"
+            "tests/unit/storage/test_checked_reads.py::"
             "test_batches_that_come_together_are_one_write_at_the_end_of_the_file"
         ),
     ),
@@ -219,7 +219,7 @@ PROMISES_OF_RECORDS = (
         "position >= self._next_position",
         "not self._offsets",
         seen_by=(
-            "tests/unit/storage/test_sequential_access.py::"
+            "tests/unit/storage/test_checked_reads.py::"
             "test_an_offset_is_found_by_a_look_at_one_interval_of_the_index"
         ),
     ),
@@ -230,7 +230,7 @@ PROMISES_OF_RECORDS = (
         "data = self.file.read_at(self.position, self.length)",
         "data = bytes(byte for byte in self.file.read_at(self.position, self.length))",
         seen_by=(
-            "tests/unit/storage/test_sequential_access.py::"
+            "tests/unit/storage/test_checked_reads.py::"
             "test_a_read_gives_the_stored_bytes_without_a_call_for_any_record"
         ),
     ),
@@ -274,7 +274,7 @@ PROMISES_OF_RECORDS = (
         "segment.stored_ms < oldest_ms",
         "segment.stored_ms <= oldest_ms",
         seen_by=(
-            "tests/unit/storage/test_retention.py::test_a_segment_goes_only_when_its_newest_record_is_too_old"
+            "tests/unit/storage/test_compaction.py::test_a_segment_goes_only_when_its_newest_record_is_too_old"
         ),
     ),
     PlantedBug(
@@ -283,7 +283,7 @@ PROMISES_OF_RECORDS = (
         "raftlog.storage.retention:first_index_to_keep",
         "not (is_old or is_excess)",
         "not is_old",
-        seen_by="tests/unit/storage/test_retention.py::test_the_oldest_segments_go_until_the_log_fits",
+        seen_by="tests/unit/storage/test_compaction.py::test_the_oldest_segments_go_until_the_log_fits",
     ),
     PlantedBug(
         "a later entry sets the log start back",

@@ -19,13 +19,14 @@ from raftlog.node.network.handshake import NONCE_BYTES, Credentials, ListenerHan
 from raftlog.node.network.tcp_connection import WRITE_BYTES
 from raftlog.node.network.tcp_links import TransportLimits
 from raftlog.node.network.tcp_transport import TcpTransport
-from tests.helpers.async_tests import on_both_loops
+from tests.helpers.async_tests import on_both_loops_with
 from tests.helpers.recording_receiver import RecordingReceiver
 from tests.helpers.tcp_cluster import (
     LIMITS,
     ONE,
     SECRET,
     TWO,
+    Cluster,
     proven_stream,
     refused,
     tcp_cluster,
@@ -45,304 +46,286 @@ NO_REDIAL = TransportLimits(redial_ms_min=60_000, redial_ms_max=60_000)
         (SECRET, "another", "other_cluster", "other_cluster"),
     ],
 )
-@on_both_loops
+@on_both_loops_with(tcp_cluster)
 async def test_a_node_that_does_not_belong_here_is_refused_and_logged(
-    secret: bytes, cluster_id: str, seen_by_listener: str, seen_by_dialler: str
+    cluster: Cluster, secret: bytes, cluster_id: str, seen_by_listener: str, seen_by_dialler: str
 ) -> None:
-    async with tcp_cluster() as cluster:
-        stranger, from_stranger = await cluster.node(ONE, secret=secret, cluster_id=cluster_id)
-        two, from_two = await cluster.node(TWO)
-        stranger.set_peer(TWO, "127.0.0.1", two.port)
-        await refused(two, seen_by_listener)
-        await refused(stranger, seen_by_dialler)
-        assert not stranger.send(TWO, (b"let me in",))
-        assert not from_two.events
-        assert not from_stranger.events
-        reasons = {entry["reason"]: entry for entry in cluster.logged if entry["direction"] == "inbound"}
-        assert reasons[seen_by_listener]["claimed_node"] == ONE
+    stranger, from_stranger = await cluster.node(ONE, secret=secret, cluster_id=cluster_id)
+    two, from_two = await cluster.node(TWO)
+    stranger.set_peer(TWO, "127.0.0.1", two.port)
+    await refused(two, seen_by_listener)
+    await refused(stranger, seen_by_dialler)
+    assert not stranger.send(TWO, (b"let me in",))
+    assert not from_two.events
+    assert not from_stranger.events
+    reasons = {entry["reason"]: entry for entry in cluster.logged if entry["direction"] == "inbound"}
+    assert reasons[seen_by_listener]["claimed_node"] == ONE
 
 
-@on_both_loops
-async def test_who_says_nothing_is_closed_when_the_handshake_takes_too_long() -> None:
-    async with tcp_cluster() as cluster:
-        limits = TransportLimits(handshake_ms_max=30)
-        two, _ = await cluster.node(TWO, limits=limits)
-        reader, writer = await asyncio.open_connection("127.0.0.1", two.port)
-        writer.write(b"RLOG")
+@on_both_loops_with(tcp_cluster)
+async def test_who_says_nothing_is_closed_when_the_handshake_takes_too_long(cluster: Cluster) -> None:
+    limits = TransportLimits(handshake_ms_max=30)
+    two, _ = await cluster.node(TWO, limits=limits)
+    reader, writer = await asyncio.open_connection("127.0.0.1", two.port)
+    writer.write(b"RLOG")
+    await until_closed(reader, writer)
+    assert two.refusals == {"handshake_took_too_long": 1}
+
+
+@on_both_loops_with(tcp_cluster)
+async def test_a_listener_that_never_answers_is_given_up_and_dialled_again(cluster: Cluster) -> None:
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await until_closed(reader, writer)
-        assert two.refusals == {"handshake_took_too_long": 1}
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        limits = TransportLimits(dial_ms_max=20, redial_ms_min=1, redial_ms_max=2)
+        one, from_one = await cluster.node(ONE, limits=limits)
+        one.set_peer(TWO, "127.0.0.1", server.sockets[0].getsockname()[1])
+        await until(lambda: one.refusals.get("handshake_took_too_long", 0) >= 2, what="two refusals")
+        await one.stop()
+    assert not from_one.events
 
 
-@on_both_loops
-async def test_a_listener_that_never_answers_is_given_up_and_dialled_again() -> None:
-    async with tcp_cluster() as cluster:
-
-        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await until_closed(reader, writer)
-
-        async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
-            limits = TransportLimits(dial_ms_max=20, redial_ms_min=1, redial_ms_max=2)
-            one, from_one = await cluster.node(ONE, limits=limits)
-            one.set_peer(TWO, "127.0.0.1", server.sockets[0].getsockname()[1])
-            await until(lambda: one.refusals.get("handshake_took_too_long", 0) >= 2, what="two refusals")
-            await one.stop()
-        assert not from_one.events
+@on_both_loops_with(tcp_cluster)
+async def test_a_crowd_that_proves_nothing_keeps_no_node_out(cluster: Cluster) -> None:
+    two, _ = await cluster.node(TWO, limits=TransportLimits(unproven_connections_max=3))
+    crowd = [await asyncio.open_connection("127.0.0.1", two.port) for _ in range(10)]
+    one, from_one = await cluster.node(ONE)
+    one.set_peer(TWO, "127.0.0.1", two.port)
+    await from_one.until(lambda: from_one.count("connected", TWO) == 1)
+    assert two.refusals["too_many_unproven_connections"] >= 7
+    for _, writer in crowd:
+        writer.close()
 
 
-@on_both_loops
-async def test_a_crowd_that_proves_nothing_keeps_no_node_out() -> None:
-    async with tcp_cluster() as cluster:
-        two, _ = await cluster.node(TWO, limits=TransportLimits(unproven_connections_max=3))
-        crowd = [await asyncio.open_connection("127.0.0.1", two.port) for _ in range(10)]
-        one, from_one = await cluster.node(ONE)
-        one.set_peer(TWO, "127.0.0.1", two.port)
-        await from_one.until(lambda: from_one.count("connected", TWO) == 1)
-        assert two.refusals["too_many_unproven_connections"] >= 7
-        for _, writer in crowd:
-            writer.close()
-
-
-@on_both_loops
-async def test_a_crowd_that_proves_nothing_costs_no_node_its_connection() -> None:
-    async with tcp_cluster() as cluster:
-        two, from_two = await cluster.node(TWO, limits=TransportLimits(unproven_connections_max=3))
-        one, from_one = await cluster.node(ONE)
-        one.set_peer(TWO, "127.0.0.1", two.port)
-        await from_one.until(lambda: from_one.count("connected", TWO) == 1)
-        crowd = [await asyncio.open_connection("127.0.0.1", two.port) for _ in range(10)]
-        await until(
-            lambda: two.refusals.get("too_many_unproven_connections", 0) >= 7, what="refusals of the crowd"
-        )
-        assert one.send(TWO, (b"still here",))
-        await from_two.until(lambda: from_two.payloads() == [b"still here"])
-        assert from_one.events == [("connected", TWO)]
-        for _, writer in crowd:
-            writer.close()
+@on_both_loops_with(tcp_cluster)
+async def test_a_crowd_that_proves_nothing_costs_no_node_its_connection(cluster: Cluster) -> None:
+    two, from_two = await cluster.node(TWO, limits=TransportLimits(unproven_connections_max=3))
+    one, from_one = await cluster.node(ONE)
+    one.set_peer(TWO, "127.0.0.1", two.port)
+    await from_one.until(lambda: from_one.count("connected", TWO) == 1)
+    crowd = [await asyncio.open_connection("127.0.0.1", two.port) for _ in range(10)]
+    await until(
+        lambda: two.refusals.get("too_many_unproven_connections", 0) >= 7, what="refusals of the crowd"
+    )
+    assert one.send(TWO, (b"still here",))
+    await from_two.until(lambda: from_two.payloads() == [b"still here"])
+    assert from_one.events == [("connected", TWO)]
+    for _, writer in crowd:
+        writer.close()
 
 
 # Bounds are checked before memory is allocated.
-@on_both_loops
-async def test_an_announced_frame_above_the_bound_closes_the_connection() -> None:
-    async with tcp_cluster() as cluster:
-        two, from_two = await cluster.node(TWO)
-        reader, writer = await proven_stream(two.port)
-        checked = struct.pack(">II", LIMITS.frame_bytes_max + 1, 0)
-        writer.write(checked + struct.pack(">I", crc32c(checked)))
-        await until_closed(reader, writer)
-        assert two.refusals == {"frame_too_large": 1}
-        assert not from_two.frames
-        await from_two.until(lambda: from_two.count("lost", ONE) == 1)
+@on_both_loops_with(tcp_cluster)
+async def test_an_announced_frame_above_the_bound_closes_the_connection(cluster: Cluster) -> None:
+    two, from_two = await cluster.node(TWO)
+    reader, writer = await proven_stream(two.port)
+    checked = struct.pack(">II", LIMITS.frame_bytes_max + 1, 0)
+    writer.write(checked + struct.pack(">I", crc32c(checked)))
+    await until_closed(reader, writer)
+    assert two.refusals == {"frame_too_large": 1}
+    assert not from_two.frames
+    await from_two.until(lambda: from_two.count("lost", ONE) == 1)
 
 
 @pytest.mark.parametrize("position", [0, 5, 9, 12, -1])
-@on_both_loops
-async def test_a_flipped_bit_is_never_delivered_and_costs_the_connection(position: int) -> None:
-    async with tcp_cluster() as cluster:
-        one, from_one, two, from_two = await cluster.through_proxy()
+@on_both_loops_with(tcp_cluster)
+async def test_a_flipped_bit_is_never_delivered_and_costs_the_connection(
+    cluster: Cluster, position: int
+) -> None:
+    one, from_one, two, from_two = await cluster.through_proxy()
 
-        def flip(data: bytes) -> Iterator[bytes]:
-            changed = bytearray(data)
-            changed[position] ^= 0x10
-            cluster.proxy.tamper = unchanged
-            yield bytes(changed)
+    def flip(data: bytes) -> Iterator[bytes]:
+        changed = bytearray(data)
+        changed[position] ^= 0x10
+        cluster.proxy.tamper = unchanged
+        yield bytes(changed)
 
-        cluster.proxy.tamper = flip
-        assert one.send(TWO, (b"damaged on the way",))
-        await from_two.until(lambda: from_two.count("lost", ONE) == 1)
-        await from_one.until(lambda: from_one.count("connected", TWO) == 2)
-        assert one.send(TWO, (b"sound",))
-        await from_two.until(lambda: len(from_two.frames) == 1)
-        assert from_two.payloads() == [b"sound"]
-        assert sum(two.refusals.values()) == 1
-
-
-@on_both_loops
-async def test_handshake_and_frames_may_come_byte_by_byte() -> None:
-    async with tcp_cluster() as cluster:
-        cluster.proxy.tamper = byte_by_byte
-        one, _, _, from_two = await cluster.through_proxy()
-        sent = [b"", b"x", bytes(range(200)), b"end"]
-        for frame in sent:
-            assert one.send(TWO, (frame,))
-        await from_two.until(lambda: len(from_two.frames) == len(sent))
-        assert from_two.payloads() == sent
+    cluster.proxy.tamper = flip
+    assert one.send(TWO, (b"damaged on the way",))
+    await from_two.until(lambda: from_two.count("lost", ONE) == 1)
+    await from_one.until(lambda: from_one.count("connected", TWO) == 2)
+    assert one.send(TWO, (b"sound",))
+    await from_two.until(lambda: len(from_two.frames) == 1)
+    assert from_two.payloads() == [b"sound"]
+    assert sum(two.refusals.values()) == 1
 
 
-@on_both_loops
-async def test_a_break_is_told_once_to_each_end_and_order_holds_afterwards() -> None:
-    async with tcp_cluster() as cluster:
-        one, from_one, _, from_two = await cluster.through_proxy()
-        for round_number in range(1, 4):
-            cluster.proxy.cut()
-            await from_one.until(lambda: from_one.count("connected", TWO) == round_number + 1)  # noqa: B023
-            for number in range(50):
-                assert one.send(TWO, (b"%d" % number,))
-            await from_two.until(lambda: len(from_two.frames) == 50 * round_number)  # noqa: B023
-        assert from_two.payloads() == [b"%d" % number for number in range(50)] * 3
-        assert from_one.events == [("connected", TWO), *[("lost", TWO), ("connected", TWO)] * 3]
-        assert from_two.events == [("lost", ONE)] * 3
+@on_both_loops_with(tcp_cluster)
+async def test_handshake_and_frames_may_come_byte_by_byte(cluster: Cluster) -> None:
+    cluster.proxy.tamper = byte_by_byte
+    one, _, _, from_two = await cluster.through_proxy()
+    sent = [b"", b"x", bytes(range(200)), b"end"]
+    for frame in sent:
+        assert one.send(TWO, (frame,))
+    await from_two.until(lambda: len(from_two.frames) == len(sent))
+    assert from_two.payloads() == sent
 
 
-@on_both_loops
-async def test_refused_redials_are_told_to_nobody() -> None:
-    async with tcp_cluster() as cluster:
-        with socket.socket() as unused:
-            unused.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
-            one, from_one = await cluster.node(ONE, limits=TransportLimits(redial_ms_min=1, redial_ms_max=2))
-            one.set_peer(TWO, "127.0.0.1", unused.getsockname()[1])
-            await until(lambda: cluster.pauses[ONE].count >= 3, what="attempts to dial")
-        assert not from_one.events
-        assert not cluster.logged
+@on_both_loops_with(tcp_cluster)
+async def test_a_break_is_told_once_to_each_end_and_order_holds_afterwards(cluster: Cluster) -> None:
+    one, from_one, _, from_two = await cluster.through_proxy()
+    for round_number in range(1, 4):
+        cluster.proxy.cut()
+        await from_one.until(lambda: from_one.count("connected", TWO) == round_number + 1)  # noqa: B023
+        for number in range(50):
+            assert one.send(TWO, (b"%d" % number,))
+        await from_two.until(lambda: len(from_two.frames) == 50 * round_number)  # noqa: B023
+    assert from_two.payloads() == [b"%d" % number for number in range(50)] * 3
+    assert from_one.events == [("connected", TWO), *[("lost", TWO), ("connected", TWO)] * 3]
+    assert from_two.events == [("lost", ONE)] * 3
 
 
-@on_both_loops
-async def test_a_new_inbound_connection_of_a_peer_replaces_the_old_one() -> None:
-    async with tcp_cluster() as cluster:
-        two, from_two = await cluster.node(TWO)
-        old_reader, old_writer = await proven_stream(two.port)
-        old_writer.write(frame_header((b"old",), 3) + b"old")
-        await from_two.until(lambda: len(from_two.frames) == 1)
-        _, new_writer = await proven_stream(two.port)
-        await from_two.until(lambda: from_two.count("lost", ONE) == 1)
-        await until_closed(old_reader, old_writer)
-        new_writer.write(frame_header((b"new",), 3) + b"new")
-        await from_two.until(lambda: len(from_two.frames) == 2)
-        assert from_two.events == [("lost", ONE)]
-        new_writer.close()
-
-
-@on_both_loops
-async def test_a_newer_connection_of_a_peer_ends_ours_to_it() -> None:
-    async with tcp_cluster() as cluster:
-        two, from_two = await cluster.node(TWO)
-        one, _ = await cluster.node(ONE)
-        former = await proven_stream(two.port)
-        await cluster.proxy.start(one.port)
-        two.set_peer(ONE, "127.0.0.1", cluster.proxy.port)
-        await from_two.until(lambda: from_two.count("connected", ONE) == 1)
-        cluster.proxy.silence()  # half open, as if the peer had lost its power and come back
-        _, newer = await proven_stream(two.port)
-        await from_two.until(lambda: from_two.count("connected", ONE) == 2)
-        assert from_two.count("lost", ONE) == 2  # the former connection from it, and ours
-        await until_closed(*former)
-        newer.close()
-
-
-@on_both_loops
-async def test_a_connection_of_a_peer_that_breaks_ends_ours_to_it() -> None:
-    async with tcp_cluster() as cluster:
-        two, from_two = await cluster.node(TWO)
-        one, _ = await cluster.node(ONE)
-        _, of_one = await proven_stream(two.port)
-        await cluster.proxy.start(one.port)
-        two.set_peer(ONE, "127.0.0.1", cluster.proxy.port)
-        await from_two.until(lambda: from_two.count("connected", ONE) == 1)
-        cluster.proxy.silence()  # half open, and nothing but the other connection can tell
-        of_one.close()
-        await from_two.until(lambda: from_two.count("connected", ONE) == 2)
-        assert from_two.count("lost", ONE) == 2
-
-
-@on_both_loops
-async def test_a_moved_peer_is_dialled_at_its_new_address() -> None:
-    async with tcp_cluster() as cluster:
-        one, from_one, _, from_two = await cluster.through_proxy()
-        _, moved = await cluster.node(TWO)
-        one.set_peer(TWO, "127.0.0.1", cluster.transports[-1].port)
-        await from_one.until(lambda: from_one.count("connected", TWO) == 2)
-        assert one.send(TWO, (b"hello there",))
-        await moved.until(lambda: len(moved.frames) == 1)
-        assert not from_two.frames
-
-
-@on_both_loops
-async def test_an_address_that_cannot_be_one_does_not_end_the_dialling() -> None:
-    async with tcp_cluster() as cluster:
-        one, from_one = await cluster.node(ONE)
-        two, _ = await cluster.node(TWO)
-        one.set_peer(TWO, "broker..local", two.port)
+@on_both_loops_with(tcp_cluster)
+async def test_refused_redials_are_told_to_nobody(cluster: Cluster) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        one, from_one = await cluster.node(ONE, limits=TransportLimits(redial_ms_min=1, redial_ms_max=2))
+        one.set_peer(TWO, "127.0.0.1", unused.getsockname()[1])
         await until(lambda: cluster.pauses[ONE].count >= 3, what="attempts to dial")
-        one.set_peer(TWO, "127.0.0.1", two.port)
-        await from_one.until(lambda: from_one.count("connected", TWO) == 1)
+    assert not from_one.events
+    assert not cluster.logged
 
 
-@on_both_loops
-async def test_a_listener_that_sends_on_the_diallers_connection_is_cut_off() -> None:
-    async with tcp_cluster() as cluster:
-
-        async def rude(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            handshake = ListenerHandshake(Credentials(TWO, "cluster", SECRET), bytes(NONCE_BYTES))
-            while handshake.bytes_expected:
-                writer.write(handshake.receive(await reader.readexactly(handshake.bytes_expected)))
-            writer.write(b"!")
-            await until_closed(reader, writer)
-
-        async with await asyncio.start_server(rude, "127.0.0.1", 0) as server:
-            one, from_one = await cluster.node(ONE, limits=NO_REDIAL)
-            one.set_peer(TWO, "127.0.0.1", server.sockets[0].getsockname()[1])
-            await refused(one, "bytes_from_the_listener")
-            await from_one.until(lambda: from_one.count("lost", TWO) == 1)
-            await one.stop()
+@on_both_loops_with(tcp_cluster)
+async def test_a_new_inbound_connection_of_a_peer_replaces_the_old_one(cluster: Cluster) -> None:
+    two, from_two = await cluster.node(TWO)
+    old_reader, old_writer = await proven_stream(two.port)
+    old_writer.write(frame_header((b"old",), 3) + b"old")
+    await from_two.until(lambda: len(from_two.frames) == 1)
+    _, new_writer = await proven_stream(two.port)
+    await from_two.until(lambda: from_two.count("lost", ONE) == 1)
+    await until_closed(old_reader, old_writer)
+    new_writer.write(frame_header((b"new",), 3) + b"new")
+    await from_two.until(lambda: len(from_two.frames) == 2)
+    assert from_two.events == [("lost", ONE)]
+    new_writer.close()
 
 
-@on_both_loops
-async def test_how_long_a_peer_is_silent_is_told_by_the_clock() -> None:
-    async with tcp_cluster() as cluster:
-        one, _, two, from_two = await cluster.through_proxy()
-        cluster.clock.now_ms += 7_000
-        assert two.seconds_since_heard(ONE) == 7.0
-        one.send(TWO, (b"keepalive",))
-        await from_two.until(lambda: len(from_two.frames) == 1)
-        assert two.seconds_since_heard(ONE) == 0.0
+@on_both_loops_with(tcp_cluster)
+async def test_a_newer_connection_of_a_peer_ends_ours_to_it(cluster: Cluster) -> None:
+    two, from_two = await cluster.node(TWO)
+    one, _ = await cluster.node(ONE)
+    former = await proven_stream(two.port)
+    await cluster.proxy.start(one.port)
+    two.set_peer(ONE, "127.0.0.1", cluster.proxy.port)
+    await from_two.until(lambda: from_two.count("connected", ONE) == 1)
+    cluster.proxy.silence()  # half open, as if the peer had lost its power and come back
+    _, newer = await proven_stream(two.port)
+    await from_two.until(lambda: from_two.count("connected", ONE) == 2)
+    assert from_two.count("lost", ONE) == 2  # the former connection from it, and ours
+    await until_closed(*former)
+    newer.close()
 
 
-@on_both_loops
-async def test_refusals_are_all_counted_and_seldom_logged() -> None:
-    async with tcp_cluster() as cluster:
-        two, _ = await cluster.node(TWO)
+@on_both_loops_with(tcp_cluster)
+async def test_a_connection_of_a_peer_that_breaks_ends_ours_to_it(cluster: Cluster) -> None:
+    two, from_two = await cluster.node(TWO)
+    one, _ = await cluster.node(ONE)
+    _, of_one = await proven_stream(two.port)
+    await cluster.proxy.start(one.port)
+    two.set_peer(ONE, "127.0.0.1", cluster.proxy.port)
+    await from_two.until(lambda: from_two.count("connected", ONE) == 1)
+    cluster.proxy.silence()  # half open, and nothing but the other connection can tell
+    of_one.close()
+    await from_two.until(lambda: from_two.count("connected", ONE) == 2)
+    assert from_two.count("lost", ONE) == 2
 
-        async def knock() -> None:
-            reader, writer = await asyncio.open_connection("127.0.0.1", two.port)
-            writer.write(bytes(72))
-            assert await until_closed(reader, writer) == b""
 
-        for _ in range(5):
-            await knock()
-        cluster.clock.now_ms += LIMITS.log_interval_ms
+@on_both_loops_with(tcp_cluster)
+async def test_a_moved_peer_is_dialled_at_its_new_address(cluster: Cluster) -> None:
+    one, from_one, _, from_two = await cluster.through_proxy()
+    _, moved = await cluster.node(TWO)
+    one.set_peer(TWO, "127.0.0.1", cluster.transports[-1].port)
+    await from_one.until(lambda: from_one.count("connected", TWO) == 2)
+    assert one.send(TWO, (b"hello there",))
+    await moved.until(lambda: len(moved.frames) == 1)
+    assert not from_two.frames
+
+
+@on_both_loops_with(tcp_cluster)
+async def test_an_address_that_cannot_be_one_does_not_end_the_dialling(cluster: Cluster) -> None:
+    one, from_one = await cluster.node(ONE)
+    two, _ = await cluster.node(TWO)
+    one.set_peer(TWO, "broker..local", two.port)
+    await until(lambda: cluster.pauses[ONE].count >= 3, what="attempts to dial")
+    one.set_peer(TWO, "127.0.0.1", two.port)
+    await from_one.until(lambda: from_one.count("connected", TWO) == 1)
+
+
+@on_both_loops_with(tcp_cluster)
+async def test_a_listener_that_sends_on_the_diallers_connection_is_cut_off(cluster: Cluster) -> None:
+
+    async def rude(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handshake = ListenerHandshake(Credentials(TWO, "cluster", SECRET), bytes(NONCE_BYTES))
+        while handshake.bytes_expected:
+            writer.write(handshake.receive(await reader.readexactly(handshake.bytes_expected)))
+        writer.write(b"!")
+        await until_closed(reader, writer)
+
+    async with await asyncio.start_server(rude, "127.0.0.1", 0) as server:
+        one, from_one = await cluster.node(ONE, limits=NO_REDIAL)
+        one.set_peer(TWO, "127.0.0.1", server.sockets[0].getsockname()[1])
+        await refused(one, "bytes_from_the_listener")
+        await from_one.until(lambda: from_one.count("lost", TWO) == 1)
+        await one.stop()
+
+
+@on_both_loops_with(tcp_cluster)
+async def test_how_long_a_peer_is_silent_is_told_by_the_clock(cluster: Cluster) -> None:
+    one, _, two, from_two = await cluster.through_proxy()
+    cluster.clock.now_ms += 7_000
+    assert two.seconds_since_heard(ONE) == 7.0
+    one.send(TWO, (b"keepalive",))
+    await from_two.until(lambda: len(from_two.frames) == 1)
+    assert two.seconds_since_heard(ONE) == 0.0
+
+
+@on_both_loops_with(tcp_cluster)
+async def test_refusals_are_all_counted_and_seldom_logged(cluster: Cluster) -> None:
+    two, _ = await cluster.node(TWO)
+
+    async def knock() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", two.port)
+        writer.write(bytes(72))
+        assert await until_closed(reader, writer) == b""
+
+    for _ in range(5):
         await knock()
-        assert two.refusals == {"not_our_protocol": 6}
-        assert [entry["not_logged_since_last"] for entry in cluster.logged] == [0, 4]
+    cluster.clock.now_ms += LIMITS.log_interval_ms
+    await knock()
+    assert two.refusals == {"not_our_protocol": 6}
+    assert [entry["not_logged_since_last"] for entry in cluster.logged] == [0, 4]
 
 
-@on_both_loops
-async def test_frames_of_one_turn_of_the_loop_leave_together() -> None:
-    async with tcp_cluster() as cluster:
-        reads: list[int] = []
+@on_both_loops_with(tcp_cluster)
+async def test_frames_of_one_turn_of_the_loop_leave_together(cluster: Cluster) -> None:
+    reads: list[int] = []
 
-        def measure(data: bytes) -> Iterator[bytes]:
-            reads.append(len(data))
-            yield data
+    def measure(data: bytes) -> Iterator[bytes]:
+        reads.append(len(data))
+        yield data
 
-        one, _, _, from_two = await cluster.through_proxy()
-        cluster.proxy.tamper = measure
-        for number in range(500):
-            assert one.send(TWO, (b"%03d" % number,))
-        await from_two.until(lambda: len(from_two.frames) == 500)
-        assert reads == [500 * (12 + 3)]
+    one, _, _, from_two = await cluster.through_proxy()
+    cluster.proxy.tamper = measure
+    for number in range(500):
+        assert one.send(TWO, (b"%03d" % number,))
+    await from_two.until(lambda: len(from_two.frames) == 500)
+    assert reads == [500 * (12 + 3)]
 
 
-@on_both_loops
-async def test_what_waits_for_a_slow_peer_is_counted_until_it_has_left() -> None:
-    async with tcp_cluster() as cluster:
-        one, _, _, from_two = await cluster.through_proxy()
-        large, small, sent = bytes(5 * WRITE_BYTES), bytes(WRITE_BYTES // 3), 0
-        while one.send(TWO, (small,)) and one.send(TWO, (large, small)):
-            sent += 2
-        # The last pair may have gone in half.
-        waiting = one.queued_bytes(TWO)
-        assert LIMITS.queue_bytes_max - 6 * WRITE_BYTES < waiting <= LIMITS.queue_bytes_max
-        await from_two.until(lambda: len(from_two.frames) >= sent)
-        await until(lambda: not one.queued_bytes(TWO), what="the end of the queue")
+@on_both_loops_with(tcp_cluster)
+async def test_what_waits_for_a_slow_peer_is_counted_until_it_has_left(cluster: Cluster) -> None:
+    one, _, _, from_two = await cluster.through_proxy()
+    large, small, sent = bytes(5 * WRITE_BYTES), bytes(WRITE_BYTES // 3), 0
+    while one.send(TWO, (small,)) and one.send(TWO, (large, small)):
+        sent += 2
+    # The last pair may have gone in half.
+    waiting = one.queued_bytes(TWO)
+    assert LIMITS.queue_bytes_max - 6 * WRITE_BYTES < waiting <= LIMITS.queue_bytes_max
+    await from_two.until(lambda: len(from_two.frames) >= sent)
+    await until(lambda: not one.queued_bytes(TWO), what="the end of the queue")
 
 
 Run = Callable[[Coroutine[None, None, None]], None]

@@ -1,8 +1,9 @@
-"""Members come and go while producers go on: the driver's part of joint consensus."""
+"""Members come and go while producers go on, and followers far behind get a snapshot."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 
 import pytest
@@ -12,9 +13,13 @@ from raftlog.core.membership import Membership
 from raftlog.core.messages import Heartbeat, VoteRequest
 from raftlog.errors import CommitUnknown, InvalidRequest, LeadershipNotMoved, NotLeader, RaftlogError
 from raftlog.node.codec import encode_message
+from raftlog.node.group import snapshot_transfer
+from raftlog.storage.log_storage import LogChange, carry_out
+from raftlog.storage.segmented_log import LogSettings
+from raftlog.testing.fake_filesystem import PowerLost
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
-from tests.helpers.async_tests import in_virtual_time_with
-from tests.helpers.node_cluster import NodeCluster
+from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.raft_member import members
 
@@ -230,3 +235,237 @@ async def test_a_transfer_returns_once_another_leads(cluster: NodeCluster) -> No
     await cluster.settled()
     await asyncio.sleep(1)  # until no transfer is under way
     await append(cluster, b"w")
+
+
+SMALL = LogSettings(segment_bytes=300, index_interval_bytes=512)  # three batches or so
+
+
+async def append_batch(cluster: NodeCluster, count: int) -> None:
+    """Producers go on, whoever leads."""
+    for number in range(count):
+        await cluster.until(lambda: cluster.leader() is not None)
+        value = batch_of(b"%d" % number)
+        await cluster.leading().replicas[GROUP].append(value, acks=QUORUM, timeout_ms=5000)
+
+
+async def cut(broker: ClusterNode, first_kept: int) -> int:
+    """Retention, on one broker."""
+    return await broker.groups[GROUP].truncate_prefix(Index(first_kept))
+
+
+def state_of(broker: ClusterNode) -> bytes:
+    """What its machine has come to."""
+    return broker.replicas[GROUP].machine.snapshot()
+
+
+async def one_behind(cluster: NodeCluster) -> ClusterNode:
+    """A follower that is down while all others let go of what it lacks."""
+    await cluster.start()
+    await append_batch(cluster, 4)
+    behind = cluster.followers()[-1]
+    behind.crash()
+    await append_batch(cluster, 20)
+    await cluster.settled()
+    for broker in cluster.up:
+        assert await cut(broker, 15) > 5
+    return behind
+
+
+@pytest.mark.parametrize("seed", range(4))
+@in_virtual_time
+async def test_a_replica_behind_the_log_start_is_brought_up(seed: int) -> None:
+    cluster = NodeCluster(seed, log_settings=SMALL)
+    behind = await one_behind(cluster)
+    await behind.start()
+    await append_batch(cluster, 3)
+    await cluster.settled()
+    group = behind.groups[GROUP]
+    assert group.log.first_index == cluster.leading().groups[GROUP].log.first_index > 0
+    assert group.applied_index == group.last_index
+    rng = random.Random(seed)
+    for broker in cluster.up:
+        broker.crash(rng if seed % 2 else None)
+    for broker in cluster.brokers.values():
+        await broker.start()
+    await append_batch(cluster, 3)
+    await cluster.settled()
+    assert behind.replicas[GROUP].machine.snapshot() == cluster.leading().replicas[GROUP].machine.snapshot()
+    await cluster.stop()
+
+
+@in_virtual_time_with(lambda: NodeCluster(7, nodes=4, voters=3, log_settings=SMALL))
+async def test_an_added_replica_begins_with_a_snapshot(cluster: NodeCluster) -> None:
+    await append_batch(cluster, 20)
+    await cluster.settled()
+    for broker in cluster.up:
+        await cut(broker, 15)
+    leader = cluster.leading()
+    await leader.groups[GROUP].change_membership(members(1, 2, 3, learners=[4]))
+    new = cluster.brokers[NodeId(4)].groups[GROUP]
+    await cluster.until(lambda: new.durable_index == leader.groups[GROUP].last_index)
+    assert new.log.first_index > 0
+    await leader.groups[GROUP].change_membership(members(2, 3, 4))
+    await append_batch(cluster, 3)
+    await cluster.settled()
+    new_life = cluster.brokers[NodeId(4)]
+    new_life.crash()
+    await new_life.start()
+    await cluster.settled()
+    assert new_life.groups[GROUP].membership == members(2, 3, 4)
+
+
+@pytest.mark.parametrize("trouble", ["link", "leader", "follower"])
+@pytest.mark.parametrize("after_bytes", [1, 3])
+@in_virtual_time
+async def test_a_transfer_goes_on_after_trouble_in_its_midst(
+    monkeypatch: pytest.MonkeyPatch, trouble: str, after_bytes: int
+) -> None:
+    monkeypatch.setattr(snapshot_transfer, "CHUNK_BYTES", 1)
+    cluster = NodeCluster(3, log_settings=SMALL)
+    behind = await one_behind(cluster)
+    leader = cluster.leading()
+    cluster.network.delay(leader.node_id, behind.node_id, 0.05)
+    await behind.start()
+    transfer = behind.groups[GROUP]._transfer
+    asked: list[int] = []
+    fetch_chunk = transfer._fetch_chunk
+
+    async def noted(source: NodeId, snapshot: EntryId) -> None:
+        asked.append(len(transfer._received))
+        await fetch_chunk(source, snapshot)
+
+    transfer._fetch_chunk = noted  # type: ignore[method-assign]
+    await cluster.until(lambda: len(transfer._received) == after_bytes)
+    if trouble == "link":
+        cluster.network.cut_both(leader.node_id, behind.node_id)
+        await asyncio.sleep(0.3)
+        assert len(transfer._received) == after_bytes
+        assert behind.groups[GROUP].log.first_index == 0
+        cluster.network.heal_all()
+    elif trouble == "leader":
+        other = next(broker for broker in cluster.followers() if broker is not behind)
+        await leader.groups[GROUP].transfer_and_wait(other.node_id, 5000)
+    else:
+        behind.crash(random.Random(1))
+        await behind.start()
+    await append_batch(cluster, 3)
+    await cluster.settled()
+    assert behind.groups[GROUP].log.first_index > 0
+    assert asked.count(0) <= 1  # what had come was not asked for again
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_leader_whose_first_state_is_lost_lets_others_give_it() -> None:
+    # requirement: M3
+    cluster = NodeCluster(3, log_settings=SMALL)
+    behind = await one_behind(cluster)
+    leader = cluster.leading()
+    states = leader.groups[GROUP].log.states
+    with leader.on_a_thread():
+        leader.filesystem.remove(states._path(leader.groups[GROUP].log.first_index))
+    await behind.start()
+    await cluster.until(lambda: behind.groups[GROUP].log.first_index > 0)
+    assert cluster.leading() is leader
+    await append_batch(cluster, 3)
+    await cluster.settled()
+    assert state_of(behind) == state_of(leader)
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_damaged_chunk_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = NodeCluster(5, log_settings=SMALL)
+    behind = await one_behind(cluster)
+    await behind.start()
+    calls = behind.host.calls
+    ask, starts = calls.call, []
+
+    async def spoiled(peer: NodeId, service: str, head: bytes, **options: int) -> tuple[bytes, memoryview]:
+        answer, payload = await ask(peer, service, head, timeout_ms=options["timeout_ms"])
+        if service == snapshot_transfer.SERVICE and len(starts) < 3:
+            starts.append(behind.groups[GROUP].log.first_index)
+            payload = memoryview(bytes(payload[:-1]) + bytes([payload[-1] ^ 1]))
+        return answer, payload
+
+    monkeypatch.setattr(calls, "call", spoiled)
+    await cluster.until(lambda: behind.groups[GROUP].log.first_index > 0)
+    assert starts == [0, 0, 0]
+    await append_batch(cluster, 3)
+    await cluster.settled()
+    assert state_of(behind) == state_of(cluster.leading())
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("crash_after", range(30))
+@in_virtual_time
+async def test_a_follower_that_loses_power_at_any_moment_of_the_install_comes_up(crash_after: int) -> None:
+    cluster = NodeCluster(crash_after, log_settings=SMALL)
+    behind = await one_behind(cluster)
+    await behind.start()
+    group = behind.groups[GROUP]
+    rng = random.Random(crash_after)
+    lost: list[int] = []
+    install = group._install_change
+
+    def watched() -> LogChange | None:
+        behind.filesystem.crash_after_changes = crash_after
+        with contextlib.suppress(PowerLost), behind.on_a_thread():
+            carry_out(install())
+            carry_out(group.log.removal_change())
+        lost.append(1)
+        behind.crash(rng)
+        return None
+
+    group._install_change = watched  # type: ignore[method-assign]
+    await cluster.until(lambda: bool(lost))
+    await behind.start()
+    await append_batch(cluster, 3)
+    await cluster.settled()
+    assert behind.groups[GROUP].log.first_index > 0
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("seed", range(8))
+@in_virtual_time
+async def test_members_change_while_logs_are_cut_and_brokers_die(seed: int) -> None:
+    rng = random.Random(seed)
+    cluster = NodeCluster(seed, nodes=4, voters=3, log_settings=SMALL)
+    await cluster.start()
+    await append_batch(cluster, 5)
+
+    async def produce() -> None:
+        while True:
+            try:
+                await append_batch(cluster, 1)
+            except RaftlogError:
+                await asyncio.sleep(0.01)
+
+    async def change(target: Membership) -> None:
+        for _ in range(200):
+            await cluster.until(lambda: cluster.leader() is not None)
+            try:
+                return await cluster.leading().groups[GROUP].change_membership(target)
+            except RaftlogError:
+                await asyncio.sleep(0.1)
+        pytest.fail(cluster.describe())
+
+    producing = asyncio.create_task(produce())
+    voters = {1, 2, 3}
+    for _ in range(4):
+        (new,) = {1, 2, 3, 4} - voters
+        await change(members(*voters, learners=[new]))
+        for broker in cluster.up:
+            await cut(broker, broker.groups[GROUP].applied_index - rng.randrange(30))
+        if rng.random() < 0.7:
+            victim = rng.choice(cluster.up)
+            victim.crash(rng)
+            await asyncio.sleep(rng.random())
+            await victim.start()
+        voters = voters - {rng.choice(sorted(voters))} | {new}
+        await change(members(*voters))
+    producing.cancel()
+    await asyncio.gather(producing, return_exceptions=True)
+    await append_batch(cluster, 3)
+    await cluster.settled()
+    await cluster.stop()

@@ -1,11 +1,38 @@
-"""Who keeps up, in ticks of 50 ms."""
+"""The health of replicas, their snapshots, and groups that break an invariant."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import msgspec
+import pytest
+
+from partitions.metadata.topic_config import complete
+from partitions.replica.machine import PartitionMachine
+from partitions.replica.replica import PartitionReplica
+from raftlog.clock import SystemClock
 from raftlog.core.membership import Membership
 from raftlog.core.ready import RaftStatus, Role
+from raftlog.errors import InvalidRequest, InvariantViolated, LogCorrupt
 from raftlog.node.group.replica_health import ReplicaHealth
-from raftlog.types import EntryId, Index, NodeId, Term
+from raftlog.node.group.snapshot_transfer import SERVICE, SnapshotService
+from raftlog.node.group.view import GroupView
+from raftlog.node.group_host import GroupHost
+from raftlog.node.network.transport import Transport
+from raftlog.node.rpc import Calls, Handler
+from raftlog.records.batch import Batch
+from raftlog.storage.log_storage import Sync
+from raftlog.testing.memory_log import MemoryLog
+from raftlog.testing.syncs import in_a_task
+from raftlog.types import EntryId, GroupId, Index, NodeId, Term, TopicPartition
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.loop_network import LoopNetwork
+from tests.helpers.storage_batches import storage_batch
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 ALL = frozenset({ONE, TWO, THREE})
@@ -79,3 +106,175 @@ def test_a_replica_without_which_a_group_became_quiescent_lags_until_it_has_caug
     assert found.in_sync(status(12, 9, 0), None, 1000) == {ONE, THREE}
     found.observe(status(12, 12, 0))
     assert found.in_sync(status(12, 12, 0), None, 1000) == ALL
+
+
+@dataclass
+class States:
+    """By the index at which a log may begin."""
+
+    kept: dict[int, bytes]
+
+    def load(self, base: Index) -> bytes | None:
+        return self.kept.get(base)
+
+
+@dataclass
+class Log:
+    """As much of a log as is asked."""
+
+    first_index: int
+    states: States
+
+    def term_at(self, index: Index) -> Term:
+        return Term(3)
+
+
+@dataclass
+class Group:
+    """One that this broker leads."""
+
+    log: Log
+    stopped: BaseException | None = None
+
+
+def group(first_index: int, **kept: bytes) -> Group:
+    """Its log begins there; ``at_10=b"..."`` is a state that is kept."""
+    return Group(Log(first_index, States({int(name[3:]): state for name, state in kept.items()})))
+
+
+def service_of(groups: dict[int, Group]) -> Handler:
+    calls = Calls(cast("Transport", None), first_id=0)
+    SnapshotService(calls, lambda: cast("dict[GroupId, GroupView]", groups))
+    return calls._services[SERVICE.name][1]
+
+
+async def ask(service: Handler, number: int, index: int, term: int = 3) -> bytes:
+    """The state behind this entry."""
+    head = msgspec.msgpack.encode([number, term, index, 0])
+    _, payload = await service(NodeId(2), head, memoryview(b""))
+    return b"".join(payload)
+
+
+@in_virtual_time
+async def test_each_group_gives_out_its_own_state() -> None:
+    service = service_of({1: group(10, at_10=b"one"), 2: group(10, at_10=b"two")})
+    for _ in range(2):
+        assert await ask(service, 1, 9) == b"one"
+        assert await ask(service, 2, 9) == b"two"
+
+
+@in_virtual_time
+async def test_a_log_that_begins_later_gives_out_a_later_state() -> None:
+    led = group(10, at_10=b"at ten", at_20=b"at twenty")
+    service = service_of({1: led})
+    assert await ask(service, 1, 9) == b"at ten"
+    led.log.first_index = 20
+    assert await ask(service, 1, 19) == b"at twenty"
+    with pytest.raises(InvalidRequest, match="begins at 20"):
+        await ask(service, 1, 9)
+
+
+@in_virtual_time
+async def test_a_state_is_not_given_out_to_who_asks_for_another_term() -> None:
+    with pytest.raises(InvalidRequest, match="of term 2"):
+        await ask(service_of({1: group(10, at_10=b"one")}), 1, 9, term=2)
+
+
+ME, SEVEN, EIGHT = NodeId(1), GroupId(7), GroupId(8)
+
+
+class Raises:
+    """A machine that cannot take any state."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def restore(self, snapshot: bytes) -> None:
+        """It never works."""
+        raise self._error
+
+    def apply(self, entry: Batch) -> None:
+        """Not reached."""
+
+    def snapshot(self) -> bytes:
+        """Not reached."""
+        return b""
+
+
+class Process:
+    """A host, and in which order it reported what."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, object]] = []
+        self.host = GroupHost(
+            ME,
+            LoopNetwork(random.Random(1)).transport(ME),
+            SystemClock(),
+            random.Random(1),
+            in_a_task(self._sync),
+            on_fatal=lambda error: self.told.append(("fatal", error)),
+            note_broken=lambda group, error: self.told.append(("broken", group)),
+        )
+
+    async def _sync(self, syncs: Sequence[Sync]) -> list[OSError | None]:
+        return [None for _ in syncs]
+
+    def open(self, group: GroupId, error: BaseException) -> None:
+        """Open a group whose machine raises this."""
+        replica = PartitionReplica(TopicPartition("t", 0), (ME,), complete({}, 1), self.host.clock)
+        self.host.open_group(group, MemoryLog(), Raises(error), Membership(frozenset({ME})), replica)
+
+
+# A group that breaks an invariant ends its broker once; the next start stops and reports the group.
+@pytest.mark.parametrize("kind", [InvariantViolated, ValueError])
+def test_the_group_that_cannot_be_opened_is_named_first(kind: Callable[[str], BaseException]) -> None:
+    process, error = Process(), kind("a table of another release")
+    with pytest.raises(type(error)):
+        process.open(SEVEN, error)
+    assert process.told == [("broken", SEVEN), ("fatal", error)]
+
+
+def test_what_follows_from_a_broken_invariant_is_no_other_groups_fault() -> None:
+    process = Process()
+    for group in (SEVEN, EIGHT):
+        with pytest.raises(InvariantViolated):
+            process.open(group, InvariantViolated("wrong"))
+    assert [told for what, told in process.told if what == "broken"] == [SEVEN]
+
+
+def test_damage_is_no_broken_invariant() -> None:
+    process = Process()
+    with pytest.raises(LogCorrupt):
+        process.open(SEVEN, LogCorrupt("a flipped bit"))
+    assert process.told == []
+
+
+class Broken(MemoryLog):
+    """A log whose disk gives this error."""
+
+    def __init__(self, error: OSError | LogCorrupt) -> None:
+        super().__init__()
+        self._error = error
+
+    def append(self, batches: Sequence[Batch]) -> None:
+        """It never works."""
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "a sector is gone"), LogCorrupt("a flipped bit")])
+@in_virtual_time
+async def test_a_disk_that_takes_no_entry_ends_its_replica_alone(error: OSError | LogCorrupt) -> None:
+    process, ended = Process(), list[BaseException]()
+    process.host.on_replica_failed = lambda group, error: ended.append(error)
+    listener = PartitionReplica(TopicPartition("t", 0), (ME,), complete({}, 1), process.host.clock)
+    group = process.host.open_group(
+        SEVEN, Broken(error), PartitionMachine(), Membership(frozenset({ME})), listener, campaign_first=True
+    )
+    async with asyncio.timeout(5):
+        while not group.is_leader:
+            await asyncio.sleep(0)
+    group.propose([storage_batch(0)])
+    async with asyncio.timeout(5):
+        while group.stopped is None:
+            await asyncio.sleep(0)
+    assert (group.stopped, ended, process.told) == (error, [error], [])
