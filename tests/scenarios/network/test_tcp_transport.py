@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -12,7 +11,6 @@ from random import Random
 
 import pytest
 import uvloop
-from crc32c import crc32c
 
 from raftlog.node.network.framing import frame_header
 from raftlog.node.network.handshake import NONCE_BYTES, Credentials, ListenerHandshake
@@ -114,19 +112,6 @@ async def test_a_crowd_that_proves_nothing_costs_no_node_its_connection(cluster:
     assert from_one.events == [("connected", TWO)]
     for _, writer in crowd:
         writer.close()
-
-
-# Bounds are checked before memory is allocated.
-@on_both_loops_with(tcp_cluster)
-async def test_an_announced_frame_above_the_bound_closes_the_connection(cluster: Cluster) -> None:
-    two, from_two = await cluster.node(TWO)
-    reader, writer = await proven_stream(two.port)
-    checked = struct.pack(">II", LIMITS.frame_bytes_max + 1, 0)
-    writer.write(checked + struct.pack(">I", crc32c(checked)))
-    await until_closed(reader, writer)
-    assert two.refusals == {"frame_too_large": 1}
-    assert not from_two.frames
-    await from_two.until(lambda: from_two.count("lost", ONE) == 1)
 
 
 @pytest.mark.parametrize("position", [0, 5, 9, 12, -1])

@@ -18,7 +18,7 @@ from raftlog.storage.log_storage import LogChange, carry_out
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.testing.fake_filesystem import PowerLost
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.raft_member import members
@@ -240,12 +240,9 @@ async def test_a_transfer_returns_once_another_leads(cluster: NodeCluster) -> No
 SMALL = LogSettings(segment_bytes=300, index_interval_bytes=512)  # three batches or so
 
 
-async def append_batch(cluster: NodeCluster, count: int) -> None:
-    """Producers go on, whoever leads."""
-    for number in range(count):
-        await cluster.until(lambda: cluster.leader() is not None)
-        value = batch_of(b"%d" % number)
-        await cluster.leading().replicas[GROUP].append(value, acks=QUORUM, timeout_ms=5000)
+async def append_some(cluster: NodeCluster, count: int) -> None:
+    """So many batches."""
+    await append(cluster, *(b"%d" % number for number in range(count)))
 
 
 async def cut(broker: ClusterNode, first_kept: int) -> int:
@@ -260,11 +257,10 @@ def state_of(broker: ClusterNode) -> bytes:
 
 async def one_behind(cluster: NodeCluster) -> ClusterNode:
     """A follower that is down while all others let go of what it lacks."""
-    await cluster.start()
-    await append_batch(cluster, 4)
+    await append_some(cluster, 4)
     behind = cluster.followers()[-1]
     behind.crash()
-    await append_batch(cluster, 20)
+    await append_some(cluster, 20)
     await cluster.settled()
     for broker in cluster.up:
         assert await cut(broker, 15) > 5
@@ -272,12 +268,11 @@ async def one_behind(cluster: NodeCluster) -> ClusterNode:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@in_virtual_time
-async def test_a_replica_behind_the_log_start_is_brought_up(seed: int) -> None:
-    cluster = NodeCluster(seed, log_settings=SMALL)
+@in_virtual_time_with(lambda seed: NodeCluster(seed, log_settings=SMALL))
+async def test_a_replica_behind_the_log_start_is_brought_up(cluster: NodeCluster, seed: int) -> None:
     behind = await one_behind(cluster)
     await behind.start()
-    await append_batch(cluster, 3)
+    await append_some(cluster, 3)
     await cluster.settled()
     group = behind.groups[GROUP]
     assert group.log.first_index == cluster.leading().groups[GROUP].log.first_index > 0
@@ -287,15 +282,14 @@ async def test_a_replica_behind_the_log_start_is_brought_up(seed: int) -> None:
         broker.crash(rng if seed % 2 else None)
     for broker in cluster.brokers.values():
         await broker.start()
-    await append_batch(cluster, 3)
+    await append_some(cluster, 3)
     await cluster.settled()
     assert behind.replicas[GROUP].machine.snapshot() == cluster.leading().replicas[GROUP].machine.snapshot()
-    await cluster.stop()
 
 
 @in_virtual_time_with(lambda: NodeCluster(7, nodes=4, voters=3, log_settings=SMALL))
 async def test_an_added_replica_begins_with_a_snapshot(cluster: NodeCluster) -> None:
-    await append_batch(cluster, 20)
+    await append_some(cluster, 20)
     await cluster.settled()
     for broker in cluster.up:
         await cut(broker, 15)
@@ -305,7 +299,7 @@ async def test_an_added_replica_begins_with_a_snapshot(cluster: NodeCluster) -> 
     await cluster.until(lambda: new.durable_index == leader.groups[GROUP].last_index)
     assert new.log.first_index > 0
     await leader.groups[GROUP].change_membership(members(2, 3, 4))
-    await append_batch(cluster, 3)
+    await append_some(cluster, 3)
     await cluster.settled()
     new_life = cluster.brokers[NodeId(4)]
     new_life.crash()
@@ -316,12 +310,11 @@ async def test_an_added_replica_begins_with_a_snapshot(cluster: NodeCluster) -> 
 
 @pytest.mark.parametrize("trouble", ["link", "leader", "follower"])
 @pytest.mark.parametrize("after_bytes", [1, 3])
-@in_virtual_time
+@in_virtual_time_with(lambda: NodeCluster(3, log_settings=SMALL))
 async def test_a_transfer_goes_on_after_trouble_in_its_midst(
-    monkeypatch: pytest.MonkeyPatch, trouble: str, after_bytes: int
+    cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch, trouble: str, after_bytes: int
 ) -> None:
     monkeypatch.setattr(snapshot_transfer, "CHUNK_BYTES", 1)
-    cluster = NodeCluster(3, log_settings=SMALL)
     behind = await one_behind(cluster)
     leader = cluster.leading()
     cluster.network.delay(leader.node_id, behind.node_id, 0.05)
@@ -348,17 +341,15 @@ async def test_a_transfer_goes_on_after_trouble_in_its_midst(
     else:
         behind.crash(random.Random(1))
         await behind.start()
-    await append_batch(cluster, 3)
+    await append_some(cluster, 3)
     await cluster.settled()
     assert behind.groups[GROUP].log.first_index > 0
     assert asked.count(0) <= 1  # what had come was not asked for again
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_leader_whose_first_state_is_lost_lets_others_give_it() -> None:
+@in_virtual_time_with(lambda: NodeCluster(3, log_settings=SMALL))
+async def test_a_leader_whose_first_state_is_lost_lets_others_give_it(cluster: NodeCluster) -> None:
     # requirement: M3
-    cluster = NodeCluster(3, log_settings=SMALL)
     behind = await one_behind(cluster)
     leader = cluster.leading()
     states = leader.groups[GROUP].log.states
@@ -367,15 +358,13 @@ async def test_a_leader_whose_first_state_is_lost_lets_others_give_it() -> None:
     await behind.start()
     await cluster.until(lambda: behind.groups[GROUP].log.first_index > 0)
     assert cluster.leading() is leader
-    await append_batch(cluster, 3)
+    await append_some(cluster, 3)
     await cluster.settled()
     assert state_of(behind) == state_of(leader)
-    await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_damaged_chunk_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = NodeCluster(5, log_settings=SMALL)
+@in_virtual_time_with(lambda: NodeCluster(5, log_settings=SMALL))
+async def test_a_damaged_chunk_is_refused(cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     behind = await one_behind(cluster)
     await behind.start()
     calls = behind.host.calls
@@ -391,16 +380,16 @@ async def test_a_damaged_chunk_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(calls, "call", spoiled)
     await cluster.until(lambda: behind.groups[GROUP].log.first_index > 0)
     assert starts == [0, 0, 0]
-    await append_batch(cluster, 3)
+    await append_some(cluster, 3)
     await cluster.settled()
     assert state_of(behind) == state_of(cluster.leading())
-    await cluster.stop()
 
 
 @pytest.mark.parametrize("crash_after", range(30))
-@in_virtual_time
-async def test_a_follower_that_loses_power_at_any_moment_of_the_install_comes_up(crash_after: int) -> None:
-    cluster = NodeCluster(crash_after, log_settings=SMALL)
+@in_virtual_time_with(lambda crash_after: NodeCluster(crash_after, log_settings=SMALL))
+async def test_a_follower_that_loses_power_at_any_moment_of_the_install_comes_up(
+    cluster: NodeCluster, crash_after: int
+) -> None:
     behind = await one_behind(cluster)
     await behind.start()
     group = behind.groups[GROUP]
@@ -420,41 +409,29 @@ async def test_a_follower_that_loses_power_at_any_moment_of_the_install_comes_up
     group._install_change = watched  # type: ignore[method-assign]
     await cluster.until(lambda: bool(lost))
     await behind.start()
-    await append_batch(cluster, 3)
+    await append_some(cluster, 3)
     await cluster.settled()
     assert behind.groups[GROUP].log.first_index > 0
-    await cluster.stop()
 
 
 @pytest.mark.parametrize("seed", range(8))
-@in_virtual_time
-async def test_members_change_while_logs_are_cut_and_brokers_die(seed: int) -> None:
+@in_virtual_time_with(lambda seed: NodeCluster(seed, nodes=4, voters=3, log_settings=SMALL))
+async def test_members_change_while_logs_are_cut_and_brokers_die(cluster: NodeCluster, seed: int) -> None:
     rng = random.Random(seed)
-    cluster = NodeCluster(seed, nodes=4, voters=3, log_settings=SMALL)
-    await cluster.start()
-    await append_batch(cluster, 5)
+    await append_some(cluster, 5)
 
     async def produce() -> None:
         while True:
             try:
-                await append_batch(cluster, 1)
+                await append_some(cluster, 1)
             except RaftlogError:
                 await asyncio.sleep(0.01)
-
-    async def change(target: Membership) -> None:
-        for _ in range(200):
-            await cluster.until(lambda: cluster.leader() is not None)
-            try:
-                return await cluster.leading().groups[GROUP].change_membership(target)
-            except RaftlogError:
-                await asyncio.sleep(0.1)
-        pytest.fail(cluster.describe())
 
     producing = asyncio.create_task(produce())
     voters = {1, 2, 3}
     for _ in range(4):
         (new,) = {1, 2, 3, 4} - voters
-        await change(members(*voters, learners=[new]))
+        await change(cluster, members(*voters, learners=[new]))
         for broker in cluster.up:
             await cut(broker, broker.groups[GROUP].applied_index - rng.randrange(30))
         if rng.random() < 0.7:
@@ -463,9 +440,8 @@ async def test_members_change_while_logs_are_cut_and_brokers_die(seed: int) -> N
             await asyncio.sleep(rng.random())
             await victim.start()
         voters = voters - {rng.choice(sorted(voters))} | {new}
-        await change(members(*voters))
+        await change(cluster, members(*voters))
     producing.cancel()
     await asyncio.gather(producing, return_exceptions=True)
-    await append_batch(cluster, 3)
+    await append_some(cluster, 3)
     await cluster.settled()
-    await cluster.stop()
