@@ -261,34 +261,6 @@ async def test_files_that_are_no_topics_are_left_alone(tmp_path: Path) -> None:
         assert folders(tmp_path, 1) == {"notes-of-mine"}
 
 
-@in_virtual_time
-async def test_a_damaged_log_stops_that_replica_alone_and_is_reported(tmp_path: Path) -> None:
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        topic = await cluster.create("orders", partitions=2)
-        await produce(cluster, "orders", b"a" * 100)
-    damaged = tmp_path / "broker-1" / folder_name(topic) / "Partition-0"
-    (segment,) = damaged.glob("*.log")
-    data = bytearray(segment.read_bytes())
-    data[80] ^= 0xFF
-    segment.write_bytes(data)
-    async with ControlledCluster(str(tmp_path)) as cluster:
-        broker = cluster.brokers[NodeId(1)]
-        await eventually(lambda: bool(broker.manager.failures) and ("orders", 1) in broker.manager.replicas)
-        assert set(broker.manager.failures) == {("orders", 0)}
-        assert "LogCorrupt" in broker.manager.failures["orders", 0]
-        await eventually(lambda: len(replicas(cluster, "orders", 0)) == 2)
-        assert (await leader(cluster, "orders")).group.commit_index >= 0
-
-
-@in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
-async def test_a_replica_whose_disk_fails_is_reported(cluster: ControlledCluster) -> None:
-    await cluster.create("orders", partitions=2)
-    broker = cluster.brokers[NodeId(1)]
-    broker.manager.replicas["orders", 0].group.stop(OSError(5, "Input/output error"))
-    assert broker.manager.failures == {("orders", 0): "OSError: [Errno 5] Input/output error"}
-    assert (await produce(cluster, "orders", b"a")).base_offset >= 0
-
-
 @in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
 async def test_a_new_configuration_reaches_replicas_that_are_open(cluster: ControlledCluster) -> None:
     await cluster.create("orders")
@@ -311,23 +283,6 @@ async def test_old_segments_go_on_every_replica(cluster: ControlledCluster) -> N
     assert led.log_start_offset == min(starts) > 0
     assert led.group.log.size_bytes <= 2048 + 1024
     assert (await produce(cluster, "orders", b"y")).base_offset == 11  # 10 is the log start's own entry
-
-
-@in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
-async def test_a_replica_that_is_down_holds_nothing_back(cluster: ControlledCluster) -> None:
-    await cluster.create("orders", segment_bytes=1024, retention_bytes=1024)
-    led = await leader(cluster, "orders")
-    down = next(
-        node for node in cluster.nodes if cluster.brokers[node].manager.replicas["orders", 0] is not led
-    )
-    cluster.network.isolate(down)
-    for _ in range(10):
-        await produce(cluster, "orders", b"x" * 500)
-    await cluster.look_for_retention()
-    assert led.group.log.first_index > 0
-    cluster.network.heal_all()
-    await eventually(lambda: all(r.group.last_index >= 9 for r in replicas(cluster, "orders", 0)))
-    assert cluster.brokers[down].manager.replicas["orders", 0].group.log.first_index > 0
 
 
 def test_the_folder_of_the_longest_name_is_a_name_that_filesystems_take(tmp_path: Path) -> None:

@@ -152,19 +152,6 @@ async def test_committed_records_can_be_read_from_the_earliest_offset(cluster: P
 
 
 @in_virtual_time_with(PartitionCluster)
-async def test_a_late_batch_of_an_ended_transaction_is_refused(cluster: PartitionCluster) -> None:
-    # requirement: D3
-    producer = await TransactionalProducer(cluster.any).open()
-    await producer.write(b"a")
-    late = producer.body(b"late")
-    await producer.commit()
-    with pytest.raises(ProducerFenced):
-        await producer.send(late)
-    assert await producer.commit()  # nothing was written in the next one
-    assert visible_values(await committed(cluster.any)) == [b"a"]
-
-
-@in_virtual_time_with(PartitionCluster)
 async def test_batches_without_their_transaction_are_refused(cluster: PartitionCluster) -> None:
     producer = await TransactionalProducer(cluster.any).open()
     gateway = cluster.any.gateway
