@@ -238,8 +238,7 @@ async def test_a_partition_that_is_added_again_continues_the_offsets(cluster: Co
         await cluster.any.gateway.fetch(LAST, FetchRequest(position=Offset(old.base_offset)))
     assert below.value.details["start"] == new.base_offset
     for node in cluster.nodes:
-        await cluster.stop(node)
-        await cluster.start(node)
+        await cluster.restart(node)
     await cluster.leader(partition=1)
     assert await values(cluster) == [b"new"]
     assert (await produce(cluster, b"newer")).base_offset > new.base_offset

@@ -470,8 +470,7 @@ async def test_the_feature_level_rises_after_the_last_broker(cluster: Controlled
         assert newest(cluster).feature_level == 1, "brokers of two releases"
         await produce(cluster, b"x")
         cluster.settings_of[node] = settings()
-        await cluster.stop(node)
-        await cluster.start(node)
+        await cluster.restart(node)
         await cluster.registered()
     await eventually(lambda: newest(cluster).feature_level == NEWEST, within_s=60)
     cluster.settings_of[NodeId(3)] = settings(feature_level=1)

@@ -115,8 +115,7 @@ async def test_a_voter_that_the_metadata_never_named_still_votes(cluster: Contro
     await cluster.stop(stays)
     late = await cluster.start(away)
     await eventually(lambda: info(late).target == (stays, other))
-    await cluster.stop(away)  # when it starts again it knows that nobody wants it
-    await cluster.start(away)
+    await cluster.restart(away)  # when it starts again it knows that nobody wants it
     await cluster.start(stays)
     await eventually(lambda: info(cluster.brokers[other]).replicas == (stays, other), within_s=10.0)
     await eventually(lambda: not holds(cluster, away))
@@ -134,8 +133,7 @@ async def test_a_replica_that_left_is_removed_at_the_next_start(cluster: Control
     await move(cluster, *topic.partitions[0].replicas[:2], fresh)
     await eventually(lambda: not holds(cluster, moved))
     cluster.disks[moved].make_directories(f"{folder}/Partition-0")  # the power had gone before it was removed
-    await cluster.stop(moved)
-    await cluster.start(moved)
+    await cluster.restart(moved)
     await eventually(lambda: not holds(cluster, moved))
     assert gone.manager.failures == cluster.brokers[moved].manager.failures == {}
 
