@@ -11,8 +11,6 @@ import pytest
 from partitions.hosting.applied_metadata import APPLIED_FILE, Applied
 from partitions.hosting.directories import folder_name
 from partitions.hosting.trash import TRASH_FOLDER
-from partitions.replica.replica import PartitionReplica
-from partitions.values import QUORUM, AppendReceipt
 from raftlog.errors import NoLeader, RecordTooLarge
 from raftlog.storage import twin_file
 from raftlog.storage.filesystem import File
@@ -26,24 +24,6 @@ from tests.helpers.metadata_images import applied, create
 from tests.helpers.metadata_images import cluster as image_of_cluster
 from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import eventually
-
-
-def replicas(cluster: ControlledCluster, topic: str, partition: int) -> list[PartitionReplica]:
-    found = (broker.manager.replicas.get((topic, partition)) for broker in cluster.brokers.values())
-    return [replica for replica in found if replica is not None]
-
-
-async def leader(cluster: ControlledCluster, topic: str, partition: int = 0) -> PartitionReplica:
-    def ready() -> list[PartitionReplica]:
-        return [replica for replica in replicas(cluster, topic, partition) if replica.group.is_ready]
-
-    await eventually(lambda: bool(ready()))
-    return max(ready(), key=lambda replica: replica.group.term)
-
-
-async def produce(cluster: ControlledCluster, topic: str, *values: bytes) -> AppendReceipt:
-    replica = await leader(cluster, topic)
-    return await replica.append(batch_of(*values), acks=QUORUM, timeout_ms=5000)
 
 
 def folders(tmp_path: Path, broker: int) -> set[str]:
@@ -67,21 +47,21 @@ async def test_replicas_are_in_folders_of_the_topics_id(cluster: ControlledClust
 async def test_the_preferred_replica_of_a_new_partition_leads_it(cluster: ControlledCluster) -> None:
     topic = await cluster.create("orders", partitions=6)
     for partition in topic.partitions:
-        led = await leader(cluster, "orders", partition.partition)
-        assert led is cluster.brokers[partition.replicas[0]].manager.replicas["orders", partition.partition]
+        led = await cluster.leader(partition=partition.partition)
+        assert led.node_id == partition.replicas[0]
 
 
 @in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
 async def test_a_deleted_topic_leaves_nothing(cluster: ControlledCluster, tmp_path: Path) -> None:
     first = await cluster.create("orders")
-    assert (await produce(cluster, "orders", b"old")).base_offset == 0
+    assert (await (await cluster.leader()).append(batch_of(b"old"))).base_offset == 0
     await cluster.delete("orders")
     for node, broker in cluster.brokers.items():
         assert folders(tmp_path, node) == set()
         assert broker.manager.replicas == {}
     second = await cluster.create("orders")
     assert folders(tmp_path, 1) == {folder_name(second)} != {folder_name(first)}
-    assert (await produce(cluster, "orders", b"new")).base_offset == 0
+    assert (await (await cluster.leader()).append(batch_of(b"new"))).base_offset == 0
 
 
 @in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
@@ -264,10 +244,10 @@ async def test_files_that_are_no_topics_are_left_alone(tmp_path: Path) -> None:
 @in_virtual_time_with(lambda tmp_path: ControlledCluster(str(tmp_path)))
 async def test_a_new_configuration_reaches_replicas_that_are_open(cluster: ControlledCluster) -> None:
     await cluster.create("orders")
-    await produce(cluster, "orders", b"x" * 2000)
+    await (await cluster.leader()).append(batch_of(b"x" * 2000))
     await cluster.configure("orders", {"max.message.bytes": 1024})
     with pytest.raises(RecordTooLarge):
-        await produce(cluster, "orders", b"x" * 2000)
+        await (await cluster.leader()).append(batch_of(b"x" * 2000))
 
 
 # requirement: RT3, RT4
@@ -275,14 +255,16 @@ async def test_a_new_configuration_reaches_replicas_that_are_open(cluster: Contr
 async def test_old_segments_go_on_every_replica(cluster: ControlledCluster) -> None:
     await cluster.create("orders", segment_bytes=1024, retention_bytes=2048)
     for _ in range(10):
-        await produce(cluster, "orders", b"x" * 500)
-    await eventually(lambda: all(r.group.commit_index >= 9 for r in replicas(cluster, "orders", 0)))
+        await (await cluster.leader()).append(batch_of(b"x" * 500))
+    await eventually(lambda: all(broker.orders.group.commit_index >= 9 for broker in cluster))
     await cluster.look_for_retention()
-    starts = [replica.group.log.first_index for replica in replicas(cluster, "orders", 0)]
-    led = await leader(cluster, "orders")
+    starts = [broker.orders.group.log.first_index for broker in cluster]
+    led = (await cluster.leader()).orders
     assert led.log_start_offset == min(starts) > 0
     assert led.group.log.size_bytes <= 2048 + 1024
-    assert (await produce(cluster, "orders", b"y")).base_offset == 11  # 10 is the log start's own entry
+    assert (
+        await (await cluster.leader()).append(batch_of(b"y"))
+    ).base_offset == 11  # 10 is the log start's own entry
 
 
 def test_the_folder_of_the_longest_name_is_a_name_that_filesystems_take(tmp_path: Path) -> None:
