@@ -16,12 +16,11 @@ from raftlog.errors import (
     PreconditionFailed,
     UnknownPartition,
 )
-from raftlog.records.batch import split_batches
-from raftlog.records.reader import read_records
 from raftlog.types import Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import PRODUCER, ControlledBroker, ControlledCluster
 from tests.helpers.orders import batch_of
+from tests.helpers.transactional import visible_values
 from tests.helpers.virtual_time import eventually
 
 # requirement: F5
@@ -58,9 +57,7 @@ def held(broker: ControlledBroker) -> PartitionReplica:
 
 async def values(cluster: ControlledCluster) -> list[bytes | None]:
     """All records of the last partition."""
-    result = await cluster.any.gateway.fetch(LAST, FetchRequest(position=Start.EARLIEST))
-    batches = [batch for batch in split_batches(result.data) if not batch.header.is_control]
-    return [record.value for batch in batches for record in read_records(batch)]
+    return visible_values(await cluster.any.gateway.fetch(LAST, FetchRequest(position=Start.EARLIEST)))
 
 
 def count(cluster: ControlledCluster) -> set[int]:

@@ -47,8 +47,7 @@ async def refused(broker: ControlledBroker, offset: int) -> tuple[object, object
 
 
 async def values_from_start(broker: ControlledBroker) -> list[bytes | None]:
-    found = await broker.gateway.fetch(ORDERS, FetchRequest(position=Start.EARLIEST))
-    return visible_values(found)
+    return visible_values(await broker.gateway.fetch(ORDERS, FetchRequest(position=Start.EARLIEST)))
 
 
 @in_virtual_time_with(PartitionCluster)
