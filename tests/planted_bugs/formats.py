@@ -152,10 +152,7 @@ FORMATS = (
         "partitions.metadata.machine:_create_topic",
         "if command.creation_id in image.deleted:",
         "if False:",
-        seen_by=(
-            "tests/scenarios/partitions/test_deletion.py::test_a_creation_that_is_repeated"
-            "_after_the_deletion_brings_nothing_back"
-        ),
+        seen_by="tests/scenarios/partitions/test_deletion.py::test_a_repeated_creation_restores_no_deleted_topic",
     ),
     PlantedBug(
         "a snapshot of the metadata forgets which creations were deleted",

@@ -374,8 +374,8 @@ COORDINATORS = (
         "if not marker.is_commit:",
         "if marker.is_commit:",
         seen_by=(
-            "tests/scenarios/partitions/test_transactions.py::test_a_reader_of_committed_recor"
-            "ds_sees_a_transaction_once_it_is_committed"
+            "tests/scenarios/partitions/test_transactions.py::"
+            "test_a_reader_of_committed_records_sees_committed_transactions"
         ),
     ),
 )

@@ -415,7 +415,7 @@ LOGS = (
         "raftlog.storage.twin_file:_copies",
         "if error.errno != errno.EIO:",
         "if True:",
-        seen_by=("tests/unit/storage/test_slots.py::test_a_file_that_the_disk_cannot_read_is_written_again"),
+        seen_by="tests/unit/storage/test_slots.py::test_a_file_that_the_disk_cannot_read_is_written_again",
     ),
     PlantedBug(
         "replies that wait for the disk are kept one by one",
