@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import uvloop
 
@@ -47,6 +48,29 @@ def in_virtual_time(test: Test[Arguments]) -> Callable[Arguments, None]:
         run_virtual(test(*args, **kwargs))
 
     return run
+
+
+def with_resource(
+    opened: Callable[[], AbstractAsyncContextManager[Resource]],
+) -> Callable[[Test[Concatenate[Resource, Arguments]]], Callable[Arguments, None]]:
+    """Run the test in virtual time; its first argument is an open resource."""
+
+    def decorated(test: Test[Concatenate[Resource, Arguments]]) -> Callable[Arguments, None]:
+        @functools.wraps(test)
+        def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+            async def run_with_resource() -> None:
+                async with opened() as resource:
+                    await test(resource, *args, **kwargs)
+
+            run_virtual(run_with_resource())
+
+        # pytest would look for a fixture of the name of the first argument.
+        signature = inspect.signature(run)
+        rest = list(signature.parameters.values())[1:]
+        run.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]  # of functions
+        return run
+
+    return decorated
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from raftlog.records.builder import Record, build_batch
 from raftlog.types import Offset, Term
 from raftlog.wire import media_types
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.http_server import HttpServer, serve, served
 
 PATH = "/v1/topics/orders/partitions/0/records"
 VALUE_BYTES = 6 << 20
@@ -36,36 +36,36 @@ WAYS = {
 
 
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)
-@in_virtual_time
-async def test_the_oldest_reader_that_does_not_read_gives_way(header: str) -> None:
-    async with serve(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX)) as server:
-        await _store_bombs(server, 1)
-        answers = server.request_pipeline.admission.answers
-        with ExitStack() as stack:
-            links: list[asyncio.StreamReader] = []
-            for _ in range(6):
-                links.append(await _silent_reader(server, header, stack))
-                assert answers.untaken_bytes <= UNTAKEN_BYTES_MAX
-            assert answers.untaken_bytes > 0
-            taken = [await _bytes_of(link, VALUE_BYTES) for link in links]
-        assert taken[0] < VALUE_BYTES == taken[-1]
-        while answers.untaken_bytes:
-            await asyncio.sleep(0.001)
+@served(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX))
+async def test_the_oldest_reader_that_does_not_read_gives_way(server: HttpServer, header: str) -> None:
+    await _store_bombs(server, 1)
+    answers = server.request_pipeline.admission.answers
+    with ExitStack() as stack:
+        links: list[asyncio.StreamReader] = []
+        for _ in range(6):
+            links.append(await _silent_reader(server, header, stack))
+            assert answers.untaken_bytes <= UNTAKEN_BYTES_MAX
+        assert answers.untaken_bytes > 0
+        taken = [await _bytes_of(link, VALUE_BYTES) for link in links]
+    assert taken[0] < VALUE_BYTES == taken[-1]
+    while answers.untaken_bytes:
+        await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)
-@in_virtual_time
-async def test_readers_that_do_not_read_cost_no_more_than_what_they_leave_untaken(header: str) -> None:
-    async with serve(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX)) as server:
-        await _store_bombs(server, 2)
-        with ExitStack() as stack, _traced():
-            for _ in range(6):
-                await _silent_reader(server, header, stack)
-                for _ in range(1000):  # the end of a connection takes a few steps
-                    if tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX:
-                        break
-                    await asyncio.sleep(0.001)
-                assert tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX
+@served(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX))
+async def test_readers_that_do_not_read_cost_no_more_than_what_they_leave_untaken(
+    server: HttpServer, header: str
+) -> None:
+    await _store_bombs(server, 2)
+    with ExitStack() as stack, _traced():
+        for _ in range(6):
+            await _silent_reader(server, header, stack)
+            for _ in range(1000):  # the end of a connection takes a few steps
+                if tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX:
+                    break
+                await asyncio.sleep(0.001)
+            assert tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX
 
 
 @in_virtual_time

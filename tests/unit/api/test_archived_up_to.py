@@ -6,27 +6,24 @@ import pytest
 
 from raftlog.errors import CommitUnknown
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, served
 
 PATH = "/v1/topics/orders/records:archived-up-to"
 PARTITION = "/v1/topics/orders/partitions/0"
 
 
 # requirement: A8
-@in_virtual_time
-async def test_the_offset_is_shown_and_goes_back_only_on_request() -> None:
-    async with serve() as server:
-        await server.topic("orders")
-        await server.post(f"{PARTITION}/records", {"records": [{"value": number} for number in range(5)]})
-        for body, expected in (
-            ({"offset": 3}, 3),
-            ({"offset": 2}, 3),
-            ({"offset": 2, "allow_lower": True}, 2),
-        ):
-            found = await server.post(PATH, {"partition": 0, **body})
-            assert (found.status, found.json) == (200, {"partition": 0, "archived_up_to": expected})
-            assert (await server.get(PARTITION)).json["archived_up_to"] == expected
+@served(partitions=3)
+async def test_the_offset_is_shown_and_goes_back_only_on_request(server: HttpServer) -> None:
+    await server.post(f"{PARTITION}/records", {"records": [{"value": number} for number in range(5)]})
+    for body, expected in (
+        ({"offset": 3}, 3),
+        ({"offset": 2}, 3),
+        ({"offset": 2, "allow_lower": True}, 2),
+    ):
+        found = await server.post(PATH, {"partition": 0, **body})
+        assert (found.status, found.json) == (200, {"partition": 0, "archived_up_to": expected})
+        assert (await server.get(PARTITION)).json["archived_up_to"] == expected
 
 
 # requirement: A8
@@ -40,21 +37,17 @@ async def test_the_offset_is_shown_and_goes_back_only_on_request() -> None:
         ({"partition": 0, "offset": 0, "force": True}, "/force"),
     ],
 )
-@in_virtual_time
-async def test_a_wrong_field_is_named(body: object, field: str) -> None:
-    async with serve() as server:
-        await server.topic("orders")
-        refused = await server.post(PATH, body)
-        assert (refused.status, refused.json["field"]) == (422, field)
+@served(partitions=3)
+async def test_a_wrong_field_is_named(server: HttpServer, body: object, field: str) -> None:
+    refused = await server.post(PATH, body)
+    assert (refused.status, refused.json["field"]) == (422, field)
 
 
 # requirement: A8
-@in_virtual_time
-async def test_unknown_topics_partitions_and_outcomes_are_reported() -> None:
-    async with serve() as server:
-        await server.topic("orders")
-        assert (await server.post(PATH, {"partition": 99, "offset": 0})).code == "partition_not_found"
-        missing = PATH.replace("orders", "none")
-        assert (await server.post(missing, {"partition": 0, "offset": 0})).code == "topic_not_found"
-        server.cluster.gateway.faults[TopicPartition("orders", 0)] = CommitUnknown("repeat")
-        assert (await server.post(PATH, {"partition": 0, "offset": 0})).code == "replication_timeout"
+@served(partitions=3)
+async def test_unknown_topics_partitions_and_outcomes_are_reported(server: HttpServer) -> None:
+    assert (await server.post(PATH, {"partition": 99, "offset": 0})).code == "partition_not_found"
+    missing = PATH.replace("orders", "none")
+    assert (await server.post(missing, {"partition": 0, "offset": 0})).code == "topic_not_found"
+    server.cluster.gateway.faults[TopicPartition("orders", 0)] = CommitUnknown("repeat")
+    assert (await server.post(PATH, {"partition": 0, "offset": 0})).code == "replication_timeout"

@@ -18,8 +18,7 @@ from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import DECOMPRESSED_BYTES_MAX
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, served
 
 PATH = "/v1/topics/orders/partitions/0/records"
 BATCH = {"Content-Type": media_types.BATCH}
@@ -74,36 +73,30 @@ def test_headers_that_take_more_than_a_record_should_are_refused_by_name() -> No
     assert len(list(decode_records(in_json(large), media_types.JSON, 10))) == 1
 
 
-@in_virtual_time
-async def test_a_request_with_too_many_batches_is_refused() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        batch = build_batch([Record(b"v")], codec=Codec.NONE, timestamp_ms=1)
-        refused = await server.call("POST", PATH, batch * (BATCHES_MAX + 1), BATCH)
-        assert (refused.status, refused.code) == (413, "record_too_large")
-        assert refused.json["limit_batches"] == BATCHES_MAX
-        assert (await server.call("POST", PATH, batch * BATCHES_MAX, BATCH)).status == 200
+@served(partitions=1)
+async def test_a_request_with_too_many_batches_is_refused(server: HttpServer) -> None:
+    batch = build_batch([Record(b"v")], codec=Codec.NONE, timestamp_ms=1)
+    refused = await server.call("POST", PATH, batch * (BATCHES_MAX + 1), BATCH)
+    assert (refused.status, refused.code) == (413, "record_too_large")
+    assert refused.json["limit_batches"] == BATCHES_MAX
+    assert (await server.call("POST", PATH, batch * BATCHES_MAX, BATCH)).status == 200
 
 
-@in_virtual_time
-async def test_a_small_batch_that_becomes_very_large_is_refused() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        for value_bytes, status in ((DECOMPRESSED_BYTES_MAX, 422), (DECOMPRESSED_BYTES_MAX - 100, 200)):
-            bomb = build_batch([Record(bytes(value_bytes))], codec=Codec.ZSTD, timestamp_ms=1)
-            assert len(bomb) < 4096
-            assert (await server.call("POST", PATH, bomb, BATCH)).status == status
+@served(partitions=1)
+async def test_a_small_batch_that_becomes_very_large_is_refused(server: HttpServer) -> None:
+    for value_bytes, status in ((DECOMPRESSED_BYTES_MAX, 422), (DECOMPRESSED_BYTES_MAX - 100, 200)):
+        bomb = build_batch([Record(bytes(value_bytes))], codec=Codec.ZSTD, timestamp_ms=1)
+        assert len(bomb) < 4096
+        assert (await server.call("POST", PATH, bomb, BATCH)).status == status
 
 
-@in_virtual_time
-async def test_small_batches_that_become_very_large_together_are_refused() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        bomb = build_batch([Record(bytes(15 << 20))], codec=Codec.ZSTD, timestamp_ms=1)
-        refused = await server.call("POST", PATH, bomb * 5, BATCH)
-        assert (refused.status, refused.code) == (413, "record_too_large")
-        assert (await server.get(PATH)).status == 204
-        assert (await server.call("POST", PATH, bomb * 4, BATCH)).status == 200
+@served(partitions=1)
+async def test_small_batches_that_become_very_large_together_are_refused(server: HttpServer) -> None:
+    bomb = build_batch([Record(bytes(15 << 20))], codec=Codec.ZSTD, timestamp_ms=1)
+    refused = await server.call("POST", PATH, bomb * 5, BATCH)
+    assert (refused.status, refused.code) == (413, "record_too_large")
+    assert (await server.get(PATH)).status == 204
+    assert (await server.call("POST", PATH, bomb * 4, BATCH)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -130,37 +123,35 @@ def test_a_long_value_is_shown_as_it_is(value: bytes, encoding: str) -> None:
 
 
 @pytest.mark.parametrize("value", [bytes(2 << 20), b'"' * (2 << 20)], ids=["control", "quotes"])
-@in_virtual_time
-async def test_a_value_that_escapes_would_make_much_longer_is_shown_in_base64(value: bytes) -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        batch = build_batch([Record(value), Record(value[:1000])], codec=Codec.ZSTD, timestamp_ms=1)
-        assert (await server.call("POST", PATH, batch, BATCH)).status == 200
-        page = await server.get(PATH)
+@served(partitions=1)
+async def test_a_value_that_escapes_would_make_much_longer_is_shown_in_base64(
+    server: HttpServer, value: bytes
+) -> None:
+    batch = build_batch([Record(value), Record(value[:1000])], codec=Codec.ZSTD, timestamp_ms=1)
+    assert (await server.call("POST", PATH, batch, BATCH)).status == 200
+    page = await server.get(PATH)
+    records = page.json["records"]
+    assert isinstance(records, list)
+    assert [record["encoding"] for record in records] == ["base64", "utf8"]
+    assert len(page.body) < 1.4 * len(value)
+    refused = await server.get(f"{PATH}?format=utf8")
+    assert (refused.status, refused.code) == (422, "invalid_record")
+
+
+@served(partitions=1)
+async def test_what_a_small_batch_becomes_is_shown_in_pages(server: HttpServer) -> None:
+    # requirement: C2
+    value_bytes = 3 << 20
+    bomb = build_batch([Record(b"x" * value_bytes)] * 5, codec=Codec.ZSTD, timestamp_ms=1)
+    assert (await server.call("POST", PATH, bomb, BATCH)).status == 200
+    at, sizes = 0, []
+    while at < 5:
+        page = await server.get(f"{PATH}?offset={at}")
         records = page.json["records"]
         assert isinstance(records, list)
-        assert [record["encoding"] for record in records] == ["base64", "utf8"]
-        assert len(page.body) < 1.4 * len(value)
-        refused = await server.get(f"{PATH}?format=utf8")
-        assert (refused.status, refused.code) == (422, "invalid_record")
-
-
-@in_virtual_time
-async def test_what_a_small_batch_becomes_is_shown_in_pages() -> None:
-    # requirement: C2
-    async with serve() as server:
-        await server.topic(partitions=1)
-        value_bytes = 3 << 20
-        bomb = build_batch([Record(b"x" * value_bytes)] * 5, codec=Codec.ZSTD, timestamp_ms=1)
-        assert (await server.call("POST", PATH, bomb, BATCH)).status == 200
-        at, sizes = 0, []
-        while at < 5:
-            page = await server.get(f"{PATH}?offset={at}")
-            records = page.json["records"]
-            assert isinstance(records, list)
-            assert [record["offset"] for record in records] == [*range(at, at + len(records))]
-            assert len(page.body) < PAGE_BYTES_MAX
-            sizes.append(len(records))
-            at += len(records)
-            assert page.json["next_offset"] == at
-        assert sizes == [2, 2, 1]
+        assert [record["offset"] for record in records] == [*range(at, at + len(records))]
+        assert len(page.body) < PAGE_BYTES_MAX
+        sizes.append(len(records))
+        at += len(records)
+        assert page.json["next_offset"] == at
+    assert sizes == [2, 2, 1]

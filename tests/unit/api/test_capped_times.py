@@ -8,7 +8,7 @@ from api.http import parameters
 from api.http.routes import CAPPED
 from api.http.services import Limits
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, serve, served
 
 PATH = "/v1/topics/orders/partitions/0/records"
 HEADER = "raftlog-wait-capped"
@@ -25,19 +25,17 @@ HEADER = "raftlog-wait-capped"
         ("999999999999d", "50ms"),
     ],
 )
-@in_virtual_time
-async def test_an_answer_says_that_its_wait_was_cut(wait: str, told: str | None) -> None:
-    async with serve(Limits(wait_ms_max=50)) as server:
-        await server.topic(partitions=1)
-        for accept in ("application/json", "application/vnd.raftlog.batch.v1"):
-            empty = await server.get(f"{PATH}?wait={wait}", Accept=accept)
-            assert (empty.status, empty.headers.get(HEADER)) == (204, told)
-        beyond = await server.get(f"{PATH}?offset=7&wait={wait}")
-        assert (beyond.status, beyond.headers.get(HEADER)) == (416, told)
-        moved = await server.post(
-            f"/v1/topics/orders/partitions/0:set-replicas?wait={wait}", {"replicas": [1, 2, 3]}
-        )
-        assert (moved.status, moved.headers.get(HEADER)) == (200, told)
+@served(Limits(wait_ms_max=50), partitions=1)
+async def test_an_answer_says_that_its_wait_was_cut(server: HttpServer, wait: str, told: str | None) -> None:
+    for accept in ("application/json", "application/vnd.raftlog.batch.v1"):
+        empty = await server.get(f"{PATH}?wait={wait}", Accept=accept)
+        assert (empty.status, empty.headers.get(HEADER)) == (204, told)
+    beyond = await server.get(f"{PATH}?offset=7&wait={wait}")
+    assert (beyond.status, beyond.headers.get(HEADER)) == (416, told)
+    moved = await server.post(
+        f"/v1/topics/orders/partitions/0:set-replicas?wait={wait}", {"replicas": [1, 2, 3]}
+    )
+    assert (moved.status, moved.headers.get(HEADER)) == (200, told)
 
 
 @pytest.mark.parametrize(
@@ -54,26 +52,23 @@ async def test_an_answer_says_that_its_timeout_was_cut(timeout: str, told: str |
             assert HEADER not in done.headers
 
 
-@in_virtual_time
-async def test_no_other_answer_speaks_of_a_wait() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        for path in (PATH, f"{PATH}?offset=0", "/v1/topics"):
-            assert HEADER not in (await server.get(path)).headers
+@served(partitions=1)
+async def test_no_other_answer_speaks_of_a_wait(server: HttpServer) -> None:
+    for path in (PATH, f"{PATH}?offset=0", "/v1/topics"):
+        assert HEADER not in (await server.get(path)).headers
 
 
-@in_virtual_time
-async def test_the_document_names_the_header_wherever_a_request_may_wait() -> None:
-    async with serve() as server:
-        paths = (await server.get("/openapi.json")).json["paths"]
-        assert isinstance(paths, dict)
-        for path, methods in paths.items():
-            for method, operation in methods.items():
-                parameters = [one["name"] for one in operation.get("parameters", [])]
-                for status, answer in operation["responses"].items():
-                    for name, header in CAPPED.items():
-                        is_named = header in answer.get("headers", {})
-                        assert is_named == (name in parameters and int(status) < 400), (path, method, status)
+@served()
+async def test_the_document_names_the_header_wherever_a_request_may_wait(server: HttpServer) -> None:
+    paths = (await server.get("/openapi.json")).json["paths"]
+    assert isinstance(paths, dict)
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            parameters = [one["name"] for one in operation.get("parameters", [])]
+            for status, answer in operation["responses"].items():
+                for name, header in CAPPED.items():
+                    is_named = header in answer.get("headers", {})
+                    assert is_named == (name in parameters and int(status) < 400), (path, method, status)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from raftlog.wire import media_types
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.event_stream import stream
 from tests.helpers.fetching import PATH, fill
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.http_server import HttpServer, serve, served
 
 
 @asynccontextmanager
@@ -101,14 +101,13 @@ async def test_wrong_parameters_are_refused_by_name(query: str, field: str) -> N
 @pytest.mark.parametrize(
     "error", [ReplicaNotInSync("it lags", replica=1), NotLeader("no replica", leader=None)]
 )
-@in_virtual_time
-async def test_a_replica_that_cannot_serve_names_the_leader(error: NotLeader) -> None:
-    async with serve() as server:
-        await fill(server, "a")
-        target = TopicPartition("orders", 0)
-        server.cluster.gateway.faults[target] = error
-        reply = await server.get(f"{PATH}?from=closest&route=none")
-        assert (reply.status, reply.code) == (421, error.code)
-        assert reply.json["leader"] == server.cluster.gateway.leader_of(target)
-        assert reply.json["leader_http"]
-        assert reply.json["retryable"] is True
+@served()
+async def test_a_replica_that_cannot_serve_names_the_leader(server: HttpServer, error: NotLeader) -> None:
+    await fill(server, "a")
+    target = TopicPartition("orders", 0)
+    server.cluster.gateway.faults[target] = error
+    reply = await server.get(f"{PATH}?from=closest&route=none")
+    assert (reply.status, reply.code) == (421, error.code)
+    assert reply.json["leader"] == server.cluster.gateway.leader_of(target)
+    assert reply.json["leader_http"]
+    assert reply.json["retryable"] is True

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from raftlog.records.compaction import gap_batch, retain
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fetching import PATH, offsets_of
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.http_server import HttpServer, served
 
 ORDERS_0 = TopicPartition("orders", 0)
 KEPT = [4, 6, 20]
@@ -25,39 +24,33 @@ async def compacted(server: HttpServer) -> None:
     log.batches[2] = gap_batch(8, 19, 1, None)
 
 
-@in_virtual_time
-async def test_a_fetch_from_any_offset_goes_on_at_the_next_record() -> None:
-    async with serve() as server:
-        await compacted(server)
-        for offset in range(21):
-            got = await server.get(f"{PATH}?offset={offset}&max_bytes=1")
-            assert got.status == 200
-            assert offsets_of(got)[0] == min(kept for kept in KEPT if kept >= offset)
-            whole = await server.get(f"{PATH}?offset={offset}")
-            assert offsets_of(whole) == [kept for kept in KEPT if kept >= offset]
-            assert whole.headers["raftlog-next-offset"] == "21"
-            one = await server.get(f"{PATH}?offset={offset}&limit=1")
-            assert offsets_of(one) == offsets_of(whole)[:1]
-        assert (await server.get(f"{PATH}?offset=21")).status == 204
+@served(prepare=compacted)
+async def test_a_fetch_from_any_offset_goes_on_at_the_next_record(server: HttpServer) -> None:
+    for offset in range(21):
+        got = await server.get(f"{PATH}?offset={offset}&max_bytes=1")
+        assert got.status == 200
+        assert offsets_of(got)[0] == min(kept for kept in KEPT if kept >= offset)
+        whole = await server.get(f"{PATH}?offset={offset}")
+        assert offsets_of(whole) == [kept for kept in KEPT if kept >= offset]
+        assert whole.headers["raftlog-next-offset"] == "21"
+        one = await server.get(f"{PATH}?offset={offset}&limit=1")
+        assert offsets_of(one) == offsets_of(whole)[:1]
+    assert (await server.get(f"{PATH}?offset=21")).status == 204
 
 
-@in_virtual_time
-async def test_a_message_at_a_removed_offset_is_not_found() -> None:
-    async with serve() as server:
-        await compacted(server)
-        for offset in range(21):
-            got = await server.get(f"/v1/topics/orders/messages/0/{offset}")
-            if offset in KEPT:
-                assert (got.status, got.json["offset"]) == (200, offset)
-            else:
-                assert (got.status, got.code) == (404, "record_not_found")
+@served(prepare=compacted)
+async def test_a_message_at_a_removed_offset_is_not_found(server: HttpServer) -> None:
+    for offset in range(21):
+        got = await server.get(f"/v1/topics/orders/messages/0/{offset}")
+        if offset in KEPT:
+            assert (got.status, got.json["offset"]) == (200, offset)
+        else:
+            assert (got.status, got.code) == (404, "record_not_found")
 
 
-@in_virtual_time
-async def test_a_record_without_a_key_is_refused_with_its_place() -> None:
-    async with serve() as server:
-        await compacted(server)
-        got = await server.post(PATH, {"records": [{"key": "k", "value": 1}, {"value": 2}]})
-        assert (got.status, got.code) == (422, "invalid_record")
-        assert "cleanup.policy" in str(got.json["detail"])
-        assert got.json["errors"] == ["/records/1/key: is missing"]
+@served(prepare=compacted)
+async def test_a_record_without_a_key_is_refused_with_its_place(server: HttpServer) -> None:
+    got = await server.post(PATH, {"records": [{"key": "k", "value": 1}, {"value": 2}]})
+    assert (got.status, got.code) == (422, "invalid_record")
+    assert "cleanup.policy" in str(got.json["detail"])
+    assert got.json["errors"] == ["/records/1/key: is missing"]

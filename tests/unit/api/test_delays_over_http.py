@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import HttpServer, Reply, serve
+from tests.helpers.http_server import HttpServer, Reply, served
 from tests.helpers.producing import BINARY, PARTITION, TOPIC, one_batch
 
 DELAYED = "/v1/delayed"
@@ -29,36 +28,32 @@ async def delayed(server: HttpServer, query: str = "?delay=30m", **record: objec
 
 
 # requirement: A4
-@in_virtual_time
-async def test_each_level_is_a_delay_and_so_is_any_other_time() -> None:
-    async with serve() as server:
-        await server.topic()
-        for level in [*LEVELS.split(), "17s", "13d"]:
-            before_ms = server.cluster.services.clock.wall_ms()
-            receipt = await delayed(server, f"?delay={level}")
-            after_ms = server.cluster.services.clock.wall_ms()
-            delay_ms = int(level[:-1]) * MILLISECONDS.get(level[-1], 86_400_000)
-            due_ms = receipt["deliver_at"]
-            assert isinstance(due_ms, int)
-            assert before_ms + delay_ms <= due_ms <= after_ms + delay_ms
+@served(partitions=3)
+async def test_each_level_is_a_delay_and_so_is_any_other_time(server: HttpServer) -> None:
+    for level in [*LEVELS.split(), "17s", "13d"]:
+        before_ms = server.cluster.services.clock.wall_ms()
+        receipt = await delayed(server, f"?delay={level}")
+        after_ms = server.cluster.services.clock.wall_ms()
+        delay_ms = int(level[:-1]) * MILLISECONDS.get(level[-1], 86_400_000)
+        due_ms = receipt["deliver_at"]
+        assert isinstance(due_ms, int)
+        assert before_ms + delay_ms <= due_ms <= after_ms + delay_ms
 
 
 # requirement: A5
-@in_virtual_time
-async def test_a_time_may_be_in_the_query_or_in_a_record() -> None:
-    async with serve() as server:
-        await server.topic()
-        due_ms = server.cluster.services.clock.wall_ms() + 60_000
-        assert (await delayed(server, f"?deliver_at={due_ms}"))["deliver_at"] == due_ms
-        assert (await delayed(server, "", deliver_at=due_ms))["deliver_at"] == due_ms
-        assert (await delayed(server, "?delay=1s", deliver_at=due_ms))["deliver_at"] == due_ms
-        records = [{"value": 1, "delay": "1h"}, {"value": 2, "delay": 60_000}]
-        reply = await server.call("POST", PARTITION, {"records": records})
-        first, second = rows(reply)
-        assert 3_500_000 < int(str(first["deliver_at"])) - int(str(second["deliver_at"])) < 3_600_000
-        assert first["partition"] == 0
-        raw = {"Content-Type": "application/octet-stream", "Raftlog-Key": "u1"}
-        assert (await server.call("POST", f"{TOPIC}?delay=1h", b"raw", raw)).status == 200
+@served(partitions=3)
+async def test_a_time_may_be_in_the_query_or_in_a_record(server: HttpServer) -> None:
+    due_ms = server.cluster.services.clock.wall_ms() + 60_000
+    assert (await delayed(server, f"?deliver_at={due_ms}"))["deliver_at"] == due_ms
+    assert (await delayed(server, "", deliver_at=due_ms))["deliver_at"] == due_ms
+    assert (await delayed(server, "?delay=1s", deliver_at=due_ms))["deliver_at"] == due_ms
+    records = [{"value": 1, "delay": "1h"}, {"value": 2, "delay": 60_000}]
+    reply = await server.call("POST", PARTITION, {"records": records})
+    first, second = rows(reply)
+    assert 3_500_000 < int(str(first["deliver_at"])) - int(str(second["deliver_at"])) < 3_600_000
+    assert first["partition"] == 0
+    raw = {"Content-Type": "application/octet-stream", "Raftlog-Key": "u1"}
+    assert (await server.call("POST", f"{TOPIC}?delay=1h", b"raw", raw)).status == 200
 
 
 # requirement: A4
@@ -77,100 +72,91 @@ async def test_a_time_may_be_in_the_query_or_in_a_record() -> None:
         ("?delay=1s", {}, {"Raftlog-Transaction": "a@7.0"}, "delay"),
     ],
 )
-@in_virtual_time
+@served(partitions=3)
 async def test_a_delay_that_cannot_hold_is_refused(
-    query: str, record: dict[str, object], sent: dict[str, str], field: str
+    server: HttpServer, query: str, record: dict[str, object], sent: dict[str, str], field: str
 ) -> None:
-    async with serve() as server:
-        await server.topic()
-        body = {"records": [{"value": 1, **record}]}
-        reply = await server.call("POST", TOPIC + query, body, sent)
-        assert (reply.status, reply.json.get("field")) == (422, field), reply
-        assert not rows(await server.call("GET", DELAYED), "items")
+    body = {"records": [{"value": 1, **record}]}
+    reply = await server.call("POST", TOPIC + query, body, sent)
+    assert (reply.status, reply.json.get("field")) == (422, field), reply
+    assert not rows(await server.call("GET", DELAYED), "items")
 
 
 # requirement: A4
-@in_virtual_time
-async def test_records_with_and_without_a_delay_do_not_mix() -> None:
-    async with serve() as server:
-        await server.topic()
-        for wrong in ({"delay": "1s", "deliver_at": 5}, {"delay": "-1s"}, {"delay": -1}, {"deliver_at": -1}):
-            reply = await server.call("POST", TOPIC, {"records": [{"value": 1, **wrong}]})
-            assert (reply.status, reply.code) == (422, "invalid_record"), reply
-        reply = await server.call("POST", TOPIC, {"records": [{"value": 1, "delay": "1s"}, {"value": 2}]})
+@served(partitions=3)
+async def test_records_with_and_without_a_delay_do_not_mix(server: HttpServer) -> None:
+    for wrong in ({"delay": "1s", "deliver_at": 5}, {"delay": "-1s"}, {"delay": -1}, {"deliver_at": -1}):
+        reply = await server.call("POST", TOPIC, {"records": [{"value": 1, **wrong}]})
         assert (reply.status, reply.code) == (422, "invalid_record"), reply
-        execute = {"records": [{"topic": "orders", "value": 1, "delay": "1s"}]}
-        assert (await server.call("POST", "/v1/transactions:execute", execute)).status == 422
-        reply = await server.call("POST", f"{PARTITION}?delay=1s", one_batch(b"a"), BINARY)
-        assert (reply.status, reply.json.get("field")) == (422, "delay"), reply
-        many = {"records": [{"value": 1}] * 901}
-        assert (await server.call("POST", f"{TOPIC}?delay=1s", many)).code == "record_too_large"
+    reply = await server.call("POST", TOPIC, {"records": [{"value": 1, "delay": "1s"}, {"value": 2}]})
+    assert (reply.status, reply.code) == (422, "invalid_record"), reply
+    execute = {"records": [{"topic": "orders", "value": 1, "delay": "1s"}]}
+    assert (await server.call("POST", "/v1/transactions:execute", execute)).status == 422
+    reply = await server.call("POST", f"{PARTITION}?delay=1s", one_batch(b"a"), BINARY)
+    assert (reply.status, reply.json.get("field")) == (422, "delay"), reply
+    many = {"records": [{"value": 1}] * 901}
+    assert (await server.call("POST", f"{TOPIC}?delay=1s", many)).code == "record_too_large"
 
 
 # requirement: A3
-@in_virtual_time
-async def test_a_delayed_record_without_a_key_is_refused_where_the_topic_is_compacted() -> None:
-    async with serve() as server:
-        await server.topic(cleanup_policy="compact")
-        reply = await server.call("POST", f"{TOPIC}?delay=1s", {"records": [{"value": 1}]})
-        assert (reply.status, reply.code) == (422, "invalid_record"), reply
-        assert "key" in str(reply.json["detail"])
-        assert (await delayed(server, key="u1"))["delayed_id"]
+@served()
+async def test_a_delayed_record_without_a_key_is_refused_where_the_topic_is_compacted(
+    server: HttpServer,
+) -> None:
+    await server.topic(cleanup_policy="compact")
+    reply = await server.call("POST", f"{TOPIC}?delay=1s", {"records": [{"value": 1}]})
+    assert (reply.status, reply.code) == (422, "invalid_record"), reply
+    assert "key" in str(reply.json["detail"])
+    assert (await delayed(server, key="u1"))["delayed_id"]
 
 
 # requirement: A3
-@in_virtual_time
-async def test_pending_messages_are_listed_page_by_page() -> None:
-    async with serve() as server:
-        await server.topic()
-        sent = sorted([str((await delayed(server, key=f"u{n}"))["delayed_id"]) for n in range(5)])
-        found: list[str] = []
-        path = f"{DELAYED}?topic=orders&limit=2"
-        while True:
-            page = await server.call("GET", path)
-            found += (str(item["delayed_id"]) for item in rows(page, "items"))
-            assert {item["state"] for item in rows(page, "items")} == {"pending"}
-            if page.json["next_page_token"] is None:
-                break
-            path = f"{DELAYED}?topic=orders&limit=2&page_token={page.json['next_page_token']}"
-        assert found == sent
-        assert not rows(await server.call("GET", f"{DELAYED}?topic=other"), "items")
+@served(partitions=3)
+async def test_pending_messages_are_listed_page_by_page(server: HttpServer) -> None:
+    sent = sorted([str((await delayed(server, key=f"u{n}"))["delayed_id"]) for n in range(5)])
+    found: list[str] = []
+    path = f"{DELAYED}?topic=orders&limit=2"
+    while True:
+        page = await server.call("GET", path)
+        found += (str(item["delayed_id"]) for item in rows(page, "items"))
+        assert {item["state"] for item in rows(page, "items")} == {"pending"}
+        if page.json["next_page_token"] is None:
+            break
+        path = f"{DELAYED}?topic=orders&limit=2&page_token={page.json['next_page_token']}"
+    assert found == sent
+    assert not rows(await server.call("GET", f"{DELAYED}?topic=other"), "items")
 
 
 # requirement: A3
-@in_virtual_time
-async def test_a_message_is_read_changed_and_cancelled() -> None:
-    async with serve() as server:
-        await server.topic()
-        receipt = await delayed(server, key="u1", headers={"a": "b"}, tags=["t"])
-        path = f"{DELAYED}/{receipt['delayed_id']}"
-        shown = (await server.call("GET", path)).json
-        assert (shown["key"], shown["value"], shown["headers"], shown["tags"]) == (
-            "u1",
-            "1",
-            {"a": "b"},
-            ["t"],
-        )
-        assert (shown["state"], shown["deliver_at"]) == ("pending", receipt["deliver_at"])
-        due_ms = int(str(receipt["deliver_at"])) + 5
-        changed: Reply = await server.call("PATCH", path, {"deliver_at": due_ms})
-        assert (changed.status, changed.json["deliver_at"]) == (200, due_ms)
-        for wrong in ({}, {"delay": "15d"}, {"delay": "1s", "deliver_at": 5}, {"delay": "x"}):
-            assert (await server.call("PATCH", path, wrong)).status == 422, wrong
-        assert (await server.call("DELETE", path)).status == 204
-        assert (await server.call("DELETE", path)).status == 204
-        assert (await server.call("GET", path)).code == "delayed_not_found"
+@served(partitions=3)
+async def test_a_message_is_read_changed_and_cancelled(server: HttpServer) -> None:
+    receipt = await delayed(server, key="u1", headers={"a": "b"}, tags=["t"])
+    path = f"{DELAYED}/{receipt['delayed_id']}"
+    shown = (await server.call("GET", path)).json
+    assert (shown["key"], shown["value"], shown["headers"], shown["tags"]) == (
+        "u1",
+        "1",
+        {"a": "b"},
+        ["t"],
+    )
+    assert (shown["state"], shown["deliver_at"]) == ("pending", receipt["deliver_at"])
+    due_ms = int(str(receipt["deliver_at"])) + 5
+    changed: Reply = await server.call("PATCH", path, {"deliver_at": due_ms})
+    assert (changed.status, changed.json["deliver_at"]) == (200, due_ms)
+    for wrong in ({}, {"delay": "15d"}, {"delay": "1s", "deliver_at": 5}, {"delay": "x"}):
+        assert (await server.call("PATCH", path, wrong)).status == 422, wrong
+    assert (await server.call("DELETE", path)).status == 204
+    assert (await server.call("DELETE", path)).status == 204
+    assert (await server.call("GET", path)).code == "delayed_not_found"
 
 
 # requirement: A3
-@in_virtual_time
-async def test_a_cancellation_says_that_it_comes_too_late() -> None:
-    async with serve() as server:
-        await server.topic()
-        receipt = await delayed(server, "?delay=0")
-        path = f"{DELAYED}/{receipt['delayed_id']}"
-        for method, body in (("DELETE", None), ("PATCH", {"delay": "1s"})):
-            reply = await server.call(method, path, body)
-            assert (reply.status, reply.code) == (409, "already_delivered"), reply
-        for unknown in ("x", "0000" + "00" * 12, "ffff" + "00" * 12):
-            assert (await server.call("DELETE", f"{DELAYED}/{unknown}")).code == "delayed_not_found"
+@served(partitions=3)
+async def test_a_cancellation_says_that_it_comes_too_late(server: HttpServer) -> None:
+    receipt = await delayed(server, "?delay=0")
+    path = f"{DELAYED}/{receipt['delayed_id']}"
+    for method, body in (("DELETE", None), ("PATCH", {"delay": "1s"})):
+        reply = await server.call(method, path, body)
+        assert (reply.status, reply.code) == (409, "already_delivered"), reply
+    for unknown in ("x", "0000" + "00" * 12, "ffff" + "00" * 12):
+        assert (await server.call("DELETE", f"{DELAYED}/{unknown}")).code == "delayed_not_found"

@@ -15,26 +15,25 @@ from api.resources.documentation import openapi
 from raftlog.errors import BY_CODE, NotSent, RaftlogError
 from raftlog.wire import headers, paths
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, serve, served
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "http-api.md"
 
 
-@in_virtual_time
-async def test_the_openapi_document_has_every_route_and_a_problem_for_each() -> None:
-    async with serve() as server:
-        document = (await server.get("/openapi.json")).json
-        assert document["openapi"] == "3.1.0"
-        described = document["paths"]
-        assert isinstance(described, dict)
-        for route in ROUTES:
-            operation = described[route.path][route.method.lower()]
-            assert operation["summary"]
-            assert {"200", "201", "202", "204"} & operation["responses"].keys()
-            named = {parameter["name"] for parameter in operation.get("parameters", [])}
-            assert set(re.findall(r"{(\w+)}", route.path)) <= named
-        assert described[paths.OPENAPI]
-        assert described[paths.DOCS]
+@served()
+async def test_the_openapi_document_has_every_route_and_a_problem_for_each(server: HttpServer) -> None:
+    document = (await server.get("/openapi.json")).json
+    assert document["openapi"] == "3.1.0"
+    described = document["paths"]
+    assert isinstance(described, dict)
+    for route in ROUTES:
+        operation = described[route.path][route.method.lower()]
+        assert operation["summary"]
+        assert {"200", "201", "202", "204"} & operation["responses"].keys()
+        named = {parameter["name"] for parameter in operation.get("parameters", [])}
+        assert set(re.findall(r"{(\w+)}", route.path)) <= named
+    assert described[paths.OPENAPI]
+    assert described[paths.DOCS]
 
 
 def test_operation_ids_are_unique() -> None:

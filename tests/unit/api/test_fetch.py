@@ -15,7 +15,7 @@ from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fetching import PATH, fill, offsets_of, records_of
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.http_server import HttpServer, serve, served
 
 OFFSETS = "/v1/topics/orders/partitions/0/offsets"
 ORDERS_0 = TopicPartition("orders", 0)
@@ -27,65 +27,63 @@ async def store(server: HttpServer, *values: bytes | None) -> None:
     assert (await server.call("POST", PATH, batch, {"Content-Type": media_types.BATCH})).status == 200
 
 
-@in_virtual_time
-async def test_batches_that_another_broker_sent_leave_as_they_came() -> None:
-    async with serve() as server:
-        await fill(server, "a", "b")
-        gateway = server.cluster.gateway
-        fetch = gateway.fetch
+@served()
+async def test_batches_that_another_broker_sent_leave_as_they_came(server: HttpServer) -> None:
+    await fill(server, "a", "b")
+    gateway = server.cluster.gateway
+    fetch = gateway.fetch
 
-        async def forwarded(target: TopicPartition, request: FetchRequest) -> FetchResult:
-            result = await fetch(target, request)
-            return replace(result, data=memoryview(result.data))  # of a frame, not a copy
+    async def forwarded(target: TopicPartition, request: FetchRequest) -> FetchResult:
+        result = await fetch(target, request)
+        return replace(result, data=memoryview(result.data))  # of a frame, not a copy
 
-        own = await server.get(PATH, Accept=media_types.BATCH)
-        gateway.fetch = forwarded  # type: ignore[method-assign]
-        got = await server.get(PATH, Accept=media_types.BATCH)
-        assert got.body == own.body
-        assert len(split_batches(got.body)) == 2
+    own = await server.get(PATH, Accept=media_types.BATCH)
+    gateway.fetch = forwarded  # type: ignore[method-assign]
+    got = await server.get(PATH, Accept=media_types.BATCH)
+    assert got.body == own.body
+    assert len(split_batches(got.body)) == 2
 
 
-@in_virtual_time
-async def test_every_field_of_a_record_is_shown() -> None:
+@served()
+async def test_every_field_of_a_record_is_shown(server: HttpServer) -> None:
     # requirement: M1
-    async with serve() as server:
-        await server.topic(partitions=1, message_timestamp_type="CreateTime")
-        record = {
-            "key": "k",
-            "value": {"id": 1},
-            "headers": {"a": "b"},
-            "tags": ["t"],
-            "timestamp": 1767225600000,
-        }
-        await server.post(PATH, {"records": [record]})
-        got = await server.get(PATH)
-        (shown,) = records_of(got)
-        (batch,) = server.cluster.gateway.log(ORDERS_0).batches
-        size = shown.pop("size")
-        assert isinstance(size, int)
-        assert 0 < size < len(batch.data)
-        assert shown == {
-            "offset": 0,
-            "timestamp": 1767225600000,
-            "timestamp_type": "create",
-            "key": "k",
-            "value": {"id": 1},
-            "encoding": "json",
-            "headers": {"a": "b"},
-            "tags": ["t"],
-            "crc": batch.header.crc,
-        }
-        answer = got.json
-        del answer["records"]
-        assert answer == {
-            "topic": "orders",
-            "partition": 0,
-            "leader_epoch": 7,
-            "log_start_offset": 0,
-            "high_watermark": 1,
-            "next_offset": 1,
-            "up_to_date": True,
-        }
+    await server.topic(partitions=1, message_timestamp_type="CreateTime")
+    record = {
+        "key": "k",
+        "value": {"id": 1},
+        "headers": {"a": "b"},
+        "tags": ["t"],
+        "timestamp": 1767225600000,
+    }
+    await server.post(PATH, {"records": [record]})
+    got = await server.get(PATH)
+    (shown,) = records_of(got)
+    (batch,) = server.cluster.gateway.log(ORDERS_0).batches
+    size = shown.pop("size")
+    assert isinstance(size, int)
+    assert 0 < size < len(batch.data)
+    assert shown == {
+        "offset": 0,
+        "timestamp": 1767225600000,
+        "timestamp_type": "create",
+        "key": "k",
+        "value": {"id": 1},
+        "encoding": "json",
+        "headers": {"a": "b"},
+        "tags": ["t"],
+        "crc": batch.header.crc,
+    }
+    answer = got.json
+    del answer["records"]
+    assert answer == {
+        "topic": "orders",
+        "partition": 0,
+        "leader_epoch": 7,
+        "log_start_offset": 0,
+        "high_watermark": 1,
+        "next_offset": 1,
+        "up_to_date": True,
+    }
 
 
 @pytest.mark.parametrize(
@@ -102,47 +100,46 @@ async def test_every_field_of_a_record_is_shown() -> None:
         ("offset=0&max_bytes=1", [0], 1),
     ],
 )
-@in_virtual_time
-async def test_a_fetch_begins_where_it_is_told(query: str, offsets: list[int], next_offset: int) -> None:
+@served()
+async def test_a_fetch_begins_where_it_is_told(
+    server: HttpServer, query: str, offsets: list[int], next_offset: int
+) -> None:
     # requirement: C1
-    async with serve() as server:
-        await fill(server, *range(5))
-        got = await server.get(f"{PATH}?{query}")
-        assert offsets_of(got) == offsets
-        assert got.json["next_offset"] == next_offset
-        assert got.json["up_to_date"] is (next_offset == 5)
-        assert got.headers["raftlog-next-offset"] == str(next_offset)
+    await fill(server, *range(5))
+    got = await server.get(f"{PATH}?{query}")
+    assert offsets_of(got) == offsets
+    assert got.json["next_offset"] == next_offset
+    assert got.json["up_to_date"] is (next_offset == 5)
+    assert got.headers["raftlog-next-offset"] == str(next_offset)
 
 
 @pytest.mark.parametrize(
     "query", ["offset=latest", "offset=timestamp:2999-01-01T00:00:00%2B02:00", "offset=1"]
 )
-@in_virtual_time
-async def test_nothing_there_is_204_and_says_where_to_go_on(query: str) -> None:
-    async with serve() as server:
-        await fill(server, "a")
-        got = await server.get(f"{PATH}?{query}")
-        assert (got.status, got.body) == (204, b"")
-        names = ("raftlog-next-offset", "raftlog-high-watermark", "raftlog-log-start-offset")
-        assert [got.headers[name] for name in names] == ["1", "1", "0"]
-        binary = await server.get(f"{PATH}?{query}", Accept=media_types.BATCH)
-        assert (binary.status, binary.headers["raftlog-next-offset"]) == (204, "1")
+@served()
+async def test_nothing_there_is_204_and_says_where_to_go_on(server: HttpServer, query: str) -> None:
+    await fill(server, "a")
+    got = await server.get(f"{PATH}?{query}")
+    assert (got.status, got.body) == (204, b"")
+    names = ("raftlog-next-offset", "raftlog-high-watermark", "raftlog-log-start-offset")
+    assert [got.headers[name] for name in names] == ["1", "1", "0"]
+    binary = await server.get(f"{PATH}?{query}", Accept=media_types.BATCH)
+    assert (binary.status, binary.headers["raftlog-next-offset"]) == (204, "1")
 
 
-@in_virtual_time
-async def test_above_the_end_is_416_and_below_the_start_is_410() -> None:
+@served()
+async def test_above_the_end_is_416_and_below_the_start_is_410(server: HttpServer) -> None:
     # requirement: RT4
-    async with serve() as server:
-        await fill(server, *range(4))
-        above = await server.get(f"{PATH}?offset=9")
-        assert (above.status, above.code) == (416, "offset_out_of_range")
-        assert (above.json["start"], above.json["end"]) == (0, 4)
-        server.cluster.gateway.cut(ORDERS_0, 2)
-        below = await server.get(f"{PATH}?offset=1")
-        assert (below.status, below.code) == (410, "offset_out_of_range")
-        assert (below.json["start"], below.json["offset"]) == (2, 1)
-        gone = await server.get("/v1/topics/orders/messages/0/1")
-        assert gone.status == 410
+    await fill(server, *range(4))
+    above = await server.get(f"{PATH}?offset=9")
+    assert (above.status, above.code) == (416, "offset_out_of_range")
+    assert (above.json["start"], above.json["end"]) == (0, 4)
+    server.cluster.gateway.cut(ORDERS_0, 2)
+    below = await server.get(f"{PATH}?offset=1")
+    assert (below.status, below.code) == (410, "offset_out_of_range")
+    assert (below.json["start"], below.json["offset"]) == (2, 1)
+    gone = await server.get("/v1/topics/orders/messages/0/1")
+    assert gone.status == 410
 
 
 @pytest.mark.parametrize(
@@ -167,93 +164,85 @@ async def test_above_the_end_is_416_and_below_the_start_is_410() -> None:
         (None, "json", None, "utf8"),
     ],
 )
-@in_virtual_time
+@served(prepare=fill)
 async def test_format_says_how_values_stand_in_json(
-    stored: bytes | None, format: str, value: object, encoding: str
+    server: HttpServer, stored: bytes | None, format: str, value: object, encoding: str
 ) -> None:
-    async with serve() as server:
-        await fill(server)
-        await store(server, stored)
-        (record,) = records_of(await server.get(f"{PATH}?format={format}"))
-        assert (record["value"], record["encoding"]) == (value, encoding)
+    await store(server, stored)
+    (record,) = records_of(await server.get(f"{PATH}?format={format}"))
+    assert (record["value"], record["encoding"]) == (value, encoding)
 
 
 @pytest.mark.parametrize(("stored", "format"), [(b"\xff", "utf8"), (b"\xff", "json"), (b"text", "json")])
-@in_virtual_time
-async def test_a_value_that_cannot_be_shown_so_names_its_offset(stored: bytes, format: str) -> None:
-    async with serve() as server:
-        await fill(server)
-        await store(server, b"1", stored)
-        refused = await server.get(f"{PATH}?format={format}")
-        assert (refused.status, refused.code) == (422, "invalid_record")
-        assert "offset 1" in str(refused.json["detail"])
+@served(prepare=fill)
+async def test_a_value_that_cannot_be_shown_so_names_its_offset(
+    server: HttpServer, stored: bytes, format: str
+) -> None:
+    await store(server, b"1", stored)
+    refused = await server.get(f"{PATH}?format={format}")
+    assert (refused.status, refused.code) == (422, "invalid_record")
+    assert "offset 1" in str(refused.json["detail"])
 
 
-@in_virtual_time
-async def test_keys_that_are_no_text_are_base64_and_can_be_sent_back() -> None:
-    async with serve() as server:
-        await fill(server)
-        record = {"key": "/w==", "key_encoding": "base64", "value": "x"}
-        assert (await server.post(PATH, {"records": [record]})).status == 200
-        (got,) = records_of(await server.get(PATH))
-        assert (got["key"], got["key_encoding"]) == ("/w==", "base64")
+@served(prepare=fill)
+async def test_keys_that_are_no_text_are_base64_and_can_be_sent_back(server: HttpServer) -> None:
+    record = {"key": "/w==", "key_encoding": "base64", "value": "x"}
+    assert (await server.post(PATH, {"records": [record]})).status == 200
+    (got,) = records_of(await server.get(PATH))
+    assert (got["key"], got["key_encoding"]) == ("/w==", "base64")
 
 
-@in_virtual_time
-async def test_control_records_are_stepped_over() -> None:
-    async with serve() as server:
-        await fill(server, "a")
-        for _ in range(3):
-            server.cluster.gateway.change_leader(ORDERS_0)
-        got = await server.get(PATH)
-        assert (offsets_of(got), got.json["next_offset"], got.json["up_to_date"]) == ([0], 4, True)
-        async with asyncio.timeout(5):
-            only_control = await server.get(f"{PATH}?offset=1")
-        assert (only_control.status, only_control.headers["raftlog-next-offset"]) == (204, "4")
-        last = await server.get(f"{PATH}?offset=-1")
-        assert offsets_of(last) == [0]
-        await server.post(PATH, {"records": [{"value": "b"}]})
-        assert offsets_of(await server.get(f"{PATH}?offset=1&max_bytes=1")) == [4]
-        binary = await server.get(f"{PATH}?offset=1", Accept=media_types.BATCH)
-        assert [batch.header.is_control for batch in split_batches(binary.body)] == [True] * 3 + [False]
-
-
-@in_virtual_time
-async def test_a_long_poll_is_woken_by_a_record_and_not_by_a_control_record() -> None:
-    # requirement: C3
-    async with serve() as server:
-        await fill(server, "a")
-        poll = asyncio.create_task(server.get(f"{PATH}?offset=1&wait=5s"))
-        await until_waiting(server, 1)
+@served()
+async def test_control_records_are_stepped_over(server: HttpServer) -> None:
+    await fill(server, "a")
+    for _ in range(3):
         server.cluster.gateway.change_leader(ORDERS_0)
-        await asyncio.sleep(0.05)
-        assert not poll.done()
-        await server.post(PATH, {"records": [{"value": "hello"}]})
-        async with asyncio.timeout(0.5):
-            got = await poll
-        assert [record["value"] for record in records_of(got)] == ["hello"]
+    got = await server.get(PATH)
+    assert (offsets_of(got), got.json["next_offset"], got.json["up_to_date"]) == ([0], 4, True)
+    async with asyncio.timeout(5):
+        only_control = await server.get(f"{PATH}?offset=1")
+    assert (only_control.status, only_control.headers["raftlog-next-offset"]) == (204, "4")
+    last = await server.get(f"{PATH}?offset=-1")
+    assert offsets_of(last) == [0]
+    await server.post(PATH, {"records": [{"value": "b"}]})
+    assert offsets_of(await server.get(f"{PATH}?offset=1&max_bytes=1")) == [4]
+    binary = await server.get(f"{PATH}?offset=1", Accept=media_types.BATCH)
+    assert [batch.header.is_control for batch in split_batches(binary.body)] == [True] * 3 + [False]
 
 
-@in_virtual_time
-async def test_a_long_poll_with_nothing_ends_in_its_time() -> None:
+@served()
+async def test_a_long_poll_is_woken_by_a_record_and_not_by_a_control_record(server: HttpServer) -> None:
     # requirement: C3
-    async with serve() as server:
-        await fill(server, "a")
-        began = asyncio.get_running_loop().time()
-        got = await server.get(f"{PATH}?offset=1&wait=200ms")
-        assert (got.status, got.headers["raftlog-next-offset"]) == (204, "1")
-        assert 0.19 < asyncio.get_running_loop().time() - began < 1
+    await fill(server, "a")
+    poll = asyncio.create_task(server.get(f"{PATH}?offset=1&wait=5s"))
+    await until_waiting(server, 1)
+    server.cluster.gateway.change_leader(ORDERS_0)
+    await asyncio.sleep(0.05)
+    assert not poll.done()
+    await server.post(PATH, {"records": [{"value": "hello"}]})
+    async with asyncio.timeout(0.5):
+        got = await poll
+    assert [record["value"] for record in records_of(got)] == ["hello"]
 
 
-@in_virtual_time
-async def test_min_bytes_waits_for_more() -> None:
+@served()
+async def test_a_long_poll_with_nothing_ends_in_its_time(server: HttpServer) -> None:
+    # requirement: C3
+    await fill(server, "a")
+    began = asyncio.get_running_loop().time()
+    got = await server.get(f"{PATH}?offset=1&wait=200ms")
+    assert (got.status, got.headers["raftlog-next-offset"]) == (204, "1")
+    assert 0.19 < asyncio.get_running_loop().time() - began < 1
+
+
+@served()
+async def test_min_bytes_waits_for_more(server: HttpServer) -> None:
     # requirement: B4
-    async with serve() as server:
-        await fill(server, "x" * 100)
-        poll = asyncio.create_task(server.get(f"{PATH}?offset=0&wait=5s&min_bytes=300"))
-        await until_waiting(server, 1)
-        await server.post(PATH, {"records": [{"value": "x" * 100}]})
-        assert offsets_of(await poll) == [0, 1]
+    await fill(server, "x" * 100)
+    poll = asyncio.create_task(server.get(f"{PATH}?offset=0&wait=5s&min_bytes=300"))
+    await until_waiting(server, 1)
+    await server.post(PATH, {"records": [{"value": "x" * 100}]})
+    assert offsets_of(await poll) == [0, 1]
 
 
 @in_virtual_time
@@ -266,59 +255,55 @@ async def test_wait_is_capped_below_the_idle_time_of_load_balancers() -> None:
     assert Limits().wait_ms_max == 55_000
 
 
-@in_virtual_time
-async def test_deleting_a_topic_ends_a_long_poll_at_once() -> None:
-    async with serve() as server:
-        await fill(server, "a")
-        poll = asyncio.create_task(server.get(f"{PATH}?offset=1&wait=30s"))
-        await until_waiting(server, 1)
-        await server.call("DELETE", "/v1/topics/orders")
-        async with asyncio.timeout(1):
-            assert (await poll).code == "topic_not_found"
+@served()
+async def test_deleting_a_topic_ends_a_long_poll_at_once(server: HttpServer) -> None:
+    await fill(server, "a")
+    poll = asyncio.create_task(server.get(f"{PATH}?offset=1&wait=30s"))
+    await until_waiting(server, 1)
+    await server.call("DELETE", "/v1/topics/orders")
+    async with asyncio.timeout(1):
+        assert (await poll).code == "topic_not_found"
 
 
-@in_virtual_time
-async def test_a_client_that_hangs_up_frees_its_parked_request() -> None:
-    async with serve() as server:
-        await fill(server, "a")
-        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(f"GET {PATH}?offset=1&wait=50s HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        await until_waiting(server, 1)
-        writer.close()
-        await until_waiting(server, 0)
-        metrics = await server.get("/metrics")
-        assert b"raftlog_http_parked_requests 0.0" in metrics.body
-        assert b'status="499"' in metrics.body
+@served()
+async def test_a_client_that_hangs_up_frees_its_parked_request(server: HttpServer) -> None:
+    await fill(server, "a")
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(f"GET {PATH}?offset=1&wait=50s HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    await until_waiting(server, 1)
+    writer.close()
+    await until_waiting(server, 0)
+    metrics = await server.get("/metrics")
+    assert b"raftlog_http_parked_requests 0.0" in metrics.body
+    assert b'status="499"' in metrics.body
 
 
-@in_virtual_time
-async def test_parked_requests_are_counted() -> None:
-    async with serve(Limits(parked_client_max=2)) as server:
-        await fill(server, "a")
-        polls = [asyncio.create_task(server.get(f"{PATH}?offset=1&wait=500ms")) for _ in range(2)]
-        await until_waiting(server, 2)
-        third = await server.get(f"{PATH}?offset=1&wait=1s")
-        assert (third.status, third.code) == (429, "quota_exceeded")
-        assert (await server.get(f"{PATH}?offset=1")).status == 204
-        assert [(await poll).status for poll in polls] == [204, 204]
+@served(Limits(parked_client_max=2))
+async def test_parked_requests_are_counted(server: HttpServer) -> None:
+    await fill(server, "a")
+    polls = [asyncio.create_task(server.get(f"{PATH}?offset=1&wait=500ms")) for _ in range(2)]
+    await until_waiting(server, 2)
+    third = await server.get(f"{PATH}?offset=1&wait=1s")
+    assert (third.status, third.code) == (429, "quota_exceeded")
+    assert (await server.get(f"{PATH}?offset=1")).status == 204
+    assert [(await poll).status for poll in polls] == [204, 204]
 
 
-@in_virtual_time
-async def test_a_message_has_a_permalink() -> None:
-    async with serve() as server:
-        await fill(server, "a", "b")
-        got = await server.get("/v1/topics/orders/messages/0/1")
-        assert (got.json["value"], got.json["topic"], got.json["partition"], got.json["offset"]) == (
-            "b",
-            "orders",
-            0,
-            1,
-        )
-        unwritten = await server.get("/v1/topics/orders/messages/0/2")
-        assert (unwritten.status, unwritten.code) == (416, "offset_out_of_range")
-        server.cluster.gateway.change_leader(ORDERS_0)
-        control = await server.get("/v1/topics/orders/messages/0/2")
-        assert (control.status, control.code) == (404, "record_not_found")
+@served()
+async def test_a_message_has_a_permalink(server: HttpServer) -> None:
+    await fill(server, "a", "b")
+    got = await server.get("/v1/topics/orders/messages/0/1")
+    assert (got.json["value"], got.json["topic"], got.json["partition"], got.json["offset"]) == (
+        "b",
+        "orders",
+        0,
+        1,
+    )
+    unwritten = await server.get("/v1/topics/orders/messages/0/2")
+    assert (unwritten.status, unwritten.code) == (416, "offset_out_of_range")
+    server.cluster.gateway.change_leader(ORDERS_0)
+    control = await server.get("/v1/topics/orders/messages/0/2")
+    assert (control.status, control.code) == (404, "record_not_found")
 
 
 @pytest.mark.parametrize(
@@ -332,47 +317,41 @@ async def test_a_message_has_a_permalink() -> None:
         ("-1", 2),
     ],
 )
-@in_virtual_time
-async def test_offsets_are_found_by_time(at: str, offset: int) -> None:
-    async with serve() as server:
-        await fill(server, *range(3))
-        got = await server.get(f"{OFFSETS}?at={at}")
-        assert got.json["offset"] == offset
-        assert (got.json["timestamp"] is None) is (offset == 3)
+@served()
+async def test_offsets_are_found_by_time(server: HttpServer, at: str, offset: int) -> None:
+    await fill(server, *range(3))
+    got = await server.get(f"{OFFSETS}?at={at}")
+    assert got.json["offset"] == offset
+    assert (got.json["timestamp"] is None) is (offset == 3)
 
 
-@in_virtual_time
-async def test_route_holds_for_reads_too() -> None:
-    async with serve() as server:
-        await fill(server, "a")
-        server.cluster.gateway.leaders[ORDERS_0] = NodeId(3)
-        assert (await server.get(PATH)).headers["raftlog-leader"] == "127.0.0.1:7072"
-        assert (await server.get(f"{PATH}?route=none")).code == "not_leader"
-        assert (
-            (await server.get(f"{PATH}?route=redirect"))
-            .headers["location"]
-            .startswith("http://127.0.0.1:7072/")
-        )
+@served()
+async def test_route_holds_for_reads_too(server: HttpServer) -> None:
+    await fill(server, "a")
+    server.cluster.gateway.leaders[ORDERS_0] = NodeId(3)
+    assert (await server.get(PATH)).headers["raftlog-leader"] == "127.0.0.1:7072"
+    assert (await server.get(f"{PATH}?route=none")).code == "not_leader"
+    assert (
+        (await server.get(f"{PATH}?route=redirect")).headers["location"].startswith("http://127.0.0.1:7072/")
+    )
 
 
-@in_virtual_time
-async def test_a_wait_does_not_begin_again_when_a_record_of_a_broker_comes() -> None:
-    async with serve() as server:
-        await fill(server)
-        gateway, fetch, waits_ms = server.cluster.gateway, server.cluster.gateway.fetch, []
+@served(prepare=fill)
+async def test_a_wait_does_not_begin_again_when_a_record_of_a_broker_comes(server: HttpServer) -> None:
+    gateway, fetch, waits_ms = server.cluster.gateway, server.cluster.gateway.fetch, []
 
-        async def noted(target: TopicPartition, request: FetchRequest) -> FetchResult:
-            waits_ms.append(request.wait_ms)
-            return await fetch(target, request)
+    async def noted(target: TopicPartition, request: FetchRequest) -> FetchResult:
+        waits_ms.append(request.wait_ms)
+        return await fetch(target, request)
 
-        gateway.fetch = noted  # type: ignore[method-assign]
-        waiting = asyncio.create_task(server.get(f"{PATH}?wait=1s"))
-        await until_waiting(server, 1)
-        await asyncio.sleep(0.5)
-        gateway.change_leader(ORDERS_0)
-        assert (await waiting).status == 204
-        assert waits_ms[0] == 1000
-        assert 0 <= waits_ms[1] <= 500
+    gateway.fetch = noted  # type: ignore[method-assign]
+    waiting = asyncio.create_task(server.get(f"{PATH}?wait=1s"))
+    await until_waiting(server, 1)
+    await asyncio.sleep(0.5)
+    gateway.change_leader(ORDERS_0)
+    assert (await waiting).status == 204
+    assert waits_ms[0] == 1000
+    assert 0 <= waits_ms[1] <= 500
 
 
 async def until_waiting(server: HttpServer, count: int) -> None:

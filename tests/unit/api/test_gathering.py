@@ -16,7 +16,7 @@ from raftlog.records.reader import read_records
 from raftlog.types import Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_services import FakeCluster, fake_cluster
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, served
 
 ANY = range(4)
 ORDERS = "orders"
@@ -156,29 +156,25 @@ async def test_what_was_asked_for_is_stored_though_nobody_waits() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/orders/records", "/v1/topics/orders/partitions/0/records"])
-@in_virtual_time
-async def test_a_request_that_names_its_timeout_is_answered_within_it(path: str) -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        server.cluster.gateway.append_delay_s = 0.3
-        body = {"records": [{"value": 1}]}
-        patient, hurried = await asyncio.gather(
-            server.post(path, body), server.post(f"{path}?timeout=50ms", body)
-        )
-        assert patient.status == 200
-        assert (hurried.status, hurried.code) == (504, "replication_timeout")
+@served(partitions=1)
+async def test_a_request_that_names_its_timeout_is_answered_within_it(server: HttpServer, path: str) -> None:
+    server.cluster.gateway.append_delay_s = 0.3
+    body = {"records": [{"value": 1}]}
+    patient, hurried = await asyncio.gather(
+        server.post(path, body), server.post(f"{path}?timeout=50ms", body)
+    )
+    assert patient.status == 200
+    assert (hurried.status, hurried.code) == (504, "replication_timeout")
 
 
-@in_virtual_time
-async def test_many_clients_at_once_share_batches_and_no_offset() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        sent = await asyncio.gather(
-            *(server.post("/v1/topics/orders/records", {"records": [{"value": n}]}) for n in range(50))
-        )
-        offsets = [reply.json["records"][0]["offset"] for reply in sent]  # type: ignore[index]
-        assert sorted(offsets) == list(range(50))
-        batches = server.cluster.gateway.log(TopicPartition(ORDERS, 0)).batches
-        assert len(batches) < 50
-        stored = {r.offset: r.value for batch in batches for r in read_records(batch)}
-        assert [stored[offset] for offset in offsets] == [str(n).encode() for n in range(50)]
+@served(partitions=1)
+async def test_many_clients_at_once_share_batches_and_no_offset(server: HttpServer) -> None:
+    sent = await asyncio.gather(
+        *(server.post("/v1/topics/orders/records", {"records": [{"value": n}]}) for n in range(50))
+    )
+    offsets = [reply.json["records"][0]["offset"] for reply in sent]  # type: ignore[index]
+    assert sorted(offsets) == list(range(50))
+    batches = server.cluster.gateway.log(TopicPartition(ORDERS, 0)).batches
+    assert len(batches) < 50
+    stored = {r.offset: r.value for batch in batches for r in read_records(batch)}
+    assert [stored[offset] for offset in offsets] == [str(n).encode() for n in range(50)]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fetching import PATH, fill, offsets_of
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, served
 
 ORDERS_0 = TopicPartition("orders", 0)
 LARGE = "x" * 1_000
@@ -26,16 +25,15 @@ LARGE = "x" * 1_000
         ("offset=-2&max_bytes=500", [2], 3),
     ],
 )
-@in_virtual_time
+@served()
 async def test_control_records_do_not_take_the_place_of_the_newest(
-    query: str, offsets: list[int], next_offset: int
+    server: HttpServer, query: str, offsets: list[int], next_offset: int
 ) -> None:
     # requirement: C2
-    async with serve() as server:
-        await fill(server, LARGE, LARGE, LARGE, "small")
-        for _ in range(4):
-            server.cluster.gateway.change_leader(ORDERS_0)
-        got = await server.get(f"{PATH}?{query}")
-        assert got.status == 200
-        assert (offsets_of(got), got.json["next_offset"]) == (offsets, next_offset)
-        assert got.json["up_to_date"] is (next_offset == 8)
+    await fill(server, LARGE, LARGE, LARGE, "small")
+    for _ in range(4):
+        server.cluster.gateway.change_leader(ORDERS_0)
+    got = await server.get(f"{PATH}?{query}")
+    assert got.status == 200
+    assert (offsets_of(got), got.json["next_offset"]) == (offsets, next_offset)
+    assert got.json["up_to_date"] is (next_offset == 8)

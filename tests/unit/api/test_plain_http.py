@@ -20,7 +20,7 @@ from api.http.whole_body import STEP_BYTES, WholeBody
 from raftlog.types import TopicPartition
 from raftlog.wire import media_types
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, served
 
 HOST = "Host: localhost\r\n"
 NOT_PLAIN = "TE: trailers\r\n"  # changes nothing, and sends a connection the long way
@@ -76,14 +76,12 @@ ONE = b'{"records":[{"value":"v"}]}'
         ("GET /docs", b"", ""),
     ],
 )
-@in_virtual_time
-async def test_both_ways_answer_alike(line: str, body: bytes, more: str) -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        await server.post("/v1/topics/orders/records", {"records": [{"value": "first"}]})
-        short = await server.raw(request(line, body, more))
-        long = await server.raw(request(line, body, more + NOT_PLAIN))
-        assert VARYING.sub(rb"\1\2", short) == VARYING.sub(rb"\1\2", long)
+@served(partitions=1)
+async def test_both_ways_answer_alike(server: HttpServer, line: str, body: bytes, more: str) -> None:
+    await server.post("/v1/topics/orders/records", {"records": [{"value": "first"}]})
+    short = await server.raw(request(line, body, more))
+    long = await server.raw(request(line, body, more + NOT_PLAIN))
+    assert VARYING.sub(rb"\1\2", short) == VARYING.sub(rb"\1\2", long)
 
 
 @pytest.mark.parametrize(
@@ -97,35 +95,33 @@ async def test_both_ways_answer_alike(line: str, body: bytes, more: str) -> None
         ("GET", "/v1/partitions/orders/:unsafe-recover", None),
     ],
 )
-@in_virtual_time
-async def test_an_action_is_a_path_of_its_own(method: str, path: str, allowed: str | None) -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        for more in ("", NOT_PLAIN):
-            answer = await server.raw(request(f"{method} {path}", more=more))
-            if allowed is None:
-                assert answer.startswith(b"HTTP/1.1 404 ")
-                assert b'"code":"path_not_found"' in answer
-            else:
-                assert answer.startswith(b"HTTP/1.1 405 ")
-                assert f"\r\nAllow: {allowed}\r\n".encode() in answer
+@served(partitions=1)
+async def test_an_action_is_a_path_of_its_own(
+    server: HttpServer, method: str, path: str, allowed: str | None
+) -> None:
+    for more in ("", NOT_PLAIN):
+        answer = await server.raw(request(f"{method} {path}", more=more))
+        if allowed is None:
+            assert answer.startswith(b"HTTP/1.1 404 ")
+            assert b'"code":"path_not_found"' in answer
+        else:
+            assert answer.startswith(b"HTTP/1.1 405 ")
+            assert f"\r\nAllow: {allowed}\r\n".encode() in answer
 
 
 @pytest.mark.parametrize(
     "accept", [media_types.EVENT_STREAM, "text/*", "TEXT/Event-Stream;q=0.5", "application/json;q=0,text/*"]
 )
-@in_virtual_time
-async def test_what_is_negotiated_to_a_stream_is_given_by_aiohttp(accept: str) -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        for more in ("", NOT_PLAIN):
-            accepting = f"{more}Accept: {accept}\r\n"
-            line = "GET /v1/topics/orders/partitions/0/records"
-            answer = await server.raw(request(line, more=accepting))
-            assert answer.startswith(b"HTTP/1.1 200 ")
-            assert b"Content-Type: text/event-stream\r\n" in answer
-            answer = await server.raw(request("GET /v1/topics/orders", more=accepting))
-            assert answer.startswith(b"HTTP/1.1 406 ")
+@served(partitions=1)
+async def test_what_is_negotiated_to_a_stream_is_given_by_aiohttp(server: HttpServer, accept: str) -> None:
+    for more in ("", NOT_PLAIN):
+        accepting = f"{more}Accept: {accept}\r\n"
+        line = "GET /v1/topics/orders/partitions/0/records"
+        answer = await server.raw(request(line, more=accepting))
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"Content-Type: text/event-stream\r\n" in answer
+        answer = await server.raw(request("GET /v1/topics/orders", more=accepting))
+        assert answer.startswith(b"HTTP/1.1 406 ")
 
 
 @pytest.mark.parametrize(
@@ -176,99 +172,91 @@ def test_what_is_plain_is_read() -> None:
 
 
 @pytest.mark.parametrize("piece_bytes", [50, 10_000])
-@in_virtual_time
-async def test_requests_behind_one_another_are_answered_in_order(piece_bytes: int) -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        produce = request("POST /v1/topics/orders/records", ONE)
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        whole = produce * 3 + request("GET /v1/topics/orders") + request("GET /nothing")
-        for at in range(0, len(whole), piece_bytes):
-            writer.write(whole[at : at + piece_bytes])
-            await asyncio.sleep(0)
-        answers = b""
+@served(partitions=1)
+async def test_requests_behind_one_another_are_answered_in_order(
+    server: HttpServer, piece_bytes: int
+) -> None:
+    produce = request("POST /v1/topics/orders/records", ONE)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    whole = produce * 3 + request("GET /v1/topics/orders") + request("GET /nothing")
+    for at in range(0, len(whole), piece_bytes):
+        writer.write(whole[at : at + piece_bytes])
+        await asyncio.sleep(0)
+    answers = b""
+    async with asyncio.timeout(5):
+        while answers.count(b"HTTP/1.1 ") < 5:
+            answers += await reader.read(65536)
+    assert re.findall(rb'HTTP/1.1 (\d+)|"offset":(\d+)', answers) == [
+        *((pair) for n in b"012" for pair in ((b"200", b""), (b"", bytes([n])))),
+        (b"200", b""),
+        (b"404", b""),
+    ]
+    writer.close()
+
+
+@served(partitions=1)
+async def test_a_body_may_come_in_pieces_and_the_connection_goes_on(server: HttpServer) -> None:
+    produce = request("POST /v1/topics/orders/records", ONE)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    for _ in range(2):
+        for piece in (produce[:-20], produce[-20:-5], produce[-5:]):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)
         async with asyncio.timeout(5):
-            while answers.count(b"HTTP/1.1 ") < 5:
-                answers += await reader.read(65536)
-        assert re.findall(rb'HTTP/1.1 (\d+)|"offset":(\d+)', answers) == [
-            *((pair) for n in b"012" for pair in ((b"200", b""), (b"", bytes([n])))),
-            (b"200", b""),
-            (b"404", b""),
-        ]
+            assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 OK\r\n")
+    writer.close()
+
+
+@served(partitions=1)
+async def test_a_refused_body_that_still_comes_is_read_and_forgotten(server: HttpServer) -> None:
+    body = b"x" * 100_000
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(request("POST /v1/topics/orders/records", body, kind="text/plain")[:-90_000])
+    async with asyncio.timeout(5):
+        assert (await reader.read(65536)).startswith(b"HTTP/1.1 415 ")
+        writer.write(body[:90_000] + request("GET /v1/topics/orders"))
+        assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 ")
+    writer.close()
+
+
+@served(Limits(body_bytes_max=1000, body_timeout_s=0.1), partitions=1)
+async def test_a_body_that_is_too_large_or_late_ends_the_connection(server: HttpServer) -> None:
+    large = request("POST /v1/topics/orders/records", b"x" * 5000)
+    assert (await server.raw(large, until_closed=True)).startswith(b"HTTP/1.1 413 ")
+    late = request("POST /v1/topics/orders/records", b"x" * 500)[:-1]
+    assert (await server.raw(late, until_closed=True)).startswith(b"HTTP/1.1 408 ")
+
+
+@served(partitions=1)
+async def test_a_client_that_hangs_up_in_the_middle_of_a_body_gives_its_place_back(
+    server: HttpServer,
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(request("POST /v1/topics/orders/records", b"x" * 500)[:-1])
+    gauge = "raftlog_http_body_bytes"
+    registry = server.cluster.services.registry
+    async with asyncio.timeout(5):
+        while not registry.get_sample_value(gauge):
+            await asyncio.sleep(0.01)
         writer.close()
+        while registry.get_sample_value(gauge):
+            await asyncio.sleep(0.01)
 
 
-@in_virtual_time
-async def test_a_body_may_come_in_pieces_and_the_connection_goes_on() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        produce = request("POST /v1/topics/orders/records", ONE)
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        for _ in range(2):
-            for piece in (produce[:-20], produce[-20:-5], produce[-5:]):
-                writer.write(piece)
-                await writer.drain()
-                await asyncio.sleep(0.01)
-            async with asyncio.timeout(5):
-                assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 OK\r\n")
-        writer.close()
-
-
-@in_virtual_time
-async def test_a_refused_body_that_still_comes_is_read_and_forgotten() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        body = b"x" * 100_000
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(request("POST /v1/topics/orders/records", body, kind="text/plain")[:-90_000])
-        async with asyncio.timeout(5):
-            assert (await reader.read(65536)).startswith(b"HTTP/1.1 415 ")
-            writer.write(body[:90_000] + request("GET /v1/topics/orders"))
-            assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 ")
-        writer.close()
-
-
-@in_virtual_time
-async def test_a_body_that_is_too_large_or_late_ends_the_connection() -> None:
-    async with serve(Limits(body_bytes_max=1000, body_timeout_s=0.1)) as server:
-        await server.topic(partitions=1)
-        large = request("POST /v1/topics/orders/records", b"x" * 5000)
-        assert (await server.raw(large, until_closed=True)).startswith(b"HTTP/1.1 413 ")
-        late = request("POST /v1/topics/orders/records", b"x" * 500)[:-1]
-        assert (await server.raw(late, until_closed=True)).startswith(b"HTTP/1.1 408 ")
-
-
-@in_virtual_time
-async def test_a_client_that_hangs_up_in_the_middle_of_a_body_gives_its_place_back() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(request("POST /v1/topics/orders/records", b"x" * 500)[:-1])
-        gauge = "raftlog_http_body_bytes"
-        registry = server.cluster.services.registry
-        async with asyncio.timeout(5):
-            while not registry.get_sample_value(gauge):
-                await asyncio.sleep(0.01)
-            writer.close()
-            while registry.get_sample_value(gauge):
-                await asyncio.sleep(0.01)
-
-
-@in_virtual_time
-async def test_a_large_body_is_read_into_one_buffer_and_stored() -> None:
+@served(partitions=1)
+async def test_a_large_body_is_read_into_one_buffer_and_stored(server: HttpServer) -> None:
     # requirement: L8
-    async with serve() as server:
-        await server.topic(partitions=1)
-        body = bytes(range(256)) * 3_500
-        produce = request("POST /v1/topics/orders/records", body, kind=media_types.OCTET_STREAM)
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        for _ in range(2):
-            writer.write(produce)
-            async with asyncio.timeout(5):
-                assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 OK\r\n")
-        writer.close()
-        stored = server.cluster.gateway.log(TopicPartition("orders", 0)).batches
-        assert [body in bytes(batch.data) for batch in stored] == [True, True]
+    body = bytes(range(256)) * 3_500
+    produce = request("POST /v1/topics/orders/records", body, kind=media_types.OCTET_STREAM)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    for _ in range(2):
+        writer.write(produce)
+        async with asyncio.timeout(5):
+            assert (await reader.read(65536)).startswith(b"HTTP/1.1 200 OK\r\n")
+    writer.close()
+    stored = server.cluster.gateway.log(TopicPartition("orders", 0)).batches
+    assert [body in bytes(batch.data) for batch in stored] == [True, True]
 
 
 def test_an_announced_size_alone_takes_no_memory() -> None:

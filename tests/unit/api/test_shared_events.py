@@ -20,7 +20,7 @@ from raftlog.types import Offset, Term, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.event_stream import PATH, stream
 from tests.helpers.fake_services import FakeGateway
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, served
 
 ASKED: Asked = (TopicPartition("orders", 0), FetchRequest(position=Offset(7), wait_ms=1000))
 
@@ -46,27 +46,25 @@ def counted_calls() -> Iterator[Counter[CodeType]]:
     [(100, 2, 1), (10, 2 * RECORDS_PER_WRITE + 1, 3)],
     ids=["small", "of three pages"],
 )
-@in_virtual_time
+@served(partitions=1)
 async def test_many_readers_of_a_batch_cost_one_read_and_one_encoding(
-    readers_count: int, records: int, pages: int
+    server: HttpServer, readers_count: int, records: int, pages: int
 ) -> None:
     # requirement: N2
-    async with serve() as server:
-        await server.topic(partitions=1)
-        async with AsyncExitStack() as stack:
-            readers = [await stack.enter_async_context(stream(server)) for _ in range(readers_count)]
+    async with AsyncExitStack() as stack:
+        readers = [await stack.enter_async_context(stream(server)) for _ in range(readers_count)]
+        for reader in readers:
+            await reader.until(rb"heartbeat")
+        assert server.cluster.gateway.waiting == 1
+        with counted_calls() as calls:
+            values = [{"value": number} for number in range(records)]
+            assert (await server.post(PATH, {"records": values})).status == 200
             for reader in readers:
-                await reader.until(rb"heartbeat")
-            assert server.cluster.gateway.waiting == 1
-            with counted_calls() as calls:
-                values = [{"value": number} for number in range(records)]
-                assert (await server.post(PATH, {"records": values})).status == 200
-                for reader in readers:
-                    await reader.until(rb"id: %d\n.*\n\n" % (records - 1))
-            # The data of the batch are read once, and before each wait that there are none.
-            assert calls[FakeGateway._data.__code__] <= 3
-            assert calls[RecentPage.built.__code__] == pages
-            assert {tuple(reader.ids) for reader in readers} == {tuple(range(records))}
+                await reader.until(rb"id: %d\n.*\n\n" % (records - 1))
+        # The data of the batch are read once, and before each wait that there are none.
+        assert calls[FakeGateway._data.__code__] <= 3
+        assert calls[RecentPage.built.__code__] == pages
+        assert {tuple(reader.ids) for reader in readers} == {tuple(range(records))}
 
 
 @in_virtual_time

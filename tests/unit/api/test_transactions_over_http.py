@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from raftlog.records.builder import with_producer
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import HttpServer, Reply, serve
+from tests.helpers.http_server import HttpServer, Reply, served
 from tests.helpers.producing import BINARY, ORDERS_0, PARTITION, TOPIC, one_batch
 from transactions.records import Handle
 from transactions.requests import Join
@@ -42,127 +41,118 @@ def sent_in(transaction: dict[str, object], **more: str) -> dict[str, str]:
 
 
 # requirement: D3
-@in_virtual_time
-async def test_a_transaction_is_opened_written_to_and_committed() -> None:
-    async with serve() as server:
-        await server.topic()
-        one = await opened(server, timeout="5s")
-        assert one["id"] == f"copy-1@{one['producer_id']}.0"
-        assert one["timeout_ms"] == 5_000
-        records = {"records": [{"value": 1, "partition": 0}, {"value": 2, "partition": 0}]}
-        for path in (TOPIC, PARTITION):
-            assert (await server.call("POST", path, records, sent_in(one))).status == 200
-        for batch in server.cluster.gateway.log(ORDERS_0).batches:
-            header = batch.header
-            assert header.is_transactional
-            assert not header.is_sequenced
-            assert (header.producer_id, header.producer_epoch) == (one["producer_id"], 0)
-        ended = await server.post(f"{TRANSACTIONS}/{one['id']}:commit")
-        following = f"copy-1@{one['producer_id']}.1"
-        assert ended.json == {"id": one["id"], "outcome": "committed", "next_id": following}
-        assert (await server.post(f"{TRANSACTIONS}/{one['id']}:commit")).json == ended.json
-        assert (await server.post(f"{TRANSACTIONS}/{one['id']}:abort")).json == ended.json, "too late"
-        found = await server.get(f"{TRANSACTIONS}/{one['id']}")
-        assert (found.json["id"], found.json["state"]) == (one["id"], "committed")
-        newest = await server.get(f"{TRANSACTIONS}/copy-1")
-        assert (newest.json["id"], newest.json["state"]) == (following, "complete")
+@served(partitions=3)
+async def test_a_transaction_is_opened_written_to_and_committed(server: HttpServer) -> None:
+    one = await opened(server, timeout="5s")
+    assert one["id"] == f"copy-1@{one['producer_id']}.0"
+    assert one["timeout_ms"] == 5_000
+    records = {"records": [{"value": 1, "partition": 0}, {"value": 2, "partition": 0}]}
+    for path in (TOPIC, PARTITION):
+        assert (await server.call("POST", path, records, sent_in(one))).status == 200
+    for batch in server.cluster.gateway.log(ORDERS_0).batches:
+        header = batch.header
+        assert header.is_transactional
+        assert not header.is_sequenced
+        assert (header.producer_id, header.producer_epoch) == (one["producer_id"], 0)
+    ended = await server.post(f"{TRANSACTIONS}/{one['id']}:commit")
+    following = f"copy-1@{one['producer_id']}.1"
+    assert ended.json == {"id": one["id"], "outcome": "committed", "next_id": following}
+    assert (await server.post(f"{TRANSACTIONS}/{one['id']}:commit")).json == ended.json
+    assert (await server.post(f"{TRANSACTIONS}/{one['id']}:abort")).json == ended.json, "too late"
+    found = await server.get(f"{TRANSACTIONS}/{one['id']}")
+    assert (found.json["id"], found.json["state"]) == (one["id"], "committed")
+    newest = await server.get(f"{TRANSACTIONS}/copy-1")
+    assert (newest.json["id"], newest.json["state"]) == (following, "complete")
 
 
-@in_virtual_time
-async def test_a_new_incarnation_fences_the_one_before() -> None:
-    async with serve() as server:
-        before = await opened(server)
-        after = await opened(server)
-        assert after["producer_epoch"] == 1
-        refused = await server.post(f"{TRANSACTIONS}/{before['id']}:commit")
-        assert (refused.status, refused.code) == (403, "producer_fenced")
-        ended = await server.post(f"{TRANSACTIONS}/{after['id']}:commit")
-        later = await opened(server, after=ended.json["id"])
-        assert later["producer_epoch"] == 3
-        late = await server.post(TRANSACTIONS, {"transactional_id": "copy-1", "after": before["id"]})
-        assert late.code == "producer_fenced"
+@served()
+async def test_a_new_incarnation_fences_the_one_before(server: HttpServer) -> None:
+    before = await opened(server)
+    after = await opened(server)
+    assert after["producer_epoch"] == 1
+    refused = await server.post(f"{TRANSACTIONS}/{before['id']}:commit")
+    assert (refused.status, refused.code) == (403, "producer_fenced")
+    ended = await server.post(f"{TRANSACTIONS}/{after['id']}:commit")
+    later = await opened(server, after=ended.json["id"])
+    assert later["producer_epoch"] == 3
+    late = await server.post(TRANSACTIONS, {"transactional_id": "copy-1", "after": before["id"]})
+    assert late.code == "producer_fenced"
 
 
-@in_virtual_time
-async def test_open_transactions_are_listed_and_aborted_by_operators() -> None:
-    async with serve() as server:
-        await server.topic()
-        first, second = await opened(server, "a"), await opened(server, "b")
-        assert items(await server.get(TRANSACTIONS)) == [], "nothing was written"
-        for one in (first, second):
-            await joined(server, one)
-        page = await server.get(f"{TRANSACTIONS}?limit=1")
-        (shown,) = items(page)
-        assert (shown["id"], shown["state"]) == (first["id"], "ongoing")
-        assert shown["partitions"] == [{"topic": "orders", "partitions": [0]}]
-        assert shown["changed"] == shown["began"], "with its first record"
-        token = page.json["next_page_token"]
-        rest = await server.get(f"{TRANSACTIONS}?limit=1&page_token={token}")
-        assert [each["transactional_id"] for each in items(rest)] == ["b"]
-        aborted = await server.post(f"{TRANSACTIONS}/b:abort")
-        assert aborted.json["state"] == "complete"
-        assert (await server.get(f"{TRANSACTIONS}/{second['id']}")).json["state"] == "aborted"
-        assert len(items(await server.get(f"{TRANSACTIONS}?state=all"))) == 2
-
-
-# requirement: D3
-@in_virtual_time
-async def test_prepared_transactions_are_committed_together_and_once() -> None:
-    async with serve() as server:
-        ids = []
-        for name in ("sink~1", "sink~2"):
-            one = await opened(server, name)
-            await joined(server, one)
-            prepared = await server.post(f"{TRANSACTIONS}/{one['id']}:prepare", {"timeout": "10m"})
-            assert prepared.json["state"] == "prepared"
-            ids.append(one["id"])
-        body = {"key": "sink", "sequence": 7, "transactions": ids}
-        for _ in range(2):
-            ended = await server.post(f"{TRANSACTIONS}:commit-batch", body)
-            assert ended.json == {"key": "sink", "outcome": "committed", "transactions": ids}
-        lower = await server.post(f"{TRANSACTIONS}:commit-batch", {**body, "sequence": 6})
-        assert (lower.status, lower.code) == (409, "conflict")
-        late = await server.post(f"{TRANSACTIONS}:abort-batch", {"key": "sink", "transactions": ids})
-        assert (late.status, late.code) == (409, "conflict")
-
-
-# requirement: D3
-@in_virtual_time
-async def test_a_run_of_a_sink_registers_and_fences_the_run_before() -> None:
-    async with serve() as server:
-        first = {"key": "sink", "owner": "q", "run": "r1", "sequence": 0}
-        for _ in range(2):
-            begun = await server.post(f"{TRANSACTIONS}:begin-run", first)
-            assert begun.json == {"key": "sink", "run_epoch": 1, "committed": False}
-        ask = {"transactional_id": "sink~1", "run_epoch": 1}
-        one = (await server.post(TRANSACTIONS, ask)).json
+@served(partitions=3)
+async def test_open_transactions_are_listed_and_aborted_by_operators(server: HttpServer) -> None:
+    first, second = await opened(server, "a"), await opened(server, "b")
+    assert items(await server.get(TRANSACTIONS)) == [], "nothing was written"
+    for one in (first, second):
         await joined(server, one)
-        second = await server.post(f"{TRANSACTIONS}:begin-run", {**first, "run": "r2"})
-        assert second.json["run_epoch"] == 2
-        assert (await server.get(f"{TRANSACTIONS}/{one['id']}")).json["state"] == "aborted"
-        assert (await server.post(TRANSACTIONS, ask)).code == "producer_fenced"
-        batch = {"key": "sink", "sequence": 0, "transactions": [], "run": "r1", "run_epoch": 1}
-        assert (await server.post(f"{TRANSACTIONS}:commit-batch", batch)).code == "producer_fenced"
-        batch |= {"run": "r2", "run_epoch": 2}
-        assert (await server.post(f"{TRANSACTIONS}:commit-batch", batch)).json["outcome"] == "committed"
-        third = await server.post(f"{TRANSACTIONS}:begin-run", {**first, "run": "r3"})
-        assert third.json == {"key": "sink", "run_epoch": None, "committed": True}
-        rest = {"key": "sink", "transactions": [], "run_epoch": 2}
-        assert (await server.post(f"{TRANSACTIONS}:abort-batch", rest)).json["outcome"] == "aborted"
+    page = await server.get(f"{TRANSACTIONS}?limit=1")
+    (shown,) = items(page)
+    assert (shown["id"], shown["state"]) == (first["id"], "ongoing")
+    assert shown["partitions"] == [{"topic": "orders", "partitions": [0]}]
+    assert shown["changed"] == shown["began"], "with its first record"
+    token = page.json["next_page_token"]
+    rest = await server.get(f"{TRANSACTIONS}?limit=1&page_token={token}")
+    assert [each["transactional_id"] for each in items(rest)] == ["b"]
+    aborted = await server.post(f"{TRANSACTIONS}/b:abort")
+    assert aborted.json["state"] == "complete"
+    assert (await server.get(f"{TRANSACTIONS}/{second['id']}")).json["state"] == "aborted"
+    assert len(items(await server.get(f"{TRANSACTIONS}?state=all"))) == 2
 
 
-@in_virtual_time
-async def test_binary_batches_have_the_producer_of_their_transaction() -> None:
-    async with serve() as server:
-        await server.topic()
-        one = await opened(server)
-        plain = await server.call("POST", PARTITION, one_batch(b"a"), BINARY | sent_in(one))
-        assert (plain.status, plain.json["field"]) == (422, "Raftlog-Transaction")
-        number = int(str(one["producer_id"]))
-        right = with_producer(one_batch(b"a"), number, 0, 0, in_transaction=True)
-        assert (await server.call("POST", PARTITION, right, BINARY | sent_in(one))).status == 200
-        without = await server.call("POST", PARTITION, right, BINARY)
-        assert without.status == 422
+# requirement: D3
+@served()
+async def test_prepared_transactions_are_committed_together_and_once(server: HttpServer) -> None:
+    ids = []
+    for name in ("sink~1", "sink~2"):
+        one = await opened(server, name)
+        await joined(server, one)
+        prepared = await server.post(f"{TRANSACTIONS}/{one['id']}:prepare", {"timeout": "10m"})
+        assert prepared.json["state"] == "prepared"
+        ids.append(one["id"])
+    body = {"key": "sink", "sequence": 7, "transactions": ids}
+    for _ in range(2):
+        ended = await server.post(f"{TRANSACTIONS}:commit-batch", body)
+        assert ended.json == {"key": "sink", "outcome": "committed", "transactions": ids}
+    lower = await server.post(f"{TRANSACTIONS}:commit-batch", {**body, "sequence": 6})
+    assert (lower.status, lower.code) == (409, "conflict")
+    late = await server.post(f"{TRANSACTIONS}:abort-batch", {"key": "sink", "transactions": ids})
+    assert (late.status, late.code) == (409, "conflict")
+
+
+# requirement: D3
+@served()
+async def test_a_run_of_a_sink_registers_and_fences_the_run_before(server: HttpServer) -> None:
+    first = {"key": "sink", "owner": "q", "run": "r1", "sequence": 0}
+    for _ in range(2):
+        begun = await server.post(f"{TRANSACTIONS}:begin-run", first)
+        assert begun.json == {"key": "sink", "run_epoch": 1, "committed": False}
+    ask = {"transactional_id": "sink~1", "run_epoch": 1}
+    one = (await server.post(TRANSACTIONS, ask)).json
+    await joined(server, one)
+    second = await server.post(f"{TRANSACTIONS}:begin-run", {**first, "run": "r2"})
+    assert second.json["run_epoch"] == 2
+    assert (await server.get(f"{TRANSACTIONS}/{one['id']}")).json["state"] == "aborted"
+    assert (await server.post(TRANSACTIONS, ask)).code == "producer_fenced"
+    batch = {"key": "sink", "sequence": 0, "transactions": [], "run": "r1", "run_epoch": 1}
+    assert (await server.post(f"{TRANSACTIONS}:commit-batch", batch)).code == "producer_fenced"
+    batch |= {"run": "r2", "run_epoch": 2}
+    assert (await server.post(f"{TRANSACTIONS}:commit-batch", batch)).json["outcome"] == "committed"
+    third = await server.post(f"{TRANSACTIONS}:begin-run", {**first, "run": "r3"})
+    assert third.json == {"key": "sink", "run_epoch": None, "committed": True}
+    rest = {"key": "sink", "transactions": [], "run_epoch": 2}
+    assert (await server.post(f"{TRANSACTIONS}:abort-batch", rest)).json["outcome"] == "aborted"
+
+
+@served(partitions=3)
+async def test_binary_batches_have_the_producer_of_their_transaction(server: HttpServer) -> None:
+    one = await opened(server)
+    plain = await server.call("POST", PARTITION, one_batch(b"a"), BINARY | sent_in(one))
+    assert (plain.status, plain.json["field"]) == (422, "Raftlog-Transaction")
+    number = int(str(one["producer_id"]))
+    right = with_producer(one_batch(b"a"), number, 0, 0, in_transaction=True)
+    assert (await server.call("POST", PARTITION, right, BINARY | sent_in(one))).status == 200
+    without = await server.call("POST", PARTITION, right, BINARY)
+    assert without.status == 422
 
 
 @pytest.mark.parametrize(
@@ -178,11 +168,10 @@ async def test_binary_batches_have_the_producer_of_their_transaction() -> None:
         (f"{TRANSACTIONS}:abort-batch", {"key": "k", "transactions": ["k"]}, "transactions"),
     ],
 )
-@in_virtual_time
-async def test_a_refusal_names_the_field(path: str, body: object, field: str) -> None:
-    async with serve() as server:
-        refused = await server.call("POST", path, body, {})
-        assert (refused.status, refused.json["field"]) == (422, field)
+@served()
+async def test_a_refusal_names_the_field(server: HttpServer, path: str, body: object, field: str) -> None:
+    refused = await server.call("POST", path, body, {})
+    assert (refused.status, refused.json["field"]) == (422, field)
 
 
 @pytest.mark.parametrize(
@@ -193,19 +182,16 @@ async def test_a_refusal_names_the_field(path: str, body: object, field: str) ->
         ({"Raftlog-Transaction": "a@1.0", "Producer-Seq": "-1"}, "Producer-Seq"),
     ],
 )
-@in_virtual_time
-async def test_a_produce_names_one_transaction(added: dict[str, str], field: str) -> None:
-    async with serve() as server:
-        await server.topic()
-        refused = await server.call("POST", PARTITION, {"records": [{"value": 1}]}, added)
-        assert (refused.status, refused.json["field"]) == (422, field)
+@served(partitions=3)
+async def test_a_produce_names_one_transaction(server: HttpServer, added: dict[str, str], field: str) -> None:
+    refused = await server.call("POST", PARTITION, {"records": [{"value": 1}]}, added)
+    assert (refused.status, refused.json["field"]) == (422, field)
 
 
-@in_virtual_time
-async def test_an_unknown_transaction_is_not_found() -> None:
-    async with serve() as server:
-        for path in (f"{TRANSACTIONS}/nobody", f"{TRANSACTIONS}/nobody@1.0"):
-            answer = await server.get(path)
-            assert (answer.status, answer.code) == (404, "transaction_not_found")
-        ended = await server.post(f"{TRANSACTIONS}/nobody@1.0:commit")
-        assert ended.code == "transaction_outcome_unknown"
+@served()
+async def test_an_unknown_transaction_is_not_found(server: HttpServer) -> None:
+    for path in (f"{TRANSACTIONS}/nobody", f"{TRANSACTIONS}/nobody@1.0"):
+        answer = await server.get(path)
+        assert (answer.status, answer.code) == (404, "transaction_not_found")
+    ended = await server.post(f"{TRANSACTIONS}/nobody@1.0:commit")
+    assert ended.code == "transaction_outcome_unknown"

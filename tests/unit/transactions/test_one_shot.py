@@ -12,7 +12,7 @@ import pytest
 from raftlog.errors import CommitUnknown, NoLeader, RaftlogError, TransactionAborted
 from raftlog.types import NodeId
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, served
 from transactions.batches import partition_of
 from transactions.one_shot import OneShots
 from transactions.records import Handle
@@ -170,17 +170,15 @@ async def test_the_answer_is_stored_for_a_key_only() -> None:
     assert [end.answer for end in ends] == [b"answer", None]
 
 
-@in_virtual_time
-async def test_a_key_selects_its_coordinator() -> None:
-    async with serve() as server:
-        await server.topic()
-        coordinators = AnsweredByTest()
-        pipeline = server.request_pipeline
-        pipeline.services = replace(pipeline.services, one_shots=one_shots(coordinators))
-        body = {"records": [{"value": 1}]}
-        for number in range(20):
-            for _ in range(2):
-                await server.call("POST", "/v1/topics/orders/records", body, {"Idempotency-Key": f"{number}"})
-        ids = coordinators.ids()
-        assert ids[::2] == ids[1::2]
-        assert len(set(ids)) > 5
+@served(partitions=3)
+async def test_a_key_selects_its_coordinator(server: HttpServer) -> None:
+    coordinators = AnsweredByTest()
+    pipeline = server.request_pipeline
+    pipeline.services = replace(pipeline.services, one_shots=one_shots(coordinators))
+    body = {"records": [{"value": 1}]}
+    for number in range(20):
+        for _ in range(2):
+            await server.call("POST", "/v1/topics/orders/records", body, {"Idempotency-Key": f"{number}"})
+    ids = coordinators.ids()
+    assert ids[::2] == ids[1::2]
+    assert len(set(ids)) > 5
