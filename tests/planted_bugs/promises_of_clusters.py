@@ -513,7 +513,7 @@ PROMISES_OF_CLUSTERS = (
         "raftlog.records.batch:check_batch",
         "if found != header.crc:",
         "if found < 0:",
-        seen_by="tests/unit/api/test_protocol.py::test_a_batch_with_a_flipped_bit_is_refused_wherever_it_is",
+        seen_by="tests/unit/api/test_produce.py::test_a_batch_with_a_flipped_bit_is_refused_wherever_it_is",
     ),
     PlantedBug(
         "a preset has no batch size of its own",
@@ -532,7 +532,7 @@ PROMISES_OF_CLUSTERS = (
         "api.http.admission:Budget.take",
         "self._of_client[client] = self.check(client, amount)\n    self.total += amount\n",
         "self.total += amount\n    self._of_client[client] = self.check(client, amount)\n",
-        seen_by="tests/unit/api/test_produce_once.py::test_too_much_in_flight_is_refused_before_it_is_read",
+        seen_by="tests/unit/api/test_produce.py::test_too_much_in_flight_is_refused_before_it_is_read",
     ),
     PlantedBug(
         "a leader commits what its own disk holds",

@@ -492,9 +492,7 @@ PROMISES_OF_RECORDS = (
         "api.resources.fetch:_last_records",
         "if step > missing and not _is_whole(wider, wider_page):",
         "if False:",
-        seen_by=(
-            "tests/unit/api/test_last_records.py::test_control_records_do_not_take_the_place_of_the_newest"
-        ),
+        seen_by=("tests/unit/api/test_fetch.py::test_control_records_do_not_take_the_place_of_the_newest"),
     ),
     PlantedBug(
         "a long poll waits for the record behind the next one",

@@ -11,6 +11,7 @@ from api.http.services import Limits
 from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
+from raftlog.records.compaction import gap_batch, retain
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
 from tests.helpers.async_tests import in_virtual_time
@@ -359,3 +360,112 @@ async def until_waiting(server: HttpServer, count: int) -> None:
     async with asyncio.timeout(3):
         while server.cluster.gateway.waiting != count:
             await asyncio.sleep(0.01)
+
+
+LARGE = "x" * 1_000
+
+
+@pytest.mark.parametrize(
+    ("query", "offsets", "next_offset"),
+    [
+        ("offset=-1", [3], 8),
+        ("offset=-2", [2, 3], 8),
+        ("offset=-9", [0, 1, 2, 3], 8),
+        ("offset=-2&limit=1", [2], 3),
+        ("offset=-1&max_bytes=2000", [3], 8),
+        ("offset=-3&max_bytes=2000", [1], 2),  # begins with the third to last; the rest follows at 2
+        ("offset=-1&max_bytes=500", [3], 8),
+        ("offset=-2&max_bytes=500", [2], 3),
+    ],
+)
+@served()
+async def test_control_records_do_not_take_the_place_of_the_newest(
+    server: HttpServer, query: str, offsets: list[int], next_offset: int
+) -> None:
+    # requirement: C2
+    await fill(server, LARGE, LARGE, LARGE, "small")
+    for _ in range(4):
+        server.cluster.gateway.change_leader(ORDERS_0)
+    got = await server.get(f"{PATH}?{query}")
+    assert got.status == 200
+    assert (offsets_of(got), got.json["next_offset"]) == (offsets, next_offset)
+    assert got.json["up_to_date"] is (next_offset == 8)
+
+
+@pytest.mark.parametrize(
+    ("offset", "status"),
+    [("earliest", 200), ("-9", 200), ("-1", 200), ("timestamp:1", 200), ("0", 410)],
+)
+@served(prepare=fill)
+async def test_only_who_names_an_offset_is_told_that_it_is_deleted(
+    server: HttpServer, offset: str, status: int
+) -> None:
+    """A control record comes first, so every one of these fetches has to go on reading behind it."""
+    # requirement: C2
+    gateway, fetch, has_read = server.cluster.gateway, server.cluster.gateway.fetch, False
+    gateway.change_leader(ORDERS_0)
+
+    async def before_retention(target: TopicPartition, request: FetchRequest) -> FetchResult:
+        nonlocal has_read
+        if has_read:
+            return await fetch(target, request)
+        has_read = True
+        result = await fetch(target, request)
+        for value in ("deleted", "kept"):
+            await server.post(PATH, {"records": [{"value": value}]})
+        gateway.cut(ORDERS_0, gateway.log(ORDERS_0).end - 1)
+        return result
+
+    gateway.fetch = before_retention  # type: ignore[method-assign]
+    got = await server.get(f"{PATH}?offset={offset}&wait=50ms")
+    assert got.status == status, got.body
+    if status == 200:
+        assert offsets_of(got) == [gateway.log(ORDERS_0).end - 1]
+
+
+KEPT = [4, 6, 20]
+
+
+async def compacted(server: HttpServer) -> None:
+    """Offsets 0..20, of which three are left: a gap batch, a batch with gaps, a gap batch, a whole batch."""
+    await server.topic("orders", 1, **{"cleanup.policy": "compact"})
+    for count in (3, 5, 12, 1):
+        records = [{"key": "k", "value": number} for number in range(count)]
+        assert (await server.post(PATH, {"records": records})).status == 200
+    log = server.cluster.gateway.log(ORDERS_0)
+    assert [batch.base_offset for batch in log.batches] == [0, 3, 8, 20]
+    log.batches[0] = gap_batch(0, 2, 1, None)
+    log.batches[1] = retain(log.batches[1], {4, 6})
+    log.batches[2] = gap_batch(8, 19, 1, None)
+
+
+@served(prepare=compacted)
+async def test_a_fetch_from_any_offset_goes_on_at_the_next_record(server: HttpServer) -> None:
+    for offset in range(21):
+        got = await server.get(f"{PATH}?offset={offset}&max_bytes=1")
+        assert got.status == 200
+        assert offsets_of(got)[0] == min(kept for kept in KEPT if kept >= offset)
+        whole = await server.get(f"{PATH}?offset={offset}")
+        assert offsets_of(whole) == [kept for kept in KEPT if kept >= offset]
+        assert whole.headers["raftlog-next-offset"] == "21"
+        one = await server.get(f"{PATH}?offset={offset}&limit=1")
+        assert offsets_of(one) == offsets_of(whole)[:1]
+    assert (await server.get(f"{PATH}?offset=21")).status == 204
+
+
+@served(prepare=compacted)
+async def test_a_message_at_a_removed_offset_is_not_found(server: HttpServer) -> None:
+    for offset in range(21):
+        got = await server.get(f"/v1/topics/orders/messages/0/{offset}")
+        if offset in KEPT:
+            assert (got.status, got.json["offset"]) == (200, offset)
+        else:
+            assert (got.status, got.code) == (404, "record_not_found")
+
+
+@served(prepare=compacted)
+async def test_a_record_without_a_key_is_refused_with_its_place(server: HttpServer) -> None:
+    got = await server.post(PATH, {"records": [{"key": "k", "value": 1}, {"value": 2}]})
+    assert (got.status, got.code) == (422, "invalid_record")
+    assert "cleanup.policy" in str(got.json["detail"])
+    assert got.json["errors"] == ["/records/1/key: is missing"]

@@ -1,4 +1,4 @@
-"""Produce over HTTP: bodies of every kind, keys, acknowledgements, deduplication, forwarding."""
+"""Produce over HTTP: bodies of every kind, keys, acknowledgements, deduplication, forwarding, limits."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ import msgspec
 import pytest
 from msgspec.structs import asdict, replace
 
+from api.http.services import Limits
 from partitions.values import Durability
 from raftlog.errors import NoLeader, NotEnoughReplicas
-from raftlog.records.batch import split_batches
+from raftlog.records.batch import HEADER_BYTES, check_batch, split_batches
 from raftlog.records.keys import partition_for_key
 from raftlog.records.reader import read_records
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
-from tests.helpers.http_server import HttpServer, Reply, served
+from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.http_server import HttpServer, Reply, serve, served
+from tests.helpers.orders import batch_of, values_of
 from tests.helpers.producing import BINARY, ORDERS_0, ORDERS_1, PARTITION, TOPIC, one_batch
 
 
@@ -185,19 +188,8 @@ async def test_a_binary_batch_needs_a_partition(server: HttpServer) -> None:
     assert (refused.status, refused.code) == (415, "unsupported_media_type")
     assert "/v1/topics/orders/partitions/{partition}/records" in str(refused.json["detail"])
     assert media_types.BATCH not in str(refused.json["supported"])
-
-
-@served(partitions=3)
-async def test_a_flipped_bit_is_refused(server: HttpServer) -> None:
-    # requirement: M3
-    batch = bytearray(one_batch(b"value"))
-    batch[-1] ^= 1
-    refused = await server.call("POST", PARTITION, bytes(batch), BINARY)
-    assert (refused.status, refused.code) == (422, "corrupt_batch")
     empty = await server.call("POST", PARTITION, b"", BINARY)
     assert empty.status == 422
-    short = await server.call("POST", PARTITION, bytes(batch[:30]), BINARY)
-    assert short.code == "corrupt_batch"
 
 
 @pytest.mark.parametrize(("acks", "replicas"), [("quorum", 2), ("all", 2), ("every", 3), ("3", 3), ("1", 2)])
@@ -321,3 +313,115 @@ async def test_what_was_sent_is_stored_although_its_client_hangs_up(server: Http
     async with asyncio.timeout(2):
         await log.changed.wait()
     assert log.end == 1
+
+
+@served(partitions=3)
+async def test_a_retry_with_the_same_sequence_is_stored_once(server: HttpServer) -> None:
+    identity = (await server.post("/v1/producers")).json
+    assert identity["epoch"] == 0
+    sent = {"Producer-Id": str(identity["producer_id"]), "Producer-Epoch": "0", "Producer-Seq": "0"}
+    body = {"records": [{"value": 1}, {"value": 2}]}
+    first = await server.call("POST", PARTITION, body, sent)
+    again = await server.call("POST", PARTITION, body, sent)
+    assert first.json == again.json
+    (batch,) = server.cluster.gateway.log(ORDERS_0).batches
+    assert (batch.header.producer_id, batch.header.base_sequence) == (identity["producer_id"], 0)
+
+
+@served()
+async def test_the_producer_headers_come_together_and_to_one_partition(server: HttpServer) -> None:
+    await server.topic(max_message_bytes=1024)
+    body: object = {"records": [{"value": 1}]}
+    whole = {"Producer-Id": "1", "Producer-Epoch": "0", "Producer-Seq": "0"}
+    for name in whole:
+        part = {other: value for other, value in whole.items() if other != name}
+        refused = await server.call("POST", PARTITION, body, part)
+        assert (refused.status, refused.json["field"]) == (422, name)
+    assert (await server.call("POST", TOPIC, body, whole)).status == 422
+    assert (await server.call("POST", PARTITION, one_batch(b"a"), whole | BINARY)).status == 422
+    assert (await server.call("POST", PARTITION, body, whole | {"Producer-Epoch": "-1"})).status == 422
+    assert (await server.call("POST", PARTITION, body, whole | {"Producer-Seq": "2147483648"})).status == 422
+    large = {"records": [{"value": "x" * 300}] * 10}  # does not fit into one batch
+    assert (await server.call("POST", PARTITION, large, whole)).code == "record_too_large"
+
+
+@served(Limits(bodies_bytes_max=2500), partitions=1)
+async def test_too_much_in_flight_is_refused_before_it_is_read(server: HttpServer) -> None:
+    # requirement: N2
+    server.cluster.gateway.append_delay_s = 0.2
+    raw = {"Content-Type": "application/octet-stream"}
+    replies = await asyncio.gather(*(server.call("POST", TOPIC, b"x" * 1000, raw) for _ in range(4)))
+    refused = [reply for reply in replies if reply.status != 200]
+    assert {reply.code for reply in refused} == {"overloaded"}
+    assert {reply.status for reply in refused} == {503}
+    assert all(reply.headers["retry-after"] for reply in refused)
+    assert 1 <= len(refused) <= 2
+    assert (await server.call("POST", TOPIC, b"x" * 1000, raw)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("limits", "code"),
+    [
+        (Limits(bodies_bytes_client_max=1500, bodies_bytes_max=4000), "quota_exceeded"),
+        (Limits(bodies_bytes_client_max=4000, bodies_bytes_max=1500), "overloaded"),
+    ],
+)
+@in_virtual_time
+async def test_what_was_refused_takes_no_place(limits: Limits, code: str) -> None:
+    # requirement: N2
+    async with serve(limits) as server:
+        await server.topic(partitions=1)
+        raw = {"Content-Type": "application/octet-stream"}
+        for _ in range(5):
+            assert (await server.call("POST", TOPIC, b"x" * 2000, raw)).code == code
+        assert (await server.call("POST", TOPIC, b"x" * 1000, raw)).status == 200
+
+
+@served(Limits(bodies_bytes_client_max=2500), partitions=1)
+async def test_one_client_cannot_take_everything(server: HttpServer) -> None:
+    server.cluster.gateway.append_delay_s = 0.2
+    raw = {"Content-Type": "application/octet-stream"}
+    replies = await asyncio.gather(*(server.call("POST", TOPIC, b"x" * 1000, raw) for _ in range(3)))
+    assert sorted(reply.status for reply in replies) == [200, 200, 429]
+    (refused,) = (reply for reply in replies if reply.status == 429)
+    assert (refused.code, refused.json["retryable"]) == ("quota_exceeded", True)
+
+
+GROUP = "/v1/groups/g"
+MEMBER = f"{GROUP}/members/a"
+
+
+# requirement: A9
+@served(partitions=1)
+async def test_a_client_produces_consumes_and_is_a_member_of_a_group(server: HttpServer) -> None:
+    values = [b"x" * 1_000] * 1_000  # a megabyte in one request
+    produced = await server.call("POST", PARTITION, batch_of(*values[:500]) + batch_of(*values[500:]), BINARY)
+    assert (produced.status, produced.json["record_count"]) == (200, 1_000)
+    fetched = await server.get(f"{PARTITION}?offset=0&max_bytes=4000000", Accept=media_types.BATCH)
+    assert values_of(fetched.body) == values
+    for batch in split_batches(fetched.body):
+        check_batch(batch)
+    joined = await server.post(f"{GROUP}/members", {"topics": ["orders"], "member_id": "a"})
+    generation = {"generation": joined.json["generation"]}
+    synced = await server.post(f"{MEMBER}:sync", {**generation, "plan": "auto"})
+    assert synced.json["assignment"] == [{"topic": "orders", "partitions": [0]}]
+    beat = await server.post(f"{MEMBER}:heartbeat", generation)
+    assert beat.json["action"] == "continue"
+    place = {"topic": "orders", "partition": 0, "offset": 1_000}
+    commit = {**generation, "member_id": "a", "offsets": [place]}
+    assert (await server.call("PUT", f"{GROUP}/offsets", commit)).status == 204
+    assert (await server.call("DELETE", MEMBER)).status == 204
+
+
+# requirement: A9 M3
+@pytest.mark.parametrize("position", [17, 21, 24, 43, HEADER_BYTES, -1])
+@served(partitions=1)
+async def test_a_batch_with_a_flipped_bit_is_refused_wherever_it_is(
+    server: HttpServer, position: int
+) -> None:
+    damaged = bytearray(batch_of(b"value"))
+    damaged[position] ^= 1
+    for sent in (bytes(damaged), bytes(damaged[:30])):
+        refused = await server.call("POST", PARTITION, sent, BINARY)
+        assert (refused.status, refused.code) == (422, "corrupt_batch")
+    assert (await server.get(f"{PARTITION}?offset=0")).status == 204

@@ -113,14 +113,6 @@ async def test_an_event_stream_has_the_matching_records_and_its_heartbeats_move_
         assert 4 not in events.ids
 
 
-@served(Limits(heartbeat_ms=20), partitions=1)
-async def test_a_heartbeat_of_a_stream_of_all_records_has_no_id(server: HttpServer) -> None:
-    await store(server, ["new"])
-    async with stream(server) as events:
-        seen = await events.until(rb"event: heartbeat\n.*event: heartbeat\n")
-        assert b"id: 0\nevent: heartbeat" not in seen
-
-
 @served(Limits(heartbeat_ms=100), partitions=1)
 async def test_a_stream_in_which_foreign_records_are_skipped_is_not_silent(server: HttpServer) -> None:
     async with stream(server, "?tags=paid&max_bytes=1") as events:
