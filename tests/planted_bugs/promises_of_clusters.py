@@ -495,8 +495,7 @@ PROMISES_OF_CLUSTERS = (
         "attempts += 1",
         "return None",
         seen_by=(
-            "tests/unit/client/test_worker_rebalances.py::"
-            "test_a_failed_record_is_acknowledged_only_when_it_is_stored"
+            "tests/unit/client/test_worker.py::test_a_failed_record_is_acknowledged_only_when_it_is_stored"
         ),
     ),
     PlantedBug(

@@ -413,7 +413,7 @@ PROMISES_OF_RECORDS = (
         "raftlog.client.buffer:Buffer.take",
         "queue.open = None",
         "pass",
-        seen_by="tests/unit/client/test_buffer.py::test_a_batch_that_was_taken_is_no_longer_open",
+        seen_by="tests/unit/client/test_partitioners.py::test_a_batch_that_was_taken_is_no_longer_open",
     ),
     PlantedBug(
         "a producer asks for the metadata before each batch",
@@ -492,7 +492,7 @@ PROMISES_OF_RECORDS = (
         "api.resources.fetch:_last_records",
         "if step > missing and not _is_whole(wider, wider_page):",
         "if False:",
-        seen_by=("tests/unit/api/test_fetch.py::test_control_records_do_not_take_the_place_of_the_newest"),
+        seen_by="tests/unit/api/test_fetch.py::test_control_records_do_not_take_the_place_of_the_newest",
     ),
     PlantedBug(
         "a long poll waits for the record behind the next one",

@@ -1,4 +1,4 @@
-"""A member of a group: what it says that it owns, and what it tries again in the same generation."""
+"""A member of a group: what it says that it owns, what it tries again, and how it leaves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.types import TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.virtual_client import VirtualClient
-from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
+from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
 
 POSITIONS = "GET /v1/groups/g/offsets"
 JOINS, BEATS = "POST /v1/groups/g/members", "members/b:heartbeat"
@@ -216,3 +216,38 @@ async def test_an_error_that_stays_ends_a_member_that_cannot_read(monkeypatch: p
         with pytest.raises(InvalidRequest, match="never"):
             await b.poll("5s")
         await b.close()
+
+
+LEAVES = "DELETE /v1/groups/g/members"
+
+
+async def seen(broker: WholeBroker, part: str) -> None:
+    """Return once the broker's proxy has a request of this kind."""
+    async with asyncio.timeout(10):
+        while not broker.counted(part):
+            await asyncio.sleep(0.01)
+
+
+# requirement: G3
+@in_virtual_time
+async def test_a_join_that_arrives_after_the_leave_leaves_no_member_behind() -> None:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
+        broker.trouble(JOINS, Trouble.HELD)
+        consumer = await client.consumer("g", TOPIC, session_timeout="10s")
+        await seen(broker, JOINS)
+        closing = asyncio.create_task(consumer.close())
+        await seen(broker, LEAVES)
+        broker.release.set()
+        await closing
+        assert (await client.groups.describe("g")).members == []
+
+
+# requirement: G3
+@in_virtual_time
+async def test_a_join_without_an_answer_does_not_hold_a_closing_member_for_long() -> None:
+    async with whole_broker() as broker, VirtualClient(broker.url) as client:
+        broker.trouble(JOINS, Trouble.HELD)
+        consumer = await client.consumer("g", TOPIC, session_timeout="10s")
+        await seen(broker, JOINS)
+        async with asyncio.timeout(15):
+            await consumer.close()
