@@ -207,15 +207,6 @@ async def test_a_dead_letter_is_settled_once_its_record_is_in_the_retry_topic(se
 
 
 @served(prepare=make_topics)
-async def test_a_repeated_redrive_settles_what_is_left(server: HttpServer) -> None:
-    await add(server, letter(1), letter(2))
-    for wanted in ([1], [], []):
-        assert offsets_of(await server.post(REDRIVE, {"ids": ids([1])})) == wanted
-    assert [each.origin.offset for each in retries(server)] == [1]
-    assert await open_offsets(server) == [2]
-
-
-@served(prepare=make_topics)
 async def test_a_record_that_fails_again_during_its_redrive_is_a_dead_letter_again(
     server: HttpServer,
 ) -> None:

@@ -129,35 +129,12 @@ async def test_pending_messages_are_listed_page_by_page(server: HttpServer) -> N
 
 # requirement: A3
 @served(partitions=3)
-async def test_a_message_is_read_changed_and_cancelled(server: HttpServer) -> None:
-    receipt = await delayed(server, key="u1", headers={"a": "b"}, tags=["t"])
-    path = f"{DELAYED}/{receipt['delayed_id']}"
-    shown = (await server.call("GET", path)).json
-    assert (shown["key"], shown["value"], shown["headers"], shown["tags"]) == (
-        "u1",
-        "1",
-        {"a": "b"},
-        ["t"],
-    )
-    assert (shown["state"], shown["deliver_at"]) == ("pending", receipt["deliver_at"])
-    due_ms = int(str(receipt["deliver_at"])) + 5
-    changed: Reply = await server.call("PATCH", path, {"deliver_at": due_ms})
-    assert (changed.status, changed.json["deliver_at"]) == (200, due_ms)
+async def test_a_change_that_cannot_hold_is_refused(server: HttpServer) -> None:
+    path = f"{DELAYED}/{(await delayed(server))['delayed_id']}"
     for wrong in ({}, {"delay": "15d"}, {"delay": "1s", "deliver_at": 5}, {"delay": "x"}):
         assert (await server.call("PATCH", path, wrong)).status == 422, wrong
-    assert (await server.call("DELETE", path)).status == 204
-    assert (await server.call("DELETE", path)).status == 204
-    assert (await server.call("GET", path)).code == "delayed_not_found"
-
-
-# requirement: A3
-@served(partitions=3)
-async def test_a_cancellation_says_that_it_comes_too_late(server: HttpServer) -> None:
-    receipt = await delayed(server, "?delay=0")
-    path = f"{DELAYED}/{receipt['delayed_id']}"
-    for method, body in (("DELETE", None), ("PATCH", {"delay": "1s"})):
-        reply = await server.call(method, path, body)
-        assert (reply.status, reply.code) == (409, "already_delivered"), reply
+    for _ in range(2):
+        assert (await server.call("DELETE", path)).status == 204
     for unknown in ("x", "0000" + "00" * 12, "ffff" + "00" * 12):
         assert (await server.call("DELETE", f"{DELAYED}/{unknown}")).code == "delayed_not_found"
 

@@ -47,18 +47,16 @@ async def test_the_replica_in_the_rack_is_read_with_the_bound_of_the_client() ->
 
 
 # requirement: RP10
-@pytest.mark.parametrize("rack", [None, "a", "elsewhere"])
+@pytest.mark.parametrize(
+    ("rack", "in_sync"),
+    [(None, ()), ("a", ()), ("elsewhere", ()), ("b", (1, 3))],
+    ids=["no rack", "rack of the leader", "unknown rack", "replica out of sync"],
+)
 @in_virtual_time
-async def test_the_leader_is_read_without_a_rack_in_its_own_and_in_an_unknown_one(rack: str | None) -> None:
-    async with racks(rack) as (cluster, client):
-        assert len(await client.partition("orders", 0).read(0)) == 1
-        assert cluster.closest_reads == []
-
-
-# requirement: RP10
-@in_virtual_time
-async def test_a_replica_that_is_not_in_sync_is_not_asked() -> None:
-    async with racks("b", in_sync=(1, 3)) as (cluster, client):
+async def test_the_leader_is_read_where_no_replica_is_closer(
+    rack: str | None, in_sync: Sequence[int]
+) -> None:
+    async with racks(rack, in_sync=in_sync) as (cluster, client):
         assert len(await client.partition("orders", 0).read(0)) == 1
         assert cluster.closest_reads == []
 

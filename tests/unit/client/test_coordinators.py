@@ -248,12 +248,13 @@ async def test_mistakes_are_told(server: HttpServer) -> None:
             await client.queue("mail").poll(visibility="soon")
         with pytest.raises(TypeError):
             client.queue(7)  # type: ignore[arg-type]
-        await sent(server, b"0")
-        await client.queue("mail").poll(ordered_by_key=True)
+        await sent(server, b"0", b"1")
+        (job,) = await client.queue("mail").poll(max=10, ordered_by_key=True)
+        assert job.value == b"0"
         with pytest.raises(Conflict):
             await client.queue("mail").poll()
         await client.queue("mail").delete()
-        assert len(await client.queue("mail").poll()) == 1
+        assert len(await client.queue("mail").poll(max=10)) == 2
 
 
 # requirement: A7

@@ -221,7 +221,7 @@ async def test_the_next_owner_waits_for_the_transaction_of_the_one_before() -> N
                     assert after.generation >= 0
 
 
-# requirement: D4
+# requirement: D4 D3
 @in_virtual_time
 async def test_a_restart_with_the_same_instance_ends_what_it_left_open() -> None:
     async with filled() as (_, client), VirtualClient(client._session.bootstrap) as killed:
@@ -240,6 +240,7 @@ async def test_a_restart_with_the_same_instance_ends_what_it_left_open() -> None
         await before.close()
 
 
+# requirement: D3
 @in_virtual_time
 async def test_offsets_of_a_group_without_members_are_committed_with_the_transaction() -> None:
     async with filled() as (_, client):

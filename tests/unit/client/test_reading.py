@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
+from typing import Literal
 
 import pytest
 from aiohttp import web
@@ -100,14 +101,15 @@ async def test_a_read_that_waits_ends_with_the_first_message_or_with_its_time() 
         assert [message.value for message in await waiting] == [b"now"]
 
 
+@pytest.mark.parametrize("undecodable", ["fail", "skip"])
 @in_virtual_time
-async def test_damaged_batches_are_never_delivered() -> None:
+async def test_damaged_batches_are_never_delivered_or_skipped(undecodable: Literal["fail", "skip"]) -> None:
     # requirement: M3
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         partition = await fill(client, 5)
         cluster.corrupt_reads = True
         with pytest.raises(CorruptBatch):
-            await partition.read()
+            await partition.read(undecodable=undecodable)
 
 
 @in_virtual_time
@@ -188,16 +190,6 @@ async def test_an_undecodable_batch_is_skipped_on_request_and_reported() -> None
             assert (await anext(chunks)).skipped == [SkippedRange(2, 4)]
         with pytest.raises(ValueError, match="undecodable is 'ignore'; choose 'fail' or 'skip'"):
             await partition.read(0, undecodable="ignore")  # type: ignore[arg-type]
-
-
-@in_virtual_time
-async def test_a_wrong_checksum_is_never_skipped() -> None:
-    # requirement: M3
-    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
-        partition = await fill(client, 5)
-        cluster.corrupt_reads = True
-        with pytest.raises(CorruptBatch):
-            await partition.read(undecodable="skip")
 
 
 @in_virtual_time

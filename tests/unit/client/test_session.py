@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import msgspec
 import pytest
@@ -25,7 +25,7 @@ from raftlog.errors import (
 )
 from raftlog.wire import bodies
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.fake_broker import FakeBroker, fake_cluster
+from tests.helpers.fake_broker import FakeBroker, Handler, fake_cluster
 from tests.helpers.virtual_client import VirtualClient
 
 
@@ -226,13 +226,8 @@ async def test_a_client_that_is_closed_sends_nothing() -> None:
 
 
 @asynccontextmanager
-async def answering(*responses: web.Response) -> AsyncIterator[str]:
-    """The URL of something that gives these answers, one after another, to whatever it is asked."""
-    left = list(responses)
-
-    async def answer(request: web.Request) -> web.Response:
-        return left.pop(0)
-
+async def serving(answer: Handler) -> AsyncIterator[str]:
+    """The URL of a server that answers all requests by a function."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app)
@@ -240,6 +235,16 @@ async def answering(*responses: web.Response) -> AsyncIterator[str]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     await runner.cleanup()
+
+
+def answering(*responses: web.Response) -> AbstractAsyncContextManager[str]:
+    """The URL of a server that gives these answers, one after another."""
+    left = list(responses)
+
+    async def answer(request: web.Request) -> web.Response:
+        return left.pop(0)
+
+    return serving(answer)
 
 
 @in_virtual_time
@@ -346,20 +351,13 @@ async def test_what_a_broker_has_said_is_told_when_the_time_is_up_during_the_nex
             await is_over.wait()
         return web.json_response({**problem, "retryable": True}, status=503)
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    async with VirtualClient(url, retry_timeout="400ms") as client:
+    async with serving(answer) as url, VirtualClient(url, retry_timeout="400ms") as client:
         with pytest.raises(NoLeader, match="start brokers"):
             await client.cluster.info()
         asked.append("so that the next answer does not come")
         with pytest.raises(ConnectionLost):  # whether the topic was made is not known
             await client.topics.create("x")
-    is_over.set()
-    await runner.cleanup()
+        is_over.set()
 
 
 @in_virtual_time
