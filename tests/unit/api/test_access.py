@@ -41,9 +41,7 @@ async def ask(server: HttpServer, host: str, more: dict[str, str]) -> Reply:
 @served(
     own_names=frozenset({"own.example"}), allowed_hosts=frozenset({"listed.example", "port.example:8080"})
 )
-async def test_a_name_that_the_broker_knows_is_taken(
-    server: HttpServer, host: str, more: dict[str, str]
-) -> None:
+async def test_a_known_host_name_is_taken(server: HttpServer, host: str, more: dict[str, str]) -> None:
     controller = server.cluster.controller
     brokers = dict(controller.image.brokers)
     brokers[NodeId(3)] = replace(brokers[NodeId(3)], http_url="http://b3.example:7072")
@@ -70,9 +68,7 @@ async def test_a_name_that_the_broker_knows_is_taken(
     ],
 )
 @served(allowed_hosts=frozenset({"port.example:8080"}))
-async def test_any_other_name_is_refused_with_the_setting(
-    server: HttpServer, host: str, more: dict[str, str]
-) -> None:
+async def test_any_other_host_name_is_refused(server: HttpServer, host: str, more: dict[str, str]) -> None:
     for _ in range(2):
         refused = await ask(server, host, more)
         assert (refused.status, refused.code) == (421, "misdirected_request")
@@ -148,9 +144,7 @@ async def test_a_page_of_the_broker_itself_may_write(
 @BOTH_WAYS
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 @served(allowed_origins=frozenset({UI}))
-async def test_a_listed_page_may_read_and_write(
-    server: HttpServer, accept: str, more: dict[str, str]
-) -> None:
+async def test_a_listed_page_reads_and_writes(server: HttpServer, accept: str, more: dict[str, str]) -> None:
     sent = {"Origin": UI, **more}
     made = await server.call("POST", "/v1/topics", TOPIC, sent)
     refused = await server.call("POST", "/v1/topics", TOPIC, sent)
@@ -171,9 +165,7 @@ async def test_a_listed_page_may_read_and_write(
 
 
 @served(allowed_origins=frozenset({"*"}))
-async def test_all_pages_may_write_if_the_setting_says_so_and_never_with_credentials(
-    server: HttpServer,
-) -> None:
+async def test_a_setting_lets_all_pages_write_without_credentials(server: HttpServer) -> None:
     made = await server.call("POST", "/v1/topics", TOPIC, {"Origin": "http://any.example"})
     assert made.status == 201
     assert made.headers["access-control-allow-origin"] == "*"

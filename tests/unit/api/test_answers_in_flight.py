@@ -54,9 +54,7 @@ async def test_the_oldest_reader_that_does_not_read_gives_way(server: HttpServer
 
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)
 @served(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX))
-async def test_readers_that_do_not_read_cost_no_more_than_what_they_leave_untaken(
-    server: HttpServer, header: str
-) -> None:
+async def test_silent_readers_cost_what_they_leave_untaken(server: HttpServer, header: str) -> None:
     await _store_bombs(server, 2)
     with ExitStack() as stack, _traced():
         for _ in range(6):
@@ -69,9 +67,7 @@ async def test_readers_that_do_not_read_cost_no_more_than_what_they_leave_untake
 
 
 @in_virtual_time
-async def test_a_large_page_of_events_is_written_in_many_turns_of_the_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_large_page_of_events_is_written_in_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     # requirement: C4
     written_in_turn = [0]
     socket_transport = resolve_name("asyncio.selector_events:_SelectorSocketTransport")

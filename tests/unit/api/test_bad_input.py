@@ -61,9 +61,7 @@ HEAD = f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/j
     ids=lambda value: repr(value)[:60],
 )
 @served(partitions=1)
-async def test_a_wrong_record_is_refused_by_its_pointer(
-    server: HttpServer, body: bytes, pointer: str | None
-) -> None:
+async def test_a_wrong_record_is_named(server: HttpServer, body: bytes, pointer: str | None) -> None:
     refused = await server.call("POST", TOPIC, body, JSON)
     assert (refused.status, refused.code) == (422, "invalid_record"), refused
     if pointer is not None:
@@ -271,9 +269,7 @@ async def test_announced_bodies_that_do_not_come_take_no_room(server: HttpServer
 
 
 @in_virtual_time
-async def test_a_client_that_hangs_up_in_the_middle_of_a_body_is_forgotten(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_client_that_disconnects_within_a_body_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with serve() as server:
             await server.topic(partitions=1)

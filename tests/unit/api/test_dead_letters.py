@@ -207,9 +207,7 @@ async def test_a_dead_letter_is_settled_once_its_record_is_in_the_retry_topic(se
 
 
 @served(prepare=make_topics)
-async def test_a_record_that_fails_again_during_its_redrive_is_a_dead_letter_again(
-    server: HttpServer,
-) -> None:
+async def test_a_record_that_fails_during_its_redrive_is_a_dead_letter(server: HttpServer) -> None:
     # requirement: A7
     await add(server, letter(1), letter(2), letter(3))
     appends = Appends(server)
@@ -318,9 +316,7 @@ async def test_a_wrong_parameter_is_named(server: HttpServer, query: str, field:
     ],
 )
 @served(prepare=make_topics)
-async def test_a_wrong_field_is_named_and_nothing_is_settled(
-    server: HttpServer, body: Json, field: str
-) -> None:
+async def test_a_wrong_field_settles_nothing(server: HttpServer, body: Json, field: str) -> None:
     await add(server, letter(1))
     for path in (REDRIVE, DISCARD):
         reply = await server.post(path, body)

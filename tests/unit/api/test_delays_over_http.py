@@ -100,9 +100,7 @@ async def test_records_with_and_without_a_delay_do_not_mix(server: HttpServer) -
 
 # requirement: A3
 @served()
-async def test_a_delayed_record_without_a_key_is_refused_where_the_topic_is_compacted(
-    server: HttpServer,
-) -> None:
+async def test_a_compacted_topic_takes_no_delayed_record_without_a_key(server: HttpServer) -> None:
     await server.topic(cleanup_policy="compact")
     reply = await server.call("POST", f"{TOPIC}?delay=1s", {"records": [{"value": 1}]})
     assert (reply.status, reply.code) == (422, "invalid_record"), reply

@@ -115,9 +115,7 @@ async def test_streams_end_when_the_broker_stops(server: HttpServer) -> None:
     ("query", "accept"), [("?offset=latest&wait=50s", "application/json"), ("", "text/event-stream")]
 )
 @served(partitions=1)
-async def test_nothing_waits_once_the_broker_has_begun_to_stop(
-    server: HttpServer, query: str, accept: str
-) -> None:
+async def test_nothing_waits_once_the_broker_stops(server: HttpServer, query: str, accept: str) -> None:
     server.request_pipeline.close()
     async with asyncio.timeout(3):
         answer = await server.get(PATH + query, Accept=accept)

@@ -99,7 +99,7 @@ async def test_executions_without_an_id_leave_no_ids_behind(server: HttpServer) 
     ],
 )
 @served(prepare=topics)
-async def test_one_wrong_record_keeps_everything_from_being_written(
+async def test_one_wrong_record_writes_nothing(
     server: HttpServer, wrong: Json, status: int, code: str
 ) -> None:
     right = {"topic": "clean", "value": 1}
@@ -220,9 +220,7 @@ async def test_offsets_of_a_group_are_committed_with_the_records(server: HttpSer
     ],
 )
 @served(prepare=topics)
-async def test_offsets_that_are_refused_keep_the_records_from_being_written(
-    server: HttpServer, wrong: Json, code: str
-) -> None:
+async def test_refused_offsets_keep_the_records_unwritten(server: HttpServer, wrong: Json, code: str) -> None:
     read = [{"topic": "clean", "value": number, "partition": 0} for number in range(3)]
     await server.post(EXECUTE, {"records": read})
     await server.post(EXECUTE, {"group_offsets": offsets(1)})

@@ -71,9 +71,7 @@ async def test_a_repetition_gets_the_first_answer(
 # requirement: D3
 @pytest.mark.parametrize("more", [{}, {"transactional_id": "a"}])
 @served(partitions=3)
-async def test_a_repetition_that_would_be_refused_now_gets_the_first_answer(
-    server: HttpServer, more: Json
-) -> None:
+async def test_a_repetition_gets_the_first_answer_after_changes(server: HttpServer, more: Json) -> None:
     await server.topic("gone")
     records = [{"topic": "gone", "value": 1}, {"topic": "orders", "value": "x" * 2_000}]
     body, produce = {"records": records, **more}, {"records": [{"value": "x" * 2_000}]}

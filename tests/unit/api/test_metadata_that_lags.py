@@ -44,9 +44,7 @@ async def test_a_broker_that_cannot_ask_says_that_it_does_not_know(server: HttpS
 
 # requirement: F6
 @served()
-async def test_a_broker_that_has_lost_its_metadata_denies_neither_topics_nor_brokers(
-    server: HttpServer,
-) -> None:
+async def test_a_broker_without_metadata_denies_neither_topics_nor_brokers(server: HttpServer) -> None:
     controller = server.cluster.controller
     controller.unheard = controller.image
     controller.image, controller.leader = MetadataImage(), None

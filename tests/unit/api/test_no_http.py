@@ -73,9 +73,7 @@ async def test_what_is_not_http_is_a_problem_that_repeats_nothing(
     ids=["path", "query", "header", "name", "flood", "number"],
 )
 @served()
-async def test_a_head_that_is_too_large_is_a_problem(
-    server: HttpServer, sent: str, status: int, code: str
-) -> None:
+async def test_a_too_large_head_is_a_problem(server: HttpServer, sent: str, status: int, code: str) -> None:
     problem = refusal(await server.raw(sent.encode(), until_closed=True))
     assert (problem["status"], problem["code"]) == (status, code)
     if code == "uri_too_long":

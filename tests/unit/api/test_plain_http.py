@@ -98,9 +98,7 @@ async def test_both_ways_answer_alike(server: HttpServer, line: str, body: bytes
     ],
 )
 @served(partitions=1)
-async def test_an_action_is_a_path_of_its_own(
-    server: HttpServer, method: str, path: str, allowed: str | None
-) -> None:
+async def test_an_action_is_a_path(server: HttpServer, method: str, path: str, allowed: str | None) -> None:
     for more in ("", NOT_PLAIN):
         answer = await server.raw(request(f"{method} {path}", more=more))
         if allowed is None:
@@ -176,9 +174,7 @@ def test_what_is_plain_is_read() -> None:
 
 @pytest.mark.parametrize("piece_bytes", [50, 10_000])
 @served(partitions=1)
-async def test_requests_behind_one_another_are_answered_in_order(
-    server: HttpServer, piece_bytes: int
-) -> None:
+async def test_pipelined_requests_are_answered_in_order(server: HttpServer, piece_bytes: int) -> None:
     produce = request("POST /v1/topics/orders/records", ONE)
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     whole = produce * 3 + request("GET /v1/topics/orders") + request("GET /nothing")

@@ -204,9 +204,7 @@ async def test_acks_are_named_in_the_answer(server: HttpServer, acks: str, repli
 
 @pytest.mark.parametrize("weaker", [{"committed": False}, {"fsynced": False}, {"replicas": 1}], ids=str)
 @served(partitions=3)
-async def test_what_is_told_of_durability_holds_for_every_partition(
-    server: HttpServer, weaker: dict[str, Any]
-) -> None:
+async def test_the_durability_is_that_of_every_partition(server: HttpServer, weaker: dict[str, Any]) -> None:
     strong = Durability(acks="quorum", committed=True, fsynced=True, replicas=2)
     durabilities = server.cluster.gateway.durabilities
     durabilities[ORDERS_0], durabilities[ORDERS_1] = strong, replace(strong, **weaker)

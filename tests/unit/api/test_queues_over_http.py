@@ -268,9 +268,7 @@ async def test_what_a_response_has_no_room_for_is_given_back(server: HttpServer)
 # requirement: A7
 @pytest.mark.parametrize("at", [FIRST_RECORD, SECOND_RECORD])
 @served()
-async def test_a_batch_that_cannot_be_read_goes_to_the_dead_letters_as_it_is(
-    server: HttpServer, at: int
-) -> None:
+async def test_an_undecodable_batch_is_a_dead_letter_as_it_is(server: HttpServer, at: int) -> None:
     await server.topic("mail", 1, message_timestamp_type="CreateTime", validate_records="false")
     await server.post("/v1/topics/mail/records", {"records": [{"value": "before"}]})
     data = undecodable_batch(at)

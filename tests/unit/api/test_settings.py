@@ -43,9 +43,7 @@ def test_an_advertised_address_that_is_no_url_is_refused(tmp_path: Path, url: st
         load_settings(settings_file(tmp_path, f'advertised_http = "{url}"'))
 
 
-def test_lists_come_from_the_file_or_from_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_come_from_file_or_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hosts = '[http]\nport = 7\nallowed_hosts = ["log.example"]\n'
     file = settings_file(tmp_path, f'{hosts}[cors]\nallowed_origins = ["https://ui.example"]\n')
     settings = load_settings(file)
@@ -95,9 +93,7 @@ def test_an_address_of_ipv6_is_advertised_in_brackets(tmp_path: Path) -> None:
         ("qqqqqqqq = 7", "qqqqqqqq is not a setting"),
     ],
 )
-def test_an_unknown_setting_is_refused_with_the_one_that_was_meant(
-    tmp_path: Path, more: str, told: str
-) -> None:
+def test_an_unknown_setting_is_refused_with_a_suggestion(tmp_path: Path, more: str, told: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         load_settings(settings_file(tmp_path, more))
     assert told in str(refused.value)
@@ -124,9 +120,7 @@ def test_an_unknown_setting_in_the_environment_is_refused_too(
     assert str(refused.value) == f"{variable} in the environment is not a setting; {told}"
 
 
-def test_variables_of_clients_and_all_settings_may_be_in_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_of_clients_and_settings_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAFTLOG_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("RAFTLOG_PEERS__2__PORT", "22")
     monkeypatch.setenv("RAFTLOG_LOG_LEVEL", "debug")

@@ -83,9 +83,7 @@ async def test_a_wait_ends_with_the_first_match(server: HttpServer) -> None:
 
 
 @served(partitions=1)
-async def test_foreign_records_without_a_match_end_a_request(
-    server: HttpServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_foreign_records_end_a_request(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(6):
         await store_foreign(server, ["new"])
     size = len((await server.get(f"{PATH}?max_bytes=1", Accept=media_types.BATCH)).body)
@@ -95,9 +93,7 @@ async def test_foreign_records_without_a_match_end_a_request(
 
 
 @served(Limits(heartbeat_ms=50), partitions=1)
-async def test_an_event_stream_has_the_matching_records_and_its_heartbeats_move_on(
-    server: HttpServer,
-) -> None:
+async def test_an_event_stream_has_the_matching_records_and_heartbeats(server: HttpServer) -> None:
     await store(server, ["new"], ["paid"], ["new"])
     await store_foreign(server, ["new"], ["paid"])
     async with stream(server, "?tags=paid") as events:

@@ -354,9 +354,7 @@ async def test_keys_map_to_the_partitions_that_take_records(server: HttpServer) 
     [("/partitions/2/records", {"value": 1}), ("/records", {"value": 1, "partition": 2})],
 )
 @served()
-async def test_a_named_partition_is_refused_for_good(
-    server: HttpServer, path: str, record: dict[str, object]
-) -> None:
+async def test_a_named_partition_is_refused(server: HttpServer, path: str, record: dict[str, object]) -> None:
     await decommissioned(server, 2)
     refused = await server.post(f"{TOPIC}{path}", {"records": [record]})
     assert (refused.status, refused.code) == (409, "partition_decommissioned")
@@ -365,9 +363,7 @@ async def test_a_named_partition_is_refused_for_good(
 
 # requirement: F5 P3
 @served(partitions=2)
-async def test_a_partition_that_the_broker_has_chosen_by_old_metadata_is_retryable(
-    server: HttpServer,
-) -> None:
+async def test_a_partition_chosen_by_old_metadata_is_retryable(server: HttpServer) -> None:
     key = next(key for key in KEYS if partition_for_key(key.encode(), 2) == 1)
     newer = PartitionDecommissioned("its leader knows", topic="orders", partition=1)
     server.cluster.gateway.faults[TopicPartition("orders", 1)] = newer
@@ -466,9 +462,7 @@ async def test_a_wrong_field_is_named(server: HttpServer, path: str, body: objec
     ],
 )
 @served(partitions=3)
-async def test_topics_and_partitions_that_do_not_exist_are_404(
-    server: HttpServer, action: str, body: object
-) -> None:
+async def test_unknown_topics_and_partitions_are_404(server: HttpServer, action: str, body: object) -> None:
     assert (await server.post(f"/v1/topics/none/{action}", body)).code == "topic_not_found"
     if action != "partitions:add":
         assert (await server.post(f"{TOPIC}/{action}", body)).code == "partition_not_found"
@@ -484,7 +478,7 @@ async def test_topics_and_partitions_that_do_not_exist_are_404(
     ],
 )
 @served(partitions=3)
-async def test_an_unknown_outcome_and_a_missing_leader_are_reported(
+async def test_errors_of_a_leader_are_reported(
     server: HttpServer, path: str, fault: Exception, code: str
 ) -> None:
     server.cluster.gateway.faults[TopicPartition("orders", 0)] = fault

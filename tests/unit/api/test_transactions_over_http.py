@@ -256,9 +256,7 @@ async def test_a_member_adds_offsets_of_its_generation(server: HttpServer) -> No
 
 # requirement: D3
 @served(prepare=topic)
-async def test_a_consumer_that_takes_over_waits_for_the_end_and_an_operator_does_not(
-    server: HttpServer,
-) -> None:
+async def test_a_consumer_waits_for_the_end_and_an_operator_does_not(server: HttpServer) -> None:
     await server.call("PUT", OFFSETS, {"offsets": [place(1)]}, {})
     one = await opened_id(server)
     await added(server, one, 3)

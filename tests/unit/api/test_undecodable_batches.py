@@ -24,9 +24,7 @@ async def store(server: HttpServer, *batches: bytes, validate: str = "false") ->
 
 @pytest.mark.parametrize("at", [FIRST_RECORD, SECOND_RECORD])
 @served()
-async def test_a_topic_takes_no_batch_that_cannot_be_read_unless_it_is_told_to(
-    server: HttpServer, at: int
-) -> None:
+async def test_a_topic_takes_undecodable_batches_on_request_only(server: HttpServer, at: int) -> None:
     # requirement: M5
     assert await store(server, ONE, undecodable_batch(at), validate="true") == 422
     assert (await server.get(PATH)).status == 204, "all of the request was refused"
@@ -34,9 +32,7 @@ async def test_a_topic_takes_no_batch_that_cannot_be_read_unless_it_is_told_to(
 
 @pytest.mark.parametrize(("at", "readable"), [(FIRST_RECORD, 1), (SECOND_RECORD, 2)])
 @served()
-async def test_a_reader_gets_what_precedes_the_damage_and_then_where_to_go_on(
-    server: HttpServer, at: int, readable: int
-) -> None:
+async def test_a_reader_gets_what_precedes_the_damage(server: HttpServer, at: int, readable: int) -> None:
     # requirement: M3
     assert await store(server, ONE, undecodable_batch(at), TWO) == 200
     first = await server.get(PATH)

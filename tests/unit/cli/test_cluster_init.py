@@ -145,9 +145,7 @@ def test_one_broker_for_each_host_has_no_rack(tmp_path: Path) -> None:
         (("--host", "a:65435", "--per-host", "2"), "the port between brokers is 65536"),
     ],
 )
-def test_numbers_of_brokers_that_do_not_fit_are_refused(
-    tmp_path: Path, words: tuple[str, ...], reason: str
-) -> None:
+def test_wrong_numbers_of_brokers_are_refused(tmp_path: Path, words: tuple[str, ...], reason: str) -> None:
     refused = init(tmp_path / "made", more=words)
     assert (refused.exit_code, reason in refused.stderr) == (2, True), refused.stderr
     assert not (tmp_path / "made").exists()

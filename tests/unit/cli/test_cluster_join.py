@@ -81,9 +81,7 @@ def test_a_secret_of_another_cluster_is_noticed_before_anybody_is_asked(tmp_path
         (("--http-port", "99999", "--host", "127.0.0.1"), 2, "choose 1 to 65535"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(
-    tmp_path: Path, more: tuple[str, ...], code: int, text: str
-) -> None:
+def test_wrong_options_are_refused(tmp_path: Path, more: tuple[str, ...], code: int, text: str) -> None:
     result = join("--secret-file", secret_in(tmp_path), *more)
     assert (result.exit_code, text in result.stderr) == (code, True), result.stderr
 

@@ -53,9 +53,7 @@ async def test_the_replica_in_the_rack_is_read_with_the_bound_of_the_client() ->
     ids=["no rack", "rack of the leader", "unknown rack", "replica out of sync"],
 )
 @in_virtual_time
-async def test_the_leader_is_read_where_no_replica_is_closer(
-    rack: str | None, in_sync: Sequence[int]
-) -> None:
+async def test_the_leader_is_read_if_no_replica_is_closer(rack: str | None, in_sync: Sequence[int]) -> None:
     async with racks(rack, in_sync=in_sync) as (cluster, client):
         assert len(await client.partition("orders", 0).read(0)) == 1
         assert cluster.closest_reads == []

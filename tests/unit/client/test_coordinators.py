@@ -71,9 +71,7 @@ async def test_a_dead_letter_comes_back_as_bytes() -> None:
 
 
 @served()
-async def test_a_list_has_all_pages_up_to_its_limit(
-    server: HttpServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_list_has_pages_up_to_its_limit(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     async with VirtualClient(server.url) as client:
         await make_topics(server, 2)
         await add(server, *(letter(number) for number in range(150)), partition=0)
@@ -105,9 +103,7 @@ async def test_redrive_and_discard_take_a_selection_and_a_limit(server: HttpServ
 
 
 @served(prepare=make_topics)
-async def test_a_redrive_with_a_lost_answer_is_repeated_by_its_caller_only(
-    server: HttpServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_repeats_no_redrive(server: HttpServer, monkeypatch: pytest.MonkeyPatch) -> None:
     async with VirtualClient(server.url) as client:
         await add(server, letter(1), letter(2))
         ask, answers = Session.ask, list[Reply]()

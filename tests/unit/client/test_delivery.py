@@ -252,7 +252,7 @@ async def test_what_was_refused_behind_a_batch_that_is_given_up_gets_its_new_num
 
 @pytest.mark.parametrize("change", ["leader", "term"])
 @in_virtual_time
-async def test_a_leader_that_hangs_is_left_once_the_others_know_of_a_later_term(
+async def test_a_silent_leader_is_left_after_an_election(
     monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """A machine that lost power leads again, and the connections of its past stay silent."""

@@ -68,9 +68,7 @@ def have_all(*members: Consumer, count: int = 6) -> Callable[[], bool]:
 # requirement: G4
 @pytest.mark.parametrize("prefers", [[], ["range"]])
 @in_virtual_time
-async def test_a_member_that_is_fenced_while_two_others_join_leaves_no_partition_unread(
-    prefers: list[str],
-) -> None:
+async def test_a_member_fenced_while_others_join_leaves_no_partition_unread(prefers: list[str]) -> None:
     witness = Witness()
     async with whole_broker(partitions=6) as broker, VirtualClient(broker.url) as client:
         a = await member(client, "a", strategies=[*prefers, witness], **LONG)
@@ -109,9 +107,7 @@ async def test_a_cooperative_member_says_what_it_has_until_it_is_removed() -> No
 
 # requirement: G4
 @in_virtual_time
-async def test_a_member_without_an_answer_owns_nothing_in_that_generation(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_member_without_an_answer_owns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "PARK_S", 0.5)
     witness = Witness()
     async with (
@@ -194,9 +190,7 @@ async def test_a_member_whose_heartbeats_fail_asks_for_no_rebalance(monkeypatch:
 
 # requirement: G4
 @in_virtual_time
-async def test_a_heartbeat_may_wait_longer_than_a_request_is_repeated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_heartbeat_may_wait_longer_than_retries_last(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = failed_heartbeats(monkeypatch)
     async with whole_broker() as broker, VirtualClient(broker.url, retry_timeout="100ms") as client:
         b = await member(client, "b", session_timeout="1500ms", rebalance_timeout="60s")

@@ -21,9 +21,7 @@ RECORDS = "/records"
 
 # requirement: P6
 @in_virtual_time
-async def test_a_record_above_half_of_the_buffer_waits_for_a_smaller_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_large_record_waits_for_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         whole_broker(1) as whole,
         VirtualClient(whole.url) as client,

@@ -145,9 +145,7 @@ class DoubtfulBroker(FakeBroker):
     ],
     ids=lambda answers: " then ".join(type(each).__name__ for each in answers),
 )
-async def test_a_refusal_does_not_hide_an_attempt_that_may_have_changed_something(
-    answers: Sequence[RaftlogError],
-) -> None:
+async def test_a_refusal_does_not_hide_an_attempt_in_doubt(answers: Sequence[RaftlogError]) -> None:
     async with fake_cluster() as cluster:
         broker = cluster.brokers[2] = DoubtfulBroker(cluster, 2)
         broker.answers = answers

@@ -76,9 +76,7 @@ async def test_after_a_silence_in_which_brokers_forget_a_producer_its_order_stay
 
 @pytest.mark.parametrize("trouble", [Trouble.HANG_AFTER, Trouble.UNKNOWN_AFTER])
 @in_virtual_time
-async def test_at_the_deadline_the_outcome_is_unknown_and_what_follows_is_neither_lost_nor_doubled(
-    trouble: Trouble,
-) -> None:
+async def test_after_an_unknown_outcome_nothing_is_lost_or_doubled(trouble: Trouble) -> None:
     # requirement: D2
     async with connected() as (cluster, client):
         producer = client.producer("orders", linger="1ms", delivery_timeout="200ms")
