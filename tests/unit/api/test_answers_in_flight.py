@@ -23,6 +23,7 @@ from raftlog.types import Offset, Term
 from raftlog.wire import media_types
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, serve, served
+from tests.helpers.virtual_time import eventually
 
 PATH = "/v1/topics/orders/partitions/0/records"
 VALUE_BYTES = 6 << 20
@@ -48,8 +49,7 @@ async def test_the_oldest_reader_that_does_not_read_gives_way(server: HttpServer
         assert answers.untaken_bytes > 0
         taken = [await _bytes_of(link, VALUE_BYTES) for link in links]
     assert taken[0] < VALUE_BYTES == taken[-1]
-    while answers.untaken_bytes:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: not answers.untaken_bytes)
 
 
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)

@@ -23,6 +23,7 @@ from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.event_stream import PATH, stream
 from tests.helpers.fake_services import FakeGateway
 from tests.helpers.http_server import HttpServer, served
+from tests.helpers.virtual_time import eventually
 
 ORDERS_0 = TopicPartition("orders", 0)
 
@@ -88,9 +89,7 @@ async def test_a_reader_that_hangs_up_is_forgotten(server: HttpServer) -> None:
     async with stream(server) as events:
         await events.until(rb"heartbeat")
         assert server.cluster.gateway.waiting == 1
-    async with asyncio.timeout(3):
-        while server.cluster.gateway.waiting:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: not server.cluster.gateway.waiting)
     assert b"raftlog_http_parked_requests 0.0" in (await server.get("/metrics")).body
 
 

@@ -17,6 +17,7 @@ from raftlog.wire import media_types
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fetching import PATH, fill, offsets_of, records_of
 from tests.helpers.http_server import HttpServer, serve, served
+from tests.helpers.virtual_time import eventually
 
 OFFSETS = "/v1/topics/orders/partitions/0/offsets"
 ORDERS_0 = TopicPartition("orders", 0)
@@ -357,9 +358,7 @@ async def test_a_wait_does_not_begin_again_when_a_record_of_a_broker_comes(serve
 
 async def until_waiting(server: HttpServer, count: int) -> None:
     """Until that many reads are parked in the gateway."""
-    async with asyncio.timeout(3):
-        while server.cluster.gateway.waiting != count:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: server.cluster.gateway.waiting == count)
 
 
 LARGE = "x" * 1_000

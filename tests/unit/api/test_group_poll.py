@@ -7,16 +7,9 @@ import asyncio
 from raftlog.aio import Client
 from raftlog.wire import groups as wire
 from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.whole_broker import TOPIC, whole_broker
+from tests.helpers.whole_broker import TOPIC, send_numbers, whole_broker
 
 MEMBERS, OFFSETS = "/v1/groups/g/members", "/v1/groups/g/offsets"
-
-
-async def produce(client: Client, count: int) -> None:
-    """To partition 0."""
-    async with client.producer(TOPIC) as producer:
-        for number in range(count):
-            await producer.send(str(number), partition=0)
 
 
 async def polled(client: Client, body: wire.PollGroup) -> wire.PolledBody:
@@ -34,16 +27,16 @@ async def joined(client: Client) -> int:
     return generation
 
 
-# requirement: D2
+# requirement: D2 G4
 @in_virtual_time
 async def test_an_acknowledgement_of_an_earlier_generation_takes_nothing_back() -> None:
     async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
-        await produce(client, 10)
+        await send_numbers(client, 10)
         first = await polled(client, wire.PollGroup(topics=[TOPIC], wait="0s"))
         body = wire.PollGroup(generation=first.generation, ack=first.positions, wait="20s", max_records=5)
         waiting = asyncio.create_task(polled(client, body))
         generation = await joined(client)  # once that poll has joined again
-        await produce(client, 40)
+        await send_numbers(client, 40)
         offset = wire.OffsetCommitBody(TOPIC, 0, 45)
         commit = wire.CommitOffsets(offsets=[offset], member_id="b", generation=generation)
         await client._session.ask_any("PUT", OFFSETS, body=commit)
@@ -58,7 +51,7 @@ async def test_an_acknowledgement_of_an_earlier_generation_takes_nothing_back() 
 @in_virtual_time
 async def test_a_repeated_poll_reads_what_its_lost_answer_had() -> None:
     async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
-        await produce(client, 10)
+        await send_numbers(client, 10)
         first = await polled(client, wire.PollGroup(topics=[TOPIC], wait="0s", max_records=3))
         body = wire.PollGroup(generation=1, ack=first.positions, wait="0s", max_records=3)
         second = await polled(client, body)

@@ -19,7 +19,7 @@ from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.decided_delays import add, create, new
 from tests.helpers.instant_delays import Refusing, coordinator_of, instant_coordinator
 from tests.helpers.instant_groups import InstantLog
-from tests.helpers.virtual_time import VirtualClock, VirtualLoop
+from tests.helpers.virtual_time import VirtualClock, VirtualLoop, eventually
 
 SECONDS = "raftlog_http_request_seconds"
 OF_READS = {"method": "GET", "route": "/v1/topics"}
@@ -148,8 +148,7 @@ async def test_a_blocked_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     delay = LoopDelay(registry)
     await asyncio.sleep(0)
     block(INTERVAL_S + 0.3)
-    while counted("+Inf") == 0:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: counted("+Inf") != 0)
     assert counted("0.25") == 0
     assert counted("0.1", "held") == 0
     assert counted("+Inf", "held") == 1
@@ -168,8 +167,7 @@ async def test_a_loop_that_had_no_processor_was_not_held(monkeypatch: pytest.Mon
     delay = LoopDelay(registry)
     await asyncio.sleep(0)
     block(INTERVAL_S + 0.2)
-    while counted("+Inf", "delay") == 0:
-        await asyncio.sleep(0.001)
+    await eventually(lambda: counted("+Inf", "delay") != 0)
     delay.stop()
     assert counted("0.1", "delay") == 0
     assert counted("0.001", "held") == 1

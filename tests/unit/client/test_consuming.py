@@ -20,6 +20,7 @@ from raftlog.errors import InvalidRecord, NotSent
 from raftlog.types import TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.virtual_client import VirtualClient
+from tests.helpers.virtual_time import eventually
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
 
 
@@ -32,13 +33,6 @@ async def filled(*counts: int) -> AsyncIterator[tuple[WholeBroker, Client]]:
                 for number in range(count):
                     await producer.send(str(number), partition=partition)
         yield broker, client
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Wait for something of the client."""
-    async with asyncio.timeout(20):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 async def cancelled(call: Awaitable[object], is_so: Callable[[], bool]) -> None:
@@ -55,7 +49,7 @@ async def cancelled(call: Awaitable[object], is_so: Callable[[], bool]) -> None:
 async def read_ahead(taken: Consumer, *counts: int) -> None:
     """Return once so many records of each partition wait to be handed out."""
     wanted = {TopicPartition(TOPIC, number): count for number, count in enumerate(counts)}
-    await until(lambda: taken.lag == wanted)
+    await eventually(lambda: taken.lag == wanted)
 
 
 async def polled(taken: Consumer) -> Message:
@@ -105,9 +99,7 @@ async def test_a_worker_without_partitions_ends_when_it_is_stopped() -> None:
             handled.set()
 
         async with await client.consumer("g", TOPIC, member_id="a") as first:  # sorted before the worker
-            async with asyncio.timeout(20):
-                while not first.assignment:
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: bool(first.assignment))
             running = asyncio.create_task(other.run())
             async with asyncio.timeout(20):
                 while first.generation < 2 or not first.is_assigned:
@@ -161,7 +153,7 @@ async def test_batches_begin_with_what_poll_has_left() -> None:
 @in_virtual_time
 async def test_a_poll_waits_no_longer_than_it_says_for_a_cancelled_one() -> None:
     async with filled(0) as (_, client), await client.consumer("g", TOPIC) as taken:
-        await until(lambda: taken.is_assigned)
+        await eventually(lambda: taken.is_assigned)
         poll = asyncio.create_task(taken.poll("1h"))
         await asyncio.sleep(0)
         poll.cancel()
@@ -178,7 +170,7 @@ async def test_a_consumer_that_nobody_has_leaves_its_group() -> None:
         _, second = await client._background()
         making = client.consumer("g", TOPIC, member_id="m")
         await cancelled(making, lambda: bool(second._consumers))
-        await until(lambda: broker.counted("DELETE /v1/groups/g/members/m") > 0)
+        await eventually(lambda: broker.counted("DELETE /v1/groups/g/members/m") > 0)
         async with await client.consumer("g", TOPIC) as taken:
             assert (await polled(taken)).offset == 0
 
@@ -257,7 +249,7 @@ async def test_each_partition_that_fails_raises_its_error() -> None:
         await fill_with(client, "not json", "1", "2")
         async with await client.consumer("g", TOPIC, value=json.loads) as taken:
             fetching = taken._core._fetching
-            await until(lambda: len(fetching.failures) == 2)  # before the first one is raised
+            await eventually(lambda: len(fetching.failures) == 2)  # before the first one is raised
             assert taken.lag == {}
             for _ in range(2):
                 with pytest.raises(InvalidRecord) as caught:
@@ -276,7 +268,7 @@ async def test_a_seek_takes_back_the_error_of_its_partition() -> None:
         await fill_with(client, "not json", "1", "2")
         async with await client.consumer("g", TOPIC, value=json.loads) as taken:
             fetching = taken._core._fetching
-            await until(lambda: len(fetching.failures) == 2)
+            await eventually(lambda: len(fetching.failures) == 2)
             for partition in (0, 1):
                 await taken.seek(TOPIC, partition, 2)
             assert sorted([(await polled(taken)).partition for _ in range(2)]) == [0, 1]
@@ -306,7 +298,7 @@ async def test_a_seek_back_outlasts_a_commit_that_is_on_its_way() -> None:
             await polled(taken)
         broker.trouble(commits, Trouble.HELD)
         committing = asyncio.create_task(taken.commit())
-        await until(lambda: broker.counted(commits) == 1)
+        await eventually(lambda: broker.counted(commits) == 1)
         await taken.seek(TOPIC, 0, 0)
         broker.release.set()
         await committing
@@ -359,7 +351,7 @@ async def test_an_unexpected_error_of_a_read_is_raised() -> None:
 async def test_a_poll_that_waits_ends_with_its_consumer() -> None:
     async with filled(0) as (_, client):
         taken = await client.consumer("g", TOPIC)
-        await until(lambda: taken.is_assigned)
+        await eventually(lambda: taken.is_assigned)
         poll = asyncio.create_task(taken.poll("1h"))
         await asyncio.sleep(0)
         await taken.close()
@@ -388,7 +380,7 @@ async def test_a_client_does_not_leave_again_for_a_closed_consumer() -> None:
                 pass
             before = broker.counted("DELETE /v1/groups/g/members/m")
             taken = await client.consumer("g", TOPIC, member_id="m")
-            await until(lambda: taken.is_assigned)
+            await eventually(lambda: taken.is_assigned)
         assert [each.member_id for each in (await client.groups.describe("g")).members] == ["m"]
         assert broker.counted("DELETE /v1/groups/g/members/m") == before
         await taken.close()

@@ -22,6 +22,7 @@ from raftlog.errors import (
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
 from tests.helpers.virtual_client import VirtualClient
+from tests.helpers.virtual_time import eventually
 
 AWKWARD = [
     Trouble.NO_LEADER,
@@ -278,8 +279,7 @@ async def test_no_batch_is_sent_any_more_while_a_producer_closes() -> None:
         await (await producer.send("proves the producer"))  # several batches may be in flight from now on
         cluster.trouble(*[Trouble.HANG_AFTER] * 5)
         sent = await producer.send("hangs")
-        while cluster.in_flight < 1:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: cluster.in_flight >= 1)
         kept = producer.send_nowait("kept")
         closing = asyncio.create_task(producer.close(0))
         flushing = asyncio.create_task(producer.flush())  # while the first attempt ends

@@ -7,24 +7,16 @@ import asyncio
 import pytest
 
 from raftlog import LeaseLost
-from raftlog.aio import Client
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.virtual_client import VirtualClient
-from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
-
-
-async def sent(client: Client, count: int) -> None:
-    """Records in one partition."""
-    async with client.producer(TOPIC) as producer:
-        for number in range(count):
-            await producer.send(str(number), partition=0)
+from tests.helpers.whole_broker import TOPIC, Trouble, send_numbers, whole_broker
 
 
 # requirement: A7
 @in_virtual_time
 async def test_what_a_worker_says_may_be_lost_and_is_repeated() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
-        await sent(client, 5)
+        await send_numbers(client, 5)
         queue = client.queue(TOPIC)
         jobs = [job async for job in queue.receive(idle="100ms")]
         assert [job.value for job in jobs] == [b"0", b"1", b"2", b"3", b"4"]
@@ -50,7 +42,7 @@ async def test_what_a_worker_says_may_be_lost_and_is_repeated() -> None:
 @in_virtual_time
 async def test_jobs_of_a_lost_answer_are_delivered_again_when_their_lease_ends() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
-        await sent(client, 1)
+        await send_numbers(client, 1)
         broker.trouble(":receive", Trouble.UNANSWERED)
         began_s = asyncio.get_running_loop().time()
         (job,) = await client.queue(TOPIC).poll(wait="20s", visibility="1s")

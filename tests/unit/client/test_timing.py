@@ -17,7 +17,7 @@ from raftlog.errors import CommitUnknown, ConnectionLost, NotLeader, NotSent, Ov
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import FakeBroker, FakeCluster, Trouble, fake_cluster
 from tests.helpers.virtual_client import VirtualClient
-from tests.helpers.virtual_time import VirtualClock
+from tests.helpers.virtual_time import VirtualClock, eventually
 
 HOUR_S = 3600.0
 
@@ -228,8 +228,7 @@ async def test_a_silent_leader_is_left_soon_after_the_election_that_replaces_it(
         await (await producer.send("0"))
         cluster.trouble(Trouble.HANG_AFTER)
         pending = await producer.send("1")
-        while not cluster.in_flight:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: bool(cluster.in_flight))
         cluster.leader = 0  # an election is held
         await asyncio.sleep(0.65)
         cluster.leader, elected_at = 2, now()

@@ -25,6 +25,7 @@ from raftlog.errors import (
 from raftlog.wire import paths
 from tests.helpers.async_tests import in_real_time, in_virtual_time
 from tests.helpers.virtual_client import VirtualClient
+from tests.helpers.virtual_time import eventually
 from tests.helpers.whole_broker import Trouble, WholeBroker, ended_by, whole_broker
 
 COMMIT, ABORT, RECORDS = ":commit", ":abort", "/records"
@@ -195,8 +196,7 @@ async def test_a_commit_whose_outcome_is_forgotten_is_unknown_if_it_may_have_bee
         zombie, after = producer(client), producer(client)
         broker.trouble(COMMIT, Trouble.UNANSWERED, *[Trouble.LOST] * 1_000)
         ending = asyncio.create_task(write(zombie, 1))
-        while broker.counted(COMMIT) < 2:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: broker.counted(COMMIT) >= 2)
         other = await after.transaction().__aenter__()
         await other.abort()
         other = await after.transaction().__aenter__()
