@@ -19,9 +19,10 @@ from api.resources.reading import read_in_turn
 from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
-from raftlog.types import Offset, Term
+from raftlog.types import Offset
 from raftlog.wire import media_types
 from tests.helpers.async_tests import in_virtual_time
+from tests.helpers.fetching import fetch_result
 from tests.helpers.http_server import HttpServer, serve, served
 from tests.helpers.virtual_time import eventually
 
@@ -181,16 +182,7 @@ async def test_what_waits_for_its_turn_holds_no_records_and_reads_them_again() -
     async def read(request: FetchRequest) -> FetchResult:
         data = memoryview(batch)
         held.append(weakref.ref(data))
-        return FetchResult(
-            offset=Offset(0),
-            data=data,
-            next_offset=Offset(1),
-            log_start_offset=Offset(0),
-            high_watermark=Offset(1),
-            last_stable_offset=Offset(1),
-            end=Offset(1),
-            leader_epoch=Term(1),
-        )
+        return fetch_result(data, 1)
 
     answers, request = AnswersInFlight(1), FetchRequest(position=Offset(0), bytes_max=1)
     with ExitStack() as others:

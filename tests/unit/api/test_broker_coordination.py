@@ -16,10 +16,11 @@ from raftlog.errors import UnknownTopic
 from raftlog.records.batch import Codec, stamp
 from raftlog.records.builder import build_batch
 from raftlog.records.control import Marker
-from raftlog.types import Offset, Term, TopicPartition
+from raftlog.types import Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.decided_delays import id_of
 from tests.helpers.fake_services import FakeGateway, fake_cluster
+from tests.helpers.fetching import fetch_result
 from tests.helpers.virtual_time import VirtualClock
 from transactions.records import Handle
 
@@ -55,15 +56,7 @@ class OneBatch(FakeGateway):
         )
         data = build_batch([record_of(row) for row in rows], codec=Codec.NONE, timestamp_ms=0)
         batch = stamp(data, base_offset=Offset(0), leader_epoch=1, append_time_ms=None)
-        end = Offset(COUNT)
-        return FetchResult(
-            offset=Offset(0),
-            data=batch.data,
-            next_offset=end,
-            log_start_offset=Offset(0),
-            high_watermark=end,
-            leader_epoch=Term(1),
-        )
+        return fetch_result(batch.data, COUNT)
 
 
 def delivery_from(gateway: OneBatch) -> BrokerDelivery:

@@ -18,10 +18,11 @@ from api.http.shared_reads import Asked, SharedReads
 from api.resources.events import RECORDS_PER_WRITE
 from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import NoLeader
-from raftlog.types import Offset, Term, TopicPartition
+from raftlog.types import Offset, TopicPartition
 from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.event_stream import PATH, stream
 from tests.helpers.fake_services import FakeGateway
+from tests.helpers.fetching import fetch_result
 from tests.helpers.http_server import HttpServer, served
 from tests.helpers.virtual_time import eventually
 
@@ -319,11 +320,4 @@ class _Gates:
 
 
 def _result(offset: int) -> FetchResult:
-    return FetchResult(
-        offset=Offset(offset),
-        data=b"",
-        next_offset=Offset(offset),
-        log_start_offset=Offset(0),
-        high_watermark=Offset(offset),
-        leader_epoch=Term(1),
-    )
+    return fetch_result(b"", offset, offset=offset)
