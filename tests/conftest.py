@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
+
+from tests.helpers.virtual_time import run_virtual
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -18,6 +21,16 @@ hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("any machine")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a coroutine test in virtual time, unless a decorator has chosen another event loop."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    run_virtual(pyfuncitem.obj(**arguments))
+    return True
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,6 @@ from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.types import Offset
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fetching import fetch_result
 from tests.helpers.http_server import HttpServer, serve, served
 from tests.helpers.virtual_time import eventually
@@ -67,7 +66,6 @@ async def test_silent_readers_cost_what_they_leave_untaken(server: HttpServer, h
             assert tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX
 
 
-@in_virtual_time
 async def test_a_large_page_of_events_is_written_in_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     # requirement: C4
     written_in_turn = [0]
@@ -131,7 +129,6 @@ async def _bytes_of(link: asyncio.StreamReader, enough: int) -> int:
     return count
 
 
-@in_virtual_time
 async def test_nothing_long_is_made_for_a_client_that_has_gone() -> None:
     answers, clients, made = AnswersInFlight(1), {"one"}, []
     with answers.turn(lambda: "one" in clients) as turn:
@@ -143,7 +140,6 @@ async def test_nothing_long_is_made_for_a_client_that_has_gone() -> None:
     assert made == [1, 2]
 
 
-@in_virtual_time
 async def test_long_work_waits_for_its_turn_and_short_work_does_not() -> None:
     answers = AnswersInFlight(1)
     turns = [answers.turn(lambda: True) for _ in range(LARGE_PAGES_MAX)]
@@ -160,7 +156,6 @@ async def test_long_work_waits_for_its_turn_and_short_work_does_not() -> None:
     assert await waiting == 4
 
 
-@in_virtual_time
 async def test_a_large_page_takes_its_memory_from_answers_that_are_not_taken() -> None:
     answers, ended = AnswersInFlight(LARGE_PAGE_BYTES), []
     answers.wait("one", 1, lambda: ended.append("one"))
@@ -174,7 +169,6 @@ async def test_a_large_page_takes_its_memory_from_answers_that_are_not_taken() -
     assert ended == ["one"]
 
 
-@in_virtual_time
 async def test_what_waits_for_its_turn_holds_no_records_and_reads_them_again() -> None:
     batch = build_batch([Record(b"v" * 1000)], codec=Codec.ZSTD, timestamp_ms=1)
     held: list[weakref.ref[memoryview]] = []

@@ -10,7 +10,6 @@ import pytest
 
 from api.http.services import Limits
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, serve, served
 
 TOPIC = "/v1/topics/orders/records"
@@ -268,7 +267,6 @@ async def test_announced_bodies_that_do_not_come_take_no_room(server: HttpServer
         writer.close()
 
 
-@in_virtual_time
 async def test_a_client_that_disconnects_within_a_body_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with serve() as server:
@@ -286,7 +284,6 @@ async def test_a_client_that_disconnects_within_a_body_is_forgotten(caplog: pyte
     assert not caplog.records
 
 
-@in_virtual_time
 async def test_an_internal_error_shows_no_traceback_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         async with serve() as server:

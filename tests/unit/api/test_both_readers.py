@@ -16,7 +16,6 @@ from api.connections.fast_path import SCRATCH_BYTES, FastPathServer
 from api.connections.handing_over import deliver
 from api.connections.listener import KEEPALIVE_S
 from api.http.services import Limits
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_services import fake_cluster
 from tests.helpers.http_mutants import LISTED_ORIGIN, mutant
 from tests.helpers.virtual_time import VirtualClock
@@ -137,7 +136,6 @@ async def brokers() -> tuple[Broker, Broker]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-@in_virtual_time
 async def test_mutants_of_valid_requests_are_answered_alike(part: int) -> None:
     for number in range(part * MUTANTS_OF_PART, (part + 1) * MUTANTS_OF_PART):
         if number % MUTANTS_OF_CLUSTER == 0:

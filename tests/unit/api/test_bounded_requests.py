@@ -24,7 +24,6 @@ from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import DECOMPRESSED_BYTES_MAX, check_records
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, serve, served
 
 PATH = "/v1/topics/orders/partitions/0/records"
@@ -184,7 +183,6 @@ def test_a_batch_is_checked_with_two_copies_of_its_records() -> None:
     assert peak[0] < 2 * 16
 
 
-@in_virtual_time
 async def test_a_body_is_held_once_while_it_is_inflated() -> None:
     body = b'{"records":[' + b",".join([b'{"value":1}'] * (BODY_BYTES // 12)) + b"]}"
     packed = zlib.compress(body, 9)
@@ -197,7 +195,6 @@ async def test_a_body_is_held_once_while_it_is_inflated() -> None:
         assert peak[0] < 12 + 8
 
 
-@in_virtual_time
 async def test_records_are_held_once_when_they_wait_to_be_stored() -> None:
     value = "v" * (1000 << 10)
     async with serve() as server:
@@ -209,7 +206,6 @@ async def test_records_are_held_once_when_they_wait_to_be_stored() -> None:
         assert peak[0] < 4 * 12
 
 
-@in_virtual_time
 async def test_what_follows_a_request_and_is_no_http_is_not_kept() -> None:
     # requirement: C4
     junk = b"x" * (240 << 10)

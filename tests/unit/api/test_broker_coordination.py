@@ -17,7 +17,6 @@ from raftlog.records.batch import Codec, stamp
 from raftlog.records.builder import build_batch
 from raftlog.records.control import Marker
 from raftlog.types import Offset, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.decided_delays import id_of
 from tests.helpers.fake_services import FakeGateway, fake_cluster
 from tests.helpers.fetching import fetch_result
@@ -69,7 +68,6 @@ def one_batch() -> OneBatch:
 
 
 # requirement: A3
-@in_virtual_time
 async def test_partitions_are_read_a_few_at_a_time() -> None:
     """Each may have a large batch, of which each read has a copy."""
     gateway = one_batch()
@@ -80,7 +78,6 @@ async def test_partitions_are_read_a_few_at_a_time() -> None:
 
 
 # requirement: A3
-@in_virtual_time
 async def test_a_batch_with_messages_for_many_partitions_is_read_once() -> None:
     """Each lane moves its own messages, and they are due one after another."""
     gateway = one_batch()
@@ -95,7 +92,6 @@ async def test_a_batch_with_messages_for_many_partitions_is_read_once() -> None:
 
 
 # requirement: A3
-@in_virtual_time
 async def test_a_leader_reads_again_what_it_has_read_in_an_earlier_epoch() -> None:
     """An unsafe recovery may have given the offset to another message."""
     gateway = one_batch()
@@ -110,7 +106,6 @@ async def test_a_leader_reads_again_what_it_has_read_in_an_earlier_epoch() -> No
 
 
 # requirement: A3
-@in_virtual_time
 async def test_nothing_is_kept_of_a_partition_that_another_broker_leads() -> None:
     gateway = one_batch()
     delivery = delivery_from(gateway)
@@ -153,7 +148,6 @@ async def write(partitions: Partitions) -> None:
     )
 
 
-@in_virtual_time
 async def test_a_broker_that_is_behind_asks_before_it_takes_a_topic_for_deleted() -> None:
     # requirement: D3
     partitions = Partitions(Metadata(has_topic=True))
@@ -161,7 +155,6 @@ async def test_a_broker_that_is_behind_asks_before_it_takes_a_topic_for_deleted(
     assert partitions.markers == [Marker(7, 3, True, 2, 0)]
 
 
-@in_virtual_time
 async def test_a_topic_that_is_gone_gets_no_marker() -> None:
     with pytest.raises(UnknownTopic):
         await write(Partitions(Metadata(has_topic=False)))

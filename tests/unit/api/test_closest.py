@@ -12,7 +12,6 @@ from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import NotLeader, ReplicaNotInSync
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.event_stream import stream
 from tests.helpers.fetching import PATH, fill
 from tests.helpers.http_server import HttpServer, serve, served
@@ -35,7 +34,6 @@ async def watched() -> AsyncIterator[tuple[HttpServer, list[FetchRequest]]]:
 
 
 # requirement: RP10
-@in_virtual_time
 async def test_the_default_is_the_leader() -> None:
     async with watched() as (server, asked):
         assert (await server.get(f"{PATH}?offset=0")).status == 200
@@ -46,7 +44,6 @@ async def test_the_default_is_the_leader() -> None:
 
 # requirement: RP10
 @pytest.mark.parametrize("accept", [media_types.JSON, media_types.BATCH])
-@in_virtual_time
 async def test_the_bounds_come_to_the_gateway_and_the_response_names_the_broker(accept: str) -> None:
     async with watched() as (server, asked):
         query = "offset=0&from=closest&rack=east&max_staleness=2s&min_offset=1"
@@ -60,7 +57,6 @@ async def test_the_bounds_come_to_the_gateway_and_the_response_names_the_broker(
 
 
 # requirement: RP10
-@in_virtual_time
 async def test_an_event_stream_may_come_from_any_replica() -> None:
     async with watched() as (server, asked):
         async with stream(server, "?from=closest&max_staleness=1s") as reading:
@@ -89,7 +85,6 @@ async def test_an_event_stream_may_come_from_any_replica() -> None:
         ("from=leader&max_staleness=5s", "max_staleness"),
     ],
 )
-@in_virtual_time
 async def test_wrong_parameters_are_refused_by_name(query: str, field: str) -> None:
     async with watched() as (server, asked):
         reply = await server.get(f"{PATH}?{query}")

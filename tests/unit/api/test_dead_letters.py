@@ -14,7 +14,6 @@ from raftlog.records.builder import Record
 from raftlog.records.failures import FailedRecord, Origin, tombstone
 from raftlog.records.reader import StoredRecord, read_records
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.dead_letters import (
     DEAD,
     PATH,
@@ -92,7 +91,6 @@ async def test_a_list_has_open_dead_letters_by_partition_in_pages(server: HttpSe
     assert await open_offsets(server, "id=orders/0/2&id=orders/2/3&id=orders/2/5") == [2, 3]
 
 
-@in_virtual_time
 async def test_a_request_reads_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
     # requirement: A7
     monkeypatch.setattr(dead_letter_pages, "SCAN_BYTES_MAX", 2000)

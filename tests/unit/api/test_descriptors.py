@@ -16,7 +16,6 @@ from api.app import RequestPipeline
 from api.connections.connection_limit import ANSWERED_AT_ONCE_MAX
 from api.connections.listener import HttpListener
 from api.descriptors import shares
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import fake_cluster
 
 GET = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n"
@@ -73,7 +72,6 @@ async def ask(connection: Connection, more: bytes = b"") -> bytes:
     return await reader.read(65536)
 
 
-@in_virtual_time
 async def test_connection_beyond_the_limit_is_answered_and_closed() -> None:
     async with listening(2) as (listener, stack):
         plain, long = await connect(listener, stack), await connect(listener, stack)
@@ -95,7 +93,6 @@ async def test_connection_beyond_the_limit_is_answered_and_closed() -> None:
                 return
 
 
-@in_virtual_time
 async def test_few_connections_beyond_the_limit_are_kept_for_an_answer() -> None:
     async with listening(1) as (listener, stack):
         assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
@@ -109,7 +106,6 @@ async def test_few_connections_beyond_the_limit_are_kept_for_an_answer() -> None
                 assert await reader.read() == b""
 
 
-@in_virtual_time
 async def test_a_flood_of_silent_connections_does_not_hide_health() -> None:
     async with listening(1) as (listener, stack):
         assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
@@ -121,7 +117,6 @@ async def test_a_flood_of_silent_connections_does_not_hide_health() -> None:
             assert (await reader.read(65536)).startswith(b"HTTP/1.1 200")
 
 
-@in_virtual_time
 async def test_health_and_metrics_are_served_beyond_the_limit() -> None:
     async with listening(1) as (listener, stack):
         assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
@@ -144,7 +139,6 @@ def test_soft_limit_is_raised_to_the_hard_one() -> None:
     assert ended.stdout == "200 (200, 200)\n"
 
 
-@in_virtual_time
 async def test_refusals_are_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     async with listening(1) as (listener, stack):
         assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")

@@ -16,7 +16,6 @@ from api.http.services import Limits
 from api.resources.documentation import openapi
 from raftlog.errors import BY_CODE, NotSent, RaftlogError
 from raftlog.wire import headers, paths
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, serve, served
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "http-api.md"
@@ -46,7 +45,6 @@ def test_operation_ids_are_unique() -> None:
     assert len(ids) == len(set(ids))
 
 
-@in_virtual_time
 async def test_the_page_for_people_is_whole_and_needs_nothing_else() -> None:
     class Links(HTMLParser):
         def __init__(self) -> None:

@@ -19,7 +19,6 @@ from api.resources.events import RECORDS_PER_WRITE
 from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import NoLeader
 from raftlog.types import Offset, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.event_stream import PATH, stream
 from tests.helpers.fake_services import FakeGateway
 from tests.helpers.fetching import fetch_result
@@ -215,7 +214,6 @@ async def test_many_readers_of_a_batch_cost_one_read_and_one_encoding(
         assert {tuple(reader.ids) for reader in readers} == {tuple(range(records + 1))}
 
 
-@in_virtual_time
 async def test_readers_of_the_same_share_a_read_and_no_others_do() -> None:
     reads, gates = SharedReads(), _Gates()
     first, second = (reads.join(ASKED, gates.read) for _ in range(2))
@@ -230,7 +228,6 @@ async def test_readers_of_the_same_share_a_read_and_no_others_do() -> None:
     assert len(reads) == 0
 
 
-@in_virtual_time
 async def test_a_reader_that_leaves_does_not_end_the_read_of_others() -> None:
     reads, gates = SharedReads(), _Gates()
     first, second = (reads.join(ASKED, gates.read) for _ in range(2))
@@ -241,7 +238,6 @@ async def test_a_reader_that_leaves_does_not_end_the_read_of_others() -> None:
     assert (await second).offset == 7
 
 
-@in_virtual_time
 async def test_a_read_that_all_readers_have_left_ends_and_the_next_reader_begins_another() -> None:
     reads, gates = SharedReads(), _Gates()
     first = reads.join(ASKED, gates.read)
@@ -256,7 +252,6 @@ async def test_a_read_that_all_readers_have_left_ends_and_the_next_reader_begins
     assert len(reads) == 0
 
 
-@in_virtual_time
 async def test_all_readers_get_the_error_of_their_read() -> None:
     reads, gates = SharedReads(), _Gates()
     waiting = [reads.join(ASKED, gates.read) for _ in range(2)]
@@ -265,7 +260,6 @@ async def test_all_readers_get_the_error_of_their_read() -> None:
     assert [type(error) for error in await asyncio.gather(*waiting, return_exceptions=True)] == [NoLeader] * 2
 
 
-@in_virtual_time
 async def test_a_page_that_its_builder_does_not_finish_is_built_by_one_that_waits() -> None:
     recent, place = RecentEvents(100), _FreePlace()
     others = [asyncio.create_task(_found_or_built(recent, place, b"other")) for _ in range(3)]
@@ -277,7 +271,6 @@ async def test_a_page_that_its_builder_does_not_finish_is_built_by_one_that_wait
     assert place.built == 1
 
 
-@in_virtual_time
 async def test_a_page_that_is_not_kept_is_still_shared_by_those_that_wait() -> None:
     recent, place = RecentEvents(1), _FreePlace()
     found = await asyncio.gather(*(_found_or_built(recent, place, b"large") for _ in range(3)))

@@ -14,7 +14,6 @@ from raftlog.records.builder import Record, build_batch
 from raftlog.records.compaction import gap_batch, retain
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fetching import PATH, fill, offsets_of, records_of
 from tests.helpers.http_server import HttpServer, serve, served
 from tests.helpers.virtual_time import eventually
@@ -247,7 +246,6 @@ async def test_min_bytes_waits_for_more(server: HttpServer) -> None:
     assert offsets_of(await poll) == [0, 1]
 
 
-@in_virtual_time
 async def test_wait_is_capped_below_the_idle_time_of_load_balancers() -> None:
     async with serve(Limits(wait_ms_max=50)) as server:
         await fill(server, "a")

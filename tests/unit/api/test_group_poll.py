@@ -6,7 +6,6 @@ import asyncio
 
 from raftlog.aio import Client
 from raftlog.wire import groups as wire
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.whole_broker import TOPIC, send_numbers, whole_broker
 
 MEMBERS, OFFSETS = "/v1/groups/g/members", "/v1/groups/g/offsets"
@@ -28,7 +27,6 @@ async def joined(client: Client) -> int:
 
 
 # requirement: D2 G4
-@in_virtual_time
 async def test_an_acknowledgement_of_an_earlier_generation_takes_nothing_back() -> None:
     async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
         await send_numbers(client, 10)
@@ -48,7 +46,6 @@ async def test_an_acknowledgement_of_an_earlier_generation_takes_nothing_back() 
 
 
 # requirement: D2
-@in_virtual_time
 async def test_a_repeated_poll_reads_what_its_lost_answer_had() -> None:
     async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
         await send_numbers(client, 10)

@@ -15,7 +15,6 @@ from api.loop_delay import INTERVAL_S, LoopDelay, waited_for_processor_s
 from api.resources.metrics import Answered, collected
 from delayed.coordinator import DelayedCoordinator
 from delayed.requests import PauseSchedule
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.decided_delays import add, create, new
 from tests.helpers.instant_delays import Refusing, coordinator_of, instant_coordinator
 from tests.helpers.instant_groups import InstantLog
@@ -81,7 +80,6 @@ def reported(*coordinators: DelayedCoordinator) -> dict[str, float]:
 
 
 # requirement: A3
-@in_virtual_time
 async def test_pending_delivered_and_late_messages_are_reported() -> None:
     assert reported()["raftlog_delayed_lateness_seconds_count"] == 0
     clock = VirtualClock()
@@ -112,7 +110,6 @@ async def test_pending_delivered_and_late_messages_are_reported() -> None:
 
 
 # requirement: A3
-@in_virtual_time
 async def test_messages_that_cannot_be_delivered_are_reported() -> None:
     stuck = coordinator_of(Refusing(is_too_large=False), VirtualClock(), DelayedCoordinator)
     broken = coordinator_of(Refusing(is_too_large=True), VirtualClock(), DelayedCoordinator)
@@ -137,7 +134,6 @@ def block(seconds: float) -> None:
     loop.skip(seconds)
 
 
-@in_virtual_time
 async def test_a_blocked_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = CollectorRegistry()
     monkeypatch.setattr("api.loop_delay.waited_for_processor_s", lambda: 0.0)
@@ -155,7 +151,6 @@ async def test_a_blocked_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     delay.stop()
 
 
-@in_virtual_time
 async def test_a_loop_that_had_no_processor_was_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     registry = CollectorRegistry()
     waits = iter([0.0, 0.3, 0.3])

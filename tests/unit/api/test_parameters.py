@@ -15,7 +15,6 @@ from api.http.services import Limits
 from partitions.values import AtTime, LastRecords, Start
 from raftlog.errors import InvalidRequest
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, serve, served
 
 OFFERED = (media_types.JSON, media_types.BATCH)
@@ -120,7 +119,6 @@ async def test_an_answer_says_that_its_wait_was_cut(server: HttpServer, wait: st
 @pytest.mark.parametrize(
     ("timeout", "told"), [("2s", None), ("2001ms", "2s"), ("1h", "2s"), ("999999999999d", "2s")]
 )
-@in_virtual_time
 async def test_an_answer_says_that_its_timeout_was_cut(timeout: str, told: str | None) -> None:
     header = "raftlog-timeout-capped"
     async with serve(Limits(produce_timeout_ms_max=2_000, produce_timeout_ms_default=1_000)) as server:

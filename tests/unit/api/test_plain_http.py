@@ -19,7 +19,6 @@ from api.http.services import Limits
 from api.http.whole_body import STEP_BYTES, WholeBody
 from raftlog.types import TopicPartition
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, served
 
 HOST = "Host: localhost\r\n"
@@ -250,7 +249,6 @@ def test_an_announced_size_alone_takes_no_memory() -> None:
     assert len(room) <= STEP_BYTES
 
 
-@in_virtual_time
 async def test_a_client_is_not_ahead_of_a_handler_that_does_not_read() -> None:
     may_read = asyncio.Event()
 
@@ -345,7 +343,6 @@ class _Answers:
         return False
 
 
-@in_virtual_time
 async def test_only_a_connection_without_a_request_is_closed_for_its_silence() -> None:
     async def slowly(_: object) -> web.StreamResponse:
         await asyncio.sleep(60)
@@ -368,7 +365,6 @@ async def test_only_a_connection_without_a_request_is_closed_for_its_silence() -
     await server.stop(1)
 
 
-@in_virtual_time
 async def test_an_answer_counts_as_a_whole_until_its_client_has_taken_its_end() -> None:
     # requirement: C4
     written = []
@@ -394,7 +390,6 @@ async def test_an_answer_counts_as_a_whole_until_its_client_has_taken_its_end() 
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])
-@in_virtual_time
 async def test_a_client_that_reads_no_answers_gets_no_further_ones(ahead: int) -> None:
     answered = 0
 

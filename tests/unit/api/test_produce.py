@@ -19,7 +19,6 @@ from raftlog.records.keys import partition_for_key
 from raftlog.records.reader import read_records
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.http_server import HttpServer, Reply, serve, served
 from tests.helpers.orders import batch_of, values_of
 from tests.helpers.producing import BINARY, ORDERS_0, ORDERS_1, PARTITION, TOPIC, one_batch
@@ -364,7 +363,6 @@ async def test_too_much_in_flight_is_refused_before_it_is_read(server: HttpServe
         (Limits(bodies_bytes_client_max=4000, bodies_bytes_max=1500), "overloaded"),
     ],
 )
-@in_virtual_time
 async def test_what_was_refused_takes_no_place(limits: Limits, code: str) -> None:
     # requirement: N2
     async with serve(limits) as server:

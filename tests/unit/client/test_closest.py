@@ -13,7 +13,6 @@ import pytest
 from raftlog.aio import Client
 from raftlog.client import Client as BlockingClient
 from raftlog.errors import InvalidRequest, OffsetOutOfRange, RaftlogError, ReplicaNotInSync, UnknownTopic
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import FakeCluster, fake_cluster
 from tests.helpers.virtual_client import VirtualClient
 
@@ -35,7 +34,6 @@ async def racks(
 
 
 # requirement: RP10
-@in_virtual_time
 async def test_the_replica_in_the_rack_is_read_with_the_bound_of_the_client() -> None:
     async with racks("b") as (cluster, client):
         chunk = await client.partition("orders", 0).read(0, min_offset=1)
@@ -52,7 +50,6 @@ async def test_the_replica_in_the_rack_is_read_with_the_bound_of_the_client() ->
     [(None, ()), ("a", ()), ("elsewhere", ()), ("b", (1, 3))],
     ids=["no rack", "rack of the leader", "unknown rack", "replica out of sync"],
 )
-@in_virtual_time
 async def test_the_leader_is_read_if_no_replica_is_closer(rack: str | None, in_sync: Sequence[int]) -> None:
     async with racks(rack, in_sync=in_sync) as (cluster, client):
         assert len(await client.partition("orders", 0).read(0)) == 1
@@ -70,7 +67,6 @@ async def test_the_leader_is_read_if_no_replica_is_closer(rack: str | None, in_s
     ],
     ids=lambda error: error.code,
 )
-@in_virtual_time
 async def test_whatever_a_replica_refuses_the_leader_serves(error: RaftlogError) -> None:
     async with racks("b") as (cluster, client):
         cluster.cannot_serve[2] = error
@@ -79,7 +75,6 @@ async def test_whatever_a_replica_refuses_the_leader_serves(error: RaftlogError)
 
 
 # requirement: RP10
-@in_virtual_time
 async def test_a_replica_that_cannot_serve_is_avoided_ever_longer_and_then_preferred_again() -> None:
     async with racks("b") as (cluster, client):
         partition = client.partition("orders", 0)
@@ -108,7 +103,6 @@ async def test_a_replica_that_cannot_serve_is_avoided_ever_longer_and_then_prefe
 
 
 # requirement: RP10
-@in_virtual_time
 async def test_a_broker_that_is_gone_or_silent_costs_no_error() -> None:
     async with racks("b") as (cluster, client):
         partition = client.partition("orders", 0)
@@ -123,7 +117,6 @@ async def test_a_broker_that_is_gone_or_silent_costs_no_error() -> None:
 
 
 # requirement: RP10, C3
-@in_virtual_time
 async def test_a_long_poll_at_a_replica_waits_as_long_as_it_is_told() -> None:
     async with racks("b") as (cluster, client):
         partition = client.partition("orders", 0)
@@ -142,7 +135,6 @@ async def test_a_long_poll_at_a_replica_waits_as_long_as_it_is_told() -> None:
 
 
 # requirement: RP10, C2
-@in_virtual_time
 async def test_a_reader_that_changes_replicas_skips_nothing_and_repeats_nothing() -> None:
     async with racks("b") as (cluster, client):
         partition, rng = client.partition("orders", 0), random.Random(3)
@@ -158,7 +150,6 @@ async def test_a_reader_that_changes_replicas_skips_nothing_and_repeats_nothing(
 
 
 # requirement: RP10
-@in_virtual_time
 async def test_partitions_use_different_replicas_of_a_rack() -> None:
     async with racks("c", partitions=4, brokers=5) as (cluster, client):
         for number in range(4):
@@ -186,7 +177,6 @@ def test_wrong_options_are_refused_with_their_names(options: dict[str, object], 
             kind("raftlog://127.0.0.1:1", **options)  # type: ignore[arg-type]
 
 
-@in_virtual_time
 async def test_a_wrong_min_offset_is_refused() -> None:
     async with racks() as (_, client):
         for wrong in (-1, "7", True):

@@ -18,7 +18,6 @@ from raftlog.client.messages import Message
 from raftlog.client.partition import AsyncPartition
 from raftlog.errors import InvalidRecord, NotSent
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.virtual_time import eventually
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
@@ -67,7 +66,6 @@ async def until_shared(*members: Consumer) -> None:
 
 
 # requirement: G5
-@in_virtual_time
 async def test_a_member_without_partitions_waits_in_poll() -> None:
     async with (
         whole_broker(partitions=1) as broker,
@@ -84,7 +82,6 @@ async def test_a_member_without_partitions_waits_in_poll() -> None:
 
 
 # requirement: G5
-@in_virtual_time
 async def test_a_worker_without_partitions_ends_when_it_is_stopped() -> None:
     """Its loop is free for its heartbeats, and for the partitions that it gets later."""
     async with (
@@ -113,7 +110,6 @@ async def test_a_worker_without_partitions_ends_when_it_is_stopped() -> None:
 
 
 # requirement: D2
-@in_virtual_time
 async def test_the_records_of_a_cancelled_poll_come_with_the_next_one() -> None:
     async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
         await read_ahead(taken, 5)
@@ -122,7 +118,6 @@ async def test_the_records_of_a_cancelled_poll_come_with_the_next_one() -> None:
 
 
 # requirement: D4
-@in_virtual_time
 async def test_the_records_of_a_cancelled_batch_come_with_the_next_one() -> None:
     async with (
         filled(5) as (_, client),
@@ -137,7 +132,6 @@ async def test_the_records_of_a_cancelled_batch_come_with_the_next_one() -> None
 
 
 # requirement: D2
-@in_virtual_time
 async def test_batches_begin_with_what_poll_has_left() -> None:
     async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
         assert (await polled(taken)).offset == 0
@@ -150,7 +144,6 @@ async def test_batches_begin_with_what_poll_has_left() -> None:
 
 
 # requirement: C3
-@in_virtual_time
 async def test_a_poll_waits_no_longer_than_it_says_for_a_cancelled_one() -> None:
     async with filled(0) as (_, client), await client.consumer("g", TOPIC) as taken:
         await eventually(lambda: taken.is_assigned)
@@ -164,7 +157,6 @@ async def test_a_poll_waits_no_longer_than_it_says_for_a_cancelled_one() -> None
 
 
 # requirement: G4
-@in_virtual_time
 async def test_a_consumer_that_nobody_has_leaves_its_group() -> None:
     async with filled(1) as (broker, client):
         _, second = await client._background()
@@ -181,7 +173,6 @@ async def offsets(client: Client) -> dict[int, int]:
 
 
 # requirement: D2
-@in_virtual_time
 async def test_a_seek_leaves_the_records_of_other_partitions() -> None:
     async with filled(5, 5) as (_, client), await client.consumer("g", TOPIC) as taken:
         first = await polled(taken)
@@ -196,7 +187,6 @@ async def test_a_seek_leaves_the_records_of_other_partitions() -> None:
 
 
 # requirement: D2
-@in_virtual_time
 async def test_a_seek_drops_what_a_cancelled_poll_has_taken() -> None:
     async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
         await read_ahead(taken, 5)
@@ -206,7 +196,6 @@ async def test_a_seek_drops_what_a_cancelled_poll_has_taken() -> None:
 
 
 # requirement: D2
-@in_virtual_time
 async def test_records_of_a_paused_partition_are_kept_back_until_it_is_resumed() -> None:
     async with filled(5, 5) as (_, client), await client.consumer("g", TOPIC) as taken:
         first = await polled(taken)
@@ -222,7 +211,6 @@ async def test_records_of_a_paused_partition_are_kept_back_until_it_is_resumed()
 
 
 # requirement: D2
-@in_virtual_time
 async def test_what_a_cancelled_poll_has_taken_is_kept_back_by_a_pause() -> None:
     async with filled(3) as (_, client), await client.consumer("g", TOPIC) as taken:
         await read_ahead(taken, 3)
@@ -243,7 +231,6 @@ async def fill_with(client: Client, *values: str) -> None:
 
 
 # requirement: C4
-@in_virtual_time
 async def test_each_partition_that_fails_raises_its_error() -> None:
     async with filled(0, 0) as (_, client):
         await fill_with(client, "not json", "1", "2")
@@ -262,7 +249,6 @@ async def test_each_partition_that_fails_raises_its_error() -> None:
 
 
 # requirement: C4
-@in_virtual_time
 async def test_a_seek_takes_back_the_error_of_its_partition() -> None:
     async with filled(0, 0) as (_, client):
         await fill_with(client, "not json", "1", "2")
@@ -275,7 +261,6 @@ async def test_a_seek_takes_back_the_error_of_its_partition() -> None:
 
 
 # requirement: C5
-@in_virtual_time
 async def test_a_consumer_begins_where_its_group_has_committed() -> None:
     async with filled(5) as (_, client):
         async with await client.consumer("g", TOPIC) as taken:
@@ -287,7 +272,6 @@ async def test_a_consumer_begins_where_its_group_has_committed() -> None:
 
 
 # requirement: C6
-@in_virtual_time
 async def test_a_seek_back_outlasts_a_commit_that_is_on_its_way() -> None:
     commits = "PUT /v1/groups/g/offsets"
     async with (
@@ -319,7 +303,6 @@ class BrokenAssignor:
 
 
 # requirement: G14
-@in_virtual_time
 async def test_poll_raises_what_an_assignor_raises() -> None:
     async with (
         filled(1) as (_, client),
@@ -337,7 +320,6 @@ class Unreadable:
         raise ZeroDivisionError
 
 
-@in_virtual_time
 async def test_an_unexpected_error_of_a_read_is_raised() -> None:
     fetching = Fetching(lambda _: cast("AsyncPartition", Unreadable()), 1 << 20)
     await fetching.start({TopicPartition(TOPIC, 0): 0})
@@ -347,7 +329,6 @@ async def test_an_unexpected_error_of_a_read_is_raised() -> None:
 
 
 # requirement: C3
-@in_virtual_time
 async def test_a_poll_that_waits_ends_with_its_consumer() -> None:
     async with filled(0) as (_, client):
         taken = await client.consumer("g", TOPIC)
@@ -360,7 +341,6 @@ async def test_a_poll_that_waits_ends_with_its_consumer() -> None:
                 await poll
 
 
-@in_virtual_time
 async def test_a_client_forgets_a_closed_consumer() -> None:
     async with filled(0) as (_, client):
         for _ in range(3):
@@ -371,7 +351,6 @@ async def test_a_client_forgets_a_closed_consumer() -> None:
 
 
 # requirement: G9
-@in_virtual_time
 async def test_a_client_does_not_leave_again_for_a_closed_consumer() -> None:
     """Another process may have its member id by then."""
     async with filled(0) as (broker, client):

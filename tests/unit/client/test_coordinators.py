@@ -25,7 +25,7 @@ from raftlog import (
 from raftlog.client.session import Reply, Session
 from raftlog.records.failures import FailedRecord, Origin
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import beside, in_virtual_time
+from tests.helpers.async_tests import beside
 from tests.helpers.dead_letters import RETRY, add, ids, letter, make_topics
 from tests.helpers.http_server import HttpServer, serve, served
 from tests.helpers.real_cluster import create_topic, produce
@@ -54,7 +54,6 @@ def shown(failed: FailedRecord, dead: DeadLetter) -> DeadLetter:
     )
 
 
-@in_virtual_time
 async def test_a_dead_letter_comes_back_as_bytes() -> None:
     # requirement: A7
     failed = [

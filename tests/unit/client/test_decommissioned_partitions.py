@@ -18,7 +18,6 @@ from raftlog.clock import SystemClock
 from raftlog.errors import InvalidRecord, NotSent, PartitionDecommissioned, RaftlogError, UnknownPartition
 from raftlog.records.builder import Record
 from raftlog.records.keys import partition_for_key
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.virtual_time import eventually
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
@@ -41,7 +40,6 @@ async def kept_partitions(whole: WholeBroker) -> None:
 
 
 # requirement: F5 K6 K1
-@in_virtual_time
 async def test_records_move_on_in_order_without_an_error() -> None:
     async with whole_broker(partitions=3) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
@@ -71,7 +69,6 @@ async def test_records_move_on_in_order_without_an_error() -> None:
 
 
 # requirement: F5 K1
-@in_virtual_time
 async def test_batches_that_move_together_stay_in_order() -> None:
     """Every batch waits in the partition that leaves, so that the order does not depend on the moment."""
     async with (
@@ -92,7 +89,6 @@ async def test_batches_that_move_together_stay_in_order() -> None:
 
 # requirement: F5
 @pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.UNANSWERED])
-@in_virtual_time
 async def test_an_attempt_without_an_answer_is_stored_once(trouble: Trouble) -> None:
     async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
@@ -109,7 +105,6 @@ async def test_an_attempt_without_an_answer_is_stored_once(trouble: Trouble) -> 
 
 
 # requirement: F5
-@in_virtual_time
 async def test_a_record_for_a_named_partition_fails_with_the_remedy() -> None:
     async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
@@ -132,7 +127,6 @@ async def test_a_record_for_a_named_partition_fails_with_the_remedy() -> None:
 
 
 # requirement: F5
-@in_virtual_time
 async def test_a_partition_is_used_again_once_it_is_recommissioned() -> None:
     async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
@@ -154,7 +148,6 @@ async def test_a_partition_is_used_again_once_it_is_recommissioned() -> None:
 
 
 # requirement: F5
-@in_virtual_time
 async def test_records_for_an_empty_partition_that_is_removed_at_once_move_too() -> None:
     async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         async with client.producer(TOPIC, linger=0) as producer:
@@ -169,7 +162,6 @@ async def test_records_for_an_empty_partition_that_is_removed_at_once_move_too()
 
 
 # requirement: F5 D3
-@in_virtual_time
 async def test_a_transaction_goes_on_in_other_partitions() -> None:
     async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
@@ -188,7 +180,6 @@ async def test_a_transaction_goes_on_in_other_partitions() -> None:
         assert values == sorted(f"{letter}{number}" for letter in "ab" for number in range(10))
 
 
-@in_virtual_time
 async def test_records_that_were_about_to_move_fail_when_the_producer_is_closed() -> None:
     async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
@@ -227,7 +218,6 @@ def test_a_partitioner_that_raises_fails_its_own_record_only() -> None:
 
 
 # requirement: F5 K3
-@in_virtual_time
 async def test_a_record_whose_partitioner_raises_fails_and_the_others_move() -> None:
     def chosen(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:
         return {2: {b"raises": 1, b"moves": 1}, 1: {b"moves": 0}}[count][key or b""]
@@ -255,7 +245,6 @@ async def test_a_record_whose_partitioner_raises_fails_and_the_others_move() -> 
 
 
 # requirement: F5
-@in_virtual_time
 async def test_a_record_that_moves_during_the_close_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         whole_broker(partitions=2) as whole,
@@ -290,7 +279,6 @@ async def test_a_record_that_moves_during_the_close_fails(monkeypatch: pytest.Mo
 
 
 # requirement: F5 K6 G11
-@in_virtual_time
 async def test_a_group_reads_a_partition_to_its_end_and_then_its_successor() -> None:
     """Producer, delayed messages and group go on without an error."""
     key = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 1)

@@ -19,7 +19,6 @@ from raftlog.errors import (
     RecordTooLarge,
     UnknownTopic,
 )
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.virtual_time import eventually
@@ -45,7 +44,6 @@ def numbers_in(cluster: FakeCluster) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@in_virtual_time
 async def test_records_are_stored_once_and_in_order_whatever_happens_to_answers(seed: int) -> None:
     # requirement: P6
     # requirement: D2
@@ -59,7 +57,6 @@ async def test_records_are_stored_once_and_in_order_whatever_happens_to_answers(
         assert [receipt.offset for receipt in receipts] == list(range(300))
 
 
-@in_virtual_time
 async def test_a_receipt_says_where_the_record_is_and_what_the_acknowledgement_stands_for() -> None:
     # requirement: P5
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
@@ -76,7 +73,6 @@ async def test_a_receipt_says_where_the_record_is_and_what_the_acknowledgement_s
         )
 
 
-@in_virtual_time
 async def test_a_stale_cache_is_corrected_by_the_broker_that_does_not_lead() -> None:
     # requirement: P2
     # requirement: P3
@@ -89,7 +85,6 @@ async def test_a_stale_cache_is_corrected_by_the_broker_that_does_not_lead() -> 
         assert cluster.produce_count == 3  # the refusal names the leader: no search
 
 
-@in_virtual_time
 async def test_a_leader_that_dies_is_replaced_by_the_next_one_and_nothing_is_lost() -> None:
     async with fake_cluster(brokers=3) as cluster, VirtualClient(cluster.urls[:1]) as client:
         async with client.producer("orders", batch_bytes=400, linger="1ms") as producer:
@@ -103,7 +98,6 @@ async def test_a_leader_that_dies_is_replaced_by_the_next_one_and_nothing_is_los
         assert numbers_in(cluster) == list(range(150))
 
 
-@in_virtual_time
 async def test_a_partition_without_a_leader_gives_a_definite_error_at_the_deadline() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer("orders", linger=0, delivery_timeout="100ms")
@@ -117,7 +111,6 @@ async def test_a_partition_without_a_leader_gives_a_definite_error_at_the_deadli
         await producer.close()
 
 
-@in_virtual_time
 async def test_with_acks_0_nothing_is_repeated() -> None:
     # requirement: D1
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
@@ -132,7 +125,6 @@ async def test_with_acks_0_nothing_is_repeated() -> None:
         await producer.close()
 
 
-@in_virtual_time
 async def test_without_an_identity_a_lost_answer_may_double_a_record_but_order_stays() -> None:
     # requirement: D2
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
@@ -145,7 +137,6 @@ async def test_without_an_identity_a_lost_answer_may_double_a_record_but_order_s
         assert cluster.in_flight_most == 1
 
 
-@in_virtual_time
 async def test_leaving_the_block_flushes_and_raises_all_that_failed() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         cluster.trouble(Trouble.TOO_LARGE)
@@ -159,7 +150,6 @@ async def test_leaving_the_block_flushes_and_raises_all_that_failed() -> None:
         assert [type(error) for error in told] == [RecordTooLarge]
 
 
-@in_virtual_time
 async def test_an_error_of_the_block_is_not_hidden_by_what_failed() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         cluster.trouble(Trouble.TOO_LARGE)
@@ -170,7 +160,6 @@ async def test_an_error_of_the_block_is_not_hidden_by_what_failed() -> None:
         assert "1 record not sent" in caught.value.__notes__[0]
 
 
-@in_virtual_time
 async def test_a_full_buffer_makes_senders_wait_until_there_is_room() -> None:
     # requirement: B1
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
@@ -195,7 +184,6 @@ async def test_a_full_buffer_makes_senders_wait_until_there_is_room() -> None:
         assert len(cluster.partition().values()) == 9
 
 
-@in_virtual_time
 async def test_many_records_go_in_one_request_and_linger_bounds_the_wait() -> None:
     # requirement: B1
     # requirement: P1
@@ -208,7 +196,6 @@ async def test_many_records_go_in_one_request_and_linger_bounds_the_wait() -> No
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-@in_virtual_time
 async def test_every_compression_comes_back_as_it_went(codec: str) -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         cluster.trouble(Trouble.TOO_LARGE)  # what is numbered anew is not compressed anew
@@ -220,7 +207,6 @@ async def test_every_compression_comes_back_as_it_went(codec: str) -> None:
         assert stored == list(range(100 - len(stored), 100))
 
 
-@in_virtual_time
 async def test_a_topic_that_is_not_there_is_an_error_of_the_send() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer()
@@ -232,7 +218,6 @@ async def test_a_topic_that_is_not_there_is_an_error_of_the_send() -> None:
         assert (await (await producer.send("x", topic="later"))).topic == "later"
 
 
-@in_virtual_time
 async def test_what_was_refused_behind_a_batch_that_is_given_up_gets_its_new_number_into_its_bytes() -> None:
     # requirement: P6
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
@@ -252,7 +237,6 @@ async def test_what_was_refused_behind_a_batch_that_is_given_up_gets_its_new_num
 
 
 @pytest.mark.parametrize("change", ["leader", "term"])
-@in_virtual_time
 async def test_a_silent_leader_is_left_after_an_election(
     monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
@@ -272,7 +256,6 @@ async def test_a_silent_leader_is_left_after_an_election(
         await producer.close()
 
 
-@in_virtual_time
 async def test_no_batch_is_sent_any_more_while_a_producer_closes() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer("orders", linger=0)

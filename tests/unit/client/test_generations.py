@@ -11,7 +11,6 @@ from raftlog.client.consumer.fetching import Fetching
 from raftlog.errors import StaleGeneration, UnknownTopic
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.virtual_time import eventually
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, send_numbers, whole_broker
@@ -34,7 +33,6 @@ async def rebalanced(broker: WholeBroker, client: Client, taken: Consumer) -> as
 
 
 # requirement: ST2
-@in_virtual_time
 async def test_a_late_commit_does_not_take_the_next_generation_for_its_own() -> None:
     async with whole_broker(partitions=2) as broker, VirtualClient(broker.url, retry_timeout="1s") as client:
         await send_numbers(client, 10)
@@ -72,7 +70,6 @@ async def read_on_in_the_new_topic(broker: WholeBroker, taken: Consumer, values:
 
 
 # requirement: G4
-@in_virtual_time
 async def test_what_was_acknowledged_of_a_deleted_topic_is_not_committed_for_its_successor() -> None:
     async with whole_broker(partitions=1) as broker, VirtualClient(broker.url) as client:
         await send_numbers(client, 10)
@@ -85,7 +82,6 @@ async def test_what_was_acknowledged_of_a_deleted_topic_is_not_committed_for_its
 
 
 # requirement: G4
-@in_virtual_time
 async def test_a_handler_that_outlasts_its_assignment_acknowledges_nothing_in_the_next_one() -> None:
     """The partition may be one of another topic by then, of which nobody has handled the first records."""
     async with whole_broker(partitions=1) as broker, VirtualClient(broker.url) as client:
@@ -110,7 +106,6 @@ async def test_a_handler_that_outlasts_its_assignment_acknowledges_nothing_in_th
             assert row.committed_offset == 1
 
 
-@in_virtual_time
 async def test_the_error_of_a_read_is_not_raised_in_the_next_assignment() -> None:
     async with whole_broker(partitions=1) as broker, VirtualClient(broker.url) as client:
         fetching = Fetching(lambda target: client.partition(target.topic, target.partition), 1 << 20)

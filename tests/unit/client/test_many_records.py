@@ -14,7 +14,7 @@ from raftlog.aio import Client
 from raftlog.errors import NotSent, PartitionDecommissioned, RecordTooLarge, UnknownPartition
 from raftlog.records.builder import Record
 from raftlog.records.keys import partition_for_key
-from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, WholeBroker, whole_broker
 
@@ -39,7 +39,6 @@ async def stored(client: Client, partitions: int = PARTITIONS) -> dict[int, list
 
 
 # requirement: K1 F5
-@in_virtual_time
 async def test_each_record_is_stored_once_by_its_key_and_in_order() -> None:
     records = numbered(2_000, keys=50)
     async with whole_broker(PARTITIONS) as whole, VirtualClient(whole.url) as client:
@@ -58,7 +57,6 @@ async def test_each_record_is_stored_once_by_its_key_and_in_order() -> None:
 
 # requirement: F5
 @pytest.mark.parametrize("partitioner", ["sticky", "round_robin"])
-@in_virtual_time
 async def test_records_without_a_key_share_batches_or_take_turns(partitioner: str) -> None:
     async with whole_broker(PARTITIONS) as whole, VirtualClient(whole.url) as client:
         async with client.producer(TOPIC, batch_bytes=2_000, partitioner=partitioner) as producer:
@@ -82,7 +80,6 @@ async def test_records_without_a_key_share_batches_or_take_turns(partitioner: st
 
 
 # requirement: F5
-@in_virtual_time
 async def test_a_partition_may_be_named_and_must_exist() -> None:
     async with whole_broker(PARTITIONS) as whole, VirtualClient(whole.url) as client:
         async with client.producer(TOPIC) as producer:
@@ -105,7 +102,6 @@ async def kept_partitions(whole: WholeBroker) -> None:
 
 
 # requirement: F5 K6
-@in_virtual_time
 async def test_records_move_on_when_partitions_are_decommissioned() -> None:
     records = numbered(900, keys=30)
     async with whole_broker(PARTITIONS) as whole, VirtualClient(whole.url) as client:

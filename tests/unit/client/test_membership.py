@@ -14,7 +14,6 @@ from raftlog.client.consumer import membership
 from raftlog.client.consumer.membership import Membership
 from raftlog.errors import InvalidRequest, RaftlogError
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.virtual_time import eventually
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
@@ -61,7 +60,6 @@ def have_all(*members: Consumer, count: int = 6) -> Callable[[], bool]:
 
 # requirement: G4
 @pytest.mark.parametrize("prefers", [[], ["range"]])
-@in_virtual_time
 async def test_a_member_fenced_while_others_join_leaves_no_partition_unread(prefers: list[str]) -> None:
     witness = Witness()
     async with whole_broker(partitions=6) as broker, VirtualClient(broker.url) as client:
@@ -83,7 +81,6 @@ async def test_a_member_fenced_while_others_join_leaves_no_partition_unread(pref
 
 
 # requirement: G4
-@in_virtual_time
 async def test_a_cooperative_member_says_what_it_has_until_it_is_removed() -> None:
     witness = Witness()
     async with whole_broker(partitions=6) as broker, VirtualClient(broker.url) as client:
@@ -100,7 +97,6 @@ async def test_a_cooperative_member_says_what_it_has_until_it_is_removed() -> No
 
 
 # requirement: G4
-@in_virtual_time
 async def test_a_member_without_an_answer_owns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "PARK_S", 0.5)
     witness = Witness()
@@ -142,7 +138,6 @@ def failed_heartbeats(monkeypatch: pytest.MonkeyPatch) -> list[RaftlogError]:
 
 # requirement: G4
 @pytest.mark.parametrize("retry_timeout", ["100ms", "30s"])  # shorter and longer than the session
-@in_virtual_time
 async def test_a_member_without_its_positions_keeps_its_place_and_disturbs_nobody(retry_timeout: str) -> None:
     async with (
         whole_broker(partitions=2) as broker,
@@ -166,7 +161,6 @@ async def test_a_member_without_its_positions_keeps_its_place_and_disturbs_nobod
 
 
 # requirement: G4
-@in_virtual_time
 async def test_a_member_whose_heartbeats_fail_asks_for_no_rebalance(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = failed_heartbeats(monkeypatch)
     async with whole_broker() as broker, VirtualClient(broker.url, retry_timeout="200ms") as client:
@@ -183,7 +177,6 @@ async def test_a_member_whose_heartbeats_fail_asks_for_no_rebalance(monkeypatch:
 
 
 # requirement: G4
-@in_virtual_time
 async def test_a_heartbeat_may_wait_longer_than_retries_last(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = failed_heartbeats(monkeypatch)
     async with whole_broker() as broker, VirtualClient(broker.url, retry_timeout="100ms") as client:
@@ -193,7 +186,6 @@ async def test_a_heartbeat_may_wait_longer_than_retries_last(monkeypatch: pytest
         await b.close()
 
 
-@in_virtual_time
 async def test_an_error_that_stays_ends_a_member_that_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
     async def committed(_: Membership) -> dict[TopicPartition, int]:
         raise InvalidRequest("never")
@@ -215,7 +207,6 @@ async def seen(broker: WholeBroker, part: str) -> None:
 
 
 # requirement: G3
-@in_virtual_time
 async def test_a_join_that_arrives_after_the_leave_leaves_no_member_behind() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         broker.trouble(JOINS, Trouble.HELD)
@@ -229,7 +220,6 @@ async def test_a_join_that_arrives_after_the_leave_leaves_no_member_behind() -> 
 
 
 # requirement: G3
-@in_virtual_time
 async def test_a_join_without_an_answer_does_not_hold_a_closing_member_for_long() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         broker.trouble(JOINS, Trouble.HELD)

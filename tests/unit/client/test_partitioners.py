@@ -14,7 +14,6 @@ from raftlog.clock import SystemClock
 from raftlog.errors import InvalidRecord, UnknownPartition
 from raftlog.records.builder import Record
 from raftlog.records.keys import partition_for_key
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import fake_cluster
 from tests.helpers.virtual_client import VirtualClient
 
@@ -102,7 +101,6 @@ def test_a_function_of_the_user_decides_and_is_checked() -> None:
         wrong.route(b"k", b"1", None, 40)
 
 
-@in_virtual_time
 async def test_keys_are_bytes_text_or_integers_and_values_bytes_text_or_json() -> None:
     # requirement: K4
     # requirement: K5
@@ -130,7 +128,6 @@ async def test_keys_are_bytes_text_or_integers_and_values_bytes_text_or_json() -
         assert plain == [b"text", None]
 
 
-@in_virtual_time
 async def test_after_the_partition_count_has_grown_records_go_to_the_new_ones_too() -> None:
     # requirement: K6
     async with fake_cluster(2) as cluster, VirtualClient(cluster.urls) as client:

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from raftlog.aio import Producer
 from raftlog.records.reader import read_records
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import fake_cluster
 from tests.helpers.virtual_client import VirtualClient
 
@@ -63,7 +62,6 @@ async def measured(options: Mapping[str, Any]) -> Measured:
 
 
 # requirement: B2 N1
-@in_virtual_time
 async def test_larger_batches_cost_fewer_requests_and_longer_waits() -> None:
     small = await measured({"linger": 0})
     medium = await measured({"linger": "50ms"})
@@ -77,7 +75,6 @@ async def test_larger_batches_cost_fewer_requests_and_longer_waits() -> None:
 
 
 # requirement: B2
-@in_virtual_time
 async def test_a_batch_that_is_full_does_not_wait() -> None:
     full = await measured({"linger": "500ms", "batch_bytes": BATCH_OF_TEN})
     assert full.requests == RECORDS / 10
@@ -102,13 +99,11 @@ async def seconds_for_burst(batch_bytes: int) -> float:
 
 
 # requirement: B2
-@in_virtual_time
 async def test_larger_batches_carry_more_records_in_the_same_time() -> None:
     assert 5 * await seconds_for_burst(BATCH_OF_TEN) < await seconds_for_burst(BATCH_OF_TEN // 10)
 
 
 # requirement: B5 N1
-@in_virtual_time
 async def test_presets_choose_between_few_requests_and_short_waits() -> None:
     latency = await measured({"preset": "latency"})
     throughput = await measured({"preset": "throughput"})
@@ -117,7 +112,6 @@ async def test_presets_choose_between_few_requests_and_short_waits() -> None:
 
 
 # requirement: P7 P2
-@in_virtual_time
 async def test_producers_come_and_go_without_a_request_of_any_other() -> None:
     async with asyncio.timeout(HOUR_S), fake_cluster() as cluster:
         alone: list[str] = []
@@ -140,7 +134,6 @@ async def test_producers_come_and_go_without_a_request_of_any_other() -> None:
 
 
 # requirement: P7
-@in_virtual_time
 async def test_a_producer_that_comes_or_goes_changes_nothing_for_another() -> None:
     async with (
         asyncio.timeout(HOUR_S),

@@ -12,7 +12,7 @@ from raftlog.client.portal import Portal
 from raftlog.client.receipts import Receipt
 from raftlog.errors import NotSent, RaftlogError
 from raftlog.testing.waits import LIMIT_S
-from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, Trouble, whole_broker
 
@@ -20,7 +20,6 @@ RECORDS = "/records"
 
 
 # requirement: P6
-@in_virtual_time
 async def test_a_large_record_waits_for_a_smaller_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         whole_broker(1) as whole,
@@ -52,7 +51,6 @@ async def test_a_large_record_waits_for_a_smaller_one(monkeypatch: pytest.Monkey
 
 # requirement: P6
 @pytest.mark.parametrize("kind", [asyncio.CancelledError, SystemExit, ValueError])
-@in_virtual_time
 async def test_what_on_ack_raises_does_not_hold_up_the_producer(
     kind: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,13 +7,11 @@ import asyncio
 import pytest
 
 from raftlog import LeaseLost
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, Trouble, send_numbers, whole_broker
 
 
 # requirement: A7
-@in_virtual_time
 async def test_what_a_worker_says_may_be_lost_and_is_repeated() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await send_numbers(client, 5)
@@ -39,7 +37,6 @@ async def test_what_a_worker_says_may_be_lost_and_is_repeated() -> None:
 
 
 # requirement: A7
-@in_virtual_time
 async def test_jobs_of_a_lost_answer_are_delivered_again_when_their_lease_ends() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await send_numbers(client, 1)
@@ -51,7 +48,6 @@ async def test_jobs_of_a_lost_answer_are_delivered_again_when_their_lease_ends()
 
 
 # requirement: A7
-@in_virtual_time
 async def test_records_of_transactions_are_jobs_once_they_are_committed() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         async with client.producer(transactional_id="t") as producer:

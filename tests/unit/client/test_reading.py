@@ -27,7 +27,6 @@ from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
 from raftlog.types import TopicPartition
 from raftlog.wire.bodies import SkippedRange
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import FakeBroker, FakeCluster, fake_cluster
 from tests.helpers.undecodable_batch import FIRST_RECORD, SECOND_RECORD, undecodable_batch
 from tests.helpers.virtual_client import VirtualClient
@@ -43,7 +42,6 @@ async def fill(client: Client, count: int, *, first_ms: int = 1_000) -> Partitio
     return client.partition("orders", 0)
 
 
-@in_virtual_time
 async def test_a_read_gives_what_follows_a_position_up_to_a_limit_and_says_where_to_go_on() -> None:
     # requirement: C1
     # requirement: C2
@@ -61,7 +59,6 @@ async def test_a_read_gives_what_follows_a_position_up_to_a_limit_and_says_where
             await partition.read(limit=0)
 
 
-@in_virtual_time
 async def test_a_message_has_all_that_is_stored_of_it() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         await client.send("orders", {"id": 1}, key="u1", headers={"s": b"w"}, tags=["new"], timestamp=5)
@@ -74,7 +71,6 @@ async def test_a_message_has_all_that_is_stored_of_it() -> None:
         assert message.timestamp_type == "create"
 
 
-@in_virtual_time
 async def test_positions_are_offsets_names_times_and_counts_from_the_end() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         partition = await fill(client, 30)
@@ -87,7 +83,6 @@ async def test_positions_are_offsets_names_times_and_counts_from_the_end() -> No
             await partition.read("first")
 
 
-@in_virtual_time
 async def test_a_read_that_waits_ends_with_the_first_message_or_with_its_time() -> None:
     # requirement: C3
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
@@ -102,7 +97,6 @@ async def test_a_read_that_waits_ends_with_the_first_message_or_with_its_time() 
 
 
 @pytest.mark.parametrize("undecodable", ["fail", "skip"])
-@in_virtual_time
 async def test_damaged_batches_are_never_delivered_or_skipped(undecodable: Literal["fail", "skip"]) -> None:
     # requirement: M3
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
@@ -112,7 +106,6 @@ async def test_damaged_batches_are_never_delivered_or_skipped(undecodable: Liter
             await partition.read(undecodable=undecodable)
 
 
-@in_virtual_time
 async def test_a_tail_goes_on_over_changes_of_leaders_and_restarts_of_brokers() -> None:
     async with fake_cluster(brokers=2) as cluster, VirtualClient(cluster.urls) as client:
         partition = await fill(client, 5)
@@ -133,7 +126,6 @@ async def test_a_tail_goes_on_over_changes_of_leaders_and_restarts_of_brokers() 
         assert seen == list(range(7))
 
 
-@in_virtual_time
 async def test_errors_of_reading_say_what_is_wrong() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         with pytest.raises(OffsetOutOfRange) as caught:
@@ -151,7 +143,6 @@ def batch_of(*values: bytes, codec: Codec = Codec.NONE) -> bytes:
 
 @pytest.mark.parametrize(("at", "readable"), [(FIRST_RECORD, 1), (SECOND_RECORD, 2)])
 @pytest.mark.parametrize("limit", [None, 10])
-@in_virtual_time
 async def test_a_chunk_ends_before_an_undecodable_batch(at: int, readable: int, limit: int | None) -> None:
     # requirement: M3
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
@@ -172,7 +163,6 @@ async def test_a_chunk_ends_before_an_undecodable_batch(at: int, readable: int, 
             await anext(tail)
 
 
-@in_virtual_time
 async def test_an_undecodable_batch_is_skipped_on_request_and_reported() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         for batch in (batch_of(b"one"), undecodable_batch(SECOND_RECORD), batch_of(b"two")):
@@ -192,7 +182,6 @@ async def test_an_undecodable_batch_is_skipped_on_request_and_reported() -> None
             await partition.read(0, undecodable="ignore")  # type: ignore[arg-type]
 
 
-@in_virtual_time
 async def test_a_limited_read_fetches_about_what_it_needs() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         for first in range(0, 4_000, 10):
@@ -209,7 +198,6 @@ async def test_a_limited_read_fetches_about_what_it_needs() -> None:
         assert cluster.fetched_bytes < 4 * stored_bytes
 
 
-@in_virtual_time
 async def test_a_limited_read_goes_on_until_its_limit_or_max_bytes() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         for number in range(60):  # what was small becomes large
@@ -222,7 +210,6 @@ async def test_a_limited_read_goes_on_until_its_limit_or_max_bytes() -> None:
         assert (len(rest), rest.is_up_to_date) == (10, True)
 
 
-@in_virtual_time
 async def test_an_answer_without_end_is_given_up() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls, retry_timeout="1ms") as client:
         partition = await fill(client, 5)
@@ -232,7 +219,6 @@ async def test_an_answer_without_end_is_given_up() -> None:
         assert cluster.fetched_bytes < 64 << 20
 
 
-@in_virtual_time
 async def test_a_chunk_ends_where_its_batches_decompress_to_too_much() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         bomb = batch_of(bytes(15 << 20), codec=Codec.ZSTD)
@@ -246,7 +232,6 @@ async def test_a_chunk_ends_where_its_batches_decompress_to_too_much() -> None:
             assert [message.offset for message in rest] == [5, 6, 7, 8]
 
 
-@in_virtual_time
 async def test_keys_and_values_come_decoded() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         for value in ({"id": 1}, None, {"id": 2}, "no JSON", {"id": 3}):
@@ -310,7 +295,6 @@ async def reading_ahead(*, filled: bool = True) -> AsyncIterator[tuple[FakeClust
             await fetching.stop()
 
 
-@in_virtual_time
 async def test_partitions_that_are_behind_are_read_in_large_chunks_within_the_bound() -> None:
     async with reading_ahead() as (cluster, fetching):
         handed_out = 0
@@ -326,7 +310,6 @@ async def test_partitions_that_are_behind_are_read_in_large_chunks_within_the_bo
     assert sizes.count(CATCH_UP_BYTES) <= PARTITIONS * (RECORDS * RECORD_BYTES / CATCH_UP_BYTES + 1)
 
 
-@in_virtual_time
 async def test_partitions_that_are_paused_hold_up_no_other_that_is_behind() -> None:
     async with reading_ahead() as (_, fetching):
         last = TopicPartition("orders", PARTITIONS - 1)
@@ -339,7 +322,6 @@ async def test_partitions_that_are_paused_hold_up_no_other_that_is_behind() -> N
             assert await fetching.take(500, wait_s=5.0)
 
 
-@in_virtual_time
 async def test_an_error_of_one_partition_is_raised_once_and_the_others_go_on() -> None:
     async with reading_ahead(filled=False) as (cluster, fetching):
         await asyncio.sleep(1)

@@ -14,7 +14,6 @@ from raftlog.client.environment import Environment
 from raftlog.client.retries import ELECTION_ATTEMPTS, ELECTION_MAX_S, FIRST_S, MAX_S, pause_s
 from raftlog.client.session import Session
 from raftlog.errors import ConnectionLost, NoLeader, NotLeader, NotSent, Overloaded, RaftlogError
-from tests.helpers.async_tests import in_virtual_time
 
 
 def longest(error: RaftlogError, attempts: int) -> float:
@@ -85,7 +84,6 @@ class LosesWrites:
 
 # requirement: C2
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "POST"])
-@in_virtual_time
 async def test_the_client_reports_a_write_on_a_connection_that_ended_as_lost(method: str) -> None:
     async with LosesWrites().serving() as broker:
         session = Session([broker.url], environment=Environment(), request_timeout_s=10, retry_timeout_s=30)
@@ -102,7 +100,6 @@ async def test_the_client_reports_a_write_on_a_connection_that_ended_as_lost(met
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "POST"])
-@in_virtual_time
 async def test_the_harness_reports_a_write_on_a_connection_that_ended_as_lost(method: str) -> None:
     async with (
         LosesWrites().serving() as broker,

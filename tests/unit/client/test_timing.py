@@ -14,7 +14,6 @@ from aiohttp import web
 from raftlog.aio import Client
 from raftlog.clock import Clock
 from raftlog.errors import CommitUnknown, ConnectionLost, NotLeader, NotSent, Overloaded, RaftlogError
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import FakeBroker, FakeCluster, Trouble, fake_cluster
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.virtual_time import VirtualClock, eventually
@@ -49,7 +48,6 @@ class SlowClock(VirtualClock):
 
 
 @pytest.mark.parametrize("clock", [VirtualClock(), SlowClock()], ids=["exact", "slow"])
-@in_virtual_time
 async def test_a_batch_leaves_after_its_linger_though_its_timer_fires_a_little_early(clock: Clock) -> None:
     # requirement: B1
     async with connected(clock=clock) as (_, client):
@@ -59,7 +57,6 @@ async def test_a_batch_leaves_after_its_linger_though_its_timer_fires_a_little_e
         assert 1.0 <= now() < 1.1
 
 
-@in_virtual_time
 async def test_after_a_silence_in_which_brokers_forget_a_producer_its_order_stays() -> None:
     # requirement: P6
     async with connected() as (cluster, client):
@@ -75,7 +72,6 @@ async def test_after_a_silence_in_which_brokers_forget_a_producer_its_order_stay
 
 
 @pytest.mark.parametrize("trouble", [Trouble.HANG_AFTER, Trouble.UNKNOWN_AFTER])
-@in_virtual_time
 async def test_after_an_unknown_outcome_nothing_is_lost_or_doubled(trouble: Trouble) -> None:
     # requirement: D2
     async with connected() as (cluster, client):
@@ -104,7 +100,6 @@ class SilentController(FakeBroker):
         return await super()._producer(request)
 
 
-@in_virtual_time
 async def test_a_producer_id_comes_from_another_broker_where_the_first_is_silent() -> None:
     async with connected(brokers=2) as (cluster, client):
         await cluster.replace(SilentController(cluster, 1))
@@ -113,7 +108,6 @@ async def test_a_producer_id_comes_from_another_broker_where_the_first_is_silent
         assert now() < 3.0
 
 
-@in_virtual_time
 async def test_no_pause_before_a_retry_outlasts_the_deadline_and_nothing_is_sent_then() -> None:
     # requirement: D2
     async with connected() as (cluster, client):
@@ -129,7 +123,6 @@ async def test_no_pause_before_a_retry_outlasts_the_deadline_and_nothing_is_sent
         await producer.close()
 
 
-@in_virtual_time
 async def test_the_first_send_to_a_topic_is_refused_by_the_deadline_whatever_pause_brokers_ask_for() -> None:
     # requirement: D2
     async with connected() as (cluster, client):
@@ -143,7 +136,6 @@ async def test_the_first_send_to_a_topic_is_refused_by_the_deadline_whatever_pau
         await producer.close()
 
 
-@in_virtual_time
 async def test_closing_is_bounded_and_tells_each_record_what_is_known_of_it() -> None:
     async with connected() as (cluster, client):
         producer = client.producer("orders", linger=0, batch_bytes=200)
@@ -163,7 +155,6 @@ async def test_closing_is_bounded_and_tells_each_record_what_is_known_of_it() ->
 
 
 @pytest.mark.parametrize("end", ["room", "close"])
-@in_virtual_time
 async def test_a_send_that_waits_for_room_goes_on_or_is_told_of_the_close(end: str) -> None:
     # requirement: N2
     async with connected() as (cluster, client):
@@ -183,7 +174,6 @@ async def test_a_send_that_waits_for_room_goes_on_or_is_told_of_the_close(end: s
 
 
 @pytest.mark.parametrize("what", ["the producer id", "the leader"])
-@in_virtual_time
 async def test_a_batch_whose_time_is_over_ends_no_question_that_others_wait_for(what: str) -> None:
     async with connected(partitions=2) as (cluster, client):
         producer = client.producer("orders", linger=0, delivery_timeout="2s")
@@ -204,7 +194,6 @@ async def test_a_batch_whose_time_is_over_ends_no_question_that_others_wait_for(
         assert (await late).partition == 1
 
 
-@in_virtual_time
 async def test_a_silent_leader_is_doubted_again_when_no_broker_could_be_asked() -> None:
     async with connected(brokers=2) as (cluster, client):
         producer = client.producer("orders", linger=0)
@@ -221,7 +210,6 @@ async def test_a_silent_leader_is_doubted_again_when_no_broker_could_be_asked() 
         assert now() - asked_at < 3
 
 
-@in_virtual_time
 async def test_a_silent_leader_is_left_soon_after_the_election_that_replaces_it() -> None:
     async with connected(brokers=2) as (cluster, client):
         producer = client.producer("orders", linger=0)
@@ -250,7 +238,6 @@ class BusyBroker(FakeBroker):
         return await super()._partitions(request)
 
 
-@in_virtual_time
 async def test_brokers_that_always_take_long_are_not_asked_for_the_leader_as_well() -> None:
     async with connected() as (cluster, client):
         busy = BusyBroker(cluster, 1)
@@ -264,7 +251,6 @@ async def test_brokers_that_always_take_long_are_not_asked_for_the_leader_as_wel
         assert looks[10] == looks[-1] < 15
 
 
-@in_virtual_time
 async def test_a_read_has_its_time_for_retries_however_long_it_has_waited() -> None:
     # requirement: C3
     async with connected() as (cluster, client):
@@ -277,7 +263,6 @@ async def test_a_read_has_its_time_for_retries_however_long_it_has_waited() -> N
         assert [message.value for message in await waiting] == [b"x"]
 
 
-@in_virtual_time
 async def test_brokers_that_name_each_other_as_the_leader_are_not_asked_without_a_pause() -> None:
     async with connected(brokers=2) as (cluster, client):
         producer = client.producer("orders", linger=0, delivery_timeout="10s")
@@ -291,7 +276,6 @@ async def test_brokers_that_name_each_other_as_the_leader_are_not_asked_without_
         assert cluster.produce_count + other.produce_count - asked < 100
 
 
-@in_virtual_time
 async def test_a_read_goes_on_once_a_leader_is_elected() -> None:
     async with connected() as (cluster, client):
         cluster.known_leader = 99  # nobody
@@ -303,7 +287,6 @@ async def test_a_read_goes_on_once_a_leader_is_elected() -> None:
         assert now() < 4
 
 
-@in_virtual_time
 async def test_a_read_goes_to_the_leader_that_a_refusal_names_although_metadata_are_old() -> None:
     async with connected(brokers=2) as (cluster, client):
         cluster.leader, cluster.known_leader = 2, 1
@@ -311,7 +294,6 @@ async def test_a_read_goes_to_the_leader_that_a_refusal_names_although_metadata_
         assert now() < 1
 
 
-@in_virtual_time
 async def test_a_producer_id_that_could_not_be_had_is_asked_for_again() -> None:
     async with connected() as (cluster, client):
         await client.send("orders", "known", partition=0)  # with an id of its own
@@ -324,7 +306,6 @@ async def test_a_producer_id_that_could_not_be_had_is_asked_for_again() -> None:
         assert now() < 25
 
 
-@in_virtual_time
 async def test_a_flush_waits_for_the_partition_that_takes_longest() -> None:
     async with connected(partitions=2) as (cluster, client):
         producer = client.producer("orders", linger="10s")

@@ -23,7 +23,7 @@ from raftlog.errors import (
     UnknownTransaction,
 )
 from raftlog.wire import paths
-from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.virtual_time import eventually
 from tests.helpers.whole_broker import Trouble, WholeBroker, ended_by, whole_broker
@@ -77,7 +77,6 @@ async def state_of(client: Client, name: str = "copy-1") -> str:
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_transaction_is_visible_as_a_whole_with_its_commit() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client)
@@ -95,7 +94,6 @@ async def test_a_transaction_is_visible_as_a_whole_with_its_commit() -> None:
 
 
 # requirement: D3
-@in_virtual_time
 async def test_an_exception_aborts_and_the_next_transaction_goes_on() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -114,7 +112,6 @@ async def test_an_exception_aborts_and_the_next_transaction_goes_on() -> None:
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_cancelled_block_aborts() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -136,7 +133,6 @@ async def test_a_cancelled_block_aborts() -> None:
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_block_that_is_cancelled_at_its_end_leaves_no_transaction_open() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client)
@@ -157,7 +153,6 @@ async def test_a_block_that_is_cancelled_at_its_end_leaves_no_transaction_open()
 # requirement: D3
 @pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.UNANSWERED])
 @pytest.mark.parametrize("part", [f"{paths.TRANSACTIONS}", RECORDS, COMMIT])
-@in_virtual_time
 async def test_what_has_no_answer_is_repeated_and_counts_once(part: str, trouble: Trouble) -> None:
     async with connected() as (broker, client):
         incarnation = producer(client)
@@ -171,7 +166,6 @@ async def test_what_has_no_answer_is_repeated_and_counts_once(part: str, trouble
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_commit_without_an_answer_is_unknown_until_it_is_asked_again() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -190,7 +184,6 @@ async def test_a_commit_without_an_answer_is_unknown_until_it_is_asked_again() -
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_commit_whose_outcome_is_forgotten_is_unknown_if_it_may_have_been_carried_out() -> None:
     async with connected() as (broker, client):
         zombie, after = producer(client), producer(client)
@@ -210,7 +203,6 @@ async def test_a_commit_whose_outcome_is_forgotten_is_unknown_if_it_may_have_bee
 
 
 # requirement: D3
-@in_virtual_time
 async def test_the_next_transaction_ends_the_one_before_as_it_was_to_end() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -233,7 +225,6 @@ async def test_the_next_transaction_ends_the_one_before_as_it_was_to_end() -> No
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_transaction_that_could_not_begin_has_definitely_not_happened() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -250,7 +241,6 @@ async def test_a_transaction_that_could_not_begin_has_definitely_not_happened() 
 
 
 # requirement: D3
-@in_virtual_time
 async def test_an_unknown_commit_may_be_aborted_if_it_was_not_carried_out() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -266,7 +256,6 @@ async def test_an_unknown_commit_may_be_aborted_if_it_was_not_carried_out() -> N
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_record_that_is_refused_aborts_and_the_block_raises_why() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -289,7 +278,6 @@ async def test_a_record_that_is_refused_aborts_and_the_block_raises_why() -> Non
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_record_whose_outcome_is_unknown_aborts_and_is_never_visible() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -308,7 +296,6 @@ async def test_a_record_whose_outcome_is_unknown_aborts_and_is_never_visible() -
 
 # requirement: D3
 @pytest.mark.parametrize("sends_late", [True, False])
-@in_virtual_time
 async def test_another_process_with_the_same_id_fences_this_one_within_one_call(sends_late: bool) -> None:
     async with connected() as (broker, client):
         zombie, after = producer(client), producer(client)
@@ -330,7 +317,6 @@ async def test_another_process_with_the_same_id_fences_this_one_within_one_call(
 
 # requirement: D3
 @pytest.mark.parametrize("writes", [True, False])
-@in_virtual_time
 async def test_an_idle_zombie_is_fenced_by_its_next_transaction(writes: bool) -> None:
     async with connected() as (_, client):
         zombie, after = producer(client), producer(client)
@@ -348,7 +334,6 @@ async def test_an_idle_zombie_is_fenced_by_its_next_transaction(writes: bool) ->
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_process_that_is_fenced_before_its_first_record_knows() -> None:
     async with connected() as (_, client):
         zombie, after = producer(client), producer(client)
@@ -363,7 +348,6 @@ async def test_a_process_that_is_fenced_before_its_first_record_knows() -> None:
 
 # requirement: D3
 @pytest.mark.parametrize("writes_late", [True, False])
-@in_virtual_time
 async def test_a_transaction_that_exceeds_its_time_may_be_repeated(writes_late: bool) -> None:
     async with connected() as (_, client):
         incarnation = producer(client, timeout="100ms")
@@ -381,7 +365,6 @@ async def test_a_transaction_that_exceeds_its_time_may_be_repeated(writes_late: 
 
 
 # requirement: D3
-@in_virtual_time
 async def test_an_id_that_brokers_have_forgotten_is_opened_again() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client)
@@ -395,7 +378,6 @@ async def test_an_id_that_brokers_have_forgotten_is_opened_again() -> None:
         assert await visible(client) == [[1, 3], [1, 3]]
 
 
-@in_virtual_time
 async def test_misuse_is_refused_with_a_remedy() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -423,7 +405,6 @@ async def test_misuse_is_refused_with_a_remedy() -> None:
         assert await visible(client) == [[1], []]
 
 
-@in_virtual_time
 async def test_closing_a_producer_aborts_its_open_transaction() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -438,7 +419,6 @@ async def test_closing_a_producer_aborts_its_open_transaction() -> None:
 
 
 # requirement: D3
-@in_virtual_time
 async def test_prepared_transactions_are_committed_together() -> None:
     async with connected() as (broker, client):
         tasks = [producer(client, f"sink~{name}", limit=SHORT) for name in "ab"]
@@ -465,7 +445,6 @@ async def test_prepared_transactions_are_committed_together() -> None:
 
 
 # requirement: D3
-@in_virtual_time
 async def test_uncommitted_messages_are_read_on_request() -> None:
     async with connected() as (_, client), producer(client).transaction() as tx:
         await (await tx.send("1", partition=0))
@@ -478,7 +457,6 @@ async def test_uncommitted_messages_are_read_on_request() -> None:
 
 
 # requirement: D3
-@in_virtual_time
 async def test_prepared_transactions_are_aborted_together() -> None:
     async with connected() as (_, client):
         task = producer(client, "sink~a")
@@ -494,7 +472,6 @@ async def test_prepared_transactions_are_aborted_together() -> None:
         assert await visible(client) == [[2], []]
 
 
-@in_virtual_time
 async def test_an_id_without_a_sink_cannot_be_prepared() -> None:
     async with connected() as (_, client):
         with ended_by(InvalidRequest):
@@ -529,7 +506,6 @@ async def test_the_blocking_client_has_the_same_transactions() -> None:
 
 # requirement: D3
 @pytest.mark.parametrize("way", ["commit", "prepare"])
-@in_virtual_time
 async def test_a_record_sent_during_the_end_is_not_left_out_of_a_transaction(way: str) -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, "sink~task-1")

@@ -19,7 +19,6 @@ from raftlog.client.worker.progress import Progress
 from raftlog.errors import ConnectionLost, NotSent, Overloaded, RecordTooLarge, UnknownTopic
 from raftlog.records.builder import Record
 from raftlog.records.failures import FailedRecord
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.virtual_time import VirtualClock, eventually
 
 
@@ -220,7 +219,6 @@ class World:
 
 
 # requirement: G4 D2
-@in_virtual_time
 async def test_a_rebalance_waits_for_calls_and_drops_what_has_not_begun() -> None:
     world = World()
     world.records.hand_out(0, 1, 2, 3)
@@ -246,7 +244,6 @@ async def test_a_rebalance_waits_for_calls_and_drops_what_has_not_begun() -> Non
 
 
 # requirement: D2
-@in_virtual_time
 async def test_a_call_of_an_earlier_assignment_acknowledges_nothing_in_a_later_one() -> None:
     world = World()
     world.records.hand_out(0)
@@ -263,7 +260,6 @@ async def test_a_call_of_an_earlier_assignment_acknowledges_nothing_in_a_later_o
 
 
 # requirement: A7
-@in_virtual_time
 async def test_a_failed_record_is_acknowledged_only_when_it_is_stored() -> None:
     world = World(retry=Backoff("1s", attempts=2), dead_letter=True)
     world.refusals = [NotSent("no broker"), NotSent("no broker")]
@@ -287,7 +283,6 @@ async def test_a_failed_record_is_acknowledged_only_when_it_is_stored() -> None:
 
 # requirement: A7
 @pytest.mark.parametrize("refusal", [Overloaded("full", retry_after_ms=1_000), ConnectionLost("no answer")])
-@in_virtual_time
 async def test_a_record_waits_for_room_among_the_delayed_messages(refusal: Exception) -> None:
     world = World(retry=Backoff("10s", attempts=3))
     world.refusals = [refusal] * 5
@@ -304,7 +299,6 @@ async def test_a_record_waits_for_room_among_the_delayed_messages(refusal: Excep
 
 
 # requirement: A7
-@in_virtual_time
 async def test_a_record_that_is_too_large_to_be_delayed_is_tried_again_at_once() -> None:
     world = World(retry=Backoff("10s", attempts=3))
     world.refusals = [RecordTooLarge("8 MiB at most")]
@@ -317,7 +311,6 @@ async def test_a_record_that_is_too_large_to_be_delayed_is_tried_again_at_once()
 
 
 # requirement: A7
-@in_virtual_time
 async def test_a_worker_whose_retry_topic_was_deleted_ends_and_acknowledges_nothing() -> None:
     world = World(retry=Backoff("10s", attempts=3))
     world.refusals = [UnknownTopic("there is no topic t.g.retry")]
@@ -328,7 +321,6 @@ async def test_a_worker_whose_retry_topic_was_deleted_ends_and_acknowledges_noth
     assert world.records.acknowledged == []
 
 
-@in_virtual_time
 async def test_stop_waits_for_calls_for_close_timeout_only() -> None:
     world = World(close_timeout="5s")
     world.records.hand_out(0, 1, 2)
