@@ -108,7 +108,6 @@ async def test_a_partition_without_a_leader_gives_a_definite_error_at_the_deadli
         cluster.troubles.clear()
         await (await producer.send("1"))
         assert numbers_in(cluster) == [1]
-        await producer.close()
 
 
 async def test_with_acks_0_nothing_is_repeated() -> None:
@@ -122,7 +121,6 @@ async def test_with_acks_0_nothing_is_repeated() -> None:
             await (await producer.send("1"))
         assert cluster.produce_count == 2
         assert cluster.partition().batches[0].header.producer_id == -1
-        await producer.close()
 
 
 async def test_without_an_identity_a_lost_answer_may_double_a_record_but_order_stays() -> None:
@@ -233,7 +231,6 @@ async def test_what_was_refused_behind_a_batch_that_is_given_up_gets_its_new_num
         assert (await kept).offset == 1
         last = cluster.partition().batches[-1].header
         assert (last.producer_epoch, last.base_sequence) == (1, 0)
-        await producer.close()
 
 
 @pytest.mark.parametrize("change", ["leader", "term"])
@@ -253,7 +250,6 @@ async def test_a_silent_leader_is_left_after_an_election(
         async with asyncio.timeout(1):
             assert (await pending).offset == 1
         assert numbers_in(cluster) == [0, 1]
-        await producer.close()
 
 
 async def test_no_batch_is_sent_any_more_while_a_producer_closes() -> None:

@@ -76,8 +76,6 @@ async def test_a_member_fenced_while_others_join_leaves_no_partition_unread(pref
         broker.release.set()
         await eventually(have_all(a, b, c))
         assert {"a": (0, 2), "b": (0, 2), "c": (0, -1)} in witness.heard
-        for each in (a, b, c):
-            await each.close()
 
 
 # requirement: G4
@@ -92,8 +90,6 @@ async def test_a_cooperative_member_says_what_it_has_until_it_is_removed() -> No
         await client._session.ask_any("DELETE", "/v1/groups/g/members/a")
         await eventually(lambda: witness.heard[-1].get("a") == (0, -1))
         await eventually(have_all(a, b))
-        for each in (a, b):
-            await each.close()
 
 
 # requirement: G4
@@ -113,8 +109,6 @@ async def test_a_member_without_an_answer_owns_nothing(monkeypatch: pytest.Monke
             broker.troubles.clear()
             await eventually(have_all(a, b))
             assert witness.heard[1:] == [{"a": (6, 1), "b": (0, -1)}, {"a": (0, 2), "b": (0, 2)}]
-            await b.close()
-        await a.close()
 
 
 # What is tried again in the same generation.
@@ -157,7 +151,6 @@ async def test_a_member_without_its_positions_keeps_its_place_and_disturbs_nobod
         broker.troubles.clear()
         await eventually(have_all(b, count=2))
         assert b.generation == 5
-        await b.close()
 
 
 # requirement: G4
@@ -173,7 +166,6 @@ async def test_a_member_whose_heartbeats_fail_asks_for_no_rebalance(monkeypatch:
         before = broker.counted(BEATS)
         await eventually(lambda: broker.counted(BEATS) > before + 1)
         assert (b.generation, b.is_assigned, broker.requests.count(JOINS)) == (1, True, joins)
-        await b.close()
 
 
 # requirement: G4
@@ -183,7 +175,6 @@ async def test_a_heartbeat_may_wait_longer_than_retries_last(monkeypatch: pytest
         b = await member(client, "b", session_timeout="1500ms", rebalance_timeout="60s")
         await eventually(lambda: broker.counted(BEATS) > 3)
         assert (failed, b.generation, b.is_assigned) == ([], 1, True)
-        await b.close()
 
 
 async def test_an_error_that_stays_ends_a_member_that_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +186,6 @@ async def test_an_error_that_stays_ends_a_member_that_cannot_read(monkeypatch: p
         b = await member(client, "b", **LONG)
         with pytest.raises(InvalidRequest, match="never"):
             await b.poll("5s")
-        await b.close()
 
 
 LEAVES = "DELETE /v1/groups/g/members"

@@ -89,7 +89,6 @@ async def test_after_an_unknown_outcome_nothing_is_lost_or_doubled(trouble: Trou
             await (await producer.send(str(number)))
         assert cluster.partition().values() == [b"%d" % number for number in range(6)]  # and only once
         assert cluster.partition().batches[-1].header.producer_epoch == 1
-        await producer.close()
 
 
 class SilentController(FakeBroker):
@@ -120,7 +119,6 @@ async def test_no_pause_before_a_retry_outlasts_the_deadline_and_nothing_is_sent
         assert now() == pytest.approx(2.0, abs=0.01)
         cluster.troubles.clear()
         assert (await (await producer.send("y"))).offset == 0
-        await producer.close()
 
 
 async def test_the_first_send_to_a_topic_is_refused_by_the_deadline_whatever_pause_brokers_ask_for() -> None:
@@ -133,7 +131,6 @@ async def test_the_first_send_to_a_topic_is_refused_by_the_deadline_whatever_pau
         assert now() < 2.1
         cluster.refusal = None
         assert (await (await producer.send("x"))).offset == 0
-        await producer.close()
 
 
 async def test_closing_is_bounded_and_tells_each_record_what_is_known_of_it() -> None:
@@ -313,4 +310,3 @@ async def test_a_flush_waits_for_the_partition_that_takes_longest() -> None:
         receipts = [await producer.send("x", partition=partition) for partition in range(2)]
         await producer.flush()
         assert [receipt.done() for receipt in receipts] == [True, True]
-        await producer.close()
