@@ -373,8 +373,7 @@ PROMISES_OF_RECORDS = (
         "due=now + self._linger_s",
         "due=now",
         seen_by=(
-            "tests/unit/client/test_producers_together.py::"
-            "test_larger_batches_cost_fewer_requests_and_longer_waits"
+            "tests/unit/client/test_delivery.py::test_larger_batches_cost_fewer_requests_and_longer_waits"
         ),
     ),
     PlantedBug(
@@ -403,8 +402,7 @@ PROMISES_OF_RECORDS = (
         "linger = base.linger if linger is None else linger",
         "linger = Preset().linger if linger is None else linger",
         seen_by=(
-            "tests/unit/client/test_producers_together.py::"
-            "test_presets_choose_between_few_requests_and_short_waits"
+            "tests/unit/client/test_delivery.py::test_presets_choose_between_few_requests_and_short_waits"
         ),
     ),
     PlantedBug(
@@ -422,8 +420,7 @@ PROMISES_OF_RECORDS = (
         "if view is None or view.is_suspect:",
         "if True:",
         seen_by=(
-            "tests/unit/client/test_producers_together.py::"
-            "test_producers_come_and_go_without_a_request_of_any_other"
+            "tests/unit/client/test_delivery.py::test_producers_come_and_go_without_a_request_of_any_other"
         ),
     ),
     PlantedBug(
@@ -471,7 +468,7 @@ PROMISES_OF_RECORDS = (
         "return reply.read(bodies.ProducerBody).producer_id",
         "return min(1, reply.read(bodies.ProducerBody).producer_id)",
         seen_by=(
-            "tests/unit/client/test_producers_together.py::"
+            "tests/unit/client/test_delivery.py::"
             "test_a_producer_that_comes_or_goes_changes_nothing_for_another"
         ),
     ),
