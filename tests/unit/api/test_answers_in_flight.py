@@ -29,11 +29,7 @@ PATH = "/v1/topics/orders/partitions/0/records"
 VALUE_BYTES = 6 << 20
 OTHER_BYTES_MAX = 8 << 20  # buffers that grow are larger than what is in them
 UNTAKEN_BYTES_MAX = 20 << 20  # two or three answers with a value in base64; one of a stream, with its chunk
-WAYS = {
-    "plain": "",
-    "aiohttp": "TE: trailers\r\n",
-    "event stream": f"Accept: {media_types.EVENT_STREAM}\r\n",
-}
+WAYS = {"plain": "", "aiohttp": "TE: trailers\r\n", "event stream": f"Accept: {media_types.EVENT_STREAM}\r\n"}
 
 
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)

@@ -124,12 +124,7 @@ async def test_a_redriven_record_is_as_its_producer_sent_it(server: HttpServer) 
     assert "value" not in rows(reply)[0]
     (sent,) = retries(server)
     failed = letter(7, partition=2, headers=(("h", None),))
-    assert (sent.origin, sent.key, sent.value, sent.headers) == (
-        failed.origin,
-        b"u1",
-        b"v",
-        (("h", None),),
-    )
+    assert (sent.origin, sent.key, sent.value, sent.headers) == (failed.origin, b"u1", b"v", (("h", None),))
     assert (sent.attempts, sent.reason) == (0, failed.reason)
     settled = records(server, DEAD, 2)[-1]
     assert (settled.key, settled.value) == (b"orders/2/7", None)

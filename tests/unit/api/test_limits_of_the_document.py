@@ -68,15 +68,7 @@ BODIES: dict[str, Schema] = {
         "rack": "a",
     },
     "StartPlan": {
-        "moves": [
-            {
-                "topic": "orders",
-                "topic_id": "0" * 32,
-                "partition": 0,
-                "replicas": [1],
-                "target": [2],
-            }
-        ]
+        "moves": [{"topic": "orders", "topic_id": "0" * 32, "partition": 0, "replicas": [1], "target": [2]}]
     },
     "ReceiveJobs": {},
     "AckJobs": {"receipts": ["a"]},

@@ -41,12 +41,7 @@ async def test_keys_go_where_kafkas_clients_send_them(server: HttpServer) -> Non
     for receipt in receipts:
         assert receipt["offset"] == next_offset[receipt["partition"]]
         next_offset[receipt["partition"]] += 1
-    assert sent.json["durability"] == {
-        "acks": "quorum",
-        "committed": True,
-        "fsynced": True,
-        "replicas": 2,
-    }
+    assert sent.json["durability"] == {"acks": "quorum", "committed": True, "fsynced": True, "replicas": 2}
 
 
 @served(partitions=3)
@@ -116,12 +111,7 @@ async def test_numbers_are_kept_digit_by_digit(server: HttpServer) -> None:
 @served(partitions=1)
 async def test_headers_and_tags_are_kept(server: HttpServer) -> None:
     raw = [["n", base64.b64encode(b"\xff").decode()], ["twice", "YQ=="], ["twice", "Yg=="]]
-    record = {
-        "value": 1,
-        "headers": {"source": "web", "no": None},
-        "headers_raw": raw,
-        "tags": ["a", "b"],
-    }
+    record = {"value": 1, "headers": {"source": "web", "no": None}, "headers_raw": raw, "tags": ["a", "b"]}
     assert (await server.post(TOPIC, {"records": [record]})).status == 200
     (got,) = records_of(await server.get(PARTITION))
     assert got["headers"] == {"source": "web", "no": None}

@@ -79,12 +79,7 @@ async def test_a_job_is_received_and_acknowledged(server: HttpServer) -> None:
     (job,) = await receive(server, max=10)
     assert earliest_ms <= job["lease_until"] <= server.cluster.services.clock.wall_ms() + 30_000
     assert (job["topic"], job["partition"], job["offset"]) == ("mail", 0, 0)
-    assert (job["key"], job["value"], job["headers"], job["tags"]) == (
-        "u1",
-        {"id": 1},
-        {"a": "b"},
-        ["new"],
-    )
+    assert (job["key"], job["value"], job["headers"], job["tags"]) == ("u1", {"id": 1}, {"a": "b"}, ["new"])
     assert job["deliveries"] == 1
     assert await receive(server) == []
     for _ in range(2):

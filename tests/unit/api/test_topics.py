@@ -206,11 +206,7 @@ ORDERS = "/v1/topics/orders/partitions/0"
 @served(partitions=3)
 async def test_the_offset_is_shown_and_goes_back_only_on_request(server: HttpServer) -> None:
     await server.post(f"{ORDERS}/records", {"records": [{"value": number} for number in range(5)]})
-    for body, expected in (
-        ({"offset": 3}, 3),
-        ({"offset": 2}, 3),
-        ({"offset": 2, "allow_lower": True}, 2),
-    ):
+    for body, expected in (({"offset": 3}, 3), ({"offset": 2}, 3), ({"offset": 2, "allow_lower": True}, 2)):
         found = await server.post(ARCHIVED_UP_TO, {"partition": 0, **body})
         assert (found.status, found.json) == (200, {"partition": 0, "archived_up_to": expected})
         assert (await server.get(ORDERS)).json["archived_up_to"] == expected
@@ -228,10 +224,7 @@ def admin(server: HttpServer) -> FakeAdmin:
 @served(partitions=3)
 async def test_leadership_moves_to_the_broker_named_or_to_any(server: HttpServer) -> None:
     moved = await server.post(f"{ORDERS}:transfer-leadership", {"to": 3})
-    assert (moved.status, moved.json) == (
-        200,
-        {"topic": "orders", "partition": 0, "leader": 3, "term": 8},
-    )
+    assert (moved.status, moved.json) == (200, {"topic": "orders", "partition": 0, "leader": 3, "term": 8})
     for body in ({}, None):
         assert (await server.post(f"{ORDERS}:transfer-leadership", body)).status == 200
     assert (await server.get(ORDERS)).json["leader"] != 3
@@ -350,8 +343,7 @@ async def test_keys_map_to_the_partitions_that_take_records(server: HttpServer) 
 
 # requirement: F5
 @pytest.mark.parametrize(
-    ("path", "record"),
-    [("/partitions/2/records", {"value": 1}), ("/records", {"value": 1, "partition": 2})],
+    ("path", "record"), [("/partitions/2/records", {"value": 1}), ("/records", {"value": 1, "partition": 2})]
 )
 @served()
 async def test_a_named_partition_is_refused(server: HttpServer, path: str, record: dict[str, object]) -> None:
