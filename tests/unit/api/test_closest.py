@@ -16,6 +16,8 @@ from tests.helpers.event_stream import stream
 from tests.helpers.fetching import PATH, fill
 from tests.helpers.http_server import HttpServer, serve, served
 
+# requirement: RP10
+
 
 @asynccontextmanager
 async def watched() -> AsyncIterator[tuple[HttpServer, list[FetchRequest]]]:
@@ -33,7 +35,6 @@ async def watched() -> AsyncIterator[tuple[HttpServer, list[FetchRequest]]]:
         yield server, asked
 
 
-# requirement: RP10
 async def test_the_default_is_the_leader() -> None:
     async with watched() as (server, asked):
         assert (await server.get(f"{PATH}?offset=0")).status == 200
@@ -42,7 +43,6 @@ async def test_the_default_is_the_leader() -> None:
         assert [one.min_offset for one in asked] == [0, 1]
 
 
-# requirement: RP10
 @pytest.mark.parametrize("accept", [media_types.JSON, media_types.BATCH])
 async def test_the_bounds_come_to_the_gateway_and_the_response_names_the_broker(accept: str) -> None:
     async with watched() as (server, asked):
@@ -56,7 +56,6 @@ async def test_the_bounds_come_to_the_gateway_and_the_response_names_the_broker(
         assert (asked[-1].max_staleness_ms, asked[-1].rack, asked[-1].is_local) == (10_000, None, True)
 
 
-# requirement: RP10
 async def test_an_event_stream_may_come_from_any_replica() -> None:
     async with watched() as (server, asked):
         async with stream(server, "?from=closest&max_staleness=1s") as reading:
@@ -64,7 +63,6 @@ async def test_an_event_stream_may_come_from_any_replica() -> None:
         assert {one.max_staleness_ms for one in asked} == {1_000}
 
 
-# requirement: RP10
 @pytest.mark.parametrize(
     ("query", "field"),
     [
@@ -92,7 +90,6 @@ async def test_wrong_parameters_are_refused_by_name(query: str, field: str) -> N
         assert asked == []
 
 
-# requirement: RP10
 @pytest.mark.parametrize(
     "error", [ReplicaNotInSync("it lags", replica=1), NotLeader("no replica", leader=None)]
 )

@@ -17,6 +17,8 @@ from raftlog.wire import media_types, paths
 from tests.helpers.http_server import HttpServer, Reply, served
 from tests.helpers.undecodable_batch import FIRST_RECORD, SECOND_RECORD, undecodable_batch
 
+# requirement: A7
+
 QUEUE = "/v1/queues/mail/crew"
 DLQ = "/v1/topics/mail/dlq/crew"
 WITHIN_S = 60.0
@@ -71,7 +73,6 @@ async def parts(server: HttpServer) -> list[dict[str, Any]]:
     return found
 
 
-# requirement: A7
 @served()
 async def test_a_job_is_received_and_acknowledged(server: HttpServer) -> None:
     await given(server, {"id": 1}, key="u1", headers={"a": "b"}, tags=["new"])
@@ -93,7 +94,6 @@ async def test_a_job_is_received_and_acknowledged(server: HttpServer) -> None:
     assert [(row["committed_offset"], row["lag"]) for row in offsets] == [(1, 0)]
 
 
-# requirement: A7
 @served()
 async def test_values_come_as_they_are(server: HttpServer) -> None:
     await server.topic("mail", 1)
@@ -106,7 +106,6 @@ async def test_values_come_as_they_are(server: HttpServer) -> None:
     assert (refused.status, refused.json["field"]) == (422, "format")
 
 
-# requirement: A7
 @served(prepare=given)
 async def test_a_receive_that_waits_is_told_that_its_topic_was_deleted(server: HttpServer) -> None:
     waiting = asyncio.create_task(server.post(f"{QUEUE}:receive", {"wait": "50s"}))
@@ -117,7 +116,6 @@ async def test_a_receive_that_waits_is_told_that_its_topic_was_deleted(server: H
     assert (reply.status, reply.code) == (404, "topic_not_found")
 
 
-# requirement: A7
 @served(prepare=given)
 async def test_the_jobs_of_a_client_that_disconnects_go_to_another(server: HttpServer) -> None:
     gone = asyncio.create_task(receive(server, wait="20s"))
@@ -132,7 +130,6 @@ async def test_the_jobs_of_a_client_that_disconnects_go_to_another(server: HttpS
     assert job["deliveries"] == 1
 
 
-# requirement: A7
 @served()
 async def test_a_dead_letter_has_the_whole_record(server: HttpServer) -> None:
     await given(server, "a", key="u1", headers={"a": "b"}, tags=["new"])
@@ -151,7 +148,6 @@ async def test_a_dead_letter_has_the_whole_record(server: HttpServer) -> None:
     assert topic.config["cleanup.policy"] == "compact"
 
 
-# requirement: A7
 @pytest.mark.parametrize(
     ("action", "wanted", "field"),
     [
@@ -185,7 +181,6 @@ async def test_what_cannot_hold_is_refused(
         assert reply.json["field"] == field, reply
 
 
-# requirement: A7
 @served()
 async def test_a_foreign_receipt_is_refused_and_changes_nothing(server: HttpServer) -> None:
     await given(server, "a")
@@ -206,7 +201,6 @@ async def test_a_foreign_receipt_is_refused_and_changes_nothing(server: HttpServ
     assert (await settle(server, "ack", mangled)).status == 422
 
 
-# requirement: A7
 @served()
 async def test_a_queue_needs_a_topic_of_users(server: HttpServer) -> None:
     await given(server, "a")
@@ -223,7 +217,6 @@ async def test_a_queue_needs_a_topic_of_users(server: HttpServer) -> None:
     assert lost.code == "lease_lost"
 
 
-# requirement: A7
 @served(prepare=given)
 async def test_without_any_group_there_is_no_queue(server: HttpServer) -> None:
     assert (await server.get(QUEUE)).code == "queue_not_found"
@@ -232,7 +225,6 @@ async def test_without_any_group_there_is_no_queue(server: HttpServer) -> None:
     assert (await settle(server, "ack", receipt)).code == "queue_not_found"
 
 
-# requirement: A7
 @served()
 async def test_a_job_whose_record_was_deleted_is_done(server: HttpServer) -> None:
     await given(server, "a", "b", "c")
@@ -244,7 +236,6 @@ async def test_a_job_whose_record_was_deleted_is_done(server: HttpServer) -> Non
     assert (await parts(server))[0]["start_offset"] == 1
 
 
-# requirement: A7
 @served()
 async def test_what_a_response_has_no_room_for_is_given_back(server: HttpServer) -> None:
     await server.topic("mail", 1, max_message_bytes=4 << 20)
@@ -260,7 +251,6 @@ async def test_what_a_response_has_no_room_for_is_given_back(server: HttpServer)
         assert [(job["offset"], job["deliveries"]) for job in jobs] == expected
 
 
-# requirement: A7
 @pytest.mark.parametrize("at", [FIRST_RECORD, SECOND_RECORD])
 @served()
 async def test_an_undecodable_batch_is_a_dead_letter_as_it_is(server: HttpServer, at: int) -> None:
@@ -285,7 +275,6 @@ async def test_an_undecodable_batch_is_a_dead_letter_as_it_is(server: HttpServer
     assert (await server.post(f"{DLQ}:discard", {"all": True})).json["count"] == 1
 
 
-# requirement: A7
 @served()
 async def test_a_leader_that_lacks_a_job_neither_closes_nor_buries_it(server: HttpServer) -> None:
     """It is deposed and does not know it: others have delivered the job, and have its record."""
@@ -304,7 +293,6 @@ async def test_a_leader_that_lacks_a_job_neither_closes_nor_buries_it(server: Ht
     assert [letter["id"] for letter in await letters(server)] == ["mail/0/1"]
 
 
-# requirement: A7
 @served()
 async def test_dead_letters_of_a_queue_are_redriven_without_a_retry_topic(server: HttpServer) -> None:
     await given(server, "a", "b", "c", key="u1")
