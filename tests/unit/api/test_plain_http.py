@@ -12,7 +12,6 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from api.connections.fast_path import FastPathServer
-from api.connections.handing_over import deliver
 from api.connections.plain_requests import BODY_BYTES_MAX, PlainRequest, read_head, write_answer
 from api.http.answers_in_flight import AnswersInFlight
 from api.http.services import Limits
@@ -20,6 +19,7 @@ from api.http.whole_body import STEP_BYTES, WholeBody
 from raftlog.types import TopicPartition
 from raftlog.wire import media_types
 from tests.helpers.http_server import HttpServer, served
+from tests.helpers.wire import Wire
 
 HOST = "Host: localhost\r\n"
 NOT_PLAIN = "TE: trailers\r\n"  # changes nothing, and sends a connection the long way
@@ -261,18 +261,18 @@ async def test_a_client_is_not_ahead_of_a_handler_that_does_not_read() -> None:
         return web.Response(status=204)
 
     server = FastPathServer(_Answers(later), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
-    connection, transport = server.accept(), _Transport()
-    connection.connection_made(transport)
+    connection = server.accept()
+    wire = Wire(connection)
     whole = request("POST /", b"x" * 1_000_000)
-    deliver(lambda: connection, whole[:400_000])
+    wire.send(whole[:400_000])
     await asyncio.sleep(1)
-    assert transport.is_paused
+    assert wire.is_paused
     may_read.set()
     await asyncio.sleep(1)
-    assert not transport.is_paused
-    deliver(lambda: connection, whole[400_000:])
+    assert not wire.is_paused
+    wire.send(whole[400_000:])
     await asyncio.sleep(1)
-    assert transport.written.startswith(b"HTTP/1.1 204 ")
+    assert wire.answers.startswith(b"HTTP/1.1 204 ")
     await server.stop(1)
 
 
@@ -282,51 +282,12 @@ def test_no_answer_has_a_line_too_many() -> None:
         write_answer(asyncio.Transport(), response, is_last=False)
 
 
-class _Transport(asyncio.Transport):
-    """A connection to nobody."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.is_closed = False
-        self.is_paused = False
-        self.high: int | None = None
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += data
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def abort(self) -> None:
-        self.is_closed = True
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self.high = high
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None:
-        """What has come is handed over already."""
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        """Nothing more comes by itself."""
-        self.is_paused = False
-
-
-class _AlmostSent(_Transport):
+class _AlmostSent(Wire):
     """The kernel takes all bytes of an answer but the last."""
-
-    connection: asyncio.BaseProtocol
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         super().writelines(list_of_data)
-        self.connection.pause_writing()
+        self.get_protocol().pause_writing()
 
     def get_write_buffer_size(self) -> int:
         return 1
@@ -349,19 +310,16 @@ async def test_only_a_connection_without_a_request_is_closed_for_its_silence() -
         return web.Response(status=204)
 
     server = FastPathServer(_Answers(slowly), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
-    transports = [_Transport(), _Transport()]
-    for transport in transports:
-        connection = server.accept()
-        connection.connection_made(transport)
-    deliver(lambda: connection, request("GET /"))
+    silent, asking = Wire(server.accept()), Wire(server.accept())
+    asking.send(request("GET /"))
     await asyncio.sleep(59)
-    assert [transport.is_closed for transport in transports] == [True, False]
+    assert [wire.is_closing() for wire in (silent, asking)] == [True, False]
     await asyncio.sleep(2)
-    assert transports[1].written.startswith(b"HTTP/1.1 204 ")
+    assert asking.answers.startswith(b"HTTP/1.1 204 ")
     await asyncio.sleep(15)
-    assert not transports[1].is_closed  # it is silent since its answer, however old it is
+    assert not asking.is_closing()  # it is silent since its answer, however old it is
     await asyncio.sleep(15)
-    assert transports[1].is_closed
+    assert asking.is_closing()
     await server.stop(1)
 
 
@@ -376,12 +334,11 @@ async def test_an_answer_counts_as_a_whole_until_its_client_has_taken_its_end() 
 
     answers = AnswersInFlight(1 << 20)
     server = FastPathServer(_Answers(at_once), asyncio.Protocol, 20, answers)
-    connection, transport = server.accept(), _AlmostSent()
-    transport.connection = connection
-    connection.connection_made(transport)
-    deliver(lambda: connection, request("GET /"))
+    connection = server.accept()
+    wire = _AlmostSent(connection)
+    wire.send(request("GET /"))
     await asyncio.sleep(1)
-    assert transport.high == 0  # every unsent byte is told
+    assert wire.high == 0  # every unsent byte is told
     assert answers.untaken_bytes == 300_000
     assert [response() for response in written] == [None]  # the transport has what is left of it
     connection.resume_writing()
@@ -399,16 +356,16 @@ async def test_a_client_that_reads_no_answers_gets_no_further_ones(ahead: int) -
         return web.Response(status=204)
 
     server = FastPathServer(_Answers(at_once), asyncio.Protocol, 20, AnswersInFlight(1 << 20))
-    connection, transport = server.accept(), _Transport()
-    connection.connection_made(transport)
-    deliver(lambda: connection, request("GET /") * (1 + ahead))  # some come before the first answer
+    connection = server.accept()
+    wire = Wire(connection)
+    wire.send(request("GET /") * (1 + ahead))  # some come before the first answer
     connection.pause_writing()  # which fills what the transport holds
     await asyncio.sleep(1)
-    deliver(lambda: connection, request("GET /") * (3 - ahead))
+    wire.send(request("GET /") * (3 - ahead))
     await asyncio.sleep(1)
     assert answered == 1
     connection.resume_writing()
     await asyncio.sleep(1)
     assert answered == 4
-    assert not transport.is_paused  # or it would never hear of the next one
+    assert not wire.is_paused  # or it would never hear of the next one
     await server.stop(1)
