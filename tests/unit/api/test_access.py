@@ -25,15 +25,8 @@ async def ask(server: HttpServer, host: str, more: dict[str, str]) -> Reply:
 @pytest.mark.parametrize(
     "host",
     [
-        *(
-            "localhost",
-            "localhost:7070",
-            "LocalHost:80",
-            "localhost.:1",
-            "127.0.0.1:7070",
-            "10.1.2.3",
-            "[::1]:7070",
-        ),
+        *("localhost", "localhost:7070", "LocalHost:80", "localhost.:1"),
+        *("127.0.0.1:7070", "10.1.2.3", "[::1]:7070"),
         *("own.example", "OWN.example:7070", "own.example.", "b3.example:7072", "listed.example:1"),
         "port.example:8080",
     ],
@@ -55,16 +48,8 @@ async def test_a_known_host_name_is_taken(server: HttpServer, host: str, more: d
     "host",
     [
         *("evil.example", "evil.example:7070", "localhost.evil.example", "127.0.0.1.evil.example", "1.2.3"),
-        *(
-            "port.example",
-            "port.example:8081",
-            "localhost:a",
-            "localhost:70:70",
-            "[localhost]",
-            "",
-            "[::1",
-            "b3",
-        ),
+        *("port.example", "port.example:8081", "localhost:a", "localhost:70:70", "[localhost]"),
+        *("", "[::1", "b3"),
     ],
 )
 @served(allowed_hosts=frozenset({"port.example:8080"}))

@@ -127,45 +127,32 @@ async def test_messages_that_cannot_be_delivered_are_reported() -> None:
         coordinator.leads(None)
 
 
-def block(seconds: float) -> None:
-    """Time passes in a callback."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualLoop)
-    loop.skip(seconds)
-
-
-async def test_a_blocked_loop_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = CollectorRegistry()
-    monkeypatch.setattr("api.loop_delay.waited_for_processor_s", lambda: 0.0)
+@pytest.mark.parametrize(
+    ("waits_s", "blocked_s", "delay_above", "held_up_to"),
+    [([0.0, 0.0, 0.0], 0.3, "0.25", {"0.1": 0}), ([0.0, 0.3, 0.3], 0.2, "0.1", {"0.001": 1})],
+    ids=["callback", "no processor"],
+)
+async def test_a_delay_of_the_loop_is_held_time_unless_it_had_no_processor(
+    monkeypatch: pytest.MonkeyPatch,
+    waits_s: list[float],
+    blocked_s: float,
+    delay_above: str,
+    held_up_to: dict[str, int],
+) -> None:
+    registry, waits = CollectorRegistry(), iter(waits_s)
+    monkeypatch.setattr("api.loop_delay.waited_for_processor_s", lambda: next(waits))
 
     def counted(bucket: str, what: str = "delay") -> float:
         return registry.get_sample_value(f"raftlog_event_loop_{what}_seconds_bucket", {"le": bucket}) or 0.0
 
-    delay = LoopDelay(registry)
+    delay, loop = LoopDelay(registry), asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
     await asyncio.sleep(0)
-    block(INTERVAL_S + 0.3)
+    loop.skip(INTERVAL_S + blocked_s)
     await eventually(lambda: counted("+Inf") != 0)
-    assert counted("0.25") == 0
-    assert counted("0.1", "held") == 0
-    assert counted("+Inf", "held") == 1
     delay.stop()
-
-
-async def test_a_loop_that_had_no_processor_was_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = CollectorRegistry()
-    waits = iter([0.0, 0.3, 0.3])
-    monkeypatch.setattr("api.loop_delay.waited_for_processor_s", lambda: next(waits))
-
-    def counted(bucket: str, what: str) -> float:
-        return registry.get_sample_value(f"raftlog_event_loop_{what}_seconds_bucket", {"le": bucket}) or 0.0
-
-    delay = LoopDelay(registry)
-    await asyncio.sleep(0)
-    block(INTERVAL_S + 0.2)
-    await eventually(lambda: counted("+Inf", "delay") != 0)
-    delay.stop()
-    assert counted("0.1", "delay") == 0
-    assert counted("0.001", "held") == 1
+    assert (counted(delay_above), counted("+Inf", "held")) == (0, 1)
+    assert {bucket: counted(bucket, "held") for bucket in held_up_to} == held_up_to
 
 
 def test_the_system_tells_how_long_a_thread_waited() -> None:

@@ -333,7 +333,8 @@ async def test_a_schedule_is_created_listed_paused_and_deleted(server: HttpServe
             "orders", 1, cron="0 4 * * *", time_zone="Europe/Berlin", schedule_id="z"
         )
         assert {each.schedule_id for each in await schedules.list("orders")} == {one.schedule_id, "z"}
-        assert (await schedules.pause("z")).state == "paused"
+        paused = await schedules.pause("z")
+        assert (paused.state, paused.next_at) == ("paused", None)
         assert (await schedules.resume("z")).next_at == two.next_at
         assert (await schedules.describe("z")).time_zone == "Europe/Berlin"
         with pytest.raises(Conflict):
