@@ -22,7 +22,7 @@ demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
 
 test: check
 	$(call stage,programs of the tests,$(MAKE) -s .cache/toxiproxy-server .cache/system.stamp)
-	$(call stage,tests with real brokers,$(PY) -m pytest -m "e2e and not slow" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
+	$(call stage,tests with real brokers,$(PY) -m pytest -m "e2e and not slow" -q -n $(BROKER_TESTS_AT_ONCE) --dist loadscope)
 	$(call stage,fixed seeds,$(PY) -m chaos.simulator --fixed)
 
 check:

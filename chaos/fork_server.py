@@ -63,7 +63,7 @@ class ForkedCommand(ForkedProcess):
 
 
 def _run(arguments: list[str], environment: dict[str, str], log: str) -> None:
-    os.setsid()
+    os.setpgid(0, 0)  # see ``as_program``
     os.environ.clear()
     os.environ.update(environment)
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

@@ -1,6 +1,6 @@
 """The other process of the testing kit, seen from the tests: orders to it, and their outcomes.
 
-It has a session of its own, so Ctrl-C reaches the tests only, and it ends when this process does.
+It leads a process group, so Ctrl-C reaches the tests only, and it ends when this process does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Supervisor:
                 **os.environ,
                 "SSL_CERT_FILE": os.devnull,
             },  # or a tenth of its start is loading certificates
-            start_new_session=True,
+            process_group=0,
         )
         self._lock = threading.Lock()
         self._early: dict[orders.Order, orders.Outcome | None] = {}  # outcomes as far as they are read

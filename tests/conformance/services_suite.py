@@ -20,7 +20,6 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.types import NodeId, Offset, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import PRODUCER_IDS
 from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
 
@@ -56,7 +55,6 @@ class ServicesSuite:
 
     Open = Callable[[], AbstractAsyncContextManager[Broker]]
 
-    @in_virtual_time
     async def test_a_name_is_given_once(self, open_broker: Open) -> None:
         async with open_broker() as broker:
             version = await create(broker, partitions=2)
@@ -68,7 +66,6 @@ class ServicesSuite:
                 await create(broker)
 
     @pytest.mark.parametrize(("factor", "config"), [(2, {}), (3, {}), (1, {"no.such.key": 1})])
-    @in_virtual_time
     async def test_what_a_topic_cannot_be_is_refused(
         self, open_broker: Open, factor: int, config: dict[str, int | str]
     ) -> None:
@@ -79,7 +76,6 @@ class ServicesSuite:
                 )
             assert (await broker.controller.current_image(5000)).topics == {}
 
-    @in_virtual_time
     async def test_a_setting_is_changed_and_reset(self, open_broker: Open) -> None:
         async with open_broker() as broker:
             version = await create(broker)
@@ -94,7 +90,6 @@ class ServicesSuite:
             reset = await alter("orders", {"retention.ms": None}, expected_version=None, timeout_ms=5000)
             assert reset.config == {}
 
-    @in_virtual_time
     async def test_a_deleted_topic_is_unknown(self, open_broker: Open) -> None:
         async with open_broker() as broker:
             version = await create(broker)
@@ -111,14 +106,12 @@ class ServicesSuite:
             with pytest.raises(UnknownTopic):
                 await broker.gateway.fetch(ORDERS, fetch_from(0))
 
-    @in_virtual_time
     async def test_producer_ids_are_all_different(self, open_broker: Open) -> None:
         async with open_broker() as broker:
             found = [await broker.controller.allocate_producer_ids(count, 5000) for count in (3, 1, 10)]
             assert [len(each) for each in found] == [3, 1, 10]
             assert len({number for each in found for number in each}) == 14
 
-    @in_virtual_time
     async def test_what_was_appended_is_read_in_whole_batches(self, open_broker: Open) -> None:
         async with open_broker() as broker:
             await create(broker)
@@ -139,7 +132,6 @@ class ServicesSuite:
                 )
                 assert found.high_watermark == second + 1
 
-    @in_virtual_time
     async def test_an_offset_outside_the_log_names_the_valid_range(self, open_broker: Open) -> None:
         async with open_broker() as broker:
             await create(broker)
@@ -148,7 +140,6 @@ class ServicesSuite:
                 await broker.gateway.fetch(ORDERS, fetch_from(end + 1))
             assert caught.value.details == {"start": 0, "end": end}
 
-    @in_virtual_time
     async def test_records_are_deleted_from_the_log_start_on(self, open_broker: Open) -> None:
         # requirement: RT5
         async with open_broker() as broker:
@@ -164,7 +155,6 @@ class ServicesSuite:
             (status,) = await broker.gateway.describe("orders")
             assert status.log_start_offset == 2
 
-    @in_virtual_time
     async def test_a_partition_that_is_not_there_is_unknown(self, open_broker: Open) -> None:
         async with open_broker() as broker:
             await create(broker)
@@ -174,7 +164,6 @@ class ServicesSuite:
             with pytest.raises(UnknownPartition):
                 await broker.gateway.fetch(there_is_none, fetch_from(0))
 
-    @in_virtual_time
     async def test_a_reader_that_waits_gets_what_comes(self, open_broker: Open) -> None:
         async with open_broker() as broker:
             await create(broker)
@@ -186,7 +175,6 @@ class ServicesSuite:
             await append(broker, b"b")
             assert values_of((await reader).data) == [b"b"]
 
-    @in_virtual_time
     async def test_a_reader_that_waits_learns_of_the_end_of_the_topic(self, open_broker: Open) -> None:
         async with open_broker() as broker:
             await create(broker)
@@ -198,7 +186,6 @@ class ServicesSuite:
             with pytest.raises(UnknownTopic):
                 await reader
 
-    @in_virtual_time
     async def test_a_batch_that_is_sent_again_is_stored_once(self, open_broker: Open) -> None:
         async with open_broker() as broker:
             await create(broker)
@@ -211,7 +198,6 @@ class ServicesSuite:
             assert receipts[0].base_offset == receipts[1].base_offset
             assert [receipt.was_duplicate for receipt in receipts] == [False, True]
 
-    @in_virtual_time
     async def test_positions_are_offsets(self, open_broker: Open) -> None:
         async with open_broker() as broker:
             await create(broker, **{"message.timestamp.type": "CreateTime"})
@@ -223,7 +209,6 @@ class ServicesSuite:
             assert await ask(ORDERS, Start.LATEST) == (second + 1, None)
             assert (await ask(ORDERS, Start.EARLIEST))[0] == 0
 
-    @in_virtual_time
     async def test_partitions_are_described(self, open_broker: Open) -> None:
         async with open_broker() as broker:
             await create(broker, partitions=2)

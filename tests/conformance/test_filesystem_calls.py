@@ -20,7 +20,6 @@ from raftlog.types import Index, Term, TopicPartition
 from tests.conformance.filesystem_suite import FilesystemSuite, Place
 from tests.conformance.log_suite import SETTINGS as LOG_SETTINGS
 from tests.conformance.log_suite import LogSuite
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.orders import batch_of
@@ -173,7 +172,6 @@ def assert_survives(disk: CheckedDisk, directory: str, durable: int, term: int) 
 
 
 # requirement: L9
-@in_virtual_time
 async def test_so_is_everything_that_brokers_do_under_load(disk: CheckedDisk, tmp_path: Path) -> None:
     cluster = ControlledCluster(str(tmp_path))
     for node in cluster.nodes:

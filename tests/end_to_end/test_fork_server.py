@@ -51,7 +51,8 @@ def test_a_command_runs_until_a_signal_ends_it(
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.01)
         assert process.poll() is None
-        assert os.getsid(process.pid) == process.pid
+        assert os.getpgid(process.pid) == process.pid
+        assert os.getsid(process.pid) == os.getsid(0)
         process.send_signal(number)
         assert process.wait(LIMIT_S) == status
         assert not Path(f"/proc/{process.pid}").exists()

@@ -42,16 +42,6 @@ def on_both_loops(test: Test[Arguments]) -> Callable[Arguments, None]:
     return run
 
 
-def in_virtual_time(test: Test[Arguments]) -> Callable[Arguments, None]:
-    """Run the test on a ``VirtualLoop``."""
-
-    @functools.wraps(test)
-    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
-        run_virtual(test(*args, **kwargs))
-
-    return run
-
-
 def in_virtual_time_with(make: Make[Resource]) -> Decorator[Resource]:
     """Run the test on a ``VirtualLoop`` within a resource, which is its first argument.
 

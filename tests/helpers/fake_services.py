@@ -109,9 +109,7 @@ class FakeGateway:
         transactional_id: str | None = None,
     ) -> AppendReceipt:
         """Validated, stamped and stored at once."""
-        if target in self.faults:
-            raise self.faults[target]
-        log, topic = self.log(target), self._topic(target.topic)
+        log, topic = self._working(target), self._topic(target.topic)
         if target.partition >= topic.writable_partitions:
             raise PartitionDecommissioned(
                 f"{target} is decommissioned", topic=target.topic, partition=target.partition
@@ -145,10 +143,8 @@ class FakeGateway:
 
     async def fetch(self, target: TopicPartition, request: FetchRequest) -> FetchResult:
         """Whole batches from the one with the offset; waits like the real one."""
-        if target in self.faults:
-            raise self.faults[target]
+        log = self._working(target)
         await asyncio.sleep(0)  # a handler that asks forever can be timed out
-        log = self.log(target)
         begin = self._offset(log, request.position)
         if not log.start <= begin <= log.end:
             raise OffsetOutOfRange(
@@ -185,9 +181,7 @@ class FakeGateway:
 
     async def delete_before(self, target: TopicPartition, offset: Offset, *, timeout_ms: int) -> Offset:
         """Records below the offset are refused from now on."""
-        if target in self.faults:
-            raise self.faults[target]
-        log = self.log(target)
+        log = self._working(target)
         if offset > log.end:
             raise InvalidRequest(f"offset is {offset}; send at most {log.end}", field="offset")
         log.start = max(log.start, offset)
@@ -195,9 +189,7 @@ class FakeGateway:
 
     async def set_archived(self, target: TopicPartition, archived: Archived, *, timeout_ms: int) -> Offset:
         """A lower offset counts only if it may."""
-        if target in self.faults:
-            raise self.faults[target]
-        log = self.log(target)
+        log = self._working(target)
         if archived.offset > log.end:
             raise InvalidRequest(f"offset is {archived.offset}; send at most {log.end}", field="offset")
         log.archived = archived.offset if archived.may_lower else max(log.archived, archived.offset)
@@ -265,6 +257,12 @@ class FakeGateway:
         log = self.log(target)
         log.start = start
         log.batches = [batch for batch in log.batches if batch.last_offset >= start]
+
+    def _working(self, target: TopicPartition) -> FakeLog:
+        """The log of a partition; raises the fault of a partition that has one."""
+        if target in self.faults:
+            raise self.faults[target]
+        return self.log(target)
 
     def _topic(self, name: str) -> TopicInfo:
         topic = self.controller.image.topics.get(name)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import ParamSpec
 
 import aiohttp
 import msgspec
@@ -15,11 +16,13 @@ from api.app import RequestPipeline
 from api.connections.listener import HttpListener
 from api.http.services import Limits
 from raftlog.wire import headers
+from tests.helpers.async_tests import Decorator, in_virtual_time_with
 from tests.helpers.fake_services import FakeCluster, fake_cluster
 from tests.helpers.virtual_time import clock_of_loop
 from tests.helpers.waiting import limited
 
 Json = dict[str, object]
+Arguments = ParamSpec("Arguments")
 
 
 @dataclass(slots=True)
@@ -137,3 +140,28 @@ async def serve(
             yield HttpServer(cluster, session, request_pipeline, listener.port)
     finally:
         await listener.stop()
+
+
+def served(
+    limits: Limits | None = None,
+    *,
+    partitions: int = 0,
+    prepare: Callable[[HttpServer], Awaitable[object]] | None = None,
+    brokers: int = 3,
+    **rules: frozenset[str],
+) -> Decorator[HttpServer]:
+    """Run the test in virtual time with a server, its first argument.
+
+    The server has topic ``orders`` if ``partitions`` is given, and what ``prepare`` makes.
+    """
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[HttpServer]:
+        async with serve(limits, brokers=brokers, **rules) as server:
+            if partitions:
+                await server.topic(partitions=partitions)
+            if prepare is not None:
+                await prepare(server)
+            yield server
+
+    return in_virtual_time_with(opened)

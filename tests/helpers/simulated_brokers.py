@@ -1,7 +1,7 @@
 """Brokers of one process: real hosts, supervisors and logs; network, disks and time are simulated.
 
 Decides: how a broker starts, syncs and stops; a ``HostingCluster`` hosts a counter. Leaves to others: brokers
-with metadata and partitions (``controlled_cluster``). Use it ``in_virtual_time``.
+with metadata and partitions (``controlled_cluster``). Tests use it in virtual time.
 """
 
 from __future__ import annotations

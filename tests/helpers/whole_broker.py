@@ -25,6 +25,7 @@ from api.connections.listener import HttpListener
 from api.http.access import ALL
 from api.serving import services_of
 from api.settings import BrokerSettings, Groups, HttpSettings, Limits, Peer, Timing, TransactionSettings
+from raftlog.aio import Client
 from raftlog.storage.log_storage import DiskWork
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
@@ -112,6 +113,13 @@ async def whole_broker(partitions: int = 2) -> AsyncIterator[WholeBroker]:
             await runner.cleanup()
             await listener.stop()
             await broker.stop()
+
+
+async def send_numbers(client: Client, count: int) -> None:
+    """Send numbered records to partition 0 of ``orders``."""
+    async with client.producer(TOPIC) as producer:
+        for number in range(count):
+            await producer.send(str(number), partition=0)
 
 
 @contextmanager

@@ -494,8 +494,7 @@ PROMISES_OF_CLUSTERS = (
         "attempts += 1",
         "return None",
         seen_by=(
-            "tests/unit/client/test_worker_rebalances.py::"
-            "test_a_failed_record_is_acknowledged_only_when_it_is_stored"
+            "tests/unit/client/test_worker.py::test_a_failed_record_is_acknowledged_only_when_it_is_stored"
         ),
     ),
     PlantedBug(
@@ -512,7 +511,7 @@ PROMISES_OF_CLUSTERS = (
         "raftlog.records.batch:check_batch",
         "if found != header.crc:",
         "if found < 0:",
-        seen_by="tests/unit/api/test_protocol.py::test_a_batch_with_a_flipped_bit_is_refused_wherever_it_is",
+        seen_by="tests/unit/api/test_produce.py::test_a_batch_with_a_flipped_bit_is_refused_wherever_it_is",
     ),
     PlantedBug(
         "a preset has no batch size of its own",
@@ -531,7 +530,7 @@ PROMISES_OF_CLUSTERS = (
         "api.http.admission:Budget.take",
         "self._of_client[client] = self.check(client, amount)\n    self.total += amount\n",
         "self.total += amount\n    self._of_client[client] = self.check(client, amount)\n",
-        seen_by="tests/unit/api/test_produce_once.py::test_too_much_in_flight_is_refused_before_it_is_read",
+        seen_by="tests/unit/api/test_produce.py::test_too_much_in_flight_is_refused_before_it_is_read",
     ),
     PlantedBug(
         "a leader commits what its own disk holds",

@@ -370,8 +370,7 @@ PROMISES_OF_RECORDS = (
         "due=now + self._linger_s",
         "due=now",
         seen_by=(
-            "tests/unit/client/test_producers_together.py::"
-            "test_larger_batches_cost_fewer_requests_and_longer_waits"
+            "tests/unit/client/test_delivery.py::test_larger_batches_cost_fewer_requests_and_longer_waits"
         ),
     ),
     PlantedBug(
@@ -400,8 +399,7 @@ PROMISES_OF_RECORDS = (
         "linger = base.linger if linger is None else linger",
         "linger = Preset().linger if linger is None else linger",
         seen_by=(
-            "tests/unit/client/test_producers_together.py::"
-            "test_presets_choose_between_few_requests_and_short_waits"
+            "tests/unit/client/test_delivery.py::test_presets_choose_between_few_requests_and_short_waits"
         ),
     ),
     PlantedBug(
@@ -410,7 +408,7 @@ PROMISES_OF_RECORDS = (
         "raftlog.client.buffer:Buffer.take",
         "queue.open = None",
         "pass",
-        seen_by="tests/unit/client/test_buffer.py::test_a_batch_that_was_taken_is_no_longer_open",
+        seen_by="tests/unit/client/test_partitioners.py::test_a_batch_that_was_taken_is_no_longer_open",
     ),
     PlantedBug(
         "a producer asks for the metadata before each batch",
@@ -419,8 +417,7 @@ PROMISES_OF_RECORDS = (
         "if view is None or view.is_suspect:",
         "if True:",
         seen_by=(
-            "tests/unit/client/test_producers_together.py::"
-            "test_producers_come_and_go_without_a_request_of_any_other"
+            "tests/unit/client/test_delivery.py::test_producers_come_and_go_without_a_request_of_any_other"
         ),
     ),
     PlantedBug(
@@ -468,7 +465,7 @@ PROMISES_OF_RECORDS = (
         "return reply.read(bodies.ProducerBody).producer_id",
         "return min(1, reply.read(bodies.ProducerBody).producer_id)",
         seen_by=(
-            "tests/unit/client/test_producers_together.py::"
+            "tests/unit/client/test_delivery.py::"
             "test_a_producer_that_comes_or_goes_changes_nothing_for_another"
         ),
     ),
@@ -489,9 +486,7 @@ PROMISES_OF_RECORDS = (
         "api.resources.fetch:_last_records",
         "if step > missing and not _is_whole(wider, wider_page):",
         "if False:",
-        seen_by=(
-            "tests/unit/api/test_last_records.py::test_control_records_do_not_take_the_place_of_the_newest"
-        ),
+        seen_by="tests/unit/api/test_fetch.py::test_control_records_do_not_take_the_place_of_the_newest",
     ),
     PlantedBug(
         "a long poll waits for the record behind the next one",

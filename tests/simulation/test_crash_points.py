@@ -17,7 +17,7 @@ LAST_LINE = re.compile(
 
 def test_a_death_after_a_disk_operation_is_survived() -> None:
     # requirement: M3
-    outcomes = run_all(stride=149)
+    outcomes = run_all(stride=307)
     assert outcomes.failures == ()
     assert outcomes.recovered == outcomes.crashes + outcomes.power_losses
     assert LAST_LINE.fullmatch(outcomes.last_line())
@@ -77,4 +77,4 @@ def test_a_bug_in_transactions_is_seen(bug: Edit) -> None:
 @pytest.mark.parametrize("bug", [(SYNCS_NO_VOTES,), SYNCS_NO_NAMES], ids=["votes", "names"])
 def test_a_bug_that_forgets_what_was_durable_is_seen(bug: tuple[Edit, ...]) -> None:
     with planted(*bug):
-        assert any(run_point(CrashPoint(at, POWER_LOSS)).violations for at in range(60, 240, 5))
+        assert any(run_point(CrashPoint(at, POWER_LOSS)).violations for at in range(130, 240, 5))

@@ -7,11 +7,9 @@ import asyncio
 import pytest
 
 from raftlog.testing.waits import LIMIT_S
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.waiting import limited, until
 
 
-@in_virtual_time
 async def test_a_wait_ends_with_its_condition() -> None:
     loop = asyncio.get_running_loop()
     assert await until(lambda: "found" if loop.time() > 1 else "", what="a second") == "found"
@@ -24,7 +22,6 @@ async def waits_for_ever() -> None:
     await asyncio.sleep(1_000_000)
 
 
-@in_virtual_time
 async def test_an_expired_wait_says_what_it_waited_for_and_what_every_task_does() -> None:
     other = asyncio.create_task(waits_for_ever())
     with pytest.raises(AssertionError, match="the moon: not within 60 s; last seen: 0") as seen:
@@ -38,7 +35,6 @@ async def test_an_expired_wait_says_what_it_waited_for_and_what_every_task_does(
     other.cancel()
 
 
-@in_virtual_time
 async def test_a_timeout_of_the_block_is_not_that_of_the_wait() -> None:
     with pytest.raises(TimeoutError):
         async with limited("the block"), asyncio.timeout(1):

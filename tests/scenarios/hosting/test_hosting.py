@@ -22,7 +22,7 @@ from raftlog.storage.durable_state import found_slots, newest_slot
 from raftlog.storage.segment_rewriter import RewrittenSegment
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.types import GroupId, Index, NodeId
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.compacting import compactor
 from tests.helpers.counter import GROUP, TICK, Counter
 from tests.helpers.node_cluster import NodeCluster
@@ -128,7 +128,6 @@ async def test_an_older_copy_of_a_folder_gives_no_vote(cluster: HostingCluster) 
     assert not again.counter.group.is_rejoining
 
 
-@in_virtual_time
 async def test_a_replica_whose_disk_failed_is_opened_again_after_a_pause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -185,7 +184,6 @@ async def test_a_log_that_found_no_room_is_opened_when_there_is_some(cluster: Ho
     await broker.supervisor.serving(GROUP)
 
 
-@in_virtual_time
 async def test_a_tenant_that_waits_is_opened_once_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     opens = Counter.open_log
     may_open = False

@@ -25,7 +25,7 @@ from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import Sync
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
-from tests.helpers.async_tests import in_virtual_time, on_both_loops
+from tests.helpers.async_tests import on_both_loops
 from tests.helpers.tcp_cluster import ONE, SECRET, TWO, proven_stream, until_closed
 from tests.helpers.virtual_time import clock_of_loop
 from tests.helpers.waiting import until
@@ -209,7 +209,6 @@ MESSAGES: list[Message] = [
 ]
 
 
-@in_virtual_time
 async def test_whatever_a_frame_holds_is_taken_or_malformed() -> None:
     rng = random.Random(7)
     transport = TcpTransport(TWO, "cluster", SECRET, "127.0.0.1", 0, rng=rng)

@@ -24,7 +24,7 @@ from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import Sync
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time, on_both_loops
+from tests.helpers.async_tests import on_both_loops
 from tests.helpers.recording_receiver import RecordingReceiver
 from tests.helpers.tcp_cluster import ONE, SECRET, TWO
 from tests.helpers.tcp_proxy import TcpProxy, byte_by_byte, unchanged
@@ -50,7 +50,6 @@ def new_link() -> OutboundLink:
 
 
 # requirement: ST4
-@in_virtual_time
 async def test_a_dial_whose_packets_are_lost_is_given_up_and_begun_again() -> None:
     """The kernel repeats the first packet of a connection after one second, three and seven."""
     loop = asyncio.get_running_loop()
@@ -90,7 +89,6 @@ class SilentlyClosed(asyncio.Transport):
 
 
 # requirement: ST4
-@in_virtual_time
 async def test_frames_for_a_connection_that_was_made_too_late_are_dropped() -> None:
     loop = asyncio.get_running_loop()
     errors: list[dict[str, object]] = []
@@ -149,7 +147,6 @@ async def connected_pair() -> tuple[End, End]:
     return one, two
 
 
-@in_virtual_time
 async def test_nothing_passes_a_cut_link_and_nobody_is_told() -> None:
     one, two = await connected_pair()
     two.links.cut(frozenset({ONE}))
@@ -168,7 +165,6 @@ async def test_nothing_passes_a_cut_link_and_nobody_is_told() -> None:
     await two.links.stop()
 
 
-@in_virtual_time
 async def test_a_peer_behind_a_cut_link_is_silent() -> None:
     one, two = await connected_pair()
     one.links.cut(frozenset({TWO}))
@@ -269,7 +265,6 @@ async def started_pair(limits: TransportLimits = HALF_OPEN_LIMITS) -> AsyncItera
 
 # requirement: ST4
 @pytest.mark.parametrize("directions", ["to two", "to one", "both"])
-@in_virtual_time
 async def test_a_silent_link_is_ended_and_dialled_again(directions: str) -> None:
     async with started_pair() as pair:
         chosen = {"to two": [pair.to_two], "to one": [pair.to_one], "both": [pair.to_two, pair.to_one]}
@@ -284,7 +279,6 @@ async def test_a_silent_link_is_ended_and_dialled_again(directions: str) -> None
 
 # requirement: L9
 @pytest.mark.parametrize("direction", ["to two", "to one"])
-@in_virtual_time
 async def test_a_caller_whose_question_is_dropped_for_silence_is_told(direction: str) -> None:
     """Where only the caller's direction is silent, it hears the other broker all the time."""
     async with started_pair() as pair:
@@ -305,7 +299,6 @@ async def test_a_caller_whose_question_is_dropped_for_silence_is_told(direction:
         assert caught.value.details["sent"] is True
 
 
-@in_virtual_time
 async def test_a_link_that_is_silent_from_its_beginning_is_ended() -> None:
     async with started_pair() as pair:
 
@@ -326,7 +319,6 @@ async def test_a_link_that_is_silent_from_its_beginning_is_ended() -> None:
 
 # requirement: ST4
 @pytest.mark.parametrize("directions", ["to two", "both"])
-@in_virtual_time
 async def test_hosts_talk_within_an_election_timeout_of_the_healing(directions: str) -> None:
     async with started_pair() as pair:
         proxies = [pair.to_two] if directions == "to two" else [pair.to_two, pair.to_one]
@@ -341,7 +333,6 @@ async def test_hosts_talk_within_an_election_timeout_of_the_healing(directions: 
         assert await pair.until(pair.talk) < ELECTION_TICKS + SETTINGS.heartbeat_ticks
 
 
-@in_virtual_time
 async def test_a_frame_that_takes_longer_than_silence_may_last_is_heard() -> None:
     async with started_pair() as pair:
 

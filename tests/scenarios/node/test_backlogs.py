@@ -19,7 +19,7 @@ from raftlog.records.batch import Batch, split_batches
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId, Index, NodeId
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.node_cluster import CheckedMachine, ClusterNode, Listener, NodeCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import VirtualLoop
@@ -64,7 +64,6 @@ async def restarted(
 
 
 # requirement: ST4
-@in_virtual_time
 async def test_a_backlog_is_applied_one_slice_of_one_group_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = await filled(nodes=1)
     (broker,) = cluster.up
@@ -95,7 +94,6 @@ async def in_its_backlog(broker: ClusterNode, patch: pytest.MonkeyPatch) -> Raft
 
 
 # requirement: RP4
-@in_virtual_time
 async def test_reads_are_confirmed_when_the_backlog_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = await filled(nodes=1)
     (broker,) = cluster.up
@@ -110,7 +108,6 @@ async def test_reads_are_confirmed_when_the_backlog_is_applied(monkeypatch: pyte
 
 
 # requirement: RP4
-@in_virtual_time
 async def test_a_leader_is_ready_when_its_backlog_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = await filled(nodes=1)
     (broker,) = cluster.up
@@ -133,7 +130,6 @@ async def test_a_leader_is_ready_when_its_backlog_is_applied(monkeypatch: pytest
 
 
 # requirement: ST4
-@in_virtual_time
 async def test_news_does_not_hasten_the_backlog(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = await filled(nodes=1)
     (broker,) = cluster.up
@@ -149,7 +145,6 @@ async def test_news_does_not_hasten_the_backlog(monkeypatch: pytest.MonkeyPatch)
 
 
 # requirement: ST2
-@in_virtual_time
 async def test_a_replica_that_closes_in_its_backlog_goes_on_from_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -166,7 +161,6 @@ async def test_a_replica_that_closes_in_its_backlog_goes_on_from_there(
 
 
 # requirement: ST4
-@in_virtual_time
 async def test_a_backlog_waits_for_a_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = await filled(nodes=1)
     (broker,) = cluster.up
@@ -297,7 +291,6 @@ async def append(cluster: NodeCluster, value: bytes) -> None:
 
 
 @pytest.mark.parametrize(("rate", "at_least_s", "at_most_s"), [(RATE, 2.5, 8.0), (0, 0.0, 2.0)])
-@in_virtual_time
 async def test_a_replica_far_behind_is_brought_up_at_a_bounded_rate(
     rate: int, at_least_s: float, at_most_s: float
 ) -> None:

@@ -45,7 +45,7 @@ from raftlog.storage.os_filesystem import OsFile, OsFilesystem
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.waits import LIMIT_S
 from raftlog.types import BEFORE_LOG, GroupId, Index, NodeId, Term
-from tests.helpers.async_tests import in_real_time, in_virtual_time, in_virtual_time_with, on_both_loops
+from tests.helpers.async_tests import in_real_time, in_virtual_time_with, on_both_loops
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.node_cluster import NodeCluster
 from tests.helpers.quiet_listener import QuietListener
@@ -72,7 +72,6 @@ async def test_a_log_is_cut_while_its_broker_serves_other_groups(cluster: NodeCl
     await cluster.settled()
 
 
-@in_virtual_time
 async def test_a_vote_that_is_asked_for_while_the_log_is_replaced_is_given_later() -> None:
     settings = LogSettings(segment_bytes=300, index_interval_bytes=512)
     cluster = NodeCluster(2, log_settings=settings)
@@ -282,7 +281,6 @@ async def test_a_replica_whose_cut_fails_ends_and_can_be_closed(cluster: NodeClu
     await cluster.settled()
 
 
-@in_virtual_time
 async def test_a_snapshot_is_installed_alone_also_behind_a_change_that_found_no_room() -> None:
     settings = LogSettings(segment_bytes=300, index_interval_bytes=512)
     cluster = NodeCluster(2, log_settings=settings)

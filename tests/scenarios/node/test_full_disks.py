@@ -10,7 +10,7 @@ from partitions.values import QUORUM, FetchRequest, Start
 from raftlog.errors import CommitUnknown, StorageFull
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId, Index, Offset
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.orders import batch_of, values_of
 from tests.helpers.raft_member import members
@@ -248,7 +248,6 @@ async def write(cluster: NodeCluster) -> None:
 
 # requirement: N4
 @pytest.mark.parametrize("seed", range(4))
-@in_virtual_time
 async def test_a_leader_without_room_hands_over_to_a_broker_with_room(seed: int) -> None:
     cluster, full = await started(seed)
     also_full, free = cluster.followers()
@@ -263,7 +262,6 @@ async def test_a_leader_without_room_hands_over_to_a_broker_with_room(seed: int)
     await cluster.stop()
 
 
-@in_virtual_time
 async def test_a_leader_that_cannot_append_hands_over() -> None:
     """Its log finds no descriptor, or no block, although the disk reports room."""
     cluster, full = await started(5)
@@ -278,7 +276,6 @@ async def test_a_leader_that_cannot_append_hands_over() -> None:
 
 # requirement: N4
 @pytest.mark.parametrize("seed", range(4))
-@in_virtual_time
 async def test_where_no_broker_has_room_the_leader_stays(seed: int) -> None:
     """They notice it one after another."""
     cluster, leader = await started(seed)
@@ -295,7 +292,6 @@ async def test_where_no_broker_has_room_the_leader_stays(seed: int) -> None:
     await cluster.stop()
 
 
-@in_virtual_time
 async def test_a_short_lack_of_room_moves_no_leadership() -> None:
     cluster, leader = await started(6)
     term = leader.groups[GROUP].term
@@ -308,7 +304,6 @@ async def test_a_short_lack_of_room_moves_no_leadership() -> None:
     await cluster.stop()
 
 
-@in_virtual_time
 async def test_a_broker_that_has_room_again_may_lead_again() -> None:
     cluster, first = await started(7)
     first.has_room = False

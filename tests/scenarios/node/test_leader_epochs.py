@@ -17,7 +17,7 @@ from raftlog.records.batch import Batch, split_batches
 from raftlog.storage.filesystem import Buffer
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import GroupId, NodeId
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.node_cluster import FIRST_GROUP, ClusterNode, NodeCluster
 from tests.helpers.orders import batch_of
 
@@ -174,7 +174,6 @@ async def test_many_groups_are_handed_over_and_closed_in_time(cluster: NodeClust
     assert took_s < 0.5
 
 
-@in_virtual_time
 async def test_brokers_that_stop_together_take_no_leadership_from_one_another() -> None:
     cluster = NodeCluster(8, groups=20)
     await cluster.start()
@@ -191,7 +190,6 @@ async def test_brokers_that_stop_together_take_no_leadership_from_one_another() 
     assert asyncio.get_running_loop().time() - began < 1.0, "there is nobody to wait for"
 
 
-@in_virtual_time
 async def test_a_torn_tail_is_logged_when_a_broker_opens_its_log(caplog: pytest.LogCaptureFixture) -> None:
     cluster = NodeCluster(9)
     await cluster.start()
@@ -242,7 +240,6 @@ HEARTBEAT_S = 0.5
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-@in_virtual_time
 async def test_followers_know_of_an_announced_commit_before_the_next_heartbeat(at_once: bool) -> None:
     settings = HostSettings(heartbeat_ticks=10, election_ticks=30, quiet_ticks=1000)
     cluster = NodeCluster(1, announces_commits=at_once, settings=settings)

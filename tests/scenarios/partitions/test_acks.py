@@ -11,7 +11,7 @@ from raftlog.core.membership import Membership
 from raftlog.errors import CommitUnknown, InvalidRequest
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import NodeId, TopicPartition
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import PRODUCER, ControlledCluster, PartitionCluster
 from tests.helpers.orders import batch_of
 from tests.helpers.virtual_time import eventually
@@ -119,7 +119,6 @@ async def test_a_time_out_is_no_failure_and_the_proposal_goes_on(cluster: Partit
     assert (receipt.base_offset, receipt.was_duplicate) == (0, True)
 
 
-@in_virtual_time
 async def test_a_cancelled_produce_goes_on_and_leaves_no_complaint() -> None:
     complaints: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))

@@ -37,7 +37,7 @@ from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
 from raftlog.testing.waits import LIMIT_S
 from raftlog.types import GroupId, NodeId
-from tests.helpers.async_tests import in_real_time, in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_real_time, in_virtual_time_with
 from tests.helpers.controlled_cluster import PRODUCER_IDS, ControlledCluster
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.metadata_images import applied, create, register
@@ -117,7 +117,6 @@ def test_a_full_disk_lets_folders_go_by_newer_metadata_but_not_by_the_first() ->
     assert twin_file.load(filesystem, "/data", APPLIED_FILE, Applied) == Applied("b", 3)
 
 
-@in_virtual_time
 async def test_no_folder_is_given_up_before_metadata_was_confirmed() -> None:
     filesystem = disk()
     filesystem.make_directories("/data/orders")
@@ -151,7 +150,6 @@ async def test_a_broker_whose_cluster_has_lost_metadata_keeps_the_folders_that_i
 
 
 # requirement: T7
-@in_virtual_time
 async def test_the_records_of_a_deleted_topic_come_back_into_a_new_one(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         await cluster.create("orders")
@@ -279,7 +277,6 @@ async def test_a_topic_that_old_metadata_does_not_know_keeps_its_folder(tmp_path
 
 # requirement: L9
 @pytest.mark.parametrize("log_number", [0, 1])
-@in_virtual_time
 async def test_a_removed_partition_that_is_added_again_keeps_only_its_own_log(
     tmp_path: Path, log_number: int
 ) -> None:
@@ -331,7 +328,6 @@ async def at_once(work: Callable[[], Result]) -> Result:
     return work()
 
 
-@in_virtual_time
 async def test_a_folder_that_could_not_be_moved_is_left_to_the_next_sweep() -> None:
     disk, image = BusyOnce(), image_of_cluster()
     gone = [f"/data/{name}-{32 * name}" for name in ("a", "b")]

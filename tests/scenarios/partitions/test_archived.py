@@ -13,7 +13,7 @@ from raftlog.records.control import Archived
 from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.state_files import CHECKPOINT_NAME
 from raftlog.types import Offset, TopicPartition
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
 from tests.helpers.orders import ORDERS, batch_of
 from tests.helpers.transactional import TransactionalProducer
@@ -79,7 +79,6 @@ async def test_nothing_waits_once_all_that_is_old_is_archived(cluster: Partition
 
 
 # requirement: RT3
-@in_virtual_time
 async def test_the_size_limit_waits_too() -> None:
     config = {**REQUIRED, "retention.ms": -1, "retention.bytes": 0}
     async with PartitionCluster(config=config) as cluster:

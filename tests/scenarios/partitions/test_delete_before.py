@@ -18,7 +18,7 @@ from raftlog.errors import (
     UnknownPartition,
 )
 from raftlog.types import Index, Offset, TopicPartition
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster, PartitionCluster
 from tests.helpers.orders import ORDERS, batch_of, fetch_from
 from tests.helpers.transactional import TransactionalProducer, visible_values
@@ -257,7 +257,6 @@ async def test_a_deletion_replicates_a_start_of_the_leaders_log(cluster: Control
 
 
 # requirement: K6
-@in_virtual_time
 async def test_segments_are_freed_also_if_the_topic_is_only_compacted_after_the_deletion() -> None:
     config: dict[str, int | str] = {"segment.ms": 50, "retention.ms": -1, "cleanup.policy": "compact,delete"}
     async with PartitionCluster(config=config) as cluster:

@@ -37,7 +37,7 @@ from raftlog.errors import (
 )
 from raftlog.node.rpc import Calls, decode_body, encode_body
 from raftlog.types import METADATA_GROUP, GroupId, NodeId
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.moving import create, info, move, nodes, produce, values
 from tests.helpers.orders import ORDERS, batch_of
@@ -78,7 +78,6 @@ async def may_go(
 
 
 # requirement: F2
-@in_virtual_time
 async def test_a_stranger_may_go_and_not_by_metadata_that_the_leader_has_not_seen() -> None:
     async with leader_and_stranger() as (_, led, stranger):
         assert await may_go(stranger, led)
@@ -87,7 +86,6 @@ async def test_a_stranger_may_go_and_not_by_metadata_that_the_leader_has_not_see
             await may_go(stranger, led, group=1)
 
 
-@in_virtual_time
 async def test_a_learner_may_not_go_whatever_the_metadata_says() -> None:
     async with leader_and_stranger() as (_, led, stranger):
         group = led.manager.replicas["orders", 0].group
@@ -95,14 +93,12 @@ async def test_a_learner_may_not_go_whatever_the_metadata_says() -> None:
         assert not await may_go(stranger, led)
 
 
-@in_virtual_time
 async def test_who_is_wanted_may_not_go_although_its_group_does_not_know_it() -> None:
     async with leader_and_stranger() as (_, led, stranger):
         await led.admin.change_replicas(MoveReplicas("orders", 0, add=stranger.node_id), 5000)
         assert not await may_go(stranger, led)
 
 
-@in_virtual_time
 async def test_nobody_goes_by_a_membership_that_is_not_committed() -> None:
     async with leader_and_stranger() as (cluster, led, stranger):
         group = led.manager.replicas["orders", 0].group
@@ -120,7 +116,6 @@ async def test_nobody_goes_by_a_membership_that_is_not_committed() -> None:
         assert await may_go(stranger, led)
 
 
-@in_virtual_time
 async def test_a_leader_that_hears_no_majority_lets_nobody_go() -> None:
     async with leader_and_stranger() as (cluster, led, stranger):
         for other in set(cluster.nodes) - {led.node_id, stranger.node_id}:
@@ -136,7 +131,6 @@ async def is_prepared(
 
 
 # requirement: F2
-@in_virtual_time
 async def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new() -> None:
     async with leader_and_stranger() as (cluster, led, stranger):
         topic = await led.admin.change_replicas(MoveReplicas("orders", 0, add=stranger.node_id), 5000)
@@ -148,7 +142,6 @@ async def test_a_broker_is_prepared_with_the_very_replica_by_metadata_as_new() -
         assert not await is_prepared(led, stranger)
 
 
-@in_virtual_time
 async def test_a_broker_whose_replica_leaves_is_not_prepared() -> None:
     """The metadata wants it no more, and its group names it still, so it is open."""
     async with leader_and_stranger() as (cluster, led, _):
@@ -166,7 +159,6 @@ async def test_a_broker_whose_replica_leaves_is_not_prepared() -> None:
 
 
 # requirement: M3
-@in_virtual_time
 async def test_a_broker_says_that_it_has_no_replica_only_by_confirmed_metadata() -> None:
     async with leader_and_stranger() as (cluster, led, stranger):
         held = info(led).group_id
@@ -228,7 +220,6 @@ async def test_a_repeated_creation_restores_no_deleted_topic(cluster: Controlled
 
 
 # requirement: T1, T5
-@in_virtual_time
 async def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,7 +254,6 @@ async def test_a_broker_that_missed_a_deletion_serves_nothing_of_it_under_the_na
 
 
 # requirement: T1
-@in_virtual_time
 async def test_a_replica_of_a_newer_topic_of_the_name_does_not_stay_when_it_is_placed_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from raftlog.node.rpc import decode_body, encode_body
 from raftlog.records.batch import split_batches
 from raftlog.records.reader import read_records
 from raftlog.types import GroupId, NodeId, Offset, TopicPartition
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import PRODUCER, ControlledBroker, PartitionCluster
 from tests.helpers.orders import ORDERS, batch_of, values_of
 from tests.helpers.virtual_time import eventually
@@ -195,7 +195,6 @@ async def test_a_batch_that_a_lost_leader_stamped_is_sent_unstamped(cluster: Par
     assert values == [b"before", b"given away"]
 
 
-@in_virtual_time
 async def test_a_refusal_that_follows_an_attempt_in_doubt_is_no_failure() -> None:
     # requirement: D2
     told = [CommitUnknown("the leader is gone", committed=None), StorageFull("full", retry_after_ms=1)]
@@ -310,7 +309,6 @@ async def test_without_a_leader_a_description_says_why(cluster: PartitionCluster
         }
 
 
-@in_virtual_time
 async def test_a_forwarded_long_poll_parks_in_slices_and_hears_of_data_in_any(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

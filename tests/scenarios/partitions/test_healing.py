@@ -19,7 +19,7 @@ from partitions.metadata.image import MetadataImage, PartitionInfo
 from partitions.values import QUORUM, FetchRequest, Start
 from raftlog.errors import Conflict, PreconditionFailed
 from raftlog.types import METADATA_GROUP, NodeId, TopicPartition
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import CONTROLLER, ControlledBroker, ControlledCluster
 from tests.helpers.moving import holds, info, produce, values
 from tests.helpers.orders import batch_of, values_of
@@ -266,7 +266,6 @@ async def test_a_rack_burns_and_every_partition_goes_on(cluster: ControlledClust
 
 
 # requirement: RP11, F1
-@in_virtual_time
 async def test_replicas_of_a_dead_broker_are_restored_in_its_rack() -> None:
     heals = replace(CONTROLLER, broker_dead_ms=2_000, healing_moves_max=4)
     async with ControlledCluster(brokers=6, racks=RACKS, settings=heals) as cluster:

@@ -18,7 +18,7 @@ from raftlog.storage.os_filesystem import OsFilesystem
 from raftlog.storage.replica_registry import REPLICAS_FILE
 from raftlog.testing.unsynced_filesystem import UnsyncedFilesystem
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.metadata_images import applied, create
 from tests.helpers.metadata_images import cluster as image_of_cluster
@@ -78,7 +78,6 @@ async def test_a_broker_that_was_down_removes_a_topic(cluster: ControlledCluster
     assert cluster.brokers[NodeId(3)].manager.failures == {}
 
 
-@in_virtual_time
 async def test_without_confirmed_metadata_nothing_is_removed(tmp_path: Path) -> None:
     leftover = tmp_path / "broker-1" / f"other-{'ab' * 16}" / "Partition-0"
     leftover.mkdir(parents=True)
@@ -93,7 +92,6 @@ async def test_without_confirmed_metadata_nothing_is_removed(tmp_path: Path) -> 
         await cluster.stop(node)
 
 
-@in_virtual_time
 async def test_without_confirmed_metadata_no_replica_begins_with_nothing(tmp_path: Path) -> None:
     """Its topic may have been deleted, and its vote with it: only old metadata still names it."""
     cluster = ControlledCluster(str(tmp_path))
@@ -112,7 +110,6 @@ async def test_without_confirmed_metadata_no_replica_begins_with_nothing(tmp_pat
         await cluster.stop(node)
 
 
-@in_virtual_time
 async def test_metadata_that_began_from_nothing_removes_no_folders_of_an_earlier_life(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -125,7 +122,6 @@ async def test_metadata_that_began_from_nothing_removes_no_folders_of_an_earlier
         assert kept.exists()
 
 
-@in_virtual_time
 async def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,7 +147,6 @@ async def test_a_disk_that_is_full_at_the_first_sweep_ends_nobody(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
-@in_virtual_time
 async def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
@@ -176,7 +171,6 @@ async def test_a_replica_that_found_no_room_when_it_opened_is_opened_again(
         assert broker.manager.failures == {}
 
 
-@in_virtual_time
 async def test_metadata_that_cannot_be_followed_for_lack_of_descriptors_is_followed_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +195,6 @@ async def test_metadata_that_cannot_be_followed_for_lack_of_descriptors_is_follo
         assert broker.fatal == []
 
 
-@in_virtual_time
 async def test_a_replica_takes_no_part_before_the_registry_knows_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,7 +224,6 @@ async def test_a_replica_takes_no_part_before_the_registry_knows_it(
         assert broker.manager.failures == {}
 
 
-@in_virtual_time
 async def test_files_that_are_no_topics_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "broker-1" / "notes-of-mine").mkdir(parents=True)
     gone = tmp_path / "broker-1" / f"other-{'ab' * 16}"

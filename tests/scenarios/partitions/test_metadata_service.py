@@ -24,7 +24,7 @@ from raftlog.errors import (
 from raftlog.hosting.tenant import SnapshotRetention
 from raftlog.storage.segmented_log import LogSettings
 from raftlog.types import METADATA_GROUP, NodeId, TopicPartition
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.metadata_images import register
 from tests.helpers.orders import batch_of
@@ -146,7 +146,6 @@ async def test_a_process_whose_id_another_took_does_not_fight_for_it(cluster: Co
     assert first.controller.image.version == version
 
 
-@in_virtual_time
 async def test_all_metadata_survives_a_stop_of_all_brokers(tmp_path: Path) -> None:
     async with ControlledCluster(str(tmp_path)) as cluster:
         topic = await create(cluster.any, "orders")
@@ -231,7 +230,6 @@ async def test_metadata_never_goes_back_while_its_log_is_read_again(cluster: Con
     assert seen == sorted(seen)
 
 
-@in_virtual_time
 async def test_a_broker_that_was_away_gets_the_image_in_place_of_the_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -259,7 +257,6 @@ async def test_a_broker_that_was_away_gets_the_image_in_place_of_the_log(
 
 
 # requirement: F2
-@in_virtual_time
 async def test_a_broker_that_joins_gets_the_image_where_the_log_no_longer_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -18,7 +18,7 @@ from raftlog.core.membership import Membership
 from raftlog.errors import CommitUnknown, Conflict, InvalidRequest, RaftlogError
 from raftlog.node.group.raft_group import RaftGroup
 from raftlog.types import NodeId, TopicPartition
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import (
     create,
@@ -384,7 +384,6 @@ async def led_by_an_earlier_target(
 
 
 # requirement: F2
-@in_virtual_time
 async def test_a_replica_begins_empty_by_a_leader_that_the_metadata_do_not_list() -> None:
     async with led_by_an_earlier_target(cleanup_policy="compact") as (cluster, outside, before):
         assert cluster.brokers[before[0]].orders.group.last_index >= 0
@@ -396,7 +395,6 @@ async def test_a_replica_begins_empty_by_a_leader_that_the_metadata_do_not_list(
 
 
 # requirement: F2
-@in_virtual_time
 async def test_an_unsafe_recovery_asks_a_replica_that_the_metadata_do_not_list() -> None:
     """The first replica of before answers, too; its log lacks what was acknowledged without it."""
     async with led_by_an_earlier_target() as (cluster, outside, before):

@@ -10,7 +10,7 @@ from partitions.values import QUORUM, Acks, AtTime, FetchRequest, LastRecords, S
 from raftlog.errors import NoLeader, NotLeader, OffsetOutOfRange, Overloaded, UnknownTopic
 from raftlog.node.rpc_classes import CALLS_MAX, CallClass
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import PartitionCluster
 from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
 from tests.helpers.virtual_time import eventually
@@ -164,7 +164,6 @@ async def test_positions_are_found_among_committed_records(cluster: PartitionClu
     assert (result.offset, result.next_offset) == (7, 8)
 
 
-@in_virtual_time
 async def test_parked_long_polls_keep_nobody_from_producing(monkeypatch: pytest.MonkeyPatch) -> None:
     # requirement: C4
     bound = 20

@@ -19,7 +19,6 @@ from raftlog.records.batch import split_batches
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, Index, Offset, Term
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.orders import batch_of, values_of
 from tests.helpers.storage_batches import storage_batch
@@ -66,7 +65,6 @@ def segments_of(replica: PartitionReplica) -> list[str]:
     return [f"{log.directory}/{base:020d}.log" for base in bases]
 
 
-@in_virtual_time
 async def test_a_cold_read_gives_what_a_hot_one_gives() -> None:
     async with leader_with_log() as (_, _, replica):
         task = await begun(replica)
@@ -76,7 +74,6 @@ async def test_a_cold_read_gives_what_a_hot_one_gives() -> None:
         assert values_of(newest.data) == VALUES[-1:]
 
 
-@in_virtual_time
 async def test_reads_of_the_disk_wait_for_those_that_nobody_has_taken_and_the_newest_do_not() -> None:
     # requirement: C4
     async with leader_with_log() as (_, leader, replica):
@@ -96,7 +93,6 @@ async def test_reads_of_the_disk_wait_for_those_that_nobody_has_taken_and_the_ne
         assert (await late).data
 
 
-@in_virtual_time
 async def test_the_end_that_is_told_is_the_one_that_was_read_up_to() -> None:
     """Else the last twenty records below it were not what is shown."""
     async with leader_with_log() as (_, _, replica):
@@ -109,7 +105,6 @@ async def test_the_end_that_is_told_is_the_one_that_was_read_up_to() -> None:
 
 
 # requirement: M2
-@in_virtual_time
 async def test_a_time_that_no_record_fits_is_the_end_although_older_records_come_meanwhile() -> None:
     """The timestamp of the record that comes to stand there is no answer."""
     async with leader_with_log() as (cluster, _, replica):
@@ -137,7 +132,6 @@ async def test_a_time_that_no_record_fits_is_the_end_although_older_records_come
         assert await replica.offset_at(wanted) == (end + 1, younger.max_timestamp)
 
 
-@in_virtual_time
 async def test_retention_may_remove_what_is_being_read() -> None:
     async with leader_with_log() as (_, leader, replica):
         task = await begun(replica, Offset(0))
@@ -151,7 +145,6 @@ async def test_retention_may_remove_what_is_being_read() -> None:
 
 
 @pytest.mark.parametrize("position", [Start.EARLIEST, LastRecords(19), AtTime(1001)])
-@in_virtual_time
 async def test_a_position_that_is_no_offset_is_read_from_the_log_start_that_retention_left(
     position: Position,
 ) -> None:
@@ -165,7 +158,6 @@ async def test_a_position_that_is_no_offset_is_read_from_the_log_start_that_rete
         assert values_of(result.data)[-1] == VALUES[-1]
 
 
-@in_virtual_time
 async def test_retention_may_remove_what_lies_before() -> None:
     async with leader_with_log() as (_, leader, replica):
         task = await begun(replica, Offset(13))
@@ -173,7 +165,6 @@ async def test_retention_may_remove_what_lies_before() -> None:
         assert values_of((await task).data)[-1] == VALUES[-1]
 
 
-@in_virtual_time
 async def test_a_replica_may_be_closed_and_its_files_removed_while_it_is_read() -> None:
     async with leader_with_log() as (_, leader, replica):
         task = await begun(replica)
@@ -189,7 +180,6 @@ async def test_a_replica_may_be_closed_and_its_files_removed_while_it_is_read() 
         leader.is_up = False
 
 
-@in_virtual_time
 async def test_what_is_being_cut_passes_for_no_damage() -> None:
     log = SegmentedLog.open(FakeFilesystem(), "/log", SMALL, VirtualClock())
     log.save_hard_state(HardState(Term(1), None))
@@ -205,7 +195,6 @@ async def test_what_is_being_cut_passes_for_no_damage() -> None:
     assert log.part_at_time(70) is None
 
 
-@in_virtual_time
 async def test_a_read_that_outlives_its_office_is_not_answered() -> None:
     async with leader_with_log() as (_, leader, replica):
         task = await begun(replica)
@@ -215,7 +204,6 @@ async def test_a_read_that_outlives_its_office_is_not_answered() -> None:
         assert leader.host.damaged_logs == 0
 
 
-@in_virtual_time
 async def test_a_topic_may_be_deleted_while_it_is_read() -> None:
     async with leader_with_log() as (_, _, replica):
         task = await begun(replica)
@@ -227,7 +215,6 @@ async def test_a_topic_may_be_deleted_while_it_is_read() -> None:
 # requirement: M3
 @pytest.mark.parametrize("position", [Offset(0), Offset(18), LastRecords(3), AtTime(1001), AtTime(1018)])
 @pytest.mark.parametrize("segments", ["small", "one"])
-@in_virtual_time
 async def test_damage_is_never_served_and_ends_the_replica(position: Position, segments: str) -> None:
     async with leader_with_log(SMALL if segments == "small" else LogSettings()) as (_, leader, replica):
         value = VALUES[18] if position not in (Offset(0), AtTime(1001)) else VALUES[1]
@@ -246,7 +233,6 @@ async def test_damage_is_never_served_and_ends_the_replica(position: Position, s
             await replica.fetch(Fetch(position=position, bytes_max=1 << 20))
 
 
-@in_virtual_time
 async def test_a_disk_that_does_not_give_what_is_asked_ends_the_replica() -> None:
     async with leader_with_log() as (_, leader, replica):
         leader.filesystem.fails_read = lambda path: path.endswith("0.log")
@@ -260,7 +246,6 @@ async def test_a_disk_that_does_not_give_what_is_asked_ends_the_replica() -> Non
 
 @pytest.mark.parametrize("position", [Offset(0), Offset(18), LastRecords(3), AtTime(1001)])
 @pytest.mark.parametrize("segments", ["small", "one"])
-@in_virtual_time
 async def test_a_broker_without_descriptors_reads_later(position: Position, segments: str) -> None:
     async with leader_with_log(SMALL if segments == "small" else LogSettings()) as (_, leader, replica):
         fetch = Fetch(position=position, bytes_max=1 << 20)

@@ -24,7 +24,7 @@ from raftlog.repair.target import RepairTarget
 from raftlog.storage.broken_groups import BrokenGroups
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import GroupId, Index, NodeId
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledCluster
 from tests.helpers.moving import create, holds, info, move, produce, values
 from tests.helpers.virtual_time import eventually
@@ -74,7 +74,6 @@ class OneReplica:
         """Nobody reads it."""
 
 
-@in_virtual_time
 async def test_a_treatment_ends_with_its_work_on_the_disk() -> None:
     thread, supervisor = BlockedThread(), OneReplica()
     service = cast("RepairService", None)  # not reached

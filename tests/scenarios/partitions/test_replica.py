@@ -27,7 +27,7 @@ from raftlog.errors import (
 from raftlog.records.batch import checksum, split_batches
 from raftlog.records.reader import read_records
 from raftlog.types import ProducerId
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import (
     PRODUCER,
     PRODUCER_IDS,
@@ -155,7 +155,6 @@ async def test_a_follower_refuses_and_names_the_leader(cluster: PartitionCluster
         await follower.orders.fetch(fetch_from(0))
 
 
-@in_virtual_time
 async def test_too_few_replicas_in_sync_refuse_a_produce_early() -> None:
     # requirement: RP9
     config = {"min.insync.replicas": 3, "replica.lag.max.ms": 30}
@@ -251,7 +250,6 @@ async def test_a_retry_finishes_a_request_that_is_stored_in_part(cluster: Partit
     assert (await leader.append(batch_of(b"c", producer=PRODUCER, sequence=2))).base_offset == 3
 
 
-@in_virtual_time
 async def test_the_status_shows_a_lagging_replica_out_of_sync() -> None:
     # requirement: RP3
     config: dict[str, int | str] = {"replica.lag.max.messages": 4}
@@ -312,7 +310,6 @@ async def test_an_id_that_was_never_allocated_is_refused(cluster: ControlledClus
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_broker_whose_metadata_is_behind_asks_before_it_refuses() -> None:
     metadata = Metadata(known=1000, allocated=1003)
     admission = ProducerAdmission(metadata, lambda: (), ManualWallClock(), PRODUCER_IDS)

@@ -18,7 +18,7 @@ from raftlog.storage.segment import INDEX_SUFFIX
 from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.storage.state_files import CHECKPOINT_NAME
 from raftlog.types import GroupId, Index, NodeId, Offset
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, ControlledCluster
 from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
@@ -143,7 +143,6 @@ async def test_a_record_that_a_client_dates_far_ahead_is_deleted(cluster: Contro
 
 # requirement: RT3
 @pytest.mark.parametrize("who", ["voter", "learner"])
-@in_virtual_time
 async def test_a_member_that_never_catches_up_holds_a_log_back_for_a_while(who: str) -> None:
     settings = LogSettings(segment_bytes=300, index_interval_bytes=512)
     cluster = NodeCluster(nodes=4, voters=3, log_settings=settings)

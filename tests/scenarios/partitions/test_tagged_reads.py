@@ -11,7 +11,7 @@ from partitions.values import FetchRequest, Start
 from raftlog.errors import NoLeader, NotLeader, OffsetOutOfRange
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import with_producer
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import PartitionCluster
 from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
 from tests.helpers.tagged import tagged, tagged_batch
@@ -67,7 +67,6 @@ async def test_a_response_is_bounded_by_its_bytes(cluster: PartitionCluster) -> 
     assert (values_of(rest.data), rest.next_offset) == ([b"b"], 8)
 
 
-@in_virtual_time
 async def test_one_read_looks_at_a_bounded_part_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(tagged_batch(NEW))
     monkeypatch.setattr(selection, "LOOKED_AT_BYTES_MAX", 10 * size)

@@ -27,7 +27,7 @@ from raftlog.records.control import Marker
 from raftlog.types import Offset
 from raftlog.wire.bodies import PartitionBody
 from raftlog.wire.limits import TRANSACTION_MS_MAX
-from tests.helpers.async_tests import in_virtual_time, in_virtual_time_with
+from tests.helpers.async_tests import in_virtual_time_with
 from tests.helpers.controlled_cluster import ControlledBroker, PartitionCluster
 from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.orders import ORDERS, batch_of, fetch_from, values_of
@@ -189,7 +189,6 @@ async def test_an_end_of_an_unknown_transaction_is_never_refused(cluster: Partit
         await producer.ask(End(transaction=first, is_commit=False))
 
 
-@in_virtual_time
 async def test_retention_stops_at_an_open_transaction() -> None:
     # requirement: D3, RT2
     config: dict[str, int | str] = {"segment.ms": 50, "retention.ms": 50}
@@ -305,7 +304,6 @@ async def look_for_markers(cluster: PartitionCluster, times: int) -> ControlledB
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_leader_learns_the_outcome_of_a_transaction_whose_marker_is_lost() -> None:
     for is_commit in (True, False):
         async with PartitionCluster() as cluster:

@@ -19,59 +19,50 @@ from api.resources.reading import read_in_turn
 from partitions.values import FetchRequest, FetchResult
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
-from raftlog.types import Offset, Term
+from raftlog.types import Offset
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.fetching import fetch_result
+from tests.helpers.http_server import HttpServer, serve, served
+from tests.helpers.virtual_time import eventually
 
 PATH = "/v1/topics/orders/partitions/0/records"
 VALUE_BYTES = 6 << 20
 OTHER_BYTES_MAX = 8 << 20  # buffers that grow are larger than what is in them
 UNTAKEN_BYTES_MAX = 20 << 20  # two or three answers with a value in base64; one of a stream, with its chunk
-WAYS = {
-    "plain": "",
-    "aiohttp": "TE: trailers\r\n",
-    "event stream": f"Accept: {media_types.EVENT_STREAM}\r\n",
-}
+WAYS = {"plain": "", "aiohttp": "TE: trailers\r\n", "event stream": f"Accept: {media_types.EVENT_STREAM}\r\n"}
 
 
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)
-@in_virtual_time
-async def test_the_oldest_reader_that_does_not_read_gives_way(header: str) -> None:
-    async with serve(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX)) as server:
-        await _store_bombs(server, 1)
-        answers = server.request_pipeline.admission.answers
-        with ExitStack() as stack:
-            links: list[asyncio.StreamReader] = []
-            for _ in range(6):
-                links.append(await _silent_reader(server, header, stack))
-                assert answers.untaken_bytes <= UNTAKEN_BYTES_MAX
-            assert answers.untaken_bytes > 0
-            taken = [await _bytes_of(link, VALUE_BYTES) for link in links]
-        assert taken[0] < VALUE_BYTES == taken[-1]
-        while answers.untaken_bytes:
-            await asyncio.sleep(0.001)
+@served(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX))
+async def test_the_oldest_reader_that_does_not_read_gives_way(server: HttpServer, header: str) -> None:
+    await _store_bombs(server, 1)
+    answers = server.request_pipeline.admission.answers
+    with ExitStack() as stack:
+        links: list[asyncio.StreamReader] = []
+        for _ in range(6):
+            links.append(await _silent_reader(server, header, stack))
+            assert answers.untaken_bytes <= UNTAKEN_BYTES_MAX
+        assert answers.untaken_bytes > 0
+        taken = [await _bytes_of(link, VALUE_BYTES) for link in links]
+    assert taken[0] < VALUE_BYTES == taken[-1]
+    await eventually(lambda: not answers.untaken_bytes)
 
 
 @pytest.mark.parametrize("header", WAYS.values(), ids=WAYS)
-@in_virtual_time
-async def test_readers_that_do_not_read_cost_no_more_than_what_they_leave_untaken(header: str) -> None:
-    async with serve(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX)) as server:
-        await _store_bombs(server, 2)
-        with ExitStack() as stack, _traced():
-            for _ in range(6):
-                await _silent_reader(server, header, stack)
-                for _ in range(1000):  # the end of a connection takes a few steps
-                    if tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX:
-                        break
-                    await asyncio.sleep(0.001)
-                assert tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX
+@served(Limits(untaken_bytes_max=UNTAKEN_BYTES_MAX))
+async def test_silent_readers_cost_what_they_leave_untaken(server: HttpServer, header: str) -> None:
+    await _store_bombs(server, 2)
+    with ExitStack() as stack, _traced():
+        for _ in range(6):
+            await _silent_reader(server, header, stack)
+            for _ in range(1000):  # the end of a connection takes a few steps
+                if tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX:
+                    break
+                await asyncio.sleep(0.001)
+            assert tracemalloc.get_traced_memory()[0] <= UNTAKEN_BYTES_MAX + OTHER_BYTES_MAX
 
 
-@in_virtual_time
-async def test_a_large_page_of_events_is_written_in_many_turns_of_the_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_large_page_of_events_is_written_in_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     # requirement: C4
     written_in_turn = [0]
     socket_transport = resolve_name("asyncio.selector_events:_SelectorSocketTransport")
@@ -134,7 +125,6 @@ async def _bytes_of(link: asyncio.StreamReader, enough: int) -> int:
     return count
 
 
-@in_virtual_time
 async def test_nothing_long_is_made_for_a_client_that_has_gone() -> None:
     answers, clients, made = AnswersInFlight(1), {"one"}, []
     with answers.turn(lambda: "one" in clients) as turn:
@@ -146,7 +136,6 @@ async def test_nothing_long_is_made_for_a_client_that_has_gone() -> None:
     assert made == [1, 2]
 
 
-@in_virtual_time
 async def test_long_work_waits_for_its_turn_and_short_work_does_not() -> None:
     answers = AnswersInFlight(1)
     turns = [answers.turn(lambda: True) for _ in range(LARGE_PAGES_MAX)]
@@ -163,7 +152,6 @@ async def test_long_work_waits_for_its_turn_and_short_work_does_not() -> None:
     assert await waiting == 4
 
 
-@in_virtual_time
 async def test_a_large_page_takes_its_memory_from_answers_that_are_not_taken() -> None:
     answers, ended = AnswersInFlight(LARGE_PAGE_BYTES), []
     answers.wait("one", 1, lambda: ended.append("one"))
@@ -177,7 +165,6 @@ async def test_a_large_page_takes_its_memory_from_answers_that_are_not_taken() -
     assert ended == ["one"]
 
 
-@in_virtual_time
 async def test_what_waits_for_its_turn_holds_no_records_and_reads_them_again() -> None:
     batch = build_batch([Record(b"v" * 1000)], codec=Codec.ZSTD, timestamp_ms=1)
     held: list[weakref.ref[memoryview]] = []
@@ -185,16 +172,7 @@ async def test_what_waits_for_its_turn_holds_no_records_and_reads_them_again() -
     async def read(request: FetchRequest) -> FetchResult:
         data = memoryview(batch)
         held.append(weakref.ref(data))
-        return FetchResult(
-            offset=Offset(0),
-            data=data,
-            next_offset=Offset(1),
-            log_start_offset=Offset(0),
-            high_watermark=Offset(1),
-            last_stable_offset=Offset(1),
-            end=Offset(1),
-            leader_epoch=Term(1),
-        )
+        return fetch_result(data, 1)
 
     answers, request = AnswersInFlight(1), FetchRequest(position=Offset(0), bytes_max=1)
     with ExitStack() as others:

@@ -10,8 +10,7 @@ import pytest
 
 from api.http.services import Limits
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, serve, served
 
 TOPIC = "/v1/topics/orders/records"
 PATH = "/v1/topics/orders/partitions/0/records"
@@ -60,81 +59,66 @@ HEAD = f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/j
     ],
     ids=lambda value: repr(value)[:60],
 )
-@in_virtual_time
-async def test_a_wrong_record_is_refused_by_its_pointer(body: bytes, pointer: str | None) -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        refused = await server.call("POST", TOPIC, body, JSON)
-        assert (refused.status, refused.code) == (422, "invalid_record"), refused
-        if pointer is not None:
-            assert refused.json["field"] == pointer
-        assert refused.json["errors"]
-        assert server.cluster.gateway.log(TopicPartition("orders", 0)).end == 0
+@served(partitions=1)
+async def test_a_wrong_record_is_named(server: HttpServer, body: bytes, pointer: str | None) -> None:
+    refused = await server.call("POST", TOPIC, body, JSON)
+    assert (refused.status, refused.code) == (422, "invalid_record"), refused
+    if pointer is not None:
+        assert refused.json["field"] == pointer
+    assert refused.json["errors"]
+    assert server.cluster.gateway.log(TopicPartition("orders", 0)).end == 0
 
 
-@in_virtual_time
-async def test_all_wrong_records_are_named_at_once() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        body = {"records": [{"value": 1}, {"value": "?", "encoding": "base64"}, {"value": 1, "partition": 7}]}
-        errors = (await server.post(TOPIC, body)).json["errors"]
-        assert isinstance(errors, list)
-        assert [error.partition(":")[0] for error in errors] == ["/records/1/value", "/records/2/partition"]
-        many = {"records": [{"value": 1, "partition": 7}] * 1000}
-        assert len((await server.post(TOPIC, many)).body) < 5000
+@served(partitions=1)
+async def test_all_wrong_records_are_named_at_once(server: HttpServer) -> None:
+    body = {"records": [{"value": 1}, {"value": "?", "encoding": "base64"}, {"value": 1, "partition": 7}]}
+    errors = (await server.post(TOPIC, body)).json["errors"]
+    assert isinstance(errors, list)
+    assert [error.partition(":")[0] for error in errors] == ["/records/1/value", "/records/2/partition"]
+    many = {"records": [{"value": 1, "partition": 7}] * 1000}
+    assert len((await server.post(TOPIC, many)).body) < 5000
 
 
 @pytest.mark.parametrize(
     "name",
     ["nope", "x" * 250, "%2e%2e", "..%2fx", "a%2Fb", "%00", "%d0%bErders", "orders%20", "Orders", "%ff", "%"],
 )
-@in_virtual_time
-async def test_a_topic_that_nobody_made_is_not_found(name: str) -> None:
-    async with serve() as server:
-        await server.topic()
-        for method, path in (
-            ("GET", ""),
-            ("GET", "/partitions/0/records"),
-            ("DELETE", ""),
-            ("GET", "/partitions"),
-        ):
-            head = (
-                f"{method} /v1/topics/{name}{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-            )
-            answer = await server.raw(head.encode(), until_closed=True)
-            assert answer.startswith(b"HTTP/1.1 404 "), answer
-            assert b"application/problem+json" in answer
+@served(partitions=3)
+async def test_a_topic_that_nobody_made_is_not_found(server: HttpServer, name: str) -> None:
+    for method, path in (
+        ("GET", ""),
+        ("GET", "/partitions/0/records"),
+        ("DELETE", ""),
+        ("GET", "/partitions"),
+    ):
+        head = f"{method} /v1/topics/{name}{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        answer = await server.raw(head.encode(), until_closed=True)
+        assert answer.startswith(b"HTTP/1.1 404 "), answer
+        assert b"application/problem+json" in answer
 
 
 @pytest.mark.parametrize(
     "path", ["/v1/topics/../x", "/v1/topics/", "/v1//topics", "/v1/topics/orders/", "//", "/v2"]
 )
-@in_virtual_time
-async def test_a_path_that_is_not_there_is_a_problem_too(path: str) -> None:
-    async with serve() as server:
-        await server.topic()
-        answer = await server.raw(
-            f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode(), until_closed=True
-        )
-        assert answer.startswith(b"HTTP/1.1 404 "), answer
-        assert b'"code":"' in answer
+@served(partitions=3)
+async def test_a_path_that_is_not_there_is_a_problem_too(server: HttpServer, path: str) -> None:
+    answer = await server.raw(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 404 "), answer
+    assert b'"code":"' in answer
 
 
-@in_virtual_time
-async def test_a_percent_encoded_name_is_the_same_topic() -> None:
-    async with serve() as server:
-        await server.topic("a.b")
-        answer = await server.raw(b"GET /v1/topics/%61%2Eb HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.1 200 ")
+@served()
+async def test_a_percent_encoded_name_is_the_same_topic(server: HttpServer) -> None:
+    await server.topic("a.b")
+    answer = await server.raw(b"GET /v1/topics/%61%2Eb HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("partition", ["3", "-1", "x", "1.0", "99999999999999999999", "%d9%a1", "0x1", "+1"])
-@in_virtual_time
-async def test_a_partition_that_is_not_there_is_not_found(partition: str) -> None:
-    async with serve() as server:
-        await server.topic()
-        got = await server.get(f"/v1/topics/orders/partitions/{partition}/records")
-        assert (got.status, got.code) == (404, "partition_not_found")
+@served(partitions=3)
+async def test_a_partition_that_is_not_there_is_not_found(server: HttpServer, partition: str) -> None:
+    got = await server.get(f"/v1/topics/orders/partitions/{partition}/records")
+    assert (got.status, got.code) == (404, "partition_not_found")
 
 
 @pytest.mark.parametrize(
@@ -163,12 +147,10 @@ async def test_a_partition_that_is_not_there_is_not_found(partition: str) -> Non
         ("route=there", "route"),
     ],
 )
-@in_virtual_time
-async def test_a_wrong_query_parameter_is_named(query: str, field: str) -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        refused = await server.get(f"{PATH}?{query}")
-        assert (refused.status, refused.code, refused.json["field"]) == (422, "invalid_request", field)
+@served(partitions=1)
+async def test_a_wrong_query_parameter_is_named(server: HttpServer, query: str, field: str) -> None:
+    refused = await server.get(f"{PATH}?{query}")
+    assert (refused.status, refused.code, refused.json["field"]) == (422, "invalid_request", field)
 
 
 @pytest.mark.parametrize(
@@ -181,132 +163,111 @@ async def test_a_wrong_query_parameter_is_named(query: str, field: str) -> None:
         ("delay=soon", "delay"),
     ],
 )
-@in_virtual_time
-async def test_a_wrong_produce_parameter_is_named(query: str, field: str) -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        refused = await server.post(f"{TOPIC}?{query}", {"records": [{"value": 1}]})
-        assert (refused.status, refused.json["field"]) == (422, field)
+@served(partitions=1)
+async def test_a_wrong_produce_parameter_is_named(server: HttpServer, query: str, field: str) -> None:
+    refused = await server.post(f"{TOPIC}?{query}", {"records": [{"value": 1}]})
+    assert (refused.status, refused.json["field"]) == (422, field)
 
 
-@in_virtual_time
-async def test_media_types_are_negotiated_or_refused_with_a_list() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        wrong = await server.call("POST", TOPIC, b"<x/>", {"Content-Type": "text/xml"})
-        assert (wrong.status, wrong.code) == (415, "unsupported_media_type")
-        assert "application/json" in str(wrong.json["supported"])
-        charset = {"Content-Type": "Application/JSON; charset=utf-8"}
-        assert (await server.call("POST", TOPIC, b'{"records":[{"value":1}]}', charset)).status == 200
-        encoded = await server.call("POST", TOPIC, b"x", JSON | {"Content-Encoding": "br"})
-        assert (encoded.status, encoded.code) == (415, "unsupported_media_type")
-        refused = await server.get(PATH, Accept="image/png")
-        assert (refused.status, refused.code) == (406, "not_acceptable")
-        assert "text/event-stream" in str(refused.json["supported"])
-        for accept in ("*/*", "application/*", "image/png, */*;q=0.1", "application/json;q=0.5, image/png"):
-            assert (await server.get(PATH, Accept=accept)).headers["content-type"] == "application/json"
-        assert (await server.get("/v1/topics", Accept="application/json;q=0")).status == 406
+@served(partitions=1)
+async def test_media_types_are_negotiated_or_refused_with_a_list(server: HttpServer) -> None:
+    wrong = await server.call("POST", TOPIC, b"<x/>", {"Content-Type": "text/xml"})
+    assert (wrong.status, wrong.code) == (415, "unsupported_media_type")
+    assert "application/json" in str(wrong.json["supported"])
+    charset = {"Content-Type": "Application/JSON; charset=utf-8"}
+    assert (await server.call("POST", TOPIC, b'{"records":[{"value":1}]}', charset)).status == 200
+    encoded = await server.call("POST", TOPIC, b"x", JSON | {"Content-Encoding": "br"})
+    assert (encoded.status, encoded.code) == (415, "unsupported_media_type")
+    refused = await server.get(PATH, Accept="image/png")
+    assert (refused.status, refused.code) == (406, "not_acceptable")
+    assert "text/event-stream" in str(refused.json["supported"])
+    for accept in ("*/*", "application/*", "image/png, */*;q=0.1", "application/json;q=0.5, image/png"):
+        assert (await server.get(PATH, Accept=accept)).headers["content-type"] == "application/json"
+    assert (await server.get("/v1/topics", Accept="application/json;q=0")).status == 406
 
 
-@in_virtual_time
-async def test_a_body_announced_as_too_large_is_refused_before_it_is_read() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        head = HEAD + f"Content-Length: {10 << 30}\r\n"
-        answer = await server.raw(f"{head}\r\nxxxx".encode(), until_closed=True)
-        assert answer.startswith(b"HTTP/1.1 413 ")
-        assert b'"code":"record_too_large"' in answer
-        assert b"Connection: close" in answer
-        expecting = await server.raw(f"{head}Expect: 100-continue\r\n\r\n".encode())
-        assert expecting.startswith(b"HTTP/1.1 413 ")
+@served(partitions=1)
+async def test_a_body_announced_as_too_large_is_refused_before_it_is_read(server: HttpServer) -> None:
+    head = HEAD + f"Content-Length: {10 << 30}\r\n"
+    answer = await server.raw(f"{head}\r\nxxxx".encode(), until_closed=True)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b'"code":"record_too_large"' in answer
+    assert b"Connection: close" in answer
+    expecting = await server.raw(f"{head}Expect: 100-continue\r\n\r\n".encode())
+    assert expecting.startswith(b"HTTP/1.1 413 ")
 
 
-@in_virtual_time
-async def test_a_body_that_is_expected_is_asked_for() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        head = HEAD + "Content-Length: 25\r\n"
-        answer = await server.raw(f"{head}Expect: 100-continue\r\n\r\n".encode())
-        assert answer == b"HTTP/1.1 100 Continue\r\n\r\n"
+@served(partitions=1)
+async def test_a_body_that_is_expected_is_asked_for(server: HttpServer) -> None:
+    head = HEAD + "Content-Length: 25\r\n"
+    answer = await server.raw(f"{head}Expect: 100-continue\r\n\r\n".encode())
+    assert answer == b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-@in_virtual_time
-async def test_a_body_that_grows_too_large_is_refused_while_it_is_read() -> None:
-    async with serve(Limits(body_bytes_max=16_000)) as server:
-        await server.topic(partitions=1)
-        head = f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
-        chunk = b"1000\r\n" + b"x" * 0x1000 + b"\r\n"
-        answer = await server.raw(
-            f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 10, until_closed=True
-        )
-        assert answer.startswith(b"HTTP/1.1 413 ")
-        bomb = gzip.compress(b"x" * 10_000_000)
-        assert len(bomb) < 16_000
-        packed = {"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"}
-        assert (await server.call("POST", TOPIC, bomb, packed)).code == "record_too_large"
+@served(Limits(body_bytes_max=16_000), partitions=1)
+async def test_a_body_that_grows_too_large_is_refused_while_it_is_read(server: HttpServer) -> None:
+    head = f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
+    chunk = b"1000\r\n" + b"x" * 0x1000 + b"\r\n"
+    answer = await server.raw(
+        f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 10, until_closed=True
+    )
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    bomb = gzip.compress(b"x" * 10_000_000)
+    assert len(bomb) < 16_000
+    packed = {"Content-Type": "application/octet-stream", "Content-Encoding": "gzip"}
+    assert (await server.call("POST", TOPIC, bomb, packed)).code == "record_too_large"
 
 
-@in_virtual_time
-async def test_a_compressed_body_is_undone() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        packed = JSON | {"Content-Encoding": "gzip"}
-        body = gzip.compress(b'{"records":[{"value":"zipped"}]}')
-        assert (await server.call("POST", TOPIC, body, packed)).status == 200
-        broken = await server.call("POST", TOPIC, b"no gzip at all", packed)
-        assert (broken.status, broken.json["field"]) == (422, "body")
-        short = await server.call("POST", TOPIC, body[:-4], packed)
-        assert (short.status, short.json["field"]) == (422, "body")
+@served(partitions=1)
+async def test_a_compressed_body_is_undone(server: HttpServer) -> None:
+    packed = JSON | {"Content-Encoding": "gzip"}
+    body = gzip.compress(b'{"records":[{"value":"zipped"}]}')
+    assert (await server.call("POST", TOPIC, body, packed)).status == 200
+    broken = await server.call("POST", TOPIC, b"no gzip at all", packed)
+    assert (broken.status, broken.json["field"]) == (422, "body")
+    short = await server.call("POST", TOPIC, body[:-4], packed)
+    assert (short.status, short.json["field"]) == (422, "body")
 
 
-@in_virtual_time
-async def test_a_slow_body_ends_in_time() -> None:
-    async with serve(Limits(body_timeout_s=0.1)) as server:
-        await server.topic(partitions=1)
-        head = HEAD + "Content-Length: 100\r\n\r\n"
-        answer = await server.raw(head.encode() + b"{", until_closed=True)
-        assert answer.startswith(b"HTTP/1.1 408 ")
-        assert b'"code":"request_timeout"' in answer
-        assert b"raftlog_http_body_bytes 0.0" in (await server.get("/metrics")).body
+@served(Limits(body_timeout_s=0.1), partitions=1)
+async def test_a_slow_body_ends_in_time(server: HttpServer) -> None:
+    head = HEAD + "Content-Length: 100\r\n\r\n"
+    answer = await server.raw(head.encode() + b"{", until_closed=True)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"code":"request_timeout"' in answer
+    assert b"raftlog_http_body_bytes 0.0" in (await server.get("/metrics")).body
 
 
-@in_virtual_time
-async def test_a_body_that_trickles_ends_before_its_time() -> None:
-    async with serve(Limits(body_grace_s=0.1, body_rate_min=1000)) as server:
-        await server.topic(partitions=1)
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write((HEAD + "Content-Length: 100\r\n\r\n").encode())
-        async with asyncio.timeout(10):
-            answered = asyncio.ensure_future(reader.readline())
-            while not answered.done():
-                writer.write(b" ")
-                await asyncio.wait([answered], timeout=0.01)
-        assert answered.result().startswith(b"HTTP/1.1 408 ")
+@served(Limits(body_grace_s=0.1, body_rate_min=1000), partitions=1)
+async def test_a_body_that_trickles_ends_before_its_time(server: HttpServer) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write((HEAD + "Content-Length: 100\r\n\r\n").encode())
+    async with asyncio.timeout(10):
+        answered = asyncio.ensure_future(reader.readline())
+        while not answered.done():
+            writer.write(b" ")
+            await asyncio.wait([answered], timeout=0.01)
+    assert answered.result().startswith(b"HTTP/1.1 408 ")
+    writer.close()
+
+
+@served(Limits(bodies_bytes_max=2500, bodies_bytes_client_max=2000), partitions=1)
+async def test_announced_bodies_that_do_not_come_take_no_room(server: HttpServer) -> None:
+    # requirement: N2
+    writers = []
+    for _ in range(8):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write((HEAD + "Content-Length: 1000\r\n\r\n{").encode())
+        writers.append(writer)
+    async with asyncio.timeout(5):
+        while b"raftlog_http_body_bytes 8.0" not in (await server.get("/metrics")).body:
+            await asyncio.sleep(0.01)
+    assert (await server.post(TOPIC, {"records": [{"value": "x" * 1000}]})).status == 200
+    for writer in writers:
         writer.close()
 
 
-@in_virtual_time
-async def test_announced_bodies_that_do_not_come_take_no_room() -> None:
-    # requirement: N2
-    async with serve(Limits(bodies_bytes_max=2500, bodies_bytes_client_max=2000)) as server:
-        await server.topic(partitions=1)
-        writers = []
-        for _ in range(8):
-            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write((HEAD + "Content-Length: 1000\r\n\r\n{").encode())
-            writers.append(writer)
-        async with asyncio.timeout(5):
-            while b"raftlog_http_body_bytes 8.0" not in (await server.get("/metrics")).body:
-                await asyncio.sleep(0.01)
-        assert (await server.post(TOPIC, {"records": [{"value": "x" * 1000}]})).status == 200
-        for writer in writers:
-            writer.close()
-
-
-@in_virtual_time
-async def test_a_client_that_hangs_up_in_the_middle_of_a_body_is_forgotten(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_client_that_disconnects_within_a_body_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with serve() as server:
             await server.topic(partitions=1)
@@ -323,7 +284,6 @@ async def test_a_client_that_hangs_up_in_the_middle_of_a_body_is_forgotten(
     assert not caplog.records
 
 
-@in_virtual_time
 async def test_an_internal_error_shows_no_traceback_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         async with serve() as server:
@@ -337,22 +297,9 @@ async def test_an_internal_error_shows_no_traceback_and_is_logged(caplog: pytest
     assert "a secret of the inside" in caplog.text
 
 
-@in_virtual_time
-async def test_a_method_that_a_path_does_not_have_names_those_it_has() -> None:
-    async with serve() as server:
-        refused = await server.call("PUT", "/v1/topics")
-        assert (refused.status, refused.code, refused.headers["allow"]) == (
-            405,
-            "method_not_allowed",
-            "GET, POST",
-        )
-
-
-@in_virtual_time
-async def test_too_many_records_in_one_request_are_refused() -> None:
-    async with serve(Limits(records_per_request_max=10)) as server:
-        await server.topic(partitions=1)
-        refused = await server.post(TOPIC, {"records": [{"value": 1}] * 11})
-        assert (refused.status, refused.code, refused.json["limit_records"]) == (413, "record_too_large", 10)
-        lines = await server.post(TOPIC, b'{"value":1}\n' * 11, Content_Type="application/x-ndjson")
-        assert lines.status == 413
+@served(Limits(records_per_request_max=10), partitions=1)
+async def test_too_many_records_in_one_request_are_refused(server: HttpServer) -> None:
+    refused = await server.post(TOPIC, {"records": [{"value": 1}] * 11})
+    assert (refused.status, refused.code, refused.json["limit_records"]) == (413, "record_too_large", 10)
+    lines = await server.post(TOPIC, b'{"value":1}\n' * 11, Content_Type="application/x-ndjson")
+    assert lines.status == 413

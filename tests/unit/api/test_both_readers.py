@@ -6,20 +6,18 @@ import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
 from api.app import RequestPipeline
 from api.connections.aiohttp_reader import AiohttpServer
-from api.connections.fast_path import SCRATCH_BYTES, FastPathServer
-from api.connections.handing_over import deliver
+from api.connections.fast_path import FastPathServer
 from api.connections.listener import KEEPALIVE_S
 from api.http.services import Limits
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_services import fake_cluster
 from tests.helpers.http_mutants import LISTED_ORIGIN, mutant
 from tests.helpers.virtual_time import VirtualClock
+from tests.helpers.wire import Wire
 
 PARTS, MUTANTS_OF_PART, MUTANTS_OF_CLUSTER = 20, 500, 100
 LIMITS = Limits(wait_ms_max=100, body_timeout_s=0.5, heartbeat_ms=100)
@@ -27,69 +25,6 @@ VARYING = re.compile(rb'(?i)((?:raftlog-request-id|date): )[^\r]+|("request_id":
 FAILED = re.compile(rb'HTTP/1\.. 500|"code":"internal"')
 VERSION = re.compile(rb"(?i)(raftlog-metadata-version|content-length): [^\r]+")
 REFUSED = re.compile(rb"HTTP/1\.1 4(00|14|31) ")
-
-
-class Wire(asyncio.Transport):
-    """The server's end of a connection: it hands over what a test sends, and keeps what comes back."""
-
-    def __init__(self, protocol: asyncio.BaseProtocol) -> None:
-        super().__init__()
-        self.answers = b""
-        self._protocol = cast("asyncio.Protocol", protocol)
-        self._waiting: list[bytes] = []
-        self._is_paused = self._is_closing = False
-        protocol.connection_made(self)
-
-    def send(self, data: bytes) -> None:
-        """Hand over, now or when the server reads again."""
-        self._waiting += [data[at : at + SCRATCH_BYTES] for at in range(0, len(data), SCRATCH_BYTES)]
-        self._deliver()
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = cast("asyncio.Protocol", protocol)
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._protocol
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._is_closing:
-            self.answers += data
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing is ever unsent."""
-
-    def can_write_eof(self) -> bool:
-        return False
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def is_closing(self) -> bool:
-        return self._is_closing
-
-    def close(self) -> None:
-        if not self._is_closing:
-            self._is_closing = True
-            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
-
-    def abort(self) -> None:
-        self.close()
-
-    def pause_reading(self) -> None:
-        """Keep what is sent from now on."""
-        self._is_paused = True
-
-    def resume_reading(self) -> None:
-        """Hand over what was kept."""
-        self._is_paused = False
-        asyncio.get_running_loop().call_soon(self._deliver)
-
-    def is_reading(self) -> bool:
-        return not self._is_paused
-
-    def _deliver(self) -> None:
-        while self._waiting and not self._is_paused and not self._is_closing:
-            deliver(self.get_protocol, self._waiting.pop(0))
 
 
 class _Clock(VirtualClock):
@@ -137,7 +72,6 @@ async def brokers() -> tuple[Broker, Broker]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-@in_virtual_time
 async def test_mutants_of_valid_requests_are_answered_alike(part: int) -> None:
     for number in range(part * MUTANTS_OF_PART, (part + 1) * MUTANTS_OF_PART):
         if number % MUTANTS_OF_CLUSTER == 0:

@@ -1,10 +1,16 @@
-"""What one request may cost: it is counted before it is decoded, and shown in pages."""
+"""The memory that one request may take: records are counted before they are decoded, and held once."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
+import gc
 import json
 import tracemalloc
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import msgspec
 import pytest
@@ -14,12 +20,11 @@ from api.resources.json_records import WHOLE_BYTES_MAX, decode_records
 from api.resources.json_values import JSON_BYTES_MAX, STEP_BYTES, as_it_looks
 from partitions.replica.topic_rules import BATCHES_MAX
 from raftlog.errors import InvalidRecord, RecordTooLarge
-from raftlog.records.batch import Codec
+from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
-from raftlog.records.reader import DECOMPRESSED_BYTES_MAX
+from raftlog.records.reader import DECOMPRESSED_BYTES_MAX, check_records
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, serve, served
 
 PATH = "/v1/topics/orders/partitions/0/records"
 BATCH = {"Content-Type": media_types.BATCH}
@@ -74,36 +79,30 @@ def test_headers_that_take_more_than_a_record_should_are_refused_by_name() -> No
     assert len(list(decode_records(in_json(large), media_types.JSON, 10))) == 1
 
 
-@in_virtual_time
-async def test_a_request_with_too_many_batches_is_refused() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        batch = build_batch([Record(b"v")], codec=Codec.NONE, timestamp_ms=1)
-        refused = await server.call("POST", PATH, batch * (BATCHES_MAX + 1), BATCH)
-        assert (refused.status, refused.code) == (413, "record_too_large")
-        assert refused.json["limit_batches"] == BATCHES_MAX
-        assert (await server.call("POST", PATH, batch * BATCHES_MAX, BATCH)).status == 200
+@served(partitions=1)
+async def test_a_request_with_too_many_batches_is_refused(server: HttpServer) -> None:
+    batch = build_batch([Record(b"v")], codec=Codec.NONE, timestamp_ms=1)
+    refused = await server.call("POST", PATH, batch * (BATCHES_MAX + 1), BATCH)
+    assert (refused.status, refused.code) == (413, "record_too_large")
+    assert refused.json["limit_batches"] == BATCHES_MAX
+    assert (await server.call("POST", PATH, batch * BATCHES_MAX, BATCH)).status == 200
 
 
-@in_virtual_time
-async def test_a_small_batch_that_becomes_very_large_is_refused() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        for value_bytes, status in ((DECOMPRESSED_BYTES_MAX, 422), (DECOMPRESSED_BYTES_MAX - 100, 200)):
-            bomb = build_batch([Record(bytes(value_bytes))], codec=Codec.ZSTD, timestamp_ms=1)
-            assert len(bomb) < 4096
-            assert (await server.call("POST", PATH, bomb, BATCH)).status == status
+@served(partitions=1)
+async def test_a_small_batch_that_becomes_very_large_is_refused(server: HttpServer) -> None:
+    for value_bytes, status in ((DECOMPRESSED_BYTES_MAX, 422), (DECOMPRESSED_BYTES_MAX - 100, 200)):
+        bomb = build_batch([Record(bytes(value_bytes))], codec=Codec.ZSTD, timestamp_ms=1)
+        assert len(bomb) < 4096
+        assert (await server.call("POST", PATH, bomb, BATCH)).status == status
 
 
-@in_virtual_time
-async def test_small_batches_that_become_very_large_together_are_refused() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        bomb = build_batch([Record(bytes(15 << 20))], codec=Codec.ZSTD, timestamp_ms=1)
-        refused = await server.call("POST", PATH, bomb * 5, BATCH)
-        assert (refused.status, refused.code) == (413, "record_too_large")
-        assert (await server.get(PATH)).status == 204
-        assert (await server.call("POST", PATH, bomb * 4, BATCH)).status == 200
+@served(partitions=1)
+async def test_small_batches_that_become_very_large_together_are_refused(server: HttpServer) -> None:
+    bomb = build_batch([Record(bytes(15 << 20))], codec=Codec.ZSTD, timestamp_ms=1)
+    refused = await server.call("POST", PATH, bomb * 5, BATCH)
+    assert (refused.status, refused.code) == (413, "record_too_large")
+    assert (await server.get(PATH)).status == 204
+    assert (await server.call("POST", PATH, bomb * 4, BATCH)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -130,37 +129,101 @@ def test_a_long_value_is_shown_as_it_is(value: bytes, encoding: str) -> None:
 
 
 @pytest.mark.parametrize("value", [bytes(2 << 20), b'"' * (2 << 20)], ids=["control", "quotes"])
-@in_virtual_time
-async def test_a_value_that_escapes_would_make_much_longer_is_shown_in_base64(value: bytes) -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        batch = build_batch([Record(value), Record(value[:1000])], codec=Codec.ZSTD, timestamp_ms=1)
-        assert (await server.call("POST", PATH, batch, BATCH)).status == 200
-        page = await server.get(PATH)
+@served(partitions=1)
+async def test_a_value_with_many_escapes_is_shown_in_base64(server: HttpServer, value: bytes) -> None:
+    batch = build_batch([Record(value), Record(value[:1000])], codec=Codec.ZSTD, timestamp_ms=1)
+    assert (await server.call("POST", PATH, batch, BATCH)).status == 200
+    page = await server.get(PATH)
+    records = page.json["records"]
+    assert isinstance(records, list)
+    assert [record["encoding"] for record in records] == ["base64", "utf8"]
+    assert len(page.body) < 1.4 * len(value)
+    refused = await server.get(f"{PATH}?format=utf8")
+    assert (refused.status, refused.code) == (422, "invalid_record")
+
+
+@served(partitions=1)
+async def test_what_a_small_batch_becomes_is_shown_in_pages(server: HttpServer) -> None:
+    # requirement: C2
+    value_bytes = 3 << 20
+    bomb = build_batch([Record(b"x" * value_bytes)] * 5, codec=Codec.ZSTD, timestamp_ms=1)
+    assert (await server.call("POST", PATH, bomb, BATCH)).status == 200
+    at, sizes = 0, []
+    while at < 5:
+        page = await server.get(f"{PATH}?offset={at}")
         records = page.json["records"]
         assert isinstance(records, list)
-        assert [record["encoding"] for record in records] == ["base64", "utf8"]
-        assert len(page.body) < 1.4 * len(value)
-        refused = await server.get(f"{PATH}?format=utf8")
-        assert (refused.status, refused.code) == (422, "invalid_record")
+        assert [record["offset"] for record in records] == [*range(at, at + len(records))]
+        assert len(page.body) < PAGE_BYTES_MAX
+        sizes.append(len(records))
+        at += len(records)
+        assert page.json["next_offset"] == at
+    assert sizes == [2, 2, 1]
 
 
-@in_virtual_time
-async def test_what_a_small_batch_becomes_is_shown_in_pages() -> None:
-    # requirement: C2
+BODY_BYTES = 12 << 20
+
+
+@contextmanager
+def _peak_mib() -> Iterator[list[float]]:
+    """Gives how much memory was taken at most, once the block has ended."""
+    found: list[float] = []
+    tracemalloc.start()
+    try:
+        yield found
+        found.append(tracemalloc.get_traced_memory()[1] / (1 << 20))
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_batch_is_checked_with_two_copies_of_its_records() -> None:
+    bomb = build_batch([Record(bytes(BODY_BYTES))], codec=Codec.ZSTD, timestamp_ms=1)
+    with _peak_mib() as peak:
+        check_records(split_batches(bomb)[0])
+    assert peak[0] < 2 * 16
+
+
+async def test_a_body_is_held_once_while_it_is_inflated() -> None:
+    body = b'{"records":[' + b",".join([b'{"value":1}'] * (BODY_BYTES // 12)) + b"]}"
+    packed = zlib.compress(body, 9)
+    sent = {"Content-Type": media_types.JSON, "Content-Encoding": "deflate"}
     async with serve() as server:
         await server.topic(partitions=1)
-        value_bytes = 3 << 20
-        bomb = build_batch([Record(b"x" * value_bytes)] * 5, codec=Codec.ZSTD, timestamp_ms=1)
-        assert (await server.call("POST", PATH, bomb, BATCH)).status == 200
-        at, sizes = 0, []
-        while at < 5:
-            page = await server.get(f"{PATH}?offset={at}")
-            records = page.json["records"]
-            assert isinstance(records, list)
-            assert [record["offset"] for record in records] == [*range(at, at + len(records))]
-            assert len(page.body) < PAGE_BYTES_MAX
-            sizes.append(len(records))
-            at += len(records)
-            assert page.json["next_offset"] == at
-        assert sizes == [2, 2, 1]
+        with _peak_mib() as peak:
+            answer = await server.call("POST", PATH, packed, sent)
+        assert answer.code == "record_too_large"
+        assert peak[0] < 12 + 8
+
+
+async def test_records_are_held_once_when_they_wait_to_be_stored() -> None:
+    value = "v" * (1000 << 10)
+    async with serve() as server:
+        await server.topic(partitions=1)
+        body = msgspec.json.encode({"records": [{"value": value}] * 12})
+        with _peak_mib() as peak:
+            answer = await server.call("POST", PATH, body, {"Content-Type": media_types.JSON})
+        assert answer.status == 200
+        assert peak[0] < 4 * 12
+
+
+async def test_what_follows_a_request_and_is_no_http_is_not_kept() -> None:
+    # requirement: C4
+    junk = b"x" * (240 << 10)
+    async with serve() as server:
+        await server.topic(partitions=1)
+        asked = f"GET {PATH}?offset=latest HTTP/1.1\r\nHost: localhost\r\nTE: trailers\r\n\r\n".encode()
+        gc.disable()  # it may come late
+        tracemalloc.start()
+        try:
+            for _ in range(10):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1 << 10)
+                writer.write(asked + junk)
+                with contextlib.suppress(ConnectionError):
+                    while await reader.read(1000):
+                        pass
+                writer.close()
+            held = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+            gc.enable()
+    assert held < 10 * len(junk) / 2

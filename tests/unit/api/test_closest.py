@@ -12,10 +12,11 @@ from partitions.values import FetchRequest, FetchResult
 from raftlog.errors import NotLeader, ReplicaNotInSync
 from raftlog.types import NodeId, TopicPartition
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.event_stream import stream
 from tests.helpers.fetching import PATH, fill
-from tests.helpers.http_server import HttpServer, serve
+from tests.helpers.http_server import HttpServer, serve, served
+
+# requirement: RP10
 
 
 @asynccontextmanager
@@ -34,8 +35,6 @@ async def watched() -> AsyncIterator[tuple[HttpServer, list[FetchRequest]]]:
         yield server, asked
 
 
-# requirement: RP10
-@in_virtual_time
 async def test_the_default_is_the_leader() -> None:
     async with watched() as (server, asked):
         assert (await server.get(f"{PATH}?offset=0")).status == 200
@@ -44,9 +43,7 @@ async def test_the_default_is_the_leader() -> None:
         assert [one.min_offset for one in asked] == [0, 1]
 
 
-# requirement: RP10
 @pytest.mark.parametrize("accept", [media_types.JSON, media_types.BATCH])
-@in_virtual_time
 async def test_the_bounds_come_to_the_gateway_and_the_response_names_the_broker(accept: str) -> None:
     async with watched() as (server, asked):
         query = "offset=0&from=closest&rack=east&max_staleness=2s&min_offset=1"
@@ -59,8 +56,6 @@ async def test_the_bounds_come_to_the_gateway_and_the_response_names_the_broker(
         assert (asked[-1].max_staleness_ms, asked[-1].rack, asked[-1].is_local) == (10_000, None, True)
 
 
-# requirement: RP10
-@in_virtual_time
 async def test_an_event_stream_may_come_from_any_replica() -> None:
     async with watched() as (server, asked):
         async with stream(server, "?from=closest&max_staleness=1s") as reading:
@@ -68,7 +63,6 @@ async def test_an_event_stream_may_come_from_any_replica() -> None:
         assert {one.max_staleness_ms for one in asked} == {1_000}
 
 
-# requirement: RP10
 @pytest.mark.parametrize(
     ("query", "field"),
     [
@@ -89,7 +83,6 @@ async def test_an_event_stream_may_come_from_any_replica() -> None:
         ("from=leader&max_staleness=5s", "max_staleness"),
     ],
 )
-@in_virtual_time
 async def test_wrong_parameters_are_refused_by_name(query: str, field: str) -> None:
     async with watched() as (server, asked):
         reply = await server.get(f"{PATH}?{query}")
@@ -97,18 +90,16 @@ async def test_wrong_parameters_are_refused_by_name(query: str, field: str) -> N
         assert asked == []
 
 
-# requirement: RP10
 @pytest.mark.parametrize(
     "error", [ReplicaNotInSync("it lags", replica=1), NotLeader("no replica", leader=None)]
 )
-@in_virtual_time
-async def test_a_replica_that_cannot_serve_names_the_leader(error: NotLeader) -> None:
-    async with serve() as server:
-        await fill(server, "a")
-        target = TopicPartition("orders", 0)
-        server.cluster.gateway.faults[target] = error
-        reply = await server.get(f"{PATH}?from=closest&route=none")
-        assert (reply.status, reply.code) == (421, error.code)
-        assert reply.json["leader"] == server.cluster.gateway.leader_of(target)
-        assert reply.json["leader_http"]
-        assert reply.json["retryable"] is True
+@served()
+async def test_a_replica_that_cannot_serve_names_the_leader(server: HttpServer, error: NotLeader) -> None:
+    await fill(server, "a")
+    target = TopicPartition("orders", 0)
+    server.cluster.gateway.faults[target] = error
+    reply = await server.get(f"{PATH}?from=closest&route=none")
+    assert (reply.status, reply.code) == (421, error.code)
+    assert reply.json["leader"] == server.cluster.gateway.leader_of(target)
+    assert reply.json["leader_http"]
+    assert reply.json["retryable"] is True

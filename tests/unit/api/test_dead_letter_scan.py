@@ -15,8 +15,9 @@ from raftlog.errors import InvalidRequest
 from raftlog.records.batch import Batch, stamp
 from raftlog.records.builder import Record
 from raftlog.records.failures import ATTEMPTS, FAILED_AT, ORIGIN, REASON, FailedRecord, Origin, tombstone
-from raftlog.types import Offset, Term
+from raftlog.types import Offset
 from tests.helpers.dead_letters import batch, letter, stored
+from tests.helpers.fetching import fetch_result
 
 ALL = Selection()
 FOREIGN = Record(b"not ours", b"orders/0/1")
@@ -35,16 +36,8 @@ def fetched(log: Sequence[Batch], offset: int, count: int = 1 << 30) -> FetchRes
     """At most ``count`` batches from an offset on."""
     taken = [each for each in log if each.last_offset >= offset][:count]
     end = log[-1].last_offset + 1 if log else 0
-    return FetchResult(
-        offset=Offset(offset),
-        data=b"".join(bytes(each.data) for each in taken),
-        next_offset=Offset(taken[-1].last_offset + 1 if taken else offset),
-        log_start_offset=Offset(0),
-        high_watermark=Offset(end),
-        last_stable_offset=Offset(end),
-        end=Offset(end),
-        leader_epoch=Term(1),
-    )
+    data = b"".join(bytes(each.data) for each in taken)
+    return fetch_result(data, taken[-1].last_offset + 1 if taken else offset, offset=offset, end=end)
 
 
 def scanned(

@@ -14,7 +14,6 @@ from raftlog.records.builder import Record
 from raftlog.records.failures import FailedRecord, Origin, tombstone
 from raftlog.records.reader import StoredRecord, read_records
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.dead_letters import (
     DEAD,
     PATH,
@@ -27,7 +26,7 @@ from tests.helpers.dead_letters import (
     open_offsets,
     rows,
 )
-from tests.helpers.http_server import HttpServer, Json, serve
+from tests.helpers.http_server import HttpServer, Json, serve, served
 from tests.helpers.undecodable_batch import FIRST_RECORD, undecodable_batch
 
 REDRIVE, DISCARD = f"{PATH}:redrive", f"{PATH}:discard"
@@ -43,58 +42,55 @@ def retries(server: HttpServer, partition: int = 0) -> list[FailedRecord]:
     return [FailedRecord.from_retry(each.key, each.value, each.headers, each.timestamp_ms) for each in found]
 
 
-@in_virtual_time
-async def test_a_dead_letter_is_shown_with_what_failed_and_why() -> None:
+@served()
+async def test_a_dead_letter_is_shown_with_what_failed_and_why(server: HttpServer) -> None:
     # requirement: A7
-    async with serve() as server:
-        await make_topics(server, 3)
-        await add(
-            server,
-            letter(42, partition=1, value=b'{"a": 1}', headers=(("h", b"x"), ("raftlog.tag", b"t"))),
-            letter(43, partition=1, key=None, value=None),
-            letter(44, partition=1, key=b"\xff", value=b"\xff"),
-            partition=1,
-        )
-        shown, empty, binary = rows(await server.get(PATH))
-        assert shown == {
-            "id": "orders/1/42",
-            "partition": 1,
-            "offset": 0,
-            "origin": {"topic": "orders", "partition": 1, "offset": 42},
-            "attempts": 5,
-            "reason": "ValueError: no such user",
-            "failed_at": 2042,
-            "timestamp": 1042,
-            "key": "u1",
-            "headers": {"h": "x"},
-            "tags": ["t"],
-            "size": shown["size"],
-            "value": {"a": 1},
-            "encoding": "json",
-        }
-        assert (empty["key"], empty["value"]) == (None, None)
-        assert (binary["key"], binary["key_encoding"]) == ("/w==", "base64")
-        assert (binary["value"], binary["encoding"]) == ("/w==", "base64")
-        exact = rows(await server.get(f"{PATH}?format=base64"))
-        assert [row["value"] for row in exact] == ["eyJhIjogMX0=", None, "/w=="]
+    await make_topics(server, 3)
+    await add(
+        server,
+        letter(42, partition=1, value=b'{"a": 1}', headers=(("h", b"x"), ("raftlog.tag", b"t"))),
+        letter(43, partition=1, key=None, value=None),
+        letter(44, partition=1, key=b"\xff", value=b"\xff"),
+        partition=1,
+    )
+    shown, empty, binary = rows(await server.get(PATH))
+    assert shown == {
+        "id": "orders/1/42",
+        "partition": 1,
+        "offset": 0,
+        "origin": {"topic": "orders", "partition": 1, "offset": 42},
+        "attempts": 5,
+        "reason": "ValueError: no such user",
+        "failed_at": 2042,
+        "timestamp": 1042,
+        "key": "u1",
+        "headers": {"h": "x"},
+        "tags": ["t"],
+        "size": shown["size"],
+        "value": {"a": 1},
+        "encoding": "json",
+    }
+    assert (empty["key"], empty["value"]) == (None, None)
+    assert (binary["key"], binary["key_encoding"]) == ("/w==", "base64")
+    assert (binary["value"], binary["encoding"]) == ("/w==", "base64")
+    exact = rows(await server.get(f"{PATH}?format=base64"))
+    assert [row["value"] for row in exact] == ["eyJhIjogMX0=", None, "/w=="]
 
 
-@in_virtual_time
-async def test_a_list_has_open_dead_letters_by_partition_in_pages() -> None:
-    async with serve() as server:
-        await make_topics(server, 3)
-        await add(server, letter(1), letter(2), letter(1, reason="again"), partition=0)
-        await add(server, letter(5, partition=2), letter(3, partition=2), partition=2)
-        await add(server, tombstone(str(Origin("orders", 2, 5)), "discarded"), partition=2)
-        for limit in (1, 2, 100):
-            assert await open_offsets(server, f"limit={limit}") == [2, 1, 3]
-        assert await open_offsets(server, "reason=AGAIN") == [1]
-        assert await open_offsets(server, "key=u1") == [2, 1, 3]
-        assert await open_offsets(server, "key=u2") == []
-        assert await open_offsets(server, "id=orders/0/2&id=orders/2/3&id=orders/2/5") == [2, 3]
+@served()
+async def test_a_list_has_open_dead_letters_by_partition_in_pages(server: HttpServer) -> None:
+    await make_topics(server, 3)
+    await add(server, letter(1), letter(2), letter(1, reason="again"), partition=0)
+    await add(server, letter(5, partition=2), letter(3, partition=2), partition=2)
+    await add(server, tombstone(str(Origin("orders", 2, 5)), "discarded"), partition=2)
+    for limit in (1, 2, 100):
+        assert await open_offsets(server, f"limit={limit}") == [2, 1, 3]
+    assert await open_offsets(server, "reason=AGAIN") == [1]
+    assert await open_offsets(server, "key=u1") == [2, 1, 3]
+    assert await open_offsets(server, "key=u2") == []
+    assert await open_offsets(server, "id=orders/0/2&id=orders/2/3&id=orders/2/5") == [2, 3]
 
 
-@in_virtual_time
 async def test_a_request_reads_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -> None:
     # requirement: A7
     monkeypatch.setattr(dead_letter_pages, "SCAN_BYTES_MAX", 2000)
@@ -118,51 +114,41 @@ async def test_a_request_reads_a_bounded_part(monkeypatch: pytest.MonkeyPatch) -
         assert await open_offsets(server) == []
 
 
-@in_virtual_time
-async def test_a_redriven_record_is_as_its_producer_sent_it() -> None:
+@served()
+async def test_a_redriven_record_is_as_its_producer_sent_it(server: HttpServer) -> None:
     # requirement: A7
-    async with serve() as server:
-        await make_topics(server, 3, retry_partitions=2)
-        await add(server, letter(7, partition=2, headers=(("h", None),)), letter(8, partition=2), partition=2)
-        reply = await server.post(REDRIVE, {"ids": ids([7], 2)})
-        assert (offsets_of(reply), reply.json["count"], reply.json["dry_run"]) == ([7], 1, False)
-        assert "value" not in rows(reply)[0]
-        (sent,) = retries(server)
-        failed = letter(7, partition=2, headers=(("h", None),))
-        assert (sent.origin, sent.key, sent.value, sent.headers) == (
-            failed.origin,
-            b"u1",
-            b"v",
-            (("h", None),),
-        )
-        assert (sent.attempts, sent.reason) == (0, failed.reason)
-        settled = records(server, DEAD, 2)[-1]
-        assert (settled.key, settled.value) == (b"orders/2/7", None)
-        assert settled.headers == (("raftlog.settled", b"redriven"),)
-        assert await open_offsets(server) == [8]
+    await make_topics(server, 3, retry_partitions=2)
+    await add(server, letter(7, partition=2, headers=(("h", None),)), letter(8, partition=2), partition=2)
+    reply = await server.post(REDRIVE, {"ids": ids([7], 2)})
+    assert (offsets_of(reply), reply.json["count"], reply.json["dry_run"]) == ([7], 1, False)
+    assert "value" not in rows(reply)[0]
+    (sent,) = retries(server)
+    failed = letter(7, partition=2, headers=(("h", None),))
+    assert (sent.origin, sent.key, sent.value, sent.headers) == (failed.origin, b"u1", b"v", (("h", None),))
+    assert (sent.attempts, sent.reason) == (0, failed.reason)
+    settled = records(server, DEAD, 2)[-1]
+    assert (settled.key, settled.value) == (b"orders/2/7", None)
+    assert settled.headers == (("raftlog.settled", b"redriven"),)
+    assert await open_offsets(server) == [8]
 
 
-@in_virtual_time
-async def test_a_dry_run_changes_nothing() -> None:
-    async with serve() as server:
-        await make_topics(server)
-        await add(server, letter(1), letter(2))
-        before = records(server, DEAD)
-        for path in (REDRIVE, DISCARD):
-            reply = await server.post(path, {"all": True, "dry_run": True})
-            assert (offsets_of(reply), reply.json["dry_run"]) == ([1, 2], True)
-        assert (records(server, DEAD), records(server, RETRY)) == (before, [])
+@served(prepare=make_topics)
+async def test_a_dry_run_changes_nothing(server: HttpServer) -> None:
+    await add(server, letter(1), letter(2))
+    before = records(server, DEAD)
+    for path in (REDRIVE, DISCARD):
+        reply = await server.post(path, {"all": True, "dry_run": True})
+        assert (offsets_of(reply), reply.json["dry_run"]) == ([1, 2], True)
+    assert (records(server, DEAD), records(server, RETRY)) == (before, [])
 
 
-@in_virtual_time
-async def test_a_discarded_record_is_not_tried_again() -> None:
-    async with serve() as server:
-        await make_topics(server)
-        await add(server, letter(1, reason="late"), letter(2, reason="lost"))
-        assert offsets_of(await server.post(DISCARD, {"reason": "Late"})) == [1]
-        assert records(server, RETRY) == []
-        assert records(server, DEAD)[-1].headers == (("raftlog.settled", b"discarded"),)
-        assert await open_offsets(server) == [2]
+@served(prepare=make_topics)
+async def test_a_discarded_record_is_not_tried_again(server: HttpServer) -> None:
+    await add(server, letter(1, reason="late"), letter(2, reason="lost"))
+    assert offsets_of(await server.post(DISCARD, {"reason": "Late"})) == [1]
+    assert records(server, RETRY) == []
+    assert records(server, DEAD)[-1].headers == (("raftlog.settled", b"discarded"),)
+    assert await open_offsets(server) == [2]
 
 
 class Appends:
@@ -196,118 +182,98 @@ class Appends:
         return receipt
 
 
-@in_virtual_time
-async def test_a_dead_letter_is_settled_once_its_record_is_in_the_retry_topic() -> None:
+@served(prepare=make_topics)
+async def test_a_dead_letter_is_settled_once_its_record_is_in_the_retry_topic(server: HttpServer) -> None:
     # requirement: A7
-    async with serve() as server:
-        await make_topics(server)
-        await add(server, letter(1))
-        appends = Appends(server, retry=CommitUnknown("no answer"))
-        assert (await server.post(REDRIVE, {"all": True})).status == 504
-        assert (appends.order, await open_offsets(server)) == ([], [1])
-        appends.errors = {"dlq": CommitUnknown("no answer")}
-        assert (await server.post(REDRIVE, {"all": True})).status == 504
-        assert (appends.order, await open_offsets(server)) == (["retry quorum"], [1])
-        appends.errors = {}
-        assert offsets_of(await server.post(REDRIVE, {"all": True})) == [1]
-        assert appends.order == ["retry quorum", "retry quorum", "dlq quorum"]
-        assert [each.origin.offset for each in retries(server)] == [1, 1]  # twice, and not lost
-        assert await open_offsets(server) == []
+    await add(server, letter(1))
+    appends = Appends(server, retry=CommitUnknown("no answer"))
+    assert (await server.post(REDRIVE, {"all": True})).status == 504
+    assert (appends.order, await open_offsets(server)) == ([], [1])
+    appends.errors = {"dlq": CommitUnknown("no answer")}
+    assert (await server.post(REDRIVE, {"all": True})).status == 504
+    assert (appends.order, await open_offsets(server)) == (["retry quorum"], [1])
+    appends.errors = {}
+    assert offsets_of(await server.post(REDRIVE, {"all": True})) == [1]
+    assert appends.order == ["retry quorum", "retry quorum", "dlq quorum"]
+    assert [each.origin.offset for each in retries(server)] == [1, 1]  # twice, and not lost
+    assert await open_offsets(server) == []
 
 
-@in_virtual_time
-async def test_a_repeated_redrive_settles_what_is_left() -> None:
-    async with serve() as server:
-        await make_topics(server)
-        await add(server, letter(1), letter(2))
-        for wanted in ([1], [], []):
-            assert offsets_of(await server.post(REDRIVE, {"ids": ids([1])})) == wanted
-        assert [each.origin.offset for each in retries(server)] == [1]
-        assert await open_offsets(server) == [2]
-
-
-@in_virtual_time
-async def test_a_record_that_fails_again_during_its_redrive_is_a_dead_letter_again() -> None:
+@served(prepare=make_topics)
+async def test_a_record_that_fails_during_its_redrive_is_a_dead_letter(server: HttpServer) -> None:
     # requirement: A7
-    async with serve() as server:
-        await make_topics(server)
-        await add(server, letter(1), letter(2), letter(3))
-        appends = Appends(server)
-        appends.between = (
-            replace(letter(1, reason="at once"), redrives=1),
-            replace(letter(2, reason="settled by others"), redrives=1),
-            tombstone("orders/0/2#1", "discarded"),
-            letter(9, reason="another"),
-        )
-        assert offsets_of(await server.post(REDRIVE, {"all": True})) == [1, 2, 3]
-        shown = rows(await server.get(PATH))
-        assert [(row["id"], row["reason"]) for row in shown] == [
-            ("orders/0/1#1", "at once"),
-            ("orders/0/9", "another"),
-        ]
+    await add(server, letter(1), letter(2), letter(3))
+    appends = Appends(server)
+    appends.between = (
+        replace(letter(1, reason="at once"), redrives=1),
+        replace(letter(2, reason="settled by others"), redrives=1),
+        tombstone("orders/0/2#1", "discarded"),
+        letter(9, reason="another"),
+    )
+    assert offsets_of(await server.post(REDRIVE, {"all": True})) == [1, 2, 3]
+    shown = rows(await server.get(PATH))
+    assert [(row["id"], row["reason"]) for row in shown] == [
+        ("orders/0/1#1", "at once"),
+        ("orders/0/9", "another"),
+    ]
 
 
-@in_virtual_time
-async def test_a_failure_after_the_first_partition_ends_the_request_there() -> None:
-    async with serve() as server:
-        await make_topics(server, 2)
-        await add(server, letter(1), partition=0)
-        await add(server, letter(2, partition=1), partition=1)
-        server.cluster.gateway.faults[TopicPartition(DEAD, 1)] = NoLeader("electing")
-        reply = await server.post(REDRIVE, {"all": True})
-        assert offsets_of(reply) == [1]
-        body = {"all": True, "cursor": reply.json["next"]}
-        assert (await server.post(REDRIVE, body)).code == "no_leader"
-        server.cluster.gateway.faults.clear()
-        assert offsets_of(await server.post(REDRIVE, body)) == [2]
+@served()
+async def test_a_failure_after_the_first_partition_ends_the_request_there(server: HttpServer) -> None:
+    await make_topics(server, 2)
+    await add(server, letter(1), partition=0)
+    await add(server, letter(2, partition=1), partition=1)
+    server.cluster.gateway.faults[TopicPartition(DEAD, 1)] = NoLeader("electing")
+    reply = await server.post(REDRIVE, {"all": True})
+    assert offsets_of(reply) == [1]
+    body = {"all": True, "cursor": reply.json["next"]}
+    assert (await server.post(REDRIVE, body)).code == "no_leader"
+    server.cluster.gateway.faults.clear()
+    assert offsets_of(await server.post(REDRIVE, body)) == [2]
 
 
-@in_virtual_time
-async def test_foreign_records_are_skipped_and_counted() -> None:
-    async with serve() as server:
-        await server.topic(DEAD, 1, validate_records="false")
-        await server.topic(RETRY, 1)
-        await add(server, Record(b"v", b"k"), Record(b"v", None), letter(1))
-        await add(server, letter(2), Record(b"not ours", b"orders/0/2"))
-        path = f"/v1/topics/{DEAD}/partitions/0/records"
-        sent = {"Content-Type": "application/vnd.raftlog.batch.v1"}
-        assert (await server.call("POST", path, undecodable_batch(FIRST_RECORD), sent)).status == 200
-        server.cluster.gateway.change_leader(TopicPartition(DEAD, 0))
-        reply = await server.get(PATH)
-        assert (offsets_of(reply), reply.json["foreign"]) == ([1], 4)
-        assert offsets_of(await server.post(REDRIVE, {"all": True})) == [1]
+@served()
+async def test_foreign_records_are_skipped_and_counted(server: HttpServer) -> None:
+    await server.topic(DEAD, 1, validate_records="false")
+    await server.topic(RETRY, 1)
+    await add(server, Record(b"v", b"k"), Record(b"v", None), letter(1))
+    await add(server, letter(2), Record(b"not ours", b"orders/0/2"))
+    path = f"/v1/topics/{DEAD}/partitions/0/records"
+    sent = {"Content-Type": "application/vnd.raftlog.batch.v1"}
+    assert (await server.call("POST", path, undecodable_batch(FIRST_RECORD), sent)).status == 200
+    server.cluster.gateway.change_leader(TopicPartition(DEAD, 0))
+    reply = await server.get(PATH)
+    assert (offsets_of(reply), reply.json["foreign"]) == ([1], 4)
+    assert offsets_of(await server.post(REDRIVE, {"all": True})) == [1]
 
 
-@in_virtual_time
-async def test_a_long_answer_continues_and_a_longer_value_is_left_out() -> None:
-    async with serve() as server:
-        await make_topics(server)
-        for number, size_bytes in enumerate((700_000, 700_000, 700_000)):
-            await add(server, letter(number, value=bytes(size_bytes)))
-        first = await server.get(f"{PATH}?format=base64")
-        assert offsets_of(first) == [0, 1]
-        assert offsets_of(await server.get(f"{PATH}?cursor={first.json['next']}")) == [2]
-        await server.call("PATCH", f"/v1/topics/{DEAD}/config", {"config": {"max.message.bytes": 2 << 20}})
-        await add(server, letter(9, value=bytes((1 << 20) + 1)))
-        (row,) = rows(await server.get(f"{PATH}?id=orders/0/9"))
-        assert "value" not in row
-        assert int(str(row["size"])) > 1 << 20
-        refused = await server.post(REDRIVE, {"ids": ids([9])})
-        assert (refused.status, refused.code) == (413, "record_too_large")
-        assert RETRY in str(refused.json["detail"])
+@served(prepare=make_topics)
+async def test_a_long_answer_continues_and_a_longer_value_is_left_out(server: HttpServer) -> None:
+    for number, size_bytes in enumerate((700_000, 700_000, 700_000)):
+        await add(server, letter(number, value=bytes(size_bytes)))
+    first = await server.get(f"{PATH}?format=base64")
+    assert offsets_of(first) == [0, 1]
+    assert offsets_of(await server.get(f"{PATH}?cursor={first.json['next']}")) == [2]
+    await server.call("PATCH", f"/v1/topics/{DEAD}/config", {"config": {"max.message.bytes": 2 << 20}})
+    await add(server, letter(9, value=bytes((1 << 20) + 1)))
+    (row,) = rows(await server.get(f"{PATH}?id=orders/0/9"))
+    assert "value" not in row
+    assert int(str(row["size"])) > 1 << 20
+    refused = await server.post(REDRIVE, {"ids": ids([9])})
+    assert (refused.status, refused.code) == (413, "record_too_large")
+    assert RETRY in str(refused.json["detail"])
 
 
-@in_virtual_time
-async def test_a_missing_topic_has_a_remedy() -> None:
-    async with serve() as server:
-        for method, path in (("GET", PATH), ("POST", REDRIVE), ("POST", DISCARD)):
-            reply = await server.call(method, path, {"all": True} if method == "POST" else None)
-            assert (reply.status, reply.code, reply.json["topic"]) == (404, "topic_not_found", DEAD)
-            assert "GET /v1/topics" in str(reply.json["detail"])
-        await server.topic(DEAD, 1)
-        reply = await server.post(REDRIVE, {"all": True})
-        assert (reply.status, reply.json["topic"]) == (404, RETRY)
-        assert (await server.post(DISCARD, {"all": True})).status == 200
+@served()
+async def test_a_missing_topic_has_a_remedy(server: HttpServer) -> None:
+    for method, path in (("GET", PATH), ("POST", REDRIVE), ("POST", DISCARD)):
+        reply = await server.call(method, path, {"all": True} if method == "POST" else None)
+        assert (reply.status, reply.code, reply.json["topic"]) == (404, "topic_not_found", DEAD)
+        assert "GET /v1/topics" in str(reply.json["detail"])
+    await server.topic(DEAD, 1)
+    reply = await server.post(REDRIVE, {"all": True})
+    assert (reply.status, reply.json["topic"]) == (404, RETRY)
+    assert (await server.post(DISCARD, {"all": True})).status == 200
 
 
 @pytest.mark.parametrize(
@@ -322,12 +288,10 @@ async def test_a_missing_topic_has_a_remedy() -> None:
         ("topic=a", "topic"),
     ],
 )
-@in_virtual_time
-async def test_a_wrong_parameter_is_named(query: str, field: str) -> None:
-    async with serve() as server:
-        await make_topics(server)
-        reply = await server.get(f"{PATH}?{query}")
-        assert (reply.status, reply.json["field"]) == (422, field)
+@served(prepare=make_topics)
+async def test_a_wrong_parameter_is_named(server: HttpServer, query: str, field: str) -> None:
+    reply = await server.get(f"{PATH}?{query}")
+    assert (reply.status, reply.json["field"]) == (422, field)
 
 
 @pytest.mark.parametrize(
@@ -344,27 +308,24 @@ async def test_a_wrong_parameter_is_named(query: str, field: str) -> None:
         ({"al": True}, "/al"),
     ],
 )
-@in_virtual_time
-async def test_a_wrong_field_is_named_and_nothing_is_settled(body: Json, field: str) -> None:
-    async with serve() as server:
-        await make_topics(server)
-        await add(server, letter(1))
-        for path in (REDRIVE, DISCARD):
-            reply = await server.post(path, body)
-            assert (reply.status, reply.json["field"]) == (422, field)
-        assert await open_offsets(server) == [1]
+@served(prepare=make_topics)
+async def test_a_wrong_field_settles_nothing(server: HttpServer, body: Json, field: str) -> None:
+    await add(server, letter(1))
+    for path in (REDRIVE, DISCARD):
+        reply = await server.post(path, body)
+        assert (reply.status, reply.json["field"]) == (422, field)
+    assert await open_offsets(server) == [1]
 
 
-@in_virtual_time
-async def test_a_cursor_of_another_topic_is_refused() -> None:
-    async with serve() as server:
-        await make_topics(server, 3)
-        await add(server, letter(1), letter(2), partition=2)
-        cursor = (await server.get(f"{PATH}?limit=1")).json["next"]
-        assert offsets_of(await server.get(f"{PATH}?cursor={cursor}")) == [2]
-        other = await server.get(f"/v1/topics/orders/dlq/other?cursor={cursor}")
-        assert other.status == 404
-        await server.topic("orders.other.dlq", 1)
-        other = await server.get(f"/v1/topics/orders/dlq/other?cursor={cursor}")
-        assert (other.status, other.json["field"]) == (422, "cursor")
-        assert (await server.get("/v1/topics/orders/dlq/a%20b")).json["field"] == "group"
+@served()
+async def test_a_cursor_of_another_topic_is_refused(server: HttpServer) -> None:
+    await make_topics(server, 3)
+    await add(server, letter(1), letter(2), partition=2)
+    cursor = (await server.get(f"{PATH}?limit=1")).json["next"]
+    assert offsets_of(await server.get(f"{PATH}?cursor={cursor}")) == [2]
+    other = await server.get(f"/v1/topics/orders/dlq/other?cursor={cursor}")
+    assert other.status == 404
+    await server.topic("orders.other.dlq", 1)
+    other = await server.get(f"/v1/topics/orders/dlq/other?cursor={cursor}")
+    assert (other.status, other.json["field"]) == (422, "cursor")
+    assert (await server.get("/v1/topics/orders/dlq/a%20b")).json["field"] == "group"

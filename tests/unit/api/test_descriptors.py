@@ -1,4 +1,4 @@
-"""How descriptors are shared out, and what becomes of HTTP connections beyond their share."""
+"""How descriptors and the disk are shared out, and what becomes of HTTP connections beyond their share."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from api.app import RequestPipeline
 from api.connections.connection_limit import ANSWERED_AT_ONCE_MAX
 from api.connections.listener import HttpListener
 from api.descriptors import shares
-from tests.helpers.async_tests import in_virtual_time
+from api.disk_reserve import LOOK_EVERY_S, DiskReserve
+from raftlog.testing.fake_filesystem import FakeFilesystem
 from tests.helpers.http_server import fake_cluster
+from tests.helpers.manual_wall_clock import ManualWallClock
 
 GET = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n"
 NOT_PLAIN = b"TE: trailers\r\n"  # sends a connection the long way, through aiohttp
@@ -73,7 +75,6 @@ async def ask(connection: Connection, more: bytes = b"") -> bytes:
     return await reader.read(65536)
 
 
-@in_virtual_time
 async def test_connection_beyond_the_limit_is_answered_and_closed() -> None:
     async with listening(2) as (listener, stack):
         plain, long = await connect(listener, stack), await connect(listener, stack)
@@ -95,7 +96,6 @@ async def test_connection_beyond_the_limit_is_answered_and_closed() -> None:
                 return
 
 
-@in_virtual_time
 async def test_few_connections_beyond_the_limit_are_kept_for_an_answer() -> None:
     async with listening(1) as (listener, stack):
         assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
@@ -109,7 +109,6 @@ async def test_few_connections_beyond_the_limit_are_kept_for_an_answer() -> None
                 assert await reader.read() == b""
 
 
-@in_virtual_time
 async def test_a_flood_of_silent_connections_does_not_hide_health() -> None:
     async with listening(1) as (listener, stack):
         assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
@@ -121,7 +120,6 @@ async def test_a_flood_of_silent_connections_does_not_hide_health() -> None:
             assert (await reader.read(65536)).startswith(b"HTTP/1.1 200")
 
 
-@in_virtual_time
 async def test_health_and_metrics_are_served_beyond_the_limit() -> None:
     async with listening(1) as (listener, stack):
         assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
@@ -144,10 +142,35 @@ def test_soft_limit_is_raised_to_the_hard_one() -> None:
     assert ended.stdout == "200 (200, 200)\n"
 
 
-@in_virtual_time
 async def test_refusals_are_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     async with listening(1) as (listener, stack):
         assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 200")
         for _ in range(5):
             assert (await ask(await connect(listener, stack))).startswith(b"HTTP/1.1 503")
     assert caplog.text.count("limits.connections_max") == 1
+
+
+def disk(capacity_bytes: int) -> FakeFilesystem:
+    filesystem = FakeFilesystem()
+    filesystem.capacity_bytes = capacity_bytes
+    return filesystem
+
+
+def test_the_room_left_is_known_although_nobody_has_asked_to_write() -> None:
+    assert DiskReserve(disk(1000), "/data", 0, ManualWallClock()).free_bytes == 1000
+
+
+def test_there_is_room_until_only_the_reserve_is_left() -> None:
+    assert DiskReserve(disk(1001), "/data", 1000, ManualWallClock()).has_room()
+    assert not DiskReserve(disk(1000), "/data", 1000, ManualWallClock()).has_room()
+
+
+def test_the_disk_is_looked_at_now_and_then() -> None:
+    filesystem, clock = disk(1000), ManualWallClock()
+    reserve = DiskReserve(filesystem, "/data", 0, clock)
+    assert reserve.has_room()
+    filesystem.capacity_bytes = 0
+    assert reserve.has_room()  # not looked at again yet
+    clock.now_ms += int(LOOK_EVERY_S * 1000)
+    assert not reserve.has_room()
+    assert reserve.free_bytes == 0

@@ -1,10 +1,12 @@
-"""The documents say what the code does."""
+"""The documents and pages of a broker say what the code does."""
 
 from __future__ import annotations
 
+import html
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -14,27 +16,25 @@ from api.http.services import Limits
 from api.resources.documentation import openapi
 from raftlog.errors import BY_CODE, NotSent, RaftlogError
 from raftlog.wire import headers, paths
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, serve, served
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "http-api.md"
 
 
-@in_virtual_time
-async def test_the_openapi_document_has_every_route_and_a_problem_for_each() -> None:
-    async with serve() as server:
-        document = (await server.get("/openapi.json")).json
-        assert document["openapi"] == "3.1.0"
-        described = document["paths"]
-        assert isinstance(described, dict)
-        for route in ROUTES:
-            operation = described[route.path][route.method.lower()]
-            assert operation["summary"]
-            assert {"200", "201", "202", "204"} & operation["responses"].keys()
-            named = {parameter["name"] for parameter in operation.get("parameters", [])}
-            assert set(re.findall(r"{(\w+)}", route.path)) <= named
-        assert described[paths.OPENAPI]
-        assert described[paths.DOCS]
+@served()
+async def test_the_openapi_document_has_every_route_and_a_problem_for_each(server: HttpServer) -> None:
+    document = (await server.get("/openapi.json")).json
+    assert document["openapi"] == "3.1.0"
+    described = document["paths"]
+    assert isinstance(described, dict)
+    for route in ROUTES:
+        operation = described[route.path][route.method.lower()]
+        assert operation["summary"]
+        assert {"200", "201", "202", "204"} & operation["responses"].keys()
+        named = {parameter["name"] for parameter in operation.get("parameters", [])}
+        assert set(re.findall(r"{(\w+)}", route.path)) <= named
+    assert described[paths.OPENAPI]
+    assert described[paths.DOCS]
 
 
 def test_operation_ids_are_unique() -> None:
@@ -45,7 +45,6 @@ def test_operation_ids_are_unique() -> None:
     assert len(ids) == len(set(ids))
 
 
-@in_virtual_time
 async def test_the_page_for_people_is_whole_and_needs_nothing_else() -> None:
     class Links(HTMLParser):
         def __init__(self) -> None:
@@ -95,3 +94,56 @@ def test_every_error_is_explained_as_on_its_page(error: type[RaftlogError]) -> N
 )
 def test_every_header_has_a_heading(name: str) -> None:
     assert re.search(rf"^#+ `{name}", DOCUMENT.read_text(), re.MULTILINE)
+
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9"
+
+
+def plain(page: bytes) -> str:
+    """The text of a page, with backticks around code."""
+    return html.unescape(re.sub(r"<[^>]*>", "", re.sub(r"</?code>", "`", page.decode())))
+
+
+@pytest.mark.parametrize("accept", [BROWSER, "application/json", "*/*"])
+@served()
+async def test_the_root_leads_to_the_documents(server: HttpServer, accept: str) -> None:
+    answer = await server.get("/", Accept=accept)
+    assert (answer.status, answer.headers["location"]) == (303, "/docs")
+
+
+@pytest.mark.parametrize("accept", [BROWSER, "text/plain", "application/json", "image/png"])
+@served()
+async def test_metrics_are_given_to_everybody(server: HttpServer, accept: str) -> None:
+    answer = await server.get("/metrics", Accept=accept)
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+
+
+@served()
+async def test_the_type_of_a_problem_is_a_page_that_explains_it(server: HttpServer) -> None:
+    kind = str((await server.get("/v1/topics/nobody")).json["type"])
+    page = await server.get(urlsplit(kind).path, Accept=BROWSER)
+    assert (page.status, page.headers["content-type"]) == (200, "text/html")
+    text = plain(page.body)
+    assert "topic_not_found" in text
+    assert "404: No such topic" in text
+    assert "nothing was changed" in text
+    assert "Create the topic" in text
+
+
+@served()
+async def test_every_problem_has_its_page_and_the_list_leads_to_it(server: HttpServer) -> None:
+    listed = (await server.get("/problems")).body.decode()
+    for error, kind in TABLE.items():
+        assert f"href='{paths.problem(error.code)}'" in listed
+        text = plain((await server.get(paths.problem(error.code))).body)
+        assert all(str(part) in text for part in kind)
+        assert ("nothing was changed" in text) == error.is_definite
+
+
+@pytest.mark.parametrize("code", ["nothing", "no-leaders", "%3Cscript%3E", "x" * 300])
+@served()
+async def test_an_unknown_problem_is_not_found(server: HttpServer, code: str) -> None:
+    answer = await server.get(f"/problems/{code}")
+    assert (answer.status, answer.code) == (404, "path_not_found")
+    assert "/problems lists them" in str(answer.json["detail"])

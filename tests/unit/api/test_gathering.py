@@ -14,9 +14,8 @@ from raftlog.errors import NotEnoughReplicas, RecordTooLarge
 from raftlog.records.builder import Record
 from raftlog.records.reader import read_records
 from raftlog.types import Offset, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_services import FakeCluster, fake_cluster
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, served
 
 ANY = range(4)
 ORDERS = "orders"
@@ -48,7 +47,6 @@ def batches_of(cluster: FakeCluster) -> list[list[bytes | None]]:
     return [[record.value for record in read_records(batch)] for log in logs for batch in log.batches]
 
 
-@in_virtual_time
 async def test_what_comes_in_one_turn_is_one_batch_and_each_request_is_told_its_own_offsets() -> None:
     async with gathering() as (cluster, batcher):
         parts = [part("a"), part("b", "c"), part("d")]
@@ -58,7 +56,6 @@ async def test_what_comes_in_one_turn_is_one_batch_and_each_request_is_told_its_
         assert batches_of(cluster) == [[b"a", b"b", b"c", b"d"]]
 
 
-@in_virtual_time
 async def test_a_record_without_a_time_has_that_of_its_own_request() -> None:
     async with gathering() as (cluster, batcher):
         parts = [part("a", now_ms=5), part("b", now_ms=3)]
@@ -67,7 +64,6 @@ async def test_a_record_without_a_time_has_that_of_its_own_request() -> None:
         assert [record.timestamp_ms for record in read_records(batch)] == [5, 3]
 
 
-@in_virtual_time
 async def test_records_without_a_place_go_together_and_all_partitions_have_their_turn() -> None:
     async with gathering() as (_, batcher):
         seen = set()
@@ -79,7 +75,6 @@ async def test_records_without_a_place_go_together_and_all_partitions_have_their
         assert len(seen) == len(ANY)
 
 
-@in_virtual_time
 async def test_while_batches_are_under_way_the_next_requests_gather() -> None:
     async with gathering() as (cluster, batcher):
         cluster.gateway.append_delay_s = HOLD_S / 2
@@ -91,7 +86,6 @@ async def test_while_batches_are_under_way_the_next_requests_gather() -> None:
         assert batches_of(cluster) == [[b"0"], [b"1"], [b"2", b"3", b"4"]]
 
 
-@in_virtual_time
 async def test_a_batch_that_hangs_holds_nobody_for_long() -> None:
     async with gathering() as (cluster, batcher):
         loop = asyncio.get_running_loop()
@@ -109,7 +103,6 @@ async def test_a_batch_that_hangs_holds_nobody_for_long() -> None:
         assert not any(task.done() for task in hanging)
 
 
-@in_virtual_time
 async def test_a_batch_takes_no_more_than_fits() -> None:
     async with gathering() as (cluster, batcher):
         third = BATCH_BYTES_MAX // 3 + 1
@@ -118,7 +111,6 @@ async def test_a_batch_takes_no_more_than_fits() -> None:
         assert batches_of(cluster) == [[b"0", b"1"], [b"2", b"3"]]
 
 
-@in_virtual_time
 async def test_a_topic_that_takes_less_than_expected_refuses_only_whom_it_must() -> None:
     async with gathering() as (cluster, batcher):
         await cluster.services.controller.alter_config(
@@ -132,7 +124,6 @@ async def test_a_topic_that_takes_less_than_expected_refuses_only_whom_it_must()
         assert batches_of(cluster) == [[b"a" * 500], [b"c" * 500]]
 
 
-@in_virtual_time
 async def test_what_befalls_the_batch_is_told_to_every_request() -> None:
     async with gathering() as (cluster, batcher):
         cluster.gateway.faults[TopicPartition(ORDERS, 0)] = NotEnoughReplicas("one is left")
@@ -144,7 +135,6 @@ async def test_what_befalls_the_batch_is_told_to_every_request() -> None:
         assert all(each.target == TopicPartition(ORDERS, 0) for each in parts)
 
 
-@in_virtual_time
 async def test_what_was_asked_for_is_stored_though_nobody_waits() -> None:
     async with gathering() as (cluster, batcher):
         gone = asyncio.ensure_future(batcher.append(ORDERS, (0,), part("a")))
@@ -156,29 +146,25 @@ async def test_what_was_asked_for_is_stored_though_nobody_waits() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/orders/records", "/v1/topics/orders/partitions/0/records"])
-@in_virtual_time
-async def test_a_request_that_names_its_timeout_is_answered_within_it(path: str) -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        server.cluster.gateway.append_delay_s = 0.3
-        body = {"records": [{"value": 1}]}
-        patient, hurried = await asyncio.gather(
-            server.post(path, body), server.post(f"{path}?timeout=50ms", body)
-        )
-        assert patient.status == 200
-        assert (hurried.status, hurried.code) == (504, "replication_timeout")
+@served(partitions=1)
+async def test_a_request_that_names_its_timeout_is_answered_within_it(server: HttpServer, path: str) -> None:
+    server.cluster.gateway.append_delay_s = 0.3
+    body = {"records": [{"value": 1}]}
+    patient, hurried = await asyncio.gather(
+        server.post(path, body), server.post(f"{path}?timeout=50ms", body)
+    )
+    assert patient.status == 200
+    assert (hurried.status, hurried.code) == (504, "replication_timeout")
 
 
-@in_virtual_time
-async def test_many_clients_at_once_share_batches_and_no_offset() -> None:
-    async with serve() as server:
-        await server.topic(partitions=1)
-        sent = await asyncio.gather(
-            *(server.post("/v1/topics/orders/records", {"records": [{"value": n}]}) for n in range(50))
-        )
-        offsets = [reply.json["records"][0]["offset"] for reply in sent]  # type: ignore[index]
-        assert sorted(offsets) == list(range(50))
-        batches = server.cluster.gateway.log(TopicPartition(ORDERS, 0)).batches
-        assert len(batches) < 50
-        stored = {r.offset: r.value for batch in batches for r in read_records(batch)}
-        assert [stored[offset] for offset in offsets] == [str(n).encode() for n in range(50)]
+@served(partitions=1)
+async def test_many_clients_at_once_share_batches_and_no_offset(server: HttpServer) -> None:
+    sent = await asyncio.gather(
+        *(server.post("/v1/topics/orders/records", {"records": [{"value": n}]}) for n in range(50))
+    )
+    offsets = [reply.json["records"][0]["offset"] for reply in sent]  # type: ignore[index]
+    assert sorted(offsets) == list(range(50))
+    batches = server.cluster.gateway.log(TopicPartition(ORDERS, 0)).batches
+    assert len(batches) < 50
+    stored = {r.offset: r.value for batch in batches for r in read_records(batch)}
+    assert [stored[offset] for offset in offsets] == [str(n).encode() for n in range(50)]

@@ -14,7 +14,6 @@ from api.resources.documentation import openapi
 from partitions.metadata.planner import NewTopic, PlannerLimits, plan
 from raftlog.errors import InvalidRequest
 from raftlog.wire import headers
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_services import fake_cluster
 from tests.helpers.http_server import HttpServer, Reply, serve
 
@@ -69,15 +68,7 @@ BODIES: dict[str, Schema] = {
         "rack": "a",
     },
     "StartPlan": {
-        "moves": [
-            {
-                "topic": "orders",
-                "topic_id": "0" * 32,
-                "partition": 0,
-                "replicas": [1],
-                "target": [2],
-            }
-        ]
+        "moves": [{"topic": "orders", "topic_id": "0" * 32, "partition": 0, "replicas": [1], "target": [2]}]
     },
     "ReceiveJobs": {},
     "AckJobs": {"receipts": ["a"]},
@@ -203,7 +194,6 @@ def is_refused(reply: Reply, name: str) -> bool:
         for case in limited_parameters()
     ],
 )
-@in_virtual_time
 async def test_a_parameter_is_taken_up_to_the_limits_of_the_document(
     path: str, method: str, parameter: Schema, good: int, bad: int
 ) -> None:
@@ -230,7 +220,6 @@ async def test_a_parameter_is_taken_up_to_the_limits_of_the_document(
         for number, case in enumerate(limited_bodies())
     ],
 )
-@in_virtual_time
 async def test_a_body_is_taken_up_to_the_limits_of_the_document(
     path: str, method: str, place: tuple[str | int, ...], good: Schema, bad: Schema
 ) -> None:

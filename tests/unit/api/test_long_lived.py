@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 
 from api.long_lived import CLOSED_MIN, OPENED_MIN, LongLived
-from tests.helpers.async_tests import in_virtual_time
 
 
 class Replica:
@@ -50,7 +49,6 @@ def is_any_searched(replicas: list[Replica]) -> bool:
     return any(id(replica) in searched for replica in replicas)
 
 
-@in_virtual_time
 async def test_objects_of_opened_replicas_are_not_searched(only_on_demand: None) -> None:
     replicas = Replicas()
     long_lived = LongLived(replicas.counts)
@@ -63,7 +61,6 @@ async def test_objects_of_opened_replicas_are_not_searched(only_on_demand: None)
     assert not is_any_searched(replicas.here)
 
 
-@in_virtual_time
 async def test_garbage_of_the_moment_is_not_set_apart(only_on_demand: None) -> None:
     replicas = Replicas()
     long_lived = LongLived(replicas.counts)
@@ -74,7 +71,6 @@ async def test_garbage_of_the_moment_is_not_set_apart(only_on_demand: None) -> N
     assert garbage() is None
 
 
-@in_virtual_time
 @pytest.mark.parametrize(
     ("opened", "worth_it"), [(2 * CLOSED_MIN, CLOSED_MIN), (6 * CLOSED_MIN, 2 * CLOSED_MIN)]
 )

@@ -6,89 +6,78 @@ from dataclasses import replace
 
 from partitions.metadata.image import MetadataImage
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, served
 
 
-@in_virtual_time
-async def test_a_topic_that_was_acknowledged_elsewhere_is_never_denied() -> None:
+@served(partitions=3)
+async def test_a_topic_that_was_acknowledged_elsewhere_is_never_denied(server: HttpServer) -> None:
     # requirement: T2
-    async with serve() as server:
-        await server.topic("orders")
-        controller = server.cluster.controller
-        controller.unheard = controller.image
-        controller.image = replace(controller.image, topics={})
-        stored = await server.post("/v1/topics/orders/records", {"records": [{"value": "a"}]})
-        assert stored.status == 200
+    controller = server.cluster.controller
+    controller.unheard = controller.image
+    controller.image = replace(controller.image, topics={})
+    stored = await server.post("/v1/topics/orders/records", {"records": [{"value": "a"}]})
+    assert stored.status == 200
 
 
-@in_virtual_time
-async def test_a_partition_that_was_added_elsewhere_is_never_denied() -> None:
+@served(partitions=3)
+async def test_a_partition_that_was_added_elsewhere_is_never_denied(server: HttpServer) -> None:
     # requirement: F4
-    async with serve() as server:
-        await server.topic("orders")
-        controller = server.cluster.controller
-        before = controller.image
-        await server.post("/v1/topics/orders/partitions:add", {"count": 1})
-        controller.image, controller.unheard = before, controller.image
-        stored = await server.post("/v1/topics/orders/partitions/3/records", {"records": [{"value": "a"}]})
-        assert stored.status == 200
-        controller.image, controller.unheard = before, controller.image
-        commit = {"offsets": [{"topic": "orders", "partition": 3, "offset": 1}]}
-        assert (await server.call("PUT", "/v1/groups/mail/offsets", commit)).status == 204
-        assert (await server.get("/v1/topics/orders/partitions/4")).code == "partition_not_found"
+    controller = server.cluster.controller
+    before = controller.image
+    await server.post("/v1/topics/orders/partitions:add", {"count": 1})
+    controller.image, controller.unheard = before, controller.image
+    stored = await server.post("/v1/topics/orders/partitions/3/records", {"records": [{"value": "a"}]})
+    assert stored.status == 200
+    controller.image, controller.unheard = before, controller.image
+    commit = {"offsets": [{"topic": "orders", "partition": 3, "offset": 1}]}
+    assert (await server.call("PUT", "/v1/groups/mail/offsets", commit)).status == 204
+    assert (await server.get("/v1/topics/orders/partitions/4")).code == "partition_not_found"
 
 
-@in_virtual_time
-async def test_a_broker_that_cannot_ask_says_that_it_does_not_know() -> None:
-    async with serve() as server:
-        server.cluster.controller.leader = None
-        unknown = await server.get("/v1/topics/nope")
-        assert (unknown.status, unknown.code) == (503, "no_leader")
-        assert unknown.json["retryable"] is True
+@served()
+async def test_a_broker_that_cannot_ask_says_that_it_does_not_know(server: HttpServer) -> None:
+    server.cluster.controller.leader = None
+    unknown = await server.get("/v1/topics/nope")
+    assert (unknown.status, unknown.code) == (503, "no_leader")
+    assert unknown.json["retryable"] is True
 
 
 # requirement: F6
-@in_virtual_time
-async def test_a_broker_that_has_lost_its_metadata_denies_neither_topics_nor_brokers() -> None:
-    async with serve() as server:
-        controller = server.cluster.controller
-        controller.unheard = controller.image
-        controller.image, controller.leader = MetadataImage(), None
-        for path in ("/v1/topics", "/v1/brokers", "/v1/brokers/1", "/v1/cluster"):
-            asked = await server.get(path)
-            assert (asked.status, asked.code) == (503, "no_leader"), path
-        controller.leader = NodeId(1)
-        assert (await server.get("/v1/brokers/1")).status == 200
+@served()
+async def test_a_broker_without_metadata_denies_neither_topics_nor_brokers(server: HttpServer) -> None:
+    controller = server.cluster.controller
+    controller.unheard = controller.image
+    controller.image, controller.leader = MetadataImage(), None
+    for path in ("/v1/topics", "/v1/brokers", "/v1/brokers/1", "/v1/cluster"):
+        asked = await server.get(path)
+        assert (asked.status, asked.code) == (503, "no_leader"), path
+    controller.leader = NodeId(1)
+    assert (await server.get("/v1/brokers/1")).status == 200
 
 
 # requirement: F6, G4
-@in_virtual_time
-async def test_committed_offsets_are_shown_although_their_topic_is_not_known_yet() -> None:
+@served(partitions=3)
+async def test_committed_offsets_are_shown_although_their_topic_is_not_known_yet(server: HttpServer) -> None:
     """A consumer that is told of none would begin at the end, and skip what it has not read."""
-    async with serve() as server:
-        await server.topic("orders")
-        commit = {"offsets": [{"topic": "orders", "partition": 0, "offset": 0}]}
-        assert (await server.call("PUT", "/v1/groups/mail/offsets", commit)).status == 204
-        controller = server.cluster.controller
-        known, controller.unheard = controller.image, controller.image
-        controller.image = replace(known, topics={})
-        shown = await server.get("/v1/groups/mail/offsets")
-        assert [(row["topic"], row["committed_offset"]) for row in shown.json["items"]] == [("orders", 0)]
-        controller.image, controller.leader = replace(known, topics={}), None
-        unknown = await server.get("/v1/groups/mail/offsets")
-        assert (unknown.status, unknown.code) == (503, "no_leader")
+    commit = {"offsets": [{"topic": "orders", "partition": 0, "offset": 0}]}
+    assert (await server.call("PUT", "/v1/groups/mail/offsets", commit)).status == 204
+    controller = server.cluster.controller
+    known, controller.unheard = controller.image, controller.image
+    controller.image = replace(known, topics={})
+    shown = await server.get("/v1/groups/mail/offsets")
+    assert [(row["topic"], row["committed_offset"]) for row in shown.json["items"]] == [("orders", 0)]
+    controller.image, controller.leader = replace(known, topics={}), None
+    unknown = await server.get("/v1/groups/mail/offsets")
+    assert (unknown.status, unknown.code) == (503, "no_leader")
 
 
 # requirement: G4
-@in_virtual_time
-async def test_offsets_of_a_deleted_topic_need_no_controller() -> None:
-    async with serve() as server:
-        await server.topic("orders")
-        commit = {"offsets": [{"topic": "orders", "partition": 0, "offset": 0}]}
-        assert (await server.call("PUT", "/v1/groups/mail/offsets", commit)).status == 204
-        assert (await server.call("DELETE", "/v1/topics/orders")).status == 200
-        for leader in (NodeId(1), None):
-            server.cluster.controller.leader = leader
-            shown = await server.get("/v1/groups/mail/offsets")
-            assert (shown.status, shown.json["items"]) == (200, [])
+@served(partitions=3)
+async def test_offsets_of_a_deleted_topic_need_no_controller(server: HttpServer) -> None:
+    commit = {"offsets": [{"topic": "orders", "partition": 0, "offset": 0}]}
+    assert (await server.call("PUT", "/v1/groups/mail/offsets", commit)).status == 204
+    assert (await server.call("DELETE", "/v1/topics/orders")).status == 200
+    for leader in (NodeId(1), None):
+        server.cluster.controller.leader = leader
+        shown = await server.get("/v1/groups/mail/offsets")
+        assert (shown.status, shown.json["items"]) == (200, [])

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from api.connections.aiohttp_reader import HEADER_BYTES_MAX, HEADERS_MAX, TARGET_BYTES_MAX
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, serve, served
 
 SECRET = "topsecret"
 HEAD = "GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n"
@@ -45,7 +44,6 @@ def refusal(answer: bytes) -> dict[str, object]:
         ("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS"),
     ],
 )
-@in_virtual_time
 async def test_what_is_not_http_is_a_problem_that_repeats_nothing(
     sent: str, detail: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -72,24 +70,21 @@ async def test_what_is_not_http_is_a_problem_that_repeats_nothing(
     ],
     ids=["path", "query", "header", "name", "flood", "number"],
 )
-@in_virtual_time
-async def test_a_head_that_is_too_large_is_a_problem(sent: str, status: int, code: str) -> None:
-    async with serve() as server:
-        problem = refusal(await server.raw(sent.encode(), until_closed=True))
-        assert (problem["status"], problem["code"]) == (status, code)
-        if code == "uri_too_long":
-            assert problem["limit_bytes"] == TARGET_BYTES_MAX
+@served()
+async def test_a_too_large_head_is_a_problem(server: HttpServer, sent: str, status: int, code: str) -> None:
+    problem = refusal(await server.raw(sent.encode(), until_closed=True))
+    assert (problem["status"], problem["code"]) == (status, code)
+    if code == "uri_too_long":
+        assert problem["limit_bytes"] == TARGET_BYTES_MAX
 
 
-@in_virtual_time
-async def test_a_path_of_the_greatest_length_is_read() -> None:
-    async with serve() as server:
-        path = "/" + "a" * (TARGET_BYTES_MAX - 1)
-        answer = await server.raw(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        assert answer.startswith(b"HTTP/1.1 404 ")
+@served()
+async def test_a_path_of_the_greatest_length_is_read(server: HttpServer) -> None:
+    path = "/" + "a" * (TARGET_BYTES_MAX - 1)
+    answer = await server.raw(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert answer.startswith(b"HTTP/1.1 404 ")
 
 
-@in_virtual_time
 async def test_an_answer_before_a_damaged_body_is_the_only_one(caplog: pytest.LogCaptureFixture) -> None:
     async with serve() as server:
         head = f"{POST.replace('/v1/topics', '/nothing')}Transfer-Encoding: chunked\r\n\r\n"
@@ -100,7 +95,6 @@ async def test_an_answer_before_a_damaged_body_is_the_only_one(caplog: pytest.Lo
     assert "Traceback" not in caplog.text
 
 
-@in_virtual_time
 async def test_many_refusals_are_counted_and_cost_the_log_one_line(caplog: pytest.LogCaptureFixture) -> None:
     async with serve() as server:
         for _ in range(3):

@@ -14,9 +14,10 @@ from raftlog.records.failures import FailedRecord
 from raftlog.records.reader import read_records
 from raftlog.types import TopicPartition
 from raftlog.wire import media_types, paths
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import HttpServer, Reply, serve
+from tests.helpers.http_server import HttpServer, Reply, served
 from tests.helpers.undecodable_batch import FIRST_RECORD, SECOND_RECORD, undecodable_batch
+
+# requirement: A7
 
 QUEUE = "/v1/queues/mail/crew"
 DLQ = "/v1/topics/mail/dlq/crew"
@@ -72,132 +73,81 @@ async def parts(server: HttpServer) -> list[dict[str, Any]]:
     return found
 
 
-# requirement: A7
-@in_virtual_time
-async def test_a_job_is_received_and_acknowledged() -> None:
-    async with serve() as server:
-        await given(server, {"id": 1}, key="u1", headers={"a": "b"}, tags=["new"])
-        earliest_ms = server.cluster.services.clock.wall_ms() + 30_000
-        (job,) = await receive(server, max=10)
-        assert earliest_ms <= job["lease_until"] <= server.cluster.services.clock.wall_ms() + 30_000
-        assert (job["topic"], job["partition"], job["offset"]) == ("mail", 0, 0)
-        assert (job["key"], job["value"], job["headers"], job["tags"]) == (
-            "u1",
-            {"id": 1},
-            {"a": "b"},
-            ["new"],
-        )
-        assert job["deliveries"] == 1
-        assert await receive(server) == []
-        for _ in range(2):
-            done = await settle(server, "ack", job["receipt"])
-            assert (done.status, done.json) == (200, {"settled": 1, "failed": []})
-        assert await parts(server) == [
-            {"partition": 0, "start_offset": 1, "next_offset": 1, "leased": 0, "waiting": 0, "dead": 0}
-        ]
-        offsets = (await server.get("/v1/groups/crew/offsets")).json["items"]
-        assert isinstance(offsets, list)
-        assert [(row["committed_offset"], row["lag"]) for row in offsets] == [(1, 0)]
+@served()
+async def test_a_job_is_received_and_acknowledged(server: HttpServer) -> None:
+    await given(server, {"id": 1}, key="u1", headers={"a": "b"}, tags=["new"])
+    earliest_ms = server.cluster.services.clock.wall_ms() + 30_000
+    (job,) = await receive(server, max=10)
+    assert earliest_ms <= job["lease_until"] <= server.cluster.services.clock.wall_ms() + 30_000
+    assert (job["topic"], job["partition"], job["offset"]) == ("mail", 0, 0)
+    assert (job["key"], job["value"], job["headers"], job["tags"]) == ("u1", {"id": 1}, {"a": "b"}, ["new"])
+    assert job["deliveries"] == 1
+    assert await receive(server) == []
+    for _ in range(2):
+        done = await settle(server, "ack", job["receipt"])
+        assert (done.status, done.json) == (200, {"settled": 1, "failed": []})
+    assert await parts(server) == [
+        {"partition": 0, "start_offset": 1, "next_offset": 1, "leased": 0, "waiting": 0, "dead": 0}
+    ]
+    offsets = (await server.get("/v1/groups/crew/offsets")).json["items"]
+    assert isinstance(offsets, list)
+    assert [(row["committed_offset"], row["lag"]) for row in offsets] == [(1, 0)]
 
 
-# requirement: A7
-@in_virtual_time
-async def test_values_come_as_they_are() -> None:
-    async with serve() as server:
-        await server.topic("mail", 1)
-        raw = {"Content-Type": "application/octet-stream"}
-        for value in (b"\xff\x00", b"text"):
-            await server.call("POST", "/v1/topics/mail/records", value, raw)
-        jobs = await receive(server, "?format=base64", max=10)
-        assert [base64.b64decode(job["value"]) for job in jobs] == [b"\xff\x00", b"text"]
-        refused = await server.post(f"{QUEUE}:receive?format=utf8", {})
-        assert (refused.status, refused.json["field"]) == (422, "format")
+@served()
+async def test_values_come_as_they_are(server: HttpServer) -> None:
+    await server.topic("mail", 1)
+    raw = {"Content-Type": "application/octet-stream"}
+    for value in (b"\xff\x00", b"text"):
+        await server.call("POST", "/v1/topics/mail/records", value, raw)
+    jobs = await receive(server, "?format=base64", max=10)
+    assert [base64.b64decode(job["value"]) for job in jobs] == [b"\xff\x00", b"text"]
+    refused = await server.post(f"{QUEUE}:receive?format=utf8", {})
+    assert (refused.status, refused.json["field"]) == (422, "format")
 
 
-# requirement: A7
-@in_virtual_time
-async def test_a_receive_waits_for_a_record() -> None:
-    async with serve() as server:
-        await given(server)
-        waiting = asyncio.create_task(receive(server, wait="20s"))
-        await until_receivers(server, 1)
-        await server.post("/v1/topics/mail/records", {"records": [{"value": "late"}]})
-        assert [job["value"] for job in await waiting] == ["late"]
+@served(prepare=given)
+async def test_a_receive_that_waits_is_told_that_its_topic_was_deleted(server: HttpServer) -> None:
+    waiting = asyncio.create_task(server.post(f"{QUEUE}:receive", {"wait": "50s"}))
+    await until_receivers(server, 1)
+    assert (await server.call("DELETE", "/v1/topics/mail")).status == 200
+    async with asyncio.timeout(40):  # less than the request waits
+        reply = await waiting
+    assert (reply.status, reply.code) == (404, "topic_not_found")
 
 
-# requirement: A7
-@in_virtual_time
-async def test_a_receive_that_waits_is_told_that_its_topic_was_deleted() -> None:
-    async with serve() as server:
-        await given(server)
-        waiting = asyncio.create_task(server.post(f"{QUEUE}:receive", {"wait": "50s"}))
-        await until_receivers(server, 1)
-        assert (await server.call("DELETE", "/v1/topics/mail")).status == 200
-        async with asyncio.timeout(40):  # less than the request waits
-            reply = await waiting
-        assert (reply.status, reply.code) == (404, "topic_not_found")
+@served(prepare=given)
+async def test_the_jobs_of_a_client_that_disconnects_go_to_another(server: HttpServer) -> None:
+    gone = asyncio.create_task(receive(server, wait="20s"))
+    await until_receivers(server, 1)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    await until_receivers(server, 0)
+    waiting = asyncio.create_task(receive(server, wait="20s"))
+    await until_receivers(server, 1)
+    await server.post("/v1/topics/mail/records", {"records": [{"value": "x"}]})
+    (job,) = await waiting
+    assert job["deliveries"] == 1
 
 
-# requirement: A7
-@in_virtual_time
-async def test_the_jobs_of_a_client_that_disconnects_go_to_another() -> None:
-    async with serve() as server:
-        await given(server)
-        gone = asyncio.create_task(receive(server, wait="20s"))
-        await until_receivers(server, 1)
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
-        await until_receivers(server, 0)
-        await server.post("/v1/topics/mail/records", {"records": [{"value": "x"}]})
-        (job,) = await receive(server, wait="5s")
-        assert job["deliveries"] == 1
+@served()
+async def test_a_dead_letter_has_the_whole_record(server: HttpServer) -> None:
+    await given(server, "a", key="u1", headers={"a": "b"}, tags=["new"])
+    for _ in range(2):
+        (job,) = await receive(server, max_deliveries=2)
+        assert (await settle(server, "nack", job["receipt"], reason="no such address")).status == 200
+    await letters(server)
+    (batch,) = server.cluster.gateway.log(TopicPartition("mail.crew.dlq", 0)).batches
+    (record,) = read_records(batch)
+    assert record.value is not None
+    failed = FailedRecord.from_dead_letter(record.value, record.headers, record.timestamp_ms)
+    assert (failed.key, failed.value, failed.reason) == (b"u1", b"a", "no such address")
+    assert failed.attempts == 2
+    assert dict(failed.headers) == {"a": b"b", "raftlog.tag": b"new"}
+    topic = server.cluster.controller.image.topics["mail.crew.dlq"]
+    assert topic.config["cleanup.policy"] == "compact"
 
 
-# requirement: A7
-@in_virtual_time
-async def test_a_job_is_given_back_extended_and_given_up() -> None:
-    async with serve() as server:
-        await given(server, "a", "b")
-        first, second = await receive(server, max=2)
-        assert (await settle(server, "nack", first["receipt"])).status == 200
-        (again,) = await receive(server)
-        assert (again["value"], again["deliveries"]) == ("a", 2)
-        longer = await settle(server, "extend", second["receipt"], visibility="1h")
-        assert 0 <= longer.json["lease_until"] - second["lease_until"] - 3_570_000 <= 60_000  # type: ignore[operator]
-        stale = await settle(server, "ack", first["receipt"])
-        assert (stale.status, stale.code) == (409, "lease_lost")
-        mixed = await settle(server, "ack", first["receipt"], again["receipt"])
-        assert mixed.status == 207
-        assert mixed.json["settled"] == 1
-        (failed,) = mixed.json["failed"]  # type: ignore[misc]
-        assert (failed["receipt"], failed["code"]) == (first["receipt"], "lease_lost")
-        assert (await settle(server, "dead_letter", second["receipt"], reason="poison")).status == 200
-        (letter,) = await letters(server)
-        assert (letter["id"], letter["reason"], letter["attempts"]) == ("mail/0/1", "poison", 1)
-        assert (await parts(server))[0]["start_offset"] == 2
-
-
-# requirement: A7
-@in_virtual_time
-async def test_a_dead_letter_has_the_whole_record() -> None:
-    async with serve() as server:
-        await given(server, "a", key="u1", headers={"a": "b"}, tags=["new"])
-        for _ in range(2):
-            (job,) = await receive(server, max_deliveries=2)
-            assert (await settle(server, "nack", job["receipt"], reason="no such address")).status == 200
-        await letters(server)
-        (batch,) = server.cluster.gateway.log(TopicPartition("mail.crew.dlq", 0)).batches
-        (record,) = read_records(batch)
-        assert record.value is not None
-        failed = FailedRecord.from_dead_letter(record.value, record.headers, record.timestamp_ms)
-        assert (failed.key, failed.value, failed.reason) == (b"u1", b"a", "no such address")
-        assert failed.attempts == 2
-        assert dict(failed.headers) == {"a": b"b", "raftlog.tag": b"new"}
-        topic = server.cluster.controller.image.topics["mail.crew.dlq"]
-        assert topic.config["cleanup.policy"] == "compact"
-
-
-# requirement: A7
 @pytest.mark.parametrize(
     ("action", "wanted", "field"),
     [
@@ -220,192 +170,151 @@ async def test_a_dead_letter_has_the_whole_record() -> None:
         ("extend", {"receipts": ["A" * 32], "visibility": "7d"}, "visibility"),
     ],
 )
-@in_virtual_time
-async def test_what_cannot_hold_is_refused(action: str, wanted: object, field: str | None) -> None:
-    async with serve() as server:
-        await given(server, "a")
-        reply = await server.post(f"{QUEUE}:{action}", wanted)
-        assert reply.status == 422, reply
-        if field is not None:
-            assert reply.json["field"] == field, reply
+@served()
+async def test_what_cannot_hold_is_refused(
+    server: HttpServer, action: str, wanted: object, field: str | None
+) -> None:
+    await given(server, "a")
+    reply = await server.post(f"{QUEUE}:{action}", wanted)
+    assert reply.status == 422, reply
+    if field is not None:
+        assert reply.json["field"] == field, reply
 
 
-# requirement: A7
-@in_virtual_time
-async def test_a_foreign_receipt_is_refused_and_changes_nothing() -> None:
-    async with serve() as server:
-        await given(server, "a")
-        (job,) = await receive(server)
-        other = await server.post("/v1/queues/mail/others:ack", {"receipts": [job["receipt"]]})
-        assert (other.status, other.json["field"]) == (422, "receipts")
-        guessed = receipt_of("mail", "crew", Token(0, 0, b"a guess!"))
-        refused = await settle(server, "ack", guessed)
-        assert (refused.status, refused.code) == (409, "lease_lost")
-        for how in ("nack", "extend", "dead_letter"):
-            assert (await settle(server, how, guessed)).code == "lease_lost"
-        assert (await parts(server))[0]["leased"] == 1
-        mangled = job["receipt"][:-1] + ("A" if job["receipt"][-1] != "A" else "B")
-        assert (await settle(server, "ack", mangled)).status == 422
+@served()
+async def test_a_foreign_receipt_is_refused_and_changes_nothing(server: HttpServer) -> None:
+    await given(server, "a")
+    (job,) = await receive(server)
+    other = await server.post("/v1/queues/mail/others:ack", {"receipts": [job["receipt"]]})
+    assert (other.status, other.json["field"]) == (422, "receipts")
+    guessed = receipt_of("mail", "crew", Token(0, 0, b"a guess!"))
+    refused = await settle(server, "ack", guessed)
+    assert (refused.status, refused.code) == (409, "lease_lost")
+    for how in ("nack", "extend", "dead_letter"):
+        assert (await settle(server, how, guessed)).code == "lease_lost"
+    assert (await parts(server))[0]["leased"] == 1
+    mixed = await settle(server, "nack", guessed, job["receipt"])
+    assert (mixed.status, mixed.json["settled"]) == (207, 1)
+    (failed,) = mixed.json["failed"]  # type: ignore[misc]
+    assert (failed["receipt"], failed["code"]) == (guessed, "lease_lost")
+    mangled = job["receipt"][:-1] + ("A" if job["receipt"][-1] != "A" else "B")
+    assert (await settle(server, "ack", mangled)).status == 422
 
 
-# requirement: A7
-@in_virtual_time
-async def test_a_queue_needs_a_topic_of_users() -> None:
-    async with serve() as server:
-        await given(server, "a")
-        assert (await server.post("/v1/queues/nowhere/crew:receive", {})).code == "topic_not_found"
-        await receive(server)
-        internal = await server.post("/v1/queues/__offsets/crew:receive", {})
-        assert internal.status in (404, 422), internal
-        long = await server.post(f"/v1/queues/mail/{'g' * 245}:receive", {})
-        assert (long.status, long.json["field"]) == (422, "group")
-        assert (await server.post("/v1/queues/mail/a b:receive", {})).status in (400, 422)
-        assert (await server.get("/v1/queues/mail/others")).code == "queue_not_found"
-        receipt = receipt_of("mail", "others", Token(0, 0, b"12345678"))
-        lost = await server.post("/v1/queues/mail/others:ack", {"receipts": [receipt]})
-        assert lost.code == "lease_lost"
+@served()
+async def test_a_queue_needs_a_topic_of_users(server: HttpServer) -> None:
+    await given(server, "a")
+    assert (await server.post("/v1/queues/nowhere/crew:receive", {})).code == "topic_not_found"
+    await receive(server)
+    internal = await server.post("/v1/queues/__offsets/crew:receive", {})
+    assert internal.status in (404, 422), internal
+    long = await server.post(f"/v1/queues/mail/{'g' * 245}:receive", {})
+    assert (long.status, long.json["field"]) == (422, "group")
+    assert (await server.post("/v1/queues/mail/a b:receive", {})).status in (400, 422)
+    assert (await server.get("/v1/queues/mail/others")).code == "queue_not_found"
+    receipt = receipt_of("mail", "others", Token(0, 0, b"12345678"))
+    lost = await server.post("/v1/queues/mail/others:ack", {"receipts": [receipt]})
+    assert lost.code == "lease_lost"
 
 
-# requirement: A7
-@in_virtual_time
-async def test_without_any_group_there_is_no_queue() -> None:
-    async with serve() as server:
-        await given(server)
-        assert (await server.get(QUEUE)).code == "queue_not_found"
-        assert (await server.call("DELETE", QUEUE)).code == "queue_not_found"
-        receipt = receipt_of("mail", "crew", Token(0, 0, b"12345678"))
-        assert (await settle(server, "ack", receipt)).code == "queue_not_found"
+@served(prepare=given)
+async def test_without_any_group_there_is_no_queue(server: HttpServer) -> None:
+    assert (await server.get(QUEUE)).code == "queue_not_found"
+    assert (await server.call("DELETE", QUEUE)).code == "queue_not_found"
+    receipt = receipt_of("mail", "crew", Token(0, 0, b"12345678"))
+    assert (await settle(server, "ack", receipt)).code == "queue_not_found"
 
 
-# requirement: A7
-@in_virtual_time
-async def test_a_job_whose_record_was_deleted_is_done() -> None:
-    async with serve() as server:
-        await given(server, "a", "b", "c")
-        first, *_ = await receive(server, max=3)
-        for job in (first,):
-            await settle(server, "nack", job["receipt"])
-        server.cluster.gateway.cut(TopicPartition("mail", 0), 1)
-        assert await receive(server, max=3) == []
-        assert (await parts(server))[0]["start_offset"] == 1
+@served()
+async def test_a_job_whose_record_was_deleted_is_done(server: HttpServer) -> None:
+    await given(server, "a", "b", "c")
+    first, *_ = await receive(server, max=3)
+    for job in (first,):
+        await settle(server, "nack", job["receipt"])
+    server.cluster.gateway.cut(TopicPartition("mail", 0), 1)
+    assert await receive(server, max=3) == []
+    assert (await parts(server))[0]["start_offset"] == 1
 
 
-# requirement: A7
-@in_virtual_time
-async def test_what_a_response_has_no_room_for_is_given_back() -> None:
-    async with serve() as server:
-        await server.topic("mail", 1, max_message_bytes=4 << 20)
-        raw = {"Content-Type": "application/octet-stream"}
-        for _ in range(4):
-            stored = await server.call("POST", "/v1/topics/mail/records", b"x" * (3 << 20), raw)
-            assert stored.status == 200, stored
-        found = [job for _ in range(4) for job in await receive(server, "?format=base64")]
-        assert [(job["offset"], job["deliveries"]) for job in found] == [(n, 1) for n in range(4)]
-        await settle(server, "nack", *(job["receipt"] for job in found))
-        for expected in ([(0, 2), (1, 2)], [(2, 2), (3, 2)]):
-            jobs = await receive(server, "?format=base64", max=10)
-            assert [(job["offset"], job["deliveries"]) for job in jobs] == expected
-
-
-# requirement: A7
-@in_virtual_time
-async def test_a_queue_in_order() -> None:
-    async with serve() as server:
-        await given(server, *range(3), key="u1")
-        (job,) = await receive(server, max=10, ordered_by_key=True)
-        assert job["value"] == 0 or job["value"] == "0"
-        refused = await server.post(f"{QUEUE}:receive", {})
-        assert (refused.status, refused.code) == (409, "conflict")
-        assert (await server.call("DELETE", QUEUE)).status == 204
-        assert len(await receive(server, max=10)) == 3
-
-
-# requirement: A7
-@in_virtual_time
-async def test_members_and_a_queue_exclude_each_other() -> None:
-    async with serve() as server:
-        await given(server, "a")
-        await receive(server)
-        joined = await server.post("/v1/groups/crew/members", {"topics": ["mail"]})
-        assert (joined.status, joined.code) == (409, "conflict")
-        offsets = {"offsets": [{"topic": "mail", "partition": 0, "offset": 1}]}
-        committed = await server.call("PUT", "/v1/groups/crew/offsets", offsets)
-        assert (committed.status, committed.code) == (409, "conflict")
-        assert (await server.post("/v1/groups/others/members", {"topics": ["mail"]})).status == 200
-        refused = await server.post("/v1/queues/mail/others:receive", {})
-        assert (refused.status, refused.code) == (409, "conflict")
-
-
-# requirement: A7
-@pytest.mark.parametrize("at", [FIRST_RECORD, SECOND_RECORD])
-@in_virtual_time
-async def test_a_batch_that_cannot_be_read_goes_to_the_dead_letters_as_it_is(at: int) -> None:
-    async with serve() as server:
-        await server.topic("mail", 1, message_timestamp_type="CreateTime", validate_records="false")
-        await server.post("/v1/topics/mail/records", {"records": [{"value": "before"}]})
-        data = undecodable_batch(at)
-        raw = {"Content-Type": media_types.BATCH}
-        stored = await server.call("POST", paths.partition_records("mail", 0), data, raw)
+@served()
+async def test_what_a_response_has_no_room_for_is_given_back(server: HttpServer) -> None:
+    await server.topic("mail", 1, max_message_bytes=4 << 20)
+    raw = {"Content-Type": "application/octet-stream"}
+    for _ in range(4):
+        stored = await server.call("POST", "/v1/topics/mail/records", b"x" * (3 << 20), raw)
         assert stored.status == 200, stored
-        await server.post("/v1/topics/mail/records", {"records": [{"value": "behind"}]})
-        readable = ["value"] if at == SECOND_RECORD else []
-        jobs = await receive(server, max=10)
-        assert [job["value"] for job in jobs] == ["before", *readable, "behind"]
-        assert (await settle(server, "ack", *(job["receipt"] for job in jobs))).status == 200
-        (letter,) = await letters(server, "?format=base64")
-        assert base64.b64decode(letter["value"])[61:] == data[61:]  # the leader stamps the header
-        assert letter["headers"] == {"raftlog.batch": "1-3"}
-        assert "cannot be read" in letter["reason"]
-        assert (await parts(server))[0]["start_offset"] == 5
-        refused = await server.post(f"{DLQ}:redrive", {"all": True})
-        assert (refused.status, refused.code) == (409, "conflict")
-        assert (await server.post(f"{DLQ}:discard", {"all": True})).json["count"] == 1
+    found = [job for _ in range(4) for job in await receive(server, "?format=base64")]
+    assert [(job["offset"], job["deliveries"]) for job in found] == [(n, 1) for n in range(4)]
+    await settle(server, "nack", *(job["receipt"] for job in found))
+    for expected in ([(0, 2), (1, 2)], [(2, 2), (3, 2)]):
+        jobs = await receive(server, "?format=base64", max=10)
+        assert [(job["offset"], job["deliveries"]) for job in jobs] == expected
 
 
-# requirement: A7
-@in_virtual_time
-async def test_a_leader_that_lacks_a_job_neither_closes_nor_buries_it() -> None:
+@pytest.mark.parametrize("at", [FIRST_RECORD, SECOND_RECORD])
+@served()
+async def test_an_undecodable_batch_is_a_dead_letter_as_it_is(server: HttpServer, at: int) -> None:
+    await server.topic("mail", 1, message_timestamp_type="CreateTime", validate_records="false")
+    await server.post("/v1/topics/mail/records", {"records": [{"value": "before"}]})
+    data = undecodable_batch(at)
+    raw = {"Content-Type": media_types.BATCH}
+    stored = await server.call("POST", paths.partition_records("mail", 0), data, raw)
+    assert stored.status == 200, stored
+    await server.post("/v1/topics/mail/records", {"records": [{"value": "behind"}]})
+    readable = ["value"] if at == SECOND_RECORD else []
+    jobs = await receive(server, max=10)
+    assert [job["value"] for job in jobs] == ["before", *readable, "behind"]
+    assert (await settle(server, "ack", *(job["receipt"] for job in jobs))).status == 200
+    (letter,) = await letters(server, "?format=base64")
+    assert base64.b64decode(letter["value"])[61:] == data[61:]  # the leader stamps the header
+    assert letter["headers"] == {"raftlog.batch": "1-3"}
+    assert "cannot be read" in letter["reason"]
+    assert (await parts(server))[0]["start_offset"] == 5
+    refused = await server.post(f"{DLQ}:redrive", {"all": True})
+    assert (refused.status, refused.code) == (409, "conflict")
+    assert (await server.post(f"{DLQ}:discard", {"all": True})).json["count"] == 1
+
+
+@served()
+async def test_a_leader_that_lacks_a_job_neither_closes_nor_buries_it(server: HttpServer) -> None:
     """It is deposed and does not know it: others have delivered the job, and have its record."""
-    async with serve() as server:
-        await given(server, "a", "b")
-        first, second = await receive(server, max=2)
-        log = server.cluster.gateway.log(TopicPartition("mail", 0))
-        whole, log.batches, log.end = log.batches, [], 0
-        assert (await settle(server, "nack", first["receipt"])).status == 200
-        assert (await settle(server, "dead_letter", second["receipt"], reason="poison")).status == 200
-        refused = await server.post(f"{QUEUE}:receive", {"max": 2})
-        assert (refused.status, refused.code) == (503, "no_leader")
-        assert (await parts(server))[0]["dead"] == 1
-        log.batches, log.end = whole, 2
-        (again,) = await receive(server, max=2)
-        assert (again["value"], again["deliveries"]) == ("a", 2)
-        assert [letter["id"] for letter in await letters(server)] == ["mail/0/1"]
+    await given(server, "a", "b")
+    first, second = await receive(server, max=2)
+    log = server.cluster.gateway.log(TopicPartition("mail", 0))
+    whole, log.batches, log.end = log.batches, [], 0
+    assert (await settle(server, "nack", first["receipt"])).status == 200
+    assert (await settle(server, "dead_letter", second["receipt"], reason="poison")).status == 200
+    refused = await server.post(f"{QUEUE}:receive", {"max": 2})
+    assert (refused.status, refused.code) == (503, "no_leader")
+    assert (await parts(server))[0]["dead"] == 1
+    log.batches, log.end = whole, 2
+    (again,) = await receive(server, max=2)
+    assert (again["value"], again["deliveries"]) == ("a", 2)
+    assert [letter["id"] for letter in await letters(server)] == ["mail/0/1"]
 
 
-# requirement: A7
-@in_virtual_time
-async def test_dead_letters_of_a_queue_are_redriven_without_a_retry_topic() -> None:
-    async with serve() as server:
-        await given(server, "a", "b", "c", key="u1")
-        jobs = await receive(server, max=3)
-        receipts = [job["receipt"] for job in jobs]
-        assert (await settle(server, "dead_letter", *receipts, reason="poison")).status == 200
-        assert len(await letters(server)) == 3
-        shown = await server.post(f"{DLQ}:redrive", {"all": True, "dry_run": True})
-        assert (shown.json["count"], shown.json["dry_run"]) == (3, True)
-        assert await receive(server, max=3) == []
-        server.cluster.gateway.cut(TopicPartition("mail", 0), 1)  # retention has deleted the first
-        redriven = await server.post(f"{DLQ}:redrive", {"all": True})
-        assert (redriven.status, redriven.json["count"], redriven.json["left"]) == (200, 2, 1)
-        again = await receive(server, max=3)
-        assert [(job["value"], job["deliveries"]) for job in again] == [("b", 1), ("c", 1)]
-        await settle(server, "dead_letter", again[0]["receipt"], reason="worse")
-        await settle(server, "ack", again[1]["receipt"])
-        assert [(letter["id"], letter["reason"]) for letter in await letters(server)] == [
-            ("mail/0/0", "poison"),
-            ("mail/0/1#1", "worse"),
-        ]
-        refused = await server.post(f"{DLQ}:redrive", {"ids": ["mail/0/0"]})
-        assert (refused.status, refused.code) == (409, "conflict")
-        assert "discard" in str(refused.json["detail"])
-        assert "mail.crew.retry" not in server.cluster.controller.image.topics
+@served()
+async def test_dead_letters_of_a_queue_are_redriven_without_a_retry_topic(server: HttpServer) -> None:
+    await given(server, "a", "b", "c", key="u1")
+    jobs = await receive(server, max=3)
+    receipts = [job["receipt"] for job in jobs]
+    assert (await settle(server, "dead_letter", *receipts, reason="poison")).status == 200
+    assert len(await letters(server)) == 3
+    shown = await server.post(f"{DLQ}:redrive", {"all": True, "dry_run": True})
+    assert (shown.json["count"], shown.json["dry_run"]) == (3, True)
+    assert await receive(server, max=3) == []
+    server.cluster.gateway.cut(TopicPartition("mail", 0), 1)  # retention has deleted the first
+    redriven = await server.post(f"{DLQ}:redrive", {"all": True})
+    assert (redriven.status, redriven.json["count"], redriven.json["left"]) == (200, 2, 1)
+    again = await receive(server, max=3)
+    assert [(job["value"], job["deliveries"]) for job in again] == [("b", 1), ("c", 1)]
+    await settle(server, "dead_letter", again[0]["receipt"], reason="worse")
+    await settle(server, "ack", again[1]["receipt"])
+    assert [(letter["id"], letter["reason"]) for letter in await letters(server)] == [
+        ("mail/0/0", "poison"),
+        ("mail/0/1#1", "worse"),
+    ]
+    refused = await server.post(f"{DLQ}:redrive", {"ids": ["mail/0/0"]})
+    assert (refused.status, refused.code) == (409, "conflict")
+    assert "discard" in str(refused.json["detail"])
+    assert "mail.crew.retry" not in server.cluster.controller.image.topics

@@ -20,7 +20,6 @@ from bench.report import Floor, Section
 from bench.rows_of_growth import plot
 from raftlog.records.batch import Codec
 from raftlog.records.builder import Record, build_batch
-from tests.helpers.async_tests import in_virtual_time
 
 
 def _measured(records_per_s: float) -> Measured:
@@ -39,7 +38,6 @@ class _Counted:
         pass
 
 
-@in_virtual_time
 async def test_the_closed_loop_sends_no_more_than_it_was_told() -> None:
     connections = [_Counted(), _Counted()]
 
@@ -109,7 +107,6 @@ def test_frames_are_cut_out_of_any_split(step: int) -> None:
     assert frames.found == [(PRODUCE, n, p) for n, p in enumerate(payloads)]
 
 
-@in_virtual_time
 async def test_a_nats_reader_counts_messages_and_their_bytes() -> None:
     async def read() -> tuple[int, int]:
         reader = NatsReader()
@@ -130,7 +127,6 @@ async def test_a_nats_reader_counts_messages_and_their_bytes() -> None:
     assert await read() == (3, 7)
 
 
-@in_virtual_time
 async def test_an_http_answer_is_whole_when_its_length_has_come() -> None:
     async def ask() -> list[tuple[int, int]]:
         connection = raw_http.HttpConnection()
@@ -153,7 +149,6 @@ async def test_an_http_answer_is_whole_when_its_length_has_come() -> None:
     assert await ask() == [(200, 5), (204, 0)]
 
 
-@in_virtual_time
 async def test_a_kafka_reader_goes_on_behind_the_last_whole_batch() -> None:
     batch = build_batch([Record(b"x")] * 3, codec=Codec.NONE, timestamp_ms=0)
     data = batch + batch[:70]
@@ -187,7 +182,6 @@ def _feed(protocol: asyncio.BufferedProtocol, data: bytes, step: int) -> None:
         at += len(part)
 
 
-@in_virtual_time
 async def test_a_client_of_bare_processes_is_told_of_a_lost_connection() -> None:
     async def send() -> None:
         client = FrameClient(0, b"payload")

@@ -1,8 +1,10 @@
-"""The files of a cluster on several machines, and which machines are accepted."""
+"""The files of a cluster on several machines and of a broker that joins it, and refused machines."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,15 +12,24 @@ from click.testing import CliRunner, Result
 
 from api.addresses import BROKERS_MAX, Machine, machines
 from api.cli.commands import app
-from api.cluster_files import create_cluster
+from api.cluster_files import create_cluster, create_joined, read_secret
 from api.settings import BrokerSettings, load_settings
 from partitions.metadata.placement import place
+from raftlog.errors import InvalidRequest
 from raftlog.types import NodeId
+from raftlog.wire.joining import JoinToken, signed
+from tests.helpers import fake_services
+from tests.helpers.async_tests import in_real_time
+from tests.helpers.http_server import serve
+
+
+def named(hosts: Iterable[str]) -> tuple[str, ...]:
+    """The options that name these hosts."""
+    return tuple(word for host in hosts for word in ("--host", host))
 
 
 def init(data: Path, *hosts: str, more: tuple[str, ...] = ()) -> Result:
-    named = [word for host in hosts for word in ("--host", host)]
-    return CliRunner().invoke(app, ["cluster", "init", "--data", str(data), *named, *more])
+    return CliRunner().invoke(app, ["cluster", "init", "--data", str(data), *named(hosts), *more])
 
 
 def settings_of(data: Path, count: int) -> list[BrokerSettings]:
@@ -94,22 +105,6 @@ def test_two_brokers_on_one_port_are_refused(tmp_path: Path, hosts: tuple[str, .
     assert "is taken by" in refused.stderr
 
 
-def test_a_loopback_address_among_others_is_refused(tmp_path: Path) -> None:
-    refused = init(tmp_path / "made", "log1.example", "localhost")
-    assert (refused.exit_code, "--host 'localhost' can be reached" in refused.stderr) == (2, True)
-
-
-def test_more_machines_than_a_cluster_has_are_refused(tmp_path: Path) -> None:
-    assert len(machines([f"h{number}" for number in range(BROKERS_MAX)], 7070, None)) == BROKERS_MAX
-    refused = init(tmp_path / "made", *(f"h{number}" for number in range(BROKERS_MAX + 1)))
-    assert (refused.exit_code, "--host is given 101 times" in refused.stderr) == (2, True)
-
-
-def test_the_two_ways_to_say_how_many_exclude_each_other(tmp_path: Path) -> None:
-    refused = init(tmp_path / "made", "a", more=("--brokers", "3"))
-    assert (refused.exit_code, "exclude each other" in refused.stderr) == (2, True)
-
-
 def test_several_brokers_of_a_host_have_ports_of_their_own_and_the_host_as_rack(tmp_path: Path) -> None:
     made = init(tmp_path, "log1", "log2", "log3:8070", more=("--per-host", "2"))
     assert made.exit_code == 0
@@ -138,6 +133,9 @@ def test_one_broker_for_each_host_has_no_rack(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
+        (("--host", "log1.example", "--host", "localhost"), "--host 'localhost' can be reached"),
+        (("--host", "a", "--brokers", "3"), "exclude each other"),
+        (named(f"h{number}" for number in range(BROKERS_MAX + 1)), "--host is given 101 times"),
         (("--per-host", "2"), "--per-host needs --host"),
         (("--host", "a", "--per-host", "0"), "0 is not in the range"),
         (("--host", "a", "--host", "a:7071", "--per-host", "2"), "port 7071 of a is taken by"),
@@ -145,15 +143,14 @@ def test_one_broker_for_each_host_has_no_rack(tmp_path: Path) -> None:
         (("--host", "a:65435", "--per-host", "2"), "the port between brokers is 65536"),
     ],
 )
-def test_numbers_of_brokers_that_do_not_fit_are_refused(
-    tmp_path: Path, words: tuple[str, ...], reason: str
-) -> None:
+def test_wrong_numbers_of_brokers_are_refused(tmp_path: Path, words: tuple[str, ...], reason: str) -> None:
     refused = init(tmp_path / "made", more=words)
     assert (refused.exit_code, reason in refused.stderr) == (2, True), refused.stderr
     assert not (tmp_path / "made").exists()
 
 
 def test_ports_are_said_once_for_all_machines() -> None:
+    assert len(machines([f"h{number}" for number in range(BROKERS_MAX)], 7070, None)) == BROKERS_MAX
     assert machines(["a", "b:1"], 8000, 9000) == [Machine("a", 8000, 9000), Machine("b", 1, 9000)]
 
 
@@ -191,3 +188,106 @@ def test_dev_refuses_other_racks_than_its_cluster_has(tmp_path: Path) -> None:
     assert refused.exit_code == 1
     assert "broker 2 of the cluster" in refused.stderr
     assert "omit --rack, or change rack in" in refused.stderr
+
+
+SECRET = bytes(range(32))
+TOKEN = signed(JoinToken("c" * 32, ("http://127.0.0.1:9",), 1 << 50, "n" * 32), SECRET)
+
+
+def joined(directory: Path, *, rack: str | None = None, host: str = "log4.example") -> Path:
+    peers = {1: ("log1.example", 7170), 4: (host, 7170)}
+    return create_joined(
+        directory, 4, Machine(host, 7070, 7170), cluster_id="c" * 32, secret=SECRET, peers=peers, rack=rack
+    )
+
+
+def join(*more: str, token: str = TOKEN) -> Result:
+    return CliRunner().invoke(app, ["cluster", "join", token, "--host", "127.0.0.1:8070", *more])
+
+
+def secret_in(directory: Path, secret: bytes = SECRET) -> str:
+    path = directory / "secret"
+    path.write_text(secret.hex())
+    path.chmod(0o600)
+    return str(path)
+
+
+# requirement: F2
+def test_a_joined_broker_has_settings_of_its_own_and_never_begins_a_cluster(tmp_path: Path) -> None:
+    settings = load_settings(joined(tmp_path, rack='a "quoted" rack'))
+    assert (settings.broker_id, settings.joined, settings.rack) == (4, True, 'a "quoted" rack')
+    assert {number: peer.host for number, peer in settings.peers.items()} == {
+        1: "log1.example",
+        4: "log4.example",
+    }
+    assert settings.http_url == "http://log4.example:7070"
+    assert read_secret(settings.secret_file) == SECRET
+    assert settings.secret_file.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_first_brokers_of_a_cluster_have_not_joined_it(tmp_path: Path) -> None:
+    (path,) = create_cluster(tmp_path, brokers=1, http_port=7070)
+    assert not load_settings(path).joined
+
+
+def test_a_folder_that_exists_is_never_written_into(tmp_path: Path) -> None:
+    path = joined(tmp_path)
+    before = path.read_text()
+    with pytest.raises(InvalidRequest, match="exists"):
+        joined(tmp_path, host="log5.example")
+    assert path.read_text() == before
+
+
+def test_a_secret_of_another_cluster_is_noticed_before_anybody_is_asked(tmp_path: Path) -> None:
+    result = join("--secret-file", secret_in(tmp_path, b"x" * 32), "--data", str(tmp_path / "new"))
+    assert result.exit_code == 1
+    assert "is not the secret of the cluster of this token" in result.stderr
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "text"),
+    [
+        (("--replace",), 1, "give --broker"),
+        (("--host", "0.0.0.0"), 2, "not the address of a machine"),
+        (("--http-port", "99999", "--host", "127.0.0.1"), 2, "choose 1 to 65535"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path: Path, more: tuple[str, ...], code: int, text: str) -> None:
+    result = join("--secret-file", secret_in(tmp_path), *more)
+    assert (result.exit_code, text in result.stderr) == (code, True), result.stderr
+
+
+def test_what_is_no_token_is_refused(tmp_path: Path) -> None:
+    result = join("--secret-file", secret_in(tmp_path), token="raftlog-join.abc")
+    assert result.exit_code == 1
+    assert "token is not a join token" in result.stderr
+
+
+def test_without_a_broker_that_answers_nothing_is_written(tmp_path: Path) -> None:
+    result = join("--secret-file", secret_in(tmp_path), "--data", str(tmp_path / "new"))
+    assert result.exit_code == 4
+    assert not (tmp_path / "new").exists()
+
+
+# requirement: F2
+@in_real_time
+async def test_a_command_that_is_repeated_lets_the_same_broker_join(tmp_path: Path) -> None:
+    """Its answer may have been lost: a second id would be that of a broker that never comes."""
+    async with serve() as server:
+        token = str((await server.post("/v1/cluster/join-tokens")).json["token"])
+
+        async def joined_as(*more: str) -> str:
+            where = (
+                "--data",
+                str(tmp_path / f"data-{len(list(tmp_path.iterdir()))}"),
+                "--server",
+                server.url,
+            )
+            secret = secret_in(tmp_path, fake_services.SECRET)
+            result = await asyncio.to_thread(join, "--secret-file", secret, *where, *more, token=token)
+            assert result.exit_code == 0, result.output
+            return result.stdout.split()[0]
+
+        assert [await joined_as(), await joined_as()] == ["broker=4", "broker=4"]
+        assert await joined_as("--host", "127.0.0.1:8090") == "broker=5", "another machine"

@@ -1,4 +1,4 @@
-"""The blocking client: the same over a thread of its own."""
+"""The blocking client: the same over a thread of its own, and in a child process after a fork."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
 import raftlog
 from raftlog import Client, NotSent, RecordTooLarge, aio
+from raftlog.client.forks import FORKED
+from raftlog.records.builder import Record
 from raftlog.testing.waits import LIMIT_S, eventually
 from tests.helpers.async_tests import beside
 from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
@@ -174,25 +177,12 @@ def test_closing_ends_the_thread() -> None:
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Client",
-        "Cluster",
-        "Consumer",
-        "DeadLetters",
-        "Delayed",
-        "Groups",
-        "MessageBatch",
-        "Partition",
-        "Producer",
-        "Replicas",
-        "Schedules",
-        "Topics",
-        "Transaction",
-        "Transactions",
-    ],
-)
+# Jobs, queues and receipts have other attributes where they block.
+FACES = {name for name in aio.__all__ if getattr(aio, name) is not getattr(raftlog, name, None)}
+FACES -= {"Job", "PendingReceipt", "Queue"}
+
+
+@pytest.mark.parametrize("name", sorted(FACES))
 def test_both_faces_have_the_same_methods_and_parameters(name: str) -> None:
     asynchronous, blocking = getattr(aio, name), getattr(raftlog, name)
     only_async = {
@@ -234,3 +224,53 @@ def test_public_names_are_sorted_and_there() -> None:
     for module in (raftlog, aio):
         assert module.__all__ == sorted(module.__all__)
         assert all(hasattr(module, name) for name in module.__all__)
+
+
+def in_a_child(work: Callable[[], object]) -> str:
+    """What ``work`` raises in a forked process; nothing if it returns."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.alarm(round(LIMIT_S))
+        said = ""
+        try:
+            work()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        said = answer.read().decode()
+    assert os.waitpid(child, 0)[1] == 0, "the child waits for ever"
+    return said
+
+
+# requirement: P6
+@pytest.mark.parametrize("call", ["client", "send", "send_all", "flush", "producer"])
+def test_a_client_of_another_process_refuses_calls(call: str) -> None:
+    with (
+        beside(fake_cluster()) as cluster,
+        Client(cluster.urls) as client,
+        client.producer("orders") as producer,
+    ):
+        producer.send("parent").result(LIMIT_S)
+        calls: dict[str, Callable[[], object]] = {
+            "client": lambda: client.send("orders", "child"),
+            "send": lambda: producer.send("child"),
+            "send_all": lambda: producer.send_all([Record(b"child")]),
+            "flush": producer.flush,
+            "producer": lambda: client.producer("orders"),
+        }
+        assert in_a_child(calls[call]) == f"RuntimeError: {FORKED}"
+        assert producer.send("parent").result(LIMIT_S).offset >= 0
+    assert cluster.partition().values().count(b"child") == 0
+
+
+# requirement: P6
+def test_the_close_of_a_client_of_another_process_returns_at_once() -> None:
+    with beside(fake_cluster()) as cluster, Client(cluster.urls) as client:
+        client.send("orders", "parent")
+        with client._portal._lock:  # as another thread may have held it
+            assert in_a_child(client.close) == ""
+        client.send("orders", "parent")

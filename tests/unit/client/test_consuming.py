@@ -18,8 +18,8 @@ from raftlog.client.messages import Message
 from raftlog.client.partition import AsyncPartition
 from raftlog.errors import InvalidRecord, NotSent
 from raftlog.types import TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.virtual_client import VirtualClient
+from tests.helpers.virtual_time import eventually
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
 
 
@@ -32,13 +32,6 @@ async def filled(*counts: int) -> AsyncIterator[tuple[WholeBroker, Client]]:
                 for number in range(count):
                     await producer.send(str(number), partition=partition)
         yield broker, client
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Wait for something of the client."""
-    async with asyncio.timeout(20):
-        while not is_so():
-            await asyncio.sleep(0.01)
 
 
 async def cancelled(call: Awaitable[object], is_so: Callable[[], bool]) -> None:
@@ -55,7 +48,7 @@ async def cancelled(call: Awaitable[object], is_so: Callable[[], bool]) -> None:
 async def read_ahead(taken: Consumer, *counts: int) -> None:
     """Return once so many records of each partition wait to be handed out."""
     wanted = {TopicPartition(TOPIC, number): count for number, count in enumerate(counts)}
-    await until(lambda: taken.lag == wanted)
+    await eventually(lambda: taken.lag == wanted)
 
 
 async def polled(taken: Consumer) -> Message:
@@ -73,7 +66,6 @@ async def until_shared(*members: Consumer) -> None:
 
 
 # requirement: G5
-@in_virtual_time
 async def test_a_member_without_partitions_waits_in_poll() -> None:
     async with (
         whole_broker(partitions=1) as broker,
@@ -90,7 +82,6 @@ async def test_a_member_without_partitions_waits_in_poll() -> None:
 
 
 # requirement: G5
-@in_virtual_time
 async def test_a_worker_without_partitions_ends_when_it_is_stopped() -> None:
     """Its loop is free for its heartbeats, and for the partitions that it gets later."""
     async with (
@@ -105,9 +96,7 @@ async def test_a_worker_without_partitions_ends_when_it_is_stopped() -> None:
             handled.set()
 
         async with await client.consumer("g", TOPIC, member_id="a") as first:  # sorted before the worker
-            async with asyncio.timeout(20):
-                while not first.assignment:
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: bool(first.assignment))
             running = asyncio.create_task(other.run())
             async with asyncio.timeout(20):
                 while first.generation < 2 or not first.is_assigned:
@@ -121,7 +110,6 @@ async def test_a_worker_without_partitions_ends_when_it_is_stopped() -> None:
 
 
 # requirement: D2
-@in_virtual_time
 async def test_the_records_of_a_cancelled_poll_come_with_the_next_one() -> None:
     async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
         await read_ahead(taken, 5)
@@ -130,7 +118,6 @@ async def test_the_records_of_a_cancelled_poll_come_with_the_next_one() -> None:
 
 
 # requirement: D4
-@in_virtual_time
 async def test_the_records_of_a_cancelled_batch_come_with_the_next_one() -> None:
     async with (
         filled(5) as (_, client),
@@ -145,7 +132,6 @@ async def test_the_records_of_a_cancelled_batch_come_with_the_next_one() -> None
 
 
 # requirement: D2
-@in_virtual_time
 async def test_batches_begin_with_what_poll_has_left() -> None:
     async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
         assert (await polled(taken)).offset == 0
@@ -158,10 +144,9 @@ async def test_batches_begin_with_what_poll_has_left() -> None:
 
 
 # requirement: C3
-@in_virtual_time
 async def test_a_poll_waits_no_longer_than_it_says_for_a_cancelled_one() -> None:
     async with filled(0) as (_, client), await client.consumer("g", TOPIC) as taken:
-        await until(lambda: taken.is_assigned)
+        await eventually(lambda: taken.is_assigned)
         poll = asyncio.create_task(taken.poll("1h"))
         await asyncio.sleep(0)
         poll.cancel()
@@ -172,13 +157,12 @@ async def test_a_poll_waits_no_longer_than_it_says_for_a_cancelled_one() -> None
 
 
 # requirement: G4
-@in_virtual_time
 async def test_a_consumer_that_nobody_has_leaves_its_group() -> None:
     async with filled(1) as (broker, client):
         _, second = await client._background()
         making = client.consumer("g", TOPIC, member_id="m")
         await cancelled(making, lambda: bool(second._consumers))
-        await until(lambda: broker.counted("DELETE /v1/groups/g/members/m") > 0)
+        await eventually(lambda: broker.counted("DELETE /v1/groups/g/members/m") > 0)
         async with await client.consumer("g", TOPIC) as taken:
             assert (await polled(taken)).offset == 0
 
@@ -189,7 +173,6 @@ async def offsets(client: Client) -> dict[int, int]:
 
 
 # requirement: D2
-@in_virtual_time
 async def test_a_seek_leaves_the_records_of_other_partitions() -> None:
     async with filled(5, 5) as (_, client), await client.consumer("g", TOPIC) as taken:
         first = await polled(taken)
@@ -204,7 +187,6 @@ async def test_a_seek_leaves_the_records_of_other_partitions() -> None:
 
 
 # requirement: D2
-@in_virtual_time
 async def test_a_seek_drops_what_a_cancelled_poll_has_taken() -> None:
     async with filled(5) as (_, client), await client.consumer("g", TOPIC) as taken:
         await read_ahead(taken, 5)
@@ -214,7 +196,6 @@ async def test_a_seek_drops_what_a_cancelled_poll_has_taken() -> None:
 
 
 # requirement: D2
-@in_virtual_time
 async def test_records_of_a_paused_partition_are_kept_back_until_it_is_resumed() -> None:
     async with filled(5, 5) as (_, client), await client.consumer("g", TOPIC) as taken:
         first = await polled(taken)
@@ -230,7 +211,6 @@ async def test_records_of_a_paused_partition_are_kept_back_until_it_is_resumed()
 
 
 # requirement: D2
-@in_virtual_time
 async def test_what_a_cancelled_poll_has_taken_is_kept_back_by_a_pause() -> None:
     async with filled(3) as (_, client), await client.consumer("g", TOPIC) as taken:
         await read_ahead(taken, 3)
@@ -251,13 +231,12 @@ async def fill_with(client: Client, *values: str) -> None:
 
 
 # requirement: C4
-@in_virtual_time
 async def test_each_partition_that_fails_raises_its_error() -> None:
     async with filled(0, 0) as (_, client):
         await fill_with(client, "not json", "1", "2")
         async with await client.consumer("g", TOPIC, value=json.loads) as taken:
             fetching = taken._core._fetching
-            await until(lambda: len(fetching.failures) == 2)  # before the first one is raised
+            await eventually(lambda: len(fetching.failures) == 2)  # before the first one is raised
             assert taken.lag == {}
             for _ in range(2):
                 with pytest.raises(InvalidRecord) as caught:
@@ -270,20 +249,18 @@ async def test_each_partition_that_fails_raises_its_error() -> None:
 
 
 # requirement: C4
-@in_virtual_time
 async def test_a_seek_takes_back_the_error_of_its_partition() -> None:
     async with filled(0, 0) as (_, client):
         await fill_with(client, "not json", "1", "2")
         async with await client.consumer("g", TOPIC, value=json.loads) as taken:
             fetching = taken._core._fetching
-            await until(lambda: len(fetching.failures) == 2)
+            await eventually(lambda: len(fetching.failures) == 2)
             for partition in (0, 1):
                 await taken.seek(TOPIC, partition, 2)
             assert sorted([(await polled(taken)).partition for _ in range(2)]) == [0, 1]
 
 
 # requirement: C5
-@in_virtual_time
 async def test_a_consumer_begins_where_its_group_has_committed() -> None:
     async with filled(5) as (_, client):
         async with await client.consumer("g", TOPIC) as taken:
@@ -295,7 +272,6 @@ async def test_a_consumer_begins_where_its_group_has_committed() -> None:
 
 
 # requirement: C6
-@in_virtual_time
 async def test_a_seek_back_outlasts_a_commit_that_is_on_its_way() -> None:
     commits = "PUT /v1/groups/g/offsets"
     async with (
@@ -306,7 +282,7 @@ async def test_a_seek_back_outlasts_a_commit_that_is_on_its_way() -> None:
             await polled(taken)
         broker.trouble(commits, Trouble.HELD)
         committing = asyncio.create_task(taken.commit())
-        await until(lambda: broker.counted(commits) == 1)
+        await eventually(lambda: broker.counted(commits) == 1)
         await taken.seek(TOPIC, 0, 0)
         broker.release.set()
         await committing
@@ -327,7 +303,6 @@ class BrokenAssignor:
 
 
 # requirement: G14
-@in_virtual_time
 async def test_poll_raises_what_an_assignor_raises() -> None:
     async with (
         filled(1) as (_, client),
@@ -345,7 +320,6 @@ class Unreadable:
         raise ZeroDivisionError
 
 
-@in_virtual_time
 async def test_an_unexpected_error_of_a_read_is_raised() -> None:
     fetching = Fetching(lambda _: cast("AsyncPartition", Unreadable()), 1 << 20)
     await fetching.start({TopicPartition(TOPIC, 0): 0})
@@ -355,11 +329,10 @@ async def test_an_unexpected_error_of_a_read_is_raised() -> None:
 
 
 # requirement: C3
-@in_virtual_time
 async def test_a_poll_that_waits_ends_with_its_consumer() -> None:
     async with filled(0) as (_, client):
         taken = await client.consumer("g", TOPIC)
-        await until(lambda: taken.is_assigned)
+        await eventually(lambda: taken.is_assigned)
         poll = asyncio.create_task(taken.poll("1h"))
         await asyncio.sleep(0)
         await taken.close()
@@ -368,7 +341,6 @@ async def test_a_poll_that_waits_ends_with_its_consumer() -> None:
                 await poll
 
 
-@in_virtual_time
 async def test_a_client_forgets_a_closed_consumer() -> None:
     async with filled(0) as (_, client):
         for _ in range(3):
@@ -379,7 +351,6 @@ async def test_a_client_forgets_a_closed_consumer() -> None:
 
 
 # requirement: G9
-@in_virtual_time
 async def test_a_client_does_not_leave_again_for_a_closed_consumer() -> None:
     """Another process may have its member id by then."""
     async with filled(0) as (broker, client):
@@ -388,7 +359,7 @@ async def test_a_client_does_not_leave_again_for_a_closed_consumer() -> None:
                 pass
             before = broker.counted("DELETE /v1/groups/g/members/m")
             taken = await client.consumer("g", TOPIC, member_id="m")
-            await until(lambda: taken.is_assigned)
+            await eventually(lambda: taken.is_assigned)
         assert [each.member_id for each in (await client.groups.describe("g")).members] == ["m"]
         assert broker.counted("DELETE /v1/groups/g/members/m") == before
         await taken.close()

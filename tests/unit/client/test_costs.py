@@ -16,7 +16,7 @@ from raftlog.client.messages import read_messages
 from raftlog.records.batch import Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 from raftlog.records.reader import read_records
-from tests.helpers.async_tests import beside, in_virtual_time
+from tests.helpers.async_tests import beside
 from tests.helpers.fake_broker import fake_cluster
 from tests.helpers.virtual_client import VirtualClient
 
@@ -70,7 +70,6 @@ def test_the_garbage_collector_tracks_no_message() -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"k"])
-@in_virtual_time
 async def test_a_producer_makes_few_calls_for_a_record(key: bytes | None) -> None:
     async with (
         fake_cluster() as cluster,

@@ -18,9 +18,11 @@ from raftlog.clock import SystemClock
 from raftlog.errors import InvalidRecord, NotSent, PartitionDecommissioned, RaftlogError, UnknownPartition
 from raftlog.records.builder import Record
 from raftlog.records.keys import partition_for_key
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.virtual_client import VirtualClient
+from tests.helpers.virtual_time import eventually
 from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
+
+# requirement: F5
 
 
 async def stored(client: Client, partitions: int) -> dict[int, list[tuple[bytes | None, str]]]:
@@ -39,8 +41,7 @@ async def kept_partitions(whole: WholeBroker) -> None:
             await client.send(TOPIC, "kept", partition=partition)
 
 
-# requirement: F5 K6 K1
-@in_virtual_time
+# requirement: K6 K1
 async def test_records_move_on_in_order_without_an_error() -> None:
     async with whole_broker(partitions=3) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
@@ -69,8 +70,7 @@ async def test_records_move_on_in_order_without_an_error() -> None:
         assert all(receipt.partition == 0 for receipt in receipts[-100:])
 
 
-# requirement: F5 K1
-@in_virtual_time
+# requirement: K1
 async def test_batches_that_move_together_stay_in_order() -> None:
     """Every batch waits in the partition that leaves, so that the order does not depend on the moment."""
     async with (
@@ -89,9 +89,7 @@ async def test_batches_that_move_together_stay_in_order() -> None:
         assert [value for k, value in found[0] if k == key.encode()] == [f"{number}" for number in range(200)]
 
 
-# requirement: F5
 @pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.UNANSWERED])
-@in_virtual_time
 async def test_an_attempt_without_an_answer_is_stored_once(trouble: Trouble) -> None:
     async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
@@ -107,8 +105,6 @@ async def test_an_attempt_without_an_answer_is_stored_once(trouble: Trouble) -> 
         assert [value for records in found.values() for _, value in records].count("second") == 1
 
 
-# requirement: F5
-@in_virtual_time
 async def test_a_record_for_a_named_partition_fails_with_the_remedy() -> None:
     async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
@@ -130,8 +126,6 @@ async def test_a_record_for_a_named_partition_fails_with_the_remedy() -> None:
             producer._failed_count = 0
 
 
-# requirement: F5
-@in_virtual_time
 async def test_a_partition_is_used_again_once_it_is_recommissioned() -> None:
     async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
@@ -152,25 +146,20 @@ async def test_a_partition_is_used_again_once_it_is_recommissioned() -> None:
         assert {value: count for value, count in values.items() if count > 1} == {"kept": 2}
 
 
-# requirement: F5
-@in_virtual_time
 async def test_records_for_an_empty_partition_that_is_removed_at_once_move_too() -> None:
     async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         async with client.producer(TOPIC, linger=0) as producer:
             key = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 0)
             await (await producer.send("warm", key=key))
             await client.topics.decommission_partitions(TOPIC, [1])
-            async with asyncio.timeout(10):
-                while len(whole.broker.controller.image.topics[TOPIC].partitions) > 1:
-                    await asyncio.sleep(0.05)
+            await eventually(lambda: len(whole.broker.controller.image.topics[TOPIC].partitions) <= 1)
             other = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 1)
             assert (await (await producer.send("moved", key=other))).partition == 0
         with pytest.raises(UnknownPartition):
             await client.send(TOPIC, "x", partition=1)
 
 
-# requirement: F5 D3
-@in_virtual_time
+# requirement: D3
 async def test_a_transaction_goes_on_in_other_partitions() -> None:
     async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
@@ -189,7 +178,6 @@ async def test_a_transaction_goes_on_in_other_partitions() -> None:
         assert values == sorted(f"{letter}{number}" for letter in "ab" for number in range(10))
 
 
-@in_virtual_time
 async def test_records_that_were_about_to_move_fail_when_the_producer_is_closed() -> None:
     async with whole_broker(partitions=2) as whole, VirtualClient(whole.url) as client:
         await kept_partitions(whole)
@@ -203,7 +191,7 @@ async def test_records_that_were_about_to_move_fail_when_the_producer_is_closed(
             assert isinstance(error, NotSent | RaftlogError)
 
 
-# requirement: F5 K3
+# requirement: K3
 def test_a_partitioner_that_raises_fails_its_own_record_only() -> None:
     def chosen(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:
         return 1 if count == 2 else {b"moves": 0}[key or b""]
@@ -227,8 +215,7 @@ def test_a_partitioner_that_raises_fails_its_own_record_only() -> None:
     assert [record.key for record in moved.records] == [b"moves"]
 
 
-# requirement: F5 K3
-@in_virtual_time
+# requirement: K3
 async def test_a_record_whose_partitioner_raises_fails_and_the_others_move() -> None:
     def chosen(topic: str, key: bytes | None, value: bytes | None, count: int) -> int:
         return {2: {b"raises": 1, b"moves": 1}, 1: {b"moves": 0}}[count][key or b""]
@@ -255,8 +242,6 @@ async def test_a_record_whose_partitioner_raises_fails_and_the_others_move() -> 
         assert producer.failure is failure
 
 
-# requirement: F5
-@in_virtual_time
 async def test_a_record_that_moves_during_the_close_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     async with (
         whole_broker(partitions=2) as whole,
@@ -290,8 +275,7 @@ async def test_a_record_that_moves_during_the_close_fails(monkeypatch: pytest.Mo
         assert [value for _, value in (await stored(client, 2))[0]] == ["kept"]
 
 
-# requirement: F5 K6 G11
-@in_virtual_time
+# requirement: K6 G11
 async def test_a_group_reads_a_partition_to_its_end_and_then_its_successor() -> None:
     """Producer, delayed messages and group go on without an error."""
     key = next(f"k{n}" for n in range(99) if partition_for_key(f"k{n}".encode(), 2) == 1)

@@ -1,10 +1,12 @@
-"""What a producer promises, against brokers that lose answers, refuse, hang and change leaders."""
+"""What a producer promises: against brokers that fail, under a steady load, and beside other producers."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pytest
 
@@ -19,9 +21,10 @@ from raftlog.errors import (
     RecordTooLarge,
     UnknownTopic,
 )
-from tests.helpers.async_tests import in_virtual_time
+from raftlog.records.reader import read_records
 from tests.helpers.fake_broker import FakeCluster, Trouble, fake_cluster
 from tests.helpers.virtual_client import VirtualClient
+from tests.helpers.virtual_time import eventually
 
 AWKWARD = [
     Trouble.NO_LEADER,
@@ -44,7 +47,6 @@ def numbers_in(cluster: FakeCluster) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-@in_virtual_time
 async def test_records_are_stored_once_and_in_order_whatever_happens_to_answers(seed: int) -> None:
     # requirement: P6
     # requirement: D2
@@ -58,20 +60,6 @@ async def test_records_are_stored_once_and_in_order_whatever_happens_to_answers(
         assert [receipt.offset for receipt in receipts] == list(range(300))
 
 
-@in_virtual_time
-async def test_at_most_five_requests_are_in_flight_and_the_first_goes_alone() -> None:
-    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
-        cluster.trouble(Trouble.SLOW)
-        async with client.producer("orders", batch_bytes=200, linger="1ms") as producer:
-            pending = await send_numbers(producer, range(100))
-            await asyncio.sleep(0.015)
-            assert cluster.in_flight_most == 1
-            cluster.trouble(*[Trouble.SLOW] * 10)
-            assert (await pending[-1]).offset == 99
-        assert cluster.in_flight_most == 5
-
-
-@in_virtual_time
 async def test_a_receipt_says_where_the_record_is_and_what_the_acknowledgement_stands_for() -> None:
     # requirement: P5
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
@@ -88,7 +76,6 @@ async def test_a_receipt_says_where_the_record_is_and_what_the_acknowledgement_s
         )
 
 
-@in_virtual_time
 async def test_a_stale_cache_is_corrected_by_the_broker_that_does_not_lead() -> None:
     # requirement: P2
     # requirement: P3
@@ -101,7 +88,6 @@ async def test_a_stale_cache_is_corrected_by_the_broker_that_does_not_lead() -> 
         assert cluster.produce_count == 3  # the refusal names the leader: no search
 
 
-@in_virtual_time
 async def test_a_leader_that_dies_is_replaced_by_the_next_one_and_nothing_is_lost() -> None:
     async with fake_cluster(brokers=3) as cluster, VirtualClient(cluster.urls[:1]) as client:
         async with client.producer("orders", batch_bytes=400, linger="1ms") as producer:
@@ -115,24 +101,6 @@ async def test_a_leader_that_dies_is_replaced_by_the_next_one_and_nothing_is_los
         assert numbers_in(cluster) == list(range(150))
 
 
-@in_virtual_time
-async def test_a_record_that_is_refused_for_good_fails_alone_and_the_others_stay_in_order() -> None:
-    async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
-        producer = client.producer("orders", batch_bytes=200, linger="1ms")
-        await (await producer.send("0", partition=0))
-        cluster.trouble(Trouble.TOO_LARGE)
-        pending = await send_numbers(producer, range(1, 60))
-        with pytest.raises(RecordTooLarge) as caught:
-            await pending[0]
-        assert caught.value.is_definite
-        assert caught.value.problem["limit_bytes"] == 10
-        await producer.flush()
-        stored = numbers_in(cluster)
-        assert stored == [0, *range(60 - len(stored) + 1, 60)]
-        await producer.close()
-
-
-@in_virtual_time
 async def test_a_partition_without_a_leader_gives_a_definite_error_at_the_deadline() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer("orders", linger=0, delivery_timeout="100ms")
@@ -143,10 +111,8 @@ async def test_a_partition_without_a_leader_gives_a_definite_error_at_the_deadli
         cluster.troubles.clear()
         await (await producer.send("1"))
         assert numbers_in(cluster) == [1]
-        await producer.close()
 
 
-@in_virtual_time
 async def test_with_acks_0_nothing_is_repeated() -> None:
     # requirement: D1
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
@@ -158,10 +124,8 @@ async def test_with_acks_0_nothing_is_repeated() -> None:
             await (await producer.send("1"))
         assert cluster.produce_count == 2
         assert cluster.partition().batches[0].header.producer_id == -1
-        await producer.close()
 
 
-@in_virtual_time
 async def test_without_an_identity_a_lost_answer_may_double_a_record_but_order_stays() -> None:
     # requirement: D2
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
@@ -174,7 +138,6 @@ async def test_without_an_identity_a_lost_answer_may_double_a_record_but_order_s
         assert cluster.in_flight_most == 1
 
 
-@in_virtual_time
 async def test_leaving_the_block_flushes_and_raises_all_that_failed() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         cluster.trouble(Trouble.TOO_LARGE)
@@ -188,7 +151,6 @@ async def test_leaving_the_block_flushes_and_raises_all_that_failed() -> None:
         assert [type(error) for error in told] == [RecordTooLarge]
 
 
-@in_virtual_time
 async def test_an_error_of_the_block_is_not_hidden_by_what_failed() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         cluster.trouble(Trouble.TOO_LARGE)
@@ -199,7 +161,6 @@ async def test_an_error_of_the_block_is_not_hidden_by_what_failed() -> None:
         assert "1 record not sent" in caught.value.__notes__[0]
 
 
-@in_virtual_time
 async def test_a_full_buffer_makes_senders_wait_until_there_is_room() -> None:
     # requirement: B1
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
@@ -224,7 +185,6 @@ async def test_a_full_buffer_makes_senders_wait_until_there_is_room() -> None:
         assert len(cluster.partition().values()) == 9
 
 
-@in_virtual_time
 async def test_many_records_go_in_one_request_and_linger_bounds_the_wait() -> None:
     # requirement: B1
     # requirement: P1
@@ -237,7 +197,6 @@ async def test_many_records_go_in_one_request_and_linger_bounds_the_wait() -> No
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-@in_virtual_time
 async def test_every_compression_comes_back_as_it_went(codec: str) -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         cluster.trouble(Trouble.TOO_LARGE)  # what is numbered anew is not compressed anew
@@ -249,7 +208,6 @@ async def test_every_compression_comes_back_as_it_went(codec: str) -> None:
         assert stored == list(range(100 - len(stored), 100))
 
 
-@in_virtual_time
 async def test_a_topic_that_is_not_there_is_an_error_of_the_send() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer()
@@ -261,24 +219,6 @@ async def test_a_topic_that_is_not_there_is_an_error_of_the_send() -> None:
         assert (await (await producer.send("x", topic="later"))).topic == "later"
 
 
-@in_virtual_time
-async def test_producers_need_nothing_of_each_other() -> None:
-    # requirement: P7
-    async with (
-        fake_cluster(2) as cluster,
-        VirtualClient(cluster.urls) as one,
-        VirtualClient(cluster.urls) as two,
-    ):
-        async with one.producer("orders") as first, two.producer("orders") as second:
-            for number in range(20):
-                await first.send(str(number), partition=0)
-                await second.send(str(number), partition=0)
-        ids = {batch.header.producer_id for batch in cluster.partition().batches}
-        assert len(ids) == 2
-        assert sorted(numbers_in(cluster)) == sorted([*range(20)] * 2)
-
-
-@in_virtual_time
 async def test_what_was_refused_behind_a_batch_that_is_given_up_gets_its_new_number_into_its_bytes() -> None:
     # requirement: P6
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
@@ -287,17 +227,17 @@ async def test_what_was_refused_behind_a_batch_that_is_given_up_gets_its_new_num
         cluster.trouble(Trouble.TOO_LARGE, Trouble.NO_LEADER)
         lost = await producer.send("1")
         kept = await producer.send("2")
-        with pytest.raises(RecordTooLarge):
+        with pytest.raises(RecordTooLarge) as caught:
             await lost
+        assert caught.value.is_definite
+        assert caught.value.problem["limit_bytes"] == 10
         assert (await kept).offset == 1
         last = cluster.partition().batches[-1].header
         assert (last.producer_epoch, last.base_sequence) == (1, 0)
-        await producer.close()
 
 
 @pytest.mark.parametrize("change", ["leader", "term"])
-@in_virtual_time
-async def test_a_leader_that_hangs_is_left_once_the_others_know_of_a_later_term(
+async def test_a_silent_leader_is_left_after_an_election(
     monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """A machine that lost power leads again, and the connections of its past stay silent."""
@@ -313,18 +253,15 @@ async def test_a_leader_that_hangs_is_left_once_the_others_know_of_a_later_term(
         async with asyncio.timeout(1):
             assert (await pending).offset == 1
         assert numbers_in(cluster) == [0, 1]
-        await producer.close()
 
 
-@in_virtual_time
 async def test_no_batch_is_sent_any_more_while_a_producer_closes() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         producer = client.producer("orders", linger=0)
         await (await producer.send("proves the producer"))  # several batches may be in flight from now on
         cluster.trouble(*[Trouble.HANG_AFTER] * 5)
         sent = await producer.send("hangs")
-        while cluster.in_flight < 1:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: cluster.in_flight >= 1)
         kept = producer.send_nowait("kept")
         closing = asyncio.create_task(producer.close(0))
         flushing = asyncio.create_task(producer.flush())  # while the first attempt ends
@@ -334,3 +271,157 @@ async def test_no_batch_is_sent_any_more_while_a_producer_closes() -> None:
                 await pending
         assert cluster.produce_count == 2
         cluster.release.set()
+
+
+HOUR_S: Final = 3600.0
+RECORDS: Final = 200
+PRODUCE_S: Final = 0.001
+PACE_S: Final = 0.01  # between two records
+VALUE: Final = b"x" * 100
+BATCH_OF_TEN: Final = 10 * (len(VALUE) + 40)
+RECORDS_PATH: Final = "POST /v1/topics/orders/partitions/0/records"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The costs of a steady load, and the time of each record, in order."""
+
+    requests: int
+    waits_s: list[float]
+
+    @property
+    def slowest_s(self) -> float:
+        """The longest wait."""
+        return self.waits_s[-1]
+
+
+async def measured(options: Mapping[str, Any]) -> Measured:
+    """Send a record every ``PACE_S``, each acknowledged at its own time."""
+    async with (
+        asyncio.timeout(HOUR_S),
+        fake_cluster() as cluster,
+        VirtualClient(cluster.urls) as client,
+    ):
+        cluster.produce_s = PRODUCE_S
+        loop = asyncio.get_running_loop()
+        took_s: list[float] = []
+
+        async def send(producer: Producer) -> None:
+            began_s = loop.time()
+            await (await producer.send(VALUE))
+            took_s.append(loop.time() - began_s)
+
+        async with client.producer("orders", **options) as producer, asyncio.TaskGroup() as sends:
+            await (await producer.send(VALUE))  # metadata and a producer id are there
+            await producer.flush()
+            before = cluster.produce_count
+            for _ in range(RECORDS):
+                sends.create_task(send(producer))
+                await asyncio.sleep(PACE_S)
+        assert len(took_s) == RECORDS
+        return Measured(cluster.produce_count - before, sorted(took_s))
+
+
+# requirement: B2 N1
+async def test_larger_batches_cost_fewer_requests_and_longer_waits() -> None:
+    small = await measured({"linger": 0})
+    medium = await measured({"linger": "50ms"})
+    large = await measured({"linger": "500ms"})
+    assert small.requests == RECORDS
+    assert RECORDS / 7 < medium.requests < RECORDS / 4
+    assert large.requests < RECORDS / 40
+    assert small.slowest_s < PACE_S
+    assert 0.05 <= medium.slowest_s < 0.06
+    assert 0.5 <= large.slowest_s < 0.51
+
+
+# requirement: B2
+async def test_a_batch_that_is_full_does_not_wait() -> None:
+    full = await measured({"linger": "500ms", "batch_bytes": BATCH_OF_TEN})
+    assert full.requests == RECORDS / 10
+    assert full.waits_s[-11] < 11 * PACE_S  # the last ten wait for others that do not come
+
+
+async def seconds_for_burst(batch_bytes: int) -> float:
+    """The time of records that are all there at once, by the time of the broker."""
+    async with (
+        asyncio.timeout(HOUR_S),
+        fake_cluster() as cluster,
+        VirtualClient(cluster.urls) as client,
+        client.producer("orders", batch_bytes=batch_bytes) as producer,
+    ):
+        cluster.produce_s = PRODUCE_S
+        await (await producer.send(VALUE))
+        began_s = asyncio.get_running_loop().time()
+        for _ in range(RECORDS):
+            await producer.send(VALUE)
+        await producer.flush()
+        return asyncio.get_running_loop().time() - began_s
+
+
+# requirement: B2
+async def test_larger_batches_carry_more_records_in_the_same_time() -> None:
+    assert 5 * await seconds_for_burst(BATCH_OF_TEN) < await seconds_for_burst(BATCH_OF_TEN // 10)
+
+
+# requirement: B5 N1
+async def test_presets_choose_between_few_requests_and_short_waits() -> None:
+    latency = await measured({"preset": "latency"})
+    throughput = await measured({"preset": "throughput"})
+    assert throughput.requests < latency.requests == RECORDS
+    assert latency.slowest_s < PACE_S < throughput.slowest_s
+
+
+# requirement: P7 P2
+async def test_producers_come_and_go_without_a_request_of_any_other() -> None:
+    async with asyncio.timeout(HOUR_S), fake_cluster() as cluster:
+        alone: list[str] = []
+        for number in range(10):
+            cluster.requests.clear()
+            async with (
+                VirtualClient(cluster.urls) as client,
+                client.producer("orders", linger=0) as producer,
+            ):
+                for _ in range(3):
+                    await (await producer.send(VALUE, partition=0))
+            alone = alone or [*cluster.requests]
+            assert cluster.requests == alone, f"producer {number} is not like the first one"
+        assert sorted(alone) == [
+            "GET /v1/brokers",
+            "GET /v1/topics/orders/partitions",
+            "POST /v1/producers",
+            *[RECORDS_PATH] * 3,
+        ]
+
+
+# requirement: P7
+async def test_a_producer_that_comes_or_goes_changes_nothing_for_another() -> None:
+    async with (
+        asyncio.timeout(HOUR_S),
+        fake_cluster() as cluster,
+        VirtualClient(cluster.urls) as client,
+        client.producer("orders", linger=0) as steady,
+    ):
+        await (await steady.send("0", partition=0))
+        identity = cluster.partition().batches[0].header
+        for number in range(1, 20):
+            async with (
+                VirtualClient(cluster.urls) as other,
+                other.producer("orders") as one,
+            ):
+                await (await one.send("other", partition=0))
+                cluster.requests.clear()
+                await (await steady.send(str(number), partition=0))
+                assert cluster.requests == [RECORDS_PATH]
+        records = [
+            (batch.header, record.value)
+            for batch in cluster.partition().batches
+            for record in read_records(batch)
+        ]
+        own = [(header, value) for header, value in records if value != b"other"]
+        assert [value for _, value in own] == [str(number).encode() for number in range(20)]
+        assert {(header.producer_id, header.producer_epoch) for header, _ in own} == {
+            (identity.producer_id, identity.producer_epoch)
+        }
+        assert [header.base_sequence for header, _ in own] == [*range(20)]
+        assert len({header.producer_id for header, _ in records}) == 20

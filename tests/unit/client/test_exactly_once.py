@@ -15,7 +15,7 @@ from raftlog import Delivery
 from raftlog.aio import Client, Consumer, MessageBatch
 from raftlog.client.consumer.options import transactional_id_of
 from raftlog.errors import CommitUnknown, OutcomeForgotten, ProducerFenced, RecordTooLarge, TransactionAborted
-from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import Trouble, WholeBroker, ended_by, whole_broker
 
@@ -82,7 +82,6 @@ async def first_batch(taken: Consumer) -> MessageBatch:
 
 
 # requirement: D4 D3
-@in_virtual_time
 async def test_results_and_offsets_are_committed_together() -> None:
     async with filled() as (_, client):
         async with await consumer(client) as taken:
@@ -104,7 +103,6 @@ async def test_results_and_offsets_are_committed_together() -> None:
 
 
 # requirement: D4
-@in_virtual_time
 async def test_the_records_of_an_aborted_batch_come_again() -> None:
     async with filled() as (_, client), await consumer(client) as taken:
         seen: Counter[int] = Counter()
@@ -126,7 +124,6 @@ async def test_the_records_of_an_aborted_batch_come_again() -> None:
 
 
 # requirement: D4
-@in_virtual_time
 async def test_an_aborted_batch_may_be_handled_again_at_once() -> None:
     async with filled() as (_, client), await consumer(client) as taken:
         batch = await first_batch(taken)
@@ -140,7 +137,6 @@ async def test_an_aborted_batch_may_be_handled_again_at_once() -> None:
 
 # requirement: D4
 @pytest.mark.parametrize("seed", range(3))
-@in_virtual_time
 async def test_each_record_has_one_result_whatever_is_lost(seed: int) -> None:
     rng = random.Random(seed)
     async with filled() as (broker, client), await consumer(client, max_records=3) as taken:
@@ -164,7 +160,6 @@ async def test_each_record_has_one_result_whatever_is_lost(seed: int) -> None:
 
 
 # requirement: D4
-@in_virtual_time
 async def test_a_commit_without_an_answer_neither_loses_nor_repeats_records() -> None:
     async with filled() as (broker, client), await consumer(client) as taken:
         taken._core.producer.incarnation._limit_s = 0.3
@@ -184,7 +179,6 @@ async def test_a_commit_without_an_answer_neither_loses_nor_repeats_records() ->
 
 
 # requirement: D4
-@in_virtual_time
 async def test_a_member_that_has_lost_its_partitions_aborts_silently() -> None:
     async with filled() as (_, client), await consumer(client) as taken:
         batch = await first_batch(taken)
@@ -198,7 +192,6 @@ async def test_a_member_that_has_lost_its_partitions_aborts_silently() -> None:
 
 
 # requirement: D4
-@in_virtual_time
 async def test_the_next_owner_waits_for_the_transaction_of_the_one_before() -> None:
     async with filled() as (_, client):
         zombie = client.producer(transactional_id="zombie")
@@ -221,8 +214,7 @@ async def test_the_next_owner_waits_for_the_transaction_of_the_one_before() -> N
                     assert after.generation >= 0
 
 
-# requirement: D4
-@in_virtual_time
+# requirement: D4 D3
 async def test_a_restart_with_the_same_instance_ends_what_it_left_open() -> None:
     async with filled() as (_, client), VirtualClient(client._session.bootstrap) as killed:
         before = await consumer(killed, instance_id="copier-1")
@@ -240,7 +232,7 @@ async def test_a_restart_with_the_same_instance_ends_what_it_left_open() -> None
         await before.close()
 
 
-@in_virtual_time
+# requirement: D3
 async def test_offsets_of_a_group_without_members_are_committed_with_the_transaction() -> None:
     async with filled() as (_, client):
         producer = client.producer(transactional_id="copy-1")
@@ -254,7 +246,6 @@ async def test_offsets_of_a_group_without_members_are_committed_with_the_transac
 
 
 # requirement: D4
-@in_virtual_time
 async def test_a_transaction_of_a_batch_that_takes_too_long_is_repeated() -> None:
     async with filled() as (_, client), await consumer(client, transaction_timeout="500ms") as taken:
         batch = await first_batch(taken)
@@ -267,7 +258,6 @@ async def test_a_transaction_of_a_batch_that_takes_too_long_is_repeated() -> Non
 
 
 # requirement: D4
-@in_virtual_time
 async def test_a_batch_whose_offset_has_no_answer_is_definitely_aborted() -> None:
     async with filled() as (broker, client), await consumer(client) as taken:
         taken._core.producer.incarnation._limit_s = 0.3
@@ -281,7 +271,6 @@ async def test_a_batch_whose_offset_has_no_answer_is_definitely_aborted() -> Non
 
 
 # requirement: D4
-@in_virtual_time
 async def test_a_seek_is_committed_at_once() -> None:
     async with filled() as (_, client), await consumer(client) as taken:
         await copy_all(taken)
@@ -292,7 +281,6 @@ async def test_a_seek_is_committed_at_once() -> None:
         assert len(await copies(client)) == COUNT + 10
 
 
-@in_virtual_time
 async def test_misuse_is_refused_with_a_remedy() -> None:
     async with filled() as (_, client):
         async with await consumer(client) as taken:

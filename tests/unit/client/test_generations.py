@@ -1,12 +1,9 @@
-"""What was acknowledged in one generation of a group is not committed in another one."""
+"""Offsets of one generation of a group are not committed in another one, also by polls over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
 
-import aiohttp
 import pytest
 
 from raftlog.aio import Client, Consumer
@@ -14,9 +11,9 @@ from raftlog.client.consumer.fetching import Fetching
 from raftlog.errors import StaleGeneration, UnknownTopic
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.virtual_client import VirtualClient
-from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, whole_broker
+from tests.helpers.virtual_time import eventually
+from tests.helpers.whole_broker import TOPIC, Trouble, WholeBroker, send_numbers, whole_broker
 
 COMMITS, POSITIONS = "PUT /v1/groups/g/offsets", "GET /v1/groups/g/offsets"
 
@@ -36,12 +33,9 @@ async def rebalanced(broker: WholeBroker, client: Client, taken: Consumer) -> as
 
 
 # requirement: ST2
-@in_virtual_time
 async def test_a_late_commit_does_not_take_the_next_generation_for_its_own() -> None:
     async with whole_broker(partitions=2) as broker, VirtualClient(broker.url, retry_timeout="1s") as client:
-        async with client.producer(TOPIC) as producer:
-            for number in range(10):
-                await producer.send(str(number), partition=0)
+        await send_numbers(client, 10)
         options = {"commit_interval": "1h", "session_timeout": "4s", "rebalance_timeout": "10s"}
         async with await client.consumer("g", TOPIC, **options) as taken:  # type: ignore[arg-type]  # of tests
             for _ in range(4):
@@ -76,12 +70,9 @@ async def read_on_in_the_new_topic(broker: WholeBroker, taken: Consumer, values:
 
 
 # requirement: G4
-@in_virtual_time
 async def test_what_was_acknowledged_of_a_deleted_topic_is_not_committed_for_its_successor() -> None:
     async with whole_broker(partitions=1) as broker, VirtualClient(broker.url) as client:
-        async with client.producer(TOPIC) as producer:
-            for number in range(10):
-                await producer.send(f"old {number}", partition=0)
+        await send_numbers(client, 10)
         options = {"commit_interval": "1h", "session_timeout": "4s"}
         async with await client.consumer("g", TOPIC, **options) as taken:  # type: ignore[arg-type]  # of tests
             for _ in range(4):
@@ -91,13 +82,10 @@ async def test_what_was_acknowledged_of_a_deleted_topic_is_not_committed_for_its
 
 
 # requirement: G4
-@in_virtual_time
 async def test_a_handler_that_outlasts_its_assignment_acknowledges_nothing_in_the_next_one() -> None:
     """The partition may be one of another topic by then, of which nobody has handled the first records."""
     async with whole_broker(partitions=1) as broker, VirtualClient(broker.url) as client:
-        async with client.producer(TOPIC) as producer:
-            for number in range(4):
-                await producer.send(f"old {number}", partition=0)
+        await send_numbers(client, 4)
         options = {"commit_interval": "1h", "session_timeout": "2s", "rebalance_timeout": "1s"}
         async with await client.consumer("g", TOPIC, **options) as taken:  # type: ignore[arg-type]  # of tests
             for _ in range(4):
@@ -107,9 +95,7 @@ async def test_a_handler_that_outlasts_its_assignment_acknowledges_nothing_in_th
             async with VirtualClient(broker.url) as other, other.producer(TOPIC) as producer:
                 for number in range(6):
                     await producer.send(f"new {number}", partition=0)
-            async with asyncio.timeout(20):
-                while not (taken.generation > 1 and taken.assignment and taken.is_assigned):
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: taken.generation > 1 and taken.is_assigned and bool(taken.assignment))
             await taken.commit()
             assert await client.groups.offsets("g") == []
             message = await taken.poll("20s")
@@ -120,66 +106,60 @@ async def test_a_handler_that_outlasts_its_assignment_acknowledges_nothing_in_th
             assert row.committed_offset == 1
 
 
-@in_virtual_time
 async def test_the_error_of_a_read_is_not_raised_in_the_next_assignment() -> None:
     async with whole_broker(partitions=1) as broker, VirtualClient(broker.url) as client:
         fetching = Fetching(lambda target: client.partition(target.topic, target.partition), 1 << 20)
         await fetching.start({TopicPartition(TOPIC, 0): 0})
         await client.topics.delete(TOPIC)
-        async with asyncio.timeout(20):
-            while not fetching.failures:
-                await asyncio.sleep(0.01)
+        await eventually(lambda: bool(fetching.failures))
         await fetching.start({})
         assert await fetching.take(1, 0) == []
 
 
-class Asking:
-    """Requests of a client without the protocol."""
-
-    def __init__(self, http: aiohttp.ClientSession, broker: WholeBroker) -> None:
-        self._http = http
-        self._base = f"{broker.url}/v1/groups/g"
-
-    async def __call__(self, path: str, body: object, method: str = "POST") -> dict[str, Any]:
-        async with self._http.request(method, self._base + path, json=body) as answer:
-            assert answer.status in (200, 204), await answer.text()
-            found: dict[str, Any] = await answer.json() if answer.status == 200 else {}
-            return found
-
-    async def poll(self, last: Mapping[str, Any] | None = None, wait: str = "0s") -> dict[str, Any]:
-        """The first poll, or the one that acknowledges what ``last`` has brought."""
-        if last is None:
-            return await self("/members/z:poll", {"topics": [TOPIC], "wait": wait})
-        body = {"generation": last["generation"], "ack": last["positions"], "wait": wait}
-        return await self("/members/z:poll", body)
+MEMBERS, COMMITTED = "/v1/groups/g/members", "/v1/groups/g/offsets"
 
 
-# requirement: G4
-@in_virtual_time
-async def test_a_poll_that_joins_again_reads_from_where_the_group_is() -> None:
-    """Another member has come further meanwhile than what the poll acknowledged."""
-    async with (
-        whole_broker(partitions=1) as broker,
-        VirtualClient(broker.url) as client,
-        aiohttp.ClientSession() as http,
-    ):
-        ask = Asking(http, broker)
-        async with client.producer(TOPIC) as producer:
-            for number in range(10):
-                await producer.send(str(number), partition=0)
-        waiting = asyncio.create_task(ask.poll(await ask.poll(), "30s"))
-        other = await ask("/members", {"topics": [TOPIC], "member_id": "b", "rebalance_timeout": "1s"})
-        generation = other["generation"]
-        own = await ask("/members/b:sync", {"generation": generation, "plan": "auto"})
-        assert own["assignment"], "this member has the only partition"
-        async with client.producer(TOPIC) as producer:
-            for number in range(40):
-                await producer.send(str(number), partition=0)
-        offset = {"topic": TOPIC, "partition": 0, "offset": 50}
-        commit = {"member_id": "b", "generation": generation, "offsets": [offset]}
-        await ask("/offsets", commit, "PUT")
-        await ask("/members/b", None, "DELETE")
-        await client.send(TOPIC, "the next one", partition=0)
-        polled = await waiting
-        assert polled["generation"] > generation
-        assert [record["offset"] for record in polled["records"]] == [50]
+async def polled(client: Client, body: wire.PollGroup) -> wire.PolledBody:
+    """By member ``z``."""
+    return (await client._session.ask_any("POST", f"{MEMBERS}/z:poll", body=body)).read(wire.PolledBody)
+
+
+async def joined(client: Client) -> int:
+    """Member ``b`` joins and gets the partition; its generation."""
+    ask = client._session.ask_any
+    body = wire.JoinGroup(topics=[TOPIC], member_id="b")
+    generation = (await ask("POST", MEMBERS, body=body)).read(wire.JoinedBody).generation
+    reply = await ask("POST", f"{MEMBERS}/b:sync", body=wire.SyncGroup(generation=generation, plan="auto"))
+    assert reply.read(wire.SyncedBody).assignment == [wire.TopicPartitions(TOPIC, [0])]
+    return generation
+
+
+# requirement: D2 G4
+async def test_an_acknowledgement_of_an_earlier_generation_takes_nothing_back() -> None:
+    async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
+        await send_numbers(client, 10)
+        first = await polled(client, wire.PollGroup(topics=[TOPIC], wait="0s"))
+        body = wire.PollGroup(generation=first.generation, ack=first.positions, wait="20s", max_records=5)
+        waiting = asyncio.create_task(polled(client, body))
+        generation = await joined(client)  # once that poll has joined again
+        await send_numbers(client, 40)
+        offset = wire.OffsetCommitBody(TOPIC, 0, 45)
+        commit = wire.CommitOffsets(offsets=[offset], member_id="b", generation=generation)
+        await client._session.ask_any("PUT", COMMITTED, body=commit)
+        await client._session.ask_any("DELETE", f"{MEMBERS}/b")
+        later = await waiting
+        assert (later.generation, [record.offset for record in later.records]) == (3, [45, 46, 47, 48, 49])
+        await polled(client, wire.PollGroup(generation=3, ack=later.positions, wait="0s"))
+        assert [row.committed_offset for row in await client.groups.offsets("g")] == [50]
+
+
+# requirement: D2
+async def test_a_repeated_poll_reads_what_its_lost_answer_had() -> None:
+    async with whole_broker(partitions=1) as broker, Client(broker.url) as client:
+        await send_numbers(client, 10)
+        first = await polled(client, wire.PollGroup(topics=[TOPIC], wait="0s", max_records=3))
+        body = wire.PollGroup(generation=1, ack=first.positions, wait="0s", max_records=3)
+        second = await polled(client, body)
+        await polled(client, wire.PollGroup(generation=1, ack=second.positions, wait="0s"))
+        again = await polled(client, body)
+        assert [record.offset for record in again.records] == [3, 4, 5]

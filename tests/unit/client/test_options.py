@@ -14,7 +14,6 @@ from raftlog.client.options import PRESETS, broker_urls, producer_options, secon
 from raftlog.client.values import encode_headers, encode_value
 from raftlog.errors import InvalidRecord, InvalidRequest
 from raftlog.records.batch import Codec
-from tests.helpers.async_tests import in_virtual_time
 
 
 @pytest.mark.parametrize(
@@ -158,7 +157,6 @@ def test_null_and_its_name_are_json() -> None:
     assert encode_value({"a": None, "b": "null", "c": 0.5}) == b'{"a":null,"b":"null","c":0.5}'
 
 
-@in_virtual_time
 async def test_a_setting_that_is_no_number_is_not_sent_as_null() -> None:
     async with AioClient() as client:
         with pytest.raises(InvalidRequest, match=r"/config/retention\.ms is nan"):

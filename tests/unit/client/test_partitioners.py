@@ -1,4 +1,4 @@
-"""Where records go."""
+"""The partition of a record, the batch that it joins, and the batch that the sender takes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from raftlog.clock import SystemClock
 from raftlog.errors import InvalidRecord, UnknownPartition
 from raftlog.records.builder import Record
 from raftlog.records.keys import partition_for_key
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.fake_broker import fake_cluster
 from tests.helpers.virtual_client import VirtualClient
 
@@ -102,7 +101,6 @@ def test_a_function_of_the_user_decides_and_is_checked() -> None:
         wrong.route(b"k", b"1", None, 40)
 
 
-@in_virtual_time
 async def test_keys_are_bytes_text_or_integers_and_values_bytes_text_or_json() -> None:
     # requirement: K4
     # requirement: K5
@@ -130,7 +128,6 @@ async def test_keys_are_bytes_text_or_integers_and_values_bytes_text_or_json() -
         assert plain == [b"text", None]
 
 
-@in_virtual_time
 async def test_after_the_partition_count_has_grown_records_go_to_the_new_ones_too() -> None:
     # requirement: K6
     async with fake_cluster(2) as cluster, VirtualClient(cluster.urls) as client:
@@ -145,3 +142,33 @@ async def test_after_the_partition_count_has_grown_records_go_to_the_new_ones_to
             await producer.send("x")
         await producer.close()
         assert all(cluster.partition(number).end >= 2 for number in range(4))
+
+
+def test_a_batch_that_was_taken_is_no_longer_open() -> None:
+    # requirement: P1
+    buffer, queue = Buffer(producer_options(), SystemClock()), PartitionQueue("orders", 0)
+    sent = buffer.append(queue, Record(b"first"), 37, None)
+    assert sent is not None
+    buffer.make_due(queue)
+    assert buffer.take(queue, now=1.0) is sent[0]
+    assert buffer.take(queue, now=1.0) is None
+    later = buffer.append(queue, Record(b"second"), 38, None)
+    assert later is not None
+    assert later[0] is not sent[0]
+    assert [record.value for record in sent[0].records] == [b"first"]
+
+
+def test_a_buffer_is_full_from_a_refusal_until_half_of_it_is_free() -> None:
+    # requirement: P6
+    buffer, queue = Buffer(producer_options(buffer_bytes=1_000), SystemClock()), PartitionQueue("orders", 0)
+    small, large = Record(b"small"), Record(b"large")
+    first = buffer.append(queue, small, 400, None)
+    assert not buffer.is_full
+    assert buffer.append(queue, large, 700, None) is None
+    assert buffer.is_full
+    assert first is not None
+    buffer.release(first[0])
+    assert not buffer.is_full
+    queue.open = None
+    assert buffer.append_all(queue, [small, large], [400, 700]) == 1
+    assert buffer.is_full

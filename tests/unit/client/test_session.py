@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 import msgspec
 import pytest
@@ -24,8 +24,7 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.wire import bodies
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.fake_broker import FakeBroker, fake_cluster
+from tests.helpers.fake_broker import FakeBroker, Handler, fake_cluster
 from tests.helpers.virtual_client import VirtualClient
 
 
@@ -36,7 +35,6 @@ def unused_url() -> str:
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
 
 
-@in_virtual_time
 async def test_topics_are_made_listed_described_and_deleted() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         made = await client.topics.create("sales", partitions=3, retention="14d")
@@ -54,7 +52,6 @@ async def test_topics_are_made_listed_described_and_deleted() -> None:
         assert [broker.broker_id for broker in await client.cluster.brokers()] == [1]
 
 
-@in_virtual_time
 async def test_one_bootstrap_broker_that_answers_is_enough() -> None:
     async with (
         fake_cluster() as cluster,
@@ -63,7 +60,6 @@ async def test_one_bootstrap_broker_that_answers_is_enough() -> None:
         assert (await client.send("orders", "x")).offset == 0
 
 
-@in_virtual_time
 async def test_brokers_that_were_not_named_are_found_and_used() -> None:
     async with fake_cluster(brokers=3) as cluster, VirtualClient(cluster.urls[:1]) as client:
         await client.send("orders", "x")
@@ -112,7 +108,6 @@ class IsolatedBroker(FakeBroker):
         return web.Response(body=msgspec.json.encode(structs.replace(found, items=items)))
 
 
-@in_virtual_time
 async def test_a_client_leaves_a_broker_that_finds_no_leader() -> None:
     async with fake_cluster() as cluster:
         isolated = cluster.brokers[2] = IsolatedBroker(cluster, 2)
@@ -135,7 +130,6 @@ class DoubtfulBroker(FakeBroker):
         raise answer
 
 
-@in_virtual_time
 @pytest.mark.parametrize(
     "answers",
     [
@@ -145,9 +139,7 @@ class DoubtfulBroker(FakeBroker):
     ],
     ids=lambda answers: " then ".join(type(each).__name__ for each in answers),
 )
-async def test_a_refusal_does_not_hide_an_attempt_that_may_have_changed_something(
-    answers: Sequence[RaftlogError],
-) -> None:
+async def test_a_refusal_does_not_hide_an_attempt_in_doubt(answers: Sequence[RaftlogError]) -> None:
     async with fake_cluster() as cluster:
         broker = cluster.brokers[2] = DoubtfulBroker(cluster, 2)
         broker.answers = answers
@@ -160,7 +152,6 @@ async def test_a_refusal_does_not_hide_an_attempt_that_may_have_changed_somethin
     assert not caught.value.is_definite
 
 
-@in_virtual_time
 async def test_the_bootstrap_address_is_asked_again_when_all_brokers_have_moved() -> None:
     async with fake_cluster() as cluster:
         balancer = FakeBroker(cluster, 9)  # no broker that the others know
@@ -174,7 +165,6 @@ async def test_the_bootstrap_address_is_asked_again_when_all_brokers_have_moved(
         await balancer.stop()
 
 
-@in_virtual_time
 async def test_without_any_broker_the_error_is_definite_and_in_time() -> None:
     async with VirtualClient(unused_url(), retry_timeout="100ms") as client:
         with pytest.raises(NotSent) as caught:
@@ -185,7 +175,6 @@ async def test_without_any_broker_the_error_is_definite_and_in_time() -> None:
             await producer.send("x")
 
 
-@in_virtual_time
 async def test_a_client_that_never_had_an_answer_gives_up_soon_and_says_why() -> None:
     urls = [unused_url(), unused_url()]
     # With their default times these would outlast the test's own time limit together.
@@ -204,7 +193,6 @@ async def test_a_client_that_never_had_an_answer_gives_up_soon_and_says_why() ->
             assert all(url in str(caught.value) for url in urls)
 
 
-@in_virtual_time
 async def test_a_client_that_had_an_answer_waits_for_brokers_to_come_back() -> None:
     async with fake_cluster() as cluster, VirtualClient(cluster.urls) as client:
         await client.cluster.info()
@@ -216,7 +204,6 @@ async def test_a_client_that_had_an_answer_waits_for_brokers_to_come_back() -> N
         assert (await asking).brokers == 1
 
 
-@in_virtual_time
 async def test_a_client_that_is_closed_sends_nothing() -> None:
     async with fake_cluster() as cluster:
         async with VirtualClient(cluster.urls) as client:
@@ -226,13 +213,8 @@ async def test_a_client_that_is_closed_sends_nothing() -> None:
 
 
 @asynccontextmanager
-async def answering(*responses: web.Response) -> AsyncIterator[str]:
-    """The URL of something that gives these answers, one after another, to whatever it is asked."""
-    left = list(responses)
-
-    async def answer(request: web.Request) -> web.Response:
-        return left.pop(0)
-
+async def serving(answer: Handler) -> AsyncIterator[str]:
+    """The URL of a server that answers all requests by a function."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app)
@@ -242,7 +224,16 @@ async def answering(*responses: web.Response) -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-@in_virtual_time
+def answering(*responses: web.Response) -> AbstractAsyncContextManager[str]:
+    """The URL of a server that gives these answers, one after another."""
+    left = list(responses)
+
+    async def answer(request: web.Request) -> web.Response:
+        return left.pop(0)
+
+    return serving(answer)
+
+
 async def test_an_answer_that_no_broker_wrote_leaves_the_outcome_unknown() -> None:
     async with answering(web.Response(status=502, text="bad gateway")) as url, VirtualClient(url) as client:
         with pytest.raises(ConnectionLost, match="502") as caught:
@@ -251,7 +242,6 @@ async def test_an_answer_that_no_broker_wrote_leaves_the_outcome_unknown() -> No
 
 
 @pytest.mark.parametrize("end", ["closed", "reset", "in the head", "in the body"])
-@in_virtual_time
 async def test_a_connection_that_breaks_behind_a_request_leaves_the_outcome_unknown(end: str) -> None:
     # requirement: D2
     begun = {
@@ -313,7 +303,6 @@ async def writing(head: bytes, piece: bytes, *, pause_s: float = 0.0) -> AsyncIt
     ],
     ids=["body", "length", "chunks", "headers", "header"],
 )
-@in_virtual_time
 async def test_an_answer_without_end_is_given_up(head: bytes, piece: bytes, word: str) -> None:
     async with (
         writing(b"HTTP/1.1 200 OK\r\n" + head, piece) as (url, sent),
@@ -325,7 +314,6 @@ async def test_an_answer_without_end_is_given_up(head: bytes, piece: bytes, word
         assert max(sent) < 64
 
 
-@in_virtual_time
 async def test_the_time_of_a_request_holds_for_a_body_that_trickles() -> None:
     async with (
         writing(b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n", b" ", pause_s=0.01) as (url, _),
@@ -335,7 +323,6 @@ async def test_the_time_of_a_request_holds_for_a_body_that_trickles() -> None:
             await client.topics.create("x")
 
 
-@in_virtual_time
 async def test_what_a_broker_has_said_is_told_when_the_time_is_up_during_the_next_attempt() -> None:
     problem = {"type": "", "title": "", "status": 503, "detail": "start brokers [3]", "code": "no_leader"}
     is_over, asked = asyncio.Event(), list[str]()
@@ -346,23 +333,15 @@ async def test_what_a_broker_has_said_is_told_when_the_time_is_up_during_the_nex
             await is_over.wait()
         return web.json_response({**problem, "retryable": True}, status=503)
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    async with VirtualClient(url, retry_timeout="400ms") as client:
+    async with serving(answer) as url, VirtualClient(url, retry_timeout="400ms") as client:
         with pytest.raises(NoLeader, match="start brokers"):
             await client.cluster.info()
         asked.append("so that the next answer does not come")
         with pytest.raises(ConnectionLost):  # whether the topic was made is not known
             await client.topics.create("x")
-    is_over.set()
-    await runner.cleanup()
+        is_over.set()
 
 
-@in_virtual_time
 async def test_a_code_newer_than_the_client_is_kept_and_its_wish_for_a_retry_heard() -> None:
     problem = {
         "type": "",
@@ -382,14 +361,12 @@ async def test_a_code_newer_than_the_client_is_kept_and_its_wish_for_a_retry_hea
         assert caught.value.problem["code"] == "too_new"
 
 
-@in_virtual_time
 async def test_all_who_need_metadata_share_one_request() -> None:
     async with fake_cluster(4) as cluster, VirtualClient(cluster.urls) as client:
         await asyncio.gather(*(client.send("orders", "x", partition=n % 4) for n in range(40)))
         assert cluster.metadata_count == 1
 
 
-@in_virtual_time
 async def test_a_client_closes_although_a_broker_reads_nothing() -> None:
     with socket.socket() as stopped:
         stopped.bind(("127.0.0.1", 0))

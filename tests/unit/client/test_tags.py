@@ -14,7 +14,6 @@ from raftlog.records.batch import Codec
 from raftlog.types import TopicPartition
 from raftlog.wire import groups as wire
 from raftlog.wire import media_types
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.tagged import tagged, tagged_batch
 from tests.helpers.virtual_client import VirtualClient
 from tests.helpers.whole_broker import TOPIC, whole_broker
@@ -56,7 +55,6 @@ async def becomes(client: Client, offset: int) -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd", "gzip", "snappy", "lz4"])
-@in_virtual_time
 async def test_a_read_gives_exactly_the_messages_with_a_tag(compression: str) -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 100, compression=compression)
@@ -76,7 +74,6 @@ async def test_a_read_gives_exactly_the_messages_with_a_tag(compression: str) ->
         assert len(await partition.read()) == 100
 
 
-@in_virtual_time
 async def test_records_of_other_producers_are_filtered_by_the_client() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await store_foreign(broker.url, "new", "paid", "new")
@@ -87,7 +84,6 @@ async def test_records_of_other_producers_are_filtered_by_the_client() -> None:
         assert ([message.offset for message in first], first.next_offset) == ([0], 1)
 
 
-@in_virtual_time
 async def test_a_tail_of_tags_follows() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 20)
@@ -102,7 +98,6 @@ async def test_a_tail_of_tags_follows() -> None:
 @pytest.mark.parametrize(
     "tags", [[], "paid", ["a,b"], ["a\n"], [""], ["x" * 256], [f"t{n}" for n in range(100)], [5]]
 )
-@in_virtual_time
 async def test_bad_tags_are_refused_before_anything_is_sent(tags: list[str]) -> None:
     async with VirtualClient("http://localhost:1") as client:
         with pytest.raises(ValueError, match="tags"):
@@ -115,7 +110,6 @@ async def consumer(client: Client, *tags: str, **options: str) -> Consumer:
     return await client.consumer("g", TOPIC, tags=tags, commit_interval="50ms", **options)  # type: ignore[arg-type]
 
 
-@in_virtual_time
 async def test_offsets_are_committed_over_what_was_skipped() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 3)
@@ -138,7 +132,6 @@ async def test_offsets_are_committed_over_what_was_skipped() -> None:
             assert message.offset == 11
 
 
-@in_virtual_time
 async def test_a_consumer_that_closes_commits_what_it_has_skipped() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 30)
@@ -150,7 +143,6 @@ async def test_a_consumer_that_closes_commits_what_it_has_skipped() -> None:
         assert await committed(client) == 30
 
 
-@in_virtual_time
 async def test_nothing_is_committed_over_a_record_that_is_being_handled() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 30)
@@ -164,7 +156,6 @@ async def test_nothing_is_committed_over_a_record_that_is_being_handled() -> Non
             await becomes(client, 14)
 
 
-@in_virtual_time
 async def test_a_member_with_other_tags_is_refused() -> None:
     async with (
         whole_broker() as broker,
@@ -183,7 +174,6 @@ async def test_a_member_with_other_tags_is_refused() -> None:
             await same.poll("100ms")
 
 
-@in_virtual_time
 async def test_a_poll_over_http_reads_and_commits_by_tags() -> None:
     async with whole_broker() as broker, VirtualClient(broker.url) as client:
         await fill(client, 25)

@@ -23,9 +23,12 @@ from raftlog.errors import (
     UnknownTransaction,
 )
 from raftlog.wire import paths
-from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.virtual_client import VirtualClient
+from tests.helpers.virtual_time import eventually
 from tests.helpers.whole_broker import Trouble, WholeBroker, ended_by, whole_broker
+
+# requirement: D3
 
 COMMIT, ABORT, RECORDS = ":commit", ":abort", "/records"
 SHORT = "1s"
@@ -75,8 +78,6 @@ async def state_of(client: Client, name: str = "copy-1") -> str:
     return (await client.transactions.describe(name)).state
 
 
-# requirement: D3
-@in_virtual_time
 async def test_a_transaction_is_visible_as_a_whole_with_its_commit() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client)
@@ -93,8 +94,6 @@ async def test_a_transaction_is_visible_as_a_whole_with_its_commit() -> None:
         assert broker.requests.count(f"POST {paths.TRANSACTIONS}") == 1, "only the first one is opened"
 
 
-# requirement: D3
-@in_virtual_time
 async def test_an_exception_aborts_and_the_next_transaction_goes_on() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -112,8 +111,6 @@ async def test_an_exception_aborts_and_the_next_transaction_goes_on() -> None:
         assert await visible(client) == [[2, 4], [2, 4]]
 
 
-# requirement: D3
-@in_virtual_time
 async def test_a_cancelled_block_aborts() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -134,8 +131,6 @@ async def test_a_cancelled_block_aborts() -> None:
         assert await visible(client) == [[2], [2]]
 
 
-# requirement: D3
-@in_virtual_time
 async def test_a_block_that_is_cancelled_at_its_end_leaves_no_transaction_open() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client)
@@ -153,10 +148,8 @@ async def test_a_block_that_is_cancelled_at_its_end_leaves_no_transaction_open()
             assert (await visible(client))[0] == found
 
 
-# requirement: D3
 @pytest.mark.parametrize("trouble", [Trouble.LOST, Trouble.UNANSWERED])
 @pytest.mark.parametrize("part", [f"{paths.TRANSACTIONS}", RECORDS, COMMIT])
-@in_virtual_time
 async def test_what_has_no_answer_is_repeated_and_counts_once(part: str, trouble: Trouble) -> None:
     async with connected() as (broker, client):
         incarnation = producer(client)
@@ -169,8 +162,6 @@ async def test_what_has_no_answer_is_repeated_and_counts_once(part: str, trouble
         assert await visible(client) == [[0, 1, 2, 3], [0, 1, 2, 3]]
 
 
-# requirement: D3
-@in_virtual_time
 async def test_a_commit_without_an_answer_is_unknown_until_it_is_asked_again() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -188,15 +179,12 @@ async def test_a_commit_without_an_answer_is_unknown_until_it_is_asked_again() -
         assert await visible(client) == [[1, 2], [2]]
 
 
-# requirement: D3
-@in_virtual_time
 async def test_a_commit_whose_outcome_is_forgotten_is_unknown_if_it_may_have_been_carried_out() -> None:
     async with connected() as (broker, client):
         zombie, after = producer(client), producer(client)
         broker.trouble(COMMIT, Trouble.UNANSWERED, *[Trouble.LOST] * 1_000)
         ending = asyncio.create_task(write(zombie, 1))
-        while broker.counted(COMMIT) < 2:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: broker.counted(COMMIT) >= 2)
         other = await after.transaction().__aenter__()
         await other.abort()
         other = await after.transaction().__aenter__()
@@ -209,8 +197,6 @@ async def test_a_commit_whose_outcome_is_forgotten_is_unknown_if_it_may_have_bee
         assert await visible(client) == [[1], [1]]
 
 
-# requirement: D3
-@in_virtual_time
 async def test_the_next_transaction_ends_the_one_before_as_it_was_to_end() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -232,8 +218,6 @@ async def test_the_next_transaction_ends_the_one_before_as_it_was_to_end() -> No
         assert broker.requests.count(f"POST {paths.TRANSACTIONS}") == 1
 
 
-# requirement: D3
-@in_virtual_time
 async def test_a_transaction_that_could_not_begin_has_definitely_not_happened() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -249,8 +233,6 @@ async def test_a_transaction_that_could_not_begin_has_definitely_not_happened() 
         assert await visible(client) == [[1, 3], [1, 3]]
 
 
-# requirement: D3
-@in_virtual_time
 async def test_an_unknown_commit_may_be_aborted_if_it_was_not_carried_out() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -265,8 +247,6 @@ async def test_an_unknown_commit_may_be_aborted_if_it_was_not_carried_out() -> N
         assert await visible(client) == [[1], []]
 
 
-# requirement: D3
-@in_virtual_time
 async def test_a_record_that_is_refused_aborts_and_the_block_raises_why() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -288,8 +268,6 @@ async def test_a_record_that_is_refused_aborts_and_the_block_raises_why() -> Non
         assert await visible(client) == [[3], [3]]
 
 
-# requirement: D3
-@in_virtual_time
 async def test_a_record_whose_outcome_is_unknown_aborts_and_is_never_visible() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, limit=SHORT)
@@ -306,9 +284,7 @@ async def test_a_record_whose_outcome_is_unknown_aborts_and_is_never_visible() -
         assert await visible(client) == [[2], []]
 
 
-# requirement: D3
 @pytest.mark.parametrize("sends_late", [True, False])
-@in_virtual_time
 async def test_another_process_with_the_same_id_fences_this_one_within_one_call(sends_late: bool) -> None:
     async with connected() as (broker, client):
         zombie, after = producer(client), producer(client)
@@ -328,9 +304,7 @@ async def test_another_process_with_the_same_id_fences_this_one_within_one_call(
         assert await visible(client) == [[1, 3, 5], [1, 3, 5]]
 
 
-# requirement: D3
 @pytest.mark.parametrize("writes", [True, False])
-@in_virtual_time
 async def test_an_idle_zombie_is_fenced_by_its_next_transaction(writes: bool) -> None:
     async with connected() as (_, client):
         zombie, after = producer(client), producer(client)
@@ -347,8 +321,6 @@ async def test_an_idle_zombie_is_fenced_by_its_next_transaction(writes: bool) ->
         assert await visible(client) == [[1, 3], [1, 3]]
 
 
-# requirement: D3
-@in_virtual_time
 async def test_a_process_that_is_fenced_before_its_first_record_knows() -> None:
     async with connected() as (_, client):
         zombie, after = producer(client), producer(client)
@@ -361,9 +333,7 @@ async def test_a_process_that_is_fenced_before_its_first_record_knows() -> None:
         assert await visible(client) == [[1, 3], [1]]
 
 
-# requirement: D3
 @pytest.mark.parametrize("writes_late", [True, False])
-@in_virtual_time
 async def test_a_transaction_that_exceeds_its_time_may_be_repeated(writes_late: bool) -> None:
     async with connected() as (_, client):
         incarnation = producer(client, timeout="100ms")
@@ -380,8 +350,6 @@ async def test_a_transaction_that_exceeds_its_time_may_be_repeated(writes_late: 
         assert await visible(client) == [[2], [2]]
 
 
-# requirement: D3
-@in_virtual_time
 async def test_an_id_that_brokers_have_forgotten_is_opened_again() -> None:
     async with connected() as (broker, client):
         incarnation = producer(client)
@@ -395,7 +363,6 @@ async def test_an_id_that_brokers_have_forgotten_is_opened_again() -> None:
         assert await visible(client) == [[1, 3], [1, 3]]
 
 
-@in_virtual_time
 async def test_misuse_is_refused_with_a_remedy() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -423,7 +390,6 @@ async def test_misuse_is_refused_with_a_remedy() -> None:
         assert await visible(client) == [[1], []]
 
 
-@in_virtual_time
 async def test_closing_a_producer_aborts_its_open_transaction() -> None:
     async with connected() as (_, client):
         incarnation = producer(client)
@@ -437,8 +403,6 @@ async def test_closing_a_producer_aborts_its_open_transaction() -> None:
         assert await visible(client) == [[], []]
 
 
-# requirement: D3
-@in_virtual_time
 async def test_prepared_transactions_are_committed_together() -> None:
     async with connected() as (broker, client):
         tasks = [producer(client, f"sink~{name}", limit=SHORT) for name in "ab"]
@@ -464,8 +428,6 @@ async def test_prepared_transactions_are_committed_together() -> None:
         assert repeated.value.details["newest_sequence"] == 2
 
 
-# requirement: D3
-@in_virtual_time
 async def test_uncommitted_messages_are_read_on_request() -> None:
     async with connected() as (_, client), producer(client).transaction() as tx:
         await (await tx.send("1", partition=0))
@@ -477,8 +439,6 @@ async def test_uncommitted_messages_are_read_on_request() -> None:
             await partition.read(0, isolation="dirty")  # type: ignore[arg-type]
 
 
-# requirement: D3
-@in_virtual_time
 async def test_prepared_transactions_are_aborted_together() -> None:
     async with connected() as (_, client):
         task = producer(client, "sink~a")
@@ -494,7 +454,6 @@ async def test_prepared_transactions_are_aborted_together() -> None:
         assert await visible(client) == [[2], []]
 
 
-@in_virtual_time
 async def test_an_id_without_a_sink_cannot_be_prepared() -> None:
     async with connected() as (_, client):
         with ended_by(InvalidRequest):
@@ -505,7 +464,6 @@ async def test_an_id_without_a_sink_cannot_be_prepared() -> None:
         assert await state_of(client) == "complete"
 
 
-# requirement: D3
 @in_real_time
 async def test_the_blocking_client_has_the_same_transactions() -> None:
     async with whole_broker() as broker:
@@ -527,9 +485,7 @@ async def test_the_blocking_client_has_the_same_transactions() -> None:
         assert await asyncio.to_thread(use) == [b"1", b"3"]
 
 
-# requirement: D3
 @pytest.mark.parametrize("way", ["commit", "prepare"])
-@in_virtual_time
 async def test_a_record_sent_during_the_end_is_not_left_out_of_a_transaction(way: str) -> None:
     async with connected() as (broker, client):
         incarnation = producer(client, "sink~task-1")

@@ -1,7 +1,8 @@
-"""The parts of a worker that decide: which call begins, what may be committed, when a retry is due."""
+"""A worker: which call begins, what may be committed, when a retry is due, and rebalances while calls run."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import deque
 
@@ -10,9 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.client.messages import Message
+from raftlog.client.worker.core import WorkerCore
+from raftlog.client.worker.failures import Failures
 from raftlog.client.worker.lanes import Lanes
 from raftlog.client.worker.options import Backoff, WorkerSettings, worker_options
 from raftlog.client.worker.progress import Progress
+from raftlog.errors import ConnectionLost, NotSent, Overloaded, RecordTooLarge, UnknownTopic
+from raftlog.records.builder import Record
+from raftlog.records.failures import FailedRecord
+from tests.helpers.virtual_time import VirtualClock, eventually
 
 
 def message(offset: int) -> Message:
@@ -123,3 +130,207 @@ def test_a_worker_with_dead_letters_consumes_its_retry_topics_too() -> None:
     options = worker_options(["orders", "refunds"], group="mail", dead_letter=True)
     assert options.consumer.topics == ("orders", "refunds", "orders.mail.retry", "refunds.mail.retry")
     assert worker_options("orders", group="mail").consumer.topics == ("orders",)
+
+
+class MemoryRecords:
+    """What a worker sees of its consumer. A test hands out records, and takes partitions away."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.is_handling = False
+        self.acknowledged: list[int] = []
+        self.is_closed = False
+        self._ready: deque[list[Message]] = deque()
+        self._changed = asyncio.Event()
+
+    def hand_out(self, *offsets: int, topic: str = "t", value: bytes = b"", headers: tuple = ()) -> None:  # type: ignore[type-arg]
+        self._ready.append(
+            [Message(topic, 0, offset, 0, b"k%d" % offset, value, headers, 0) for offset in offsets]
+        )
+        self._changed.set()
+
+    def begin_rebalance(self) -> None:
+        self.epoch += 1
+        self._ready.clear()
+
+    async def take(self, count_max: int, wait_s: float) -> tuple[int, list[Message]]:
+        try:
+            async with asyncio.timeout(wait_s):
+                while not self._ready:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return self.epoch, []
+        return self.epoch, self._ready.popleft()
+
+    def acknowledge(self, message: Message) -> None:
+        self.acknowledged.append(message.offset)
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+class Handling:
+    """A function whose calls end when a test says so."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, asyncio.Future[BaseException | None]] = {}
+        self.begun: list[int] = []
+
+    async def __call__(self, message: Message) -> BaseException | None:
+        self.begun.append(message.offset)
+        self.calls[message.offset] = asyncio.get_running_loop().create_future()
+        return await self.calls[message.offset]
+
+    def end(self, offset: int, error: Exception | None = None) -> None:
+        if error is None:
+            self.calls[offset].set_result(None)
+        else:
+            self.calls[offset].set_exception(error)
+
+
+class World:
+    """One worker with its records, its function, and the topics that it writes."""
+
+    def __init__(self, **settings: object) -> None:
+        self.records, self.handling = MemoryRecords(), Handling()
+        self.stored: list[tuple[str, int, Record]] = []
+        self.delays_ms: list[int] = []
+        self.refusals: list[Exception] = []
+        merged: WorkerSettings = {"group": "g", "concurrency": 2, "order": "none"} | settings  # type: ignore[assignment,operator]
+        options = worker_options("t", **merged)
+        failures = Failures(options, self.append, random.Random(1))
+        failures.partition_counts = {"t.g.retry": 1, "t.g.dlq": 1}
+        self.core = WorkerCore(options, self.records, failures, self.handling, VirtualClock())
+        self.running = asyncio.create_task(self.core.run())
+
+    async def append(self, topic: str, partition: int, record: Record, delay_ms: int) -> None:
+        if self.refusals:
+            raise self.refusals.pop()
+        self.stored.append((topic, partition, record))
+        self.delays_ms.append(delay_ms)
+
+    async def begun(self, *offsets: int) -> None:
+        await eventually(lambda: self.handling.begun == [*offsets])
+
+    async def stop(self) -> BaseException | None:
+        self.core.stop()
+        return await self.running
+
+
+# requirement: G4 D2
+async def test_a_rebalance_waits_for_calls_and_drops_what_has_not_begun() -> None:
+    world = World()
+    world.records.hand_out(0, 1, 2, 3)
+    await world.begun(0, 1)
+    world.records.begin_rebalance()
+    world.handling.end(0)
+    await eventually(lambda: world.records.acknowledged == [0])
+    assert world.records.is_handling
+    world.handling.end(1)
+    await eventually(lambda: world.records.acknowledged == [0, 1])
+    await eventually(lambda: not world.records.is_handling)
+    await asyncio.sleep(5)
+    assert world.handling.begun == [0, 1]
+    world.records.hand_out(2, 3)  # still, or again, of this member
+    await world.begun(0, 1, 2, 3)
+    world.handling.end(3)
+    await asyncio.sleep(1)
+    assert world.records.acknowledged == [0, 1]  # 2 is not handled
+    world.handling.end(2)
+    assert await world.stop() is None
+    assert world.records.acknowledged == [0, 1, 3]
+    assert world.records.is_closed
+
+
+# requirement: D2
+async def test_a_call_of_an_earlier_assignment_acknowledges_nothing_in_a_later_one() -> None:
+    world = World()
+    world.records.hand_out(0)
+    await world.begun(0)
+    world.records.begin_rebalance()  # it does not wait for the call for ever; others go on to 5
+    world.records.hand_out(0, 5)
+    await world.begun(0, 5)
+    world.handling.end(0)
+    await world.begun(0, 5, 0)  # of the same record there is one call at a time
+    assert world.records.acknowledged == []
+    world.handling.end(0)
+    await eventually(lambda: world.records.acknowledged == [0])
+    world.running.cancel()
+
+
+# requirement: A7
+async def test_a_failed_record_is_acknowledged_only_when_it_is_stored() -> None:
+    world = World(retry=Backoff("1s", attempts=2), dead_letter=True)
+    world.refusals = [NotSent("no broker"), NotSent("no broker")]
+    world.records.hand_out(0)
+    await world.begun(0)
+    world.handling.end(0, ValueError("bad"))
+    await eventually(lambda: world.records.acknowledged == [0])
+    ((topic, _, record),) = world.stored
+    assert topic == "t.g.retry"
+    retried = FailedRecord.from_retry(record.key, record.value, record.headers, 0)
+    assert (retried.attempts, retried.reason) == (1, "ValueError: bad")
+    assert 500 <= world.delays_ms[0] <= 1_000  # a delayed message: nobody waits with it
+    world.records.hand_out(9, topic="t.g.retry", headers=record.headers)
+    await world.begun(0, 0)
+    world.handling.end(0, ValueError("bad again"))
+    await eventually(lambda: world.records.acknowledged == [0, 9])
+    assert world.stored[1][0] == "t.g.dlq"
+    assert world.delays_ms[1] == 0
+    await world.stop()
+
+
+# requirement: A7
+@pytest.mark.parametrize("refusal", [Overloaded("full", retry_after_ms=1_000), ConnectionLost("no answer")])
+async def test_a_record_waits_for_room_among_the_delayed_messages(refusal: Exception) -> None:
+    world = World(retry=Backoff("10s", attempts=3))
+    world.refusals = [refusal] * 5
+    world.records.hand_out(0, 1)
+    await world.begun(0, 1)
+    world.handling.end(0, ValueError("bad"))
+    world.handling.end(1)
+    await eventually(lambda: not world.refusals)
+    assert world.records.acknowledged == []  # 0 is stored nowhere
+    await eventually(lambda: world.records.acknowledged == [1])
+    assert [topic for topic, _, _ in world.stored] == ["t.g.retry"]
+    assert 5_000 <= world.delays_ms[0] <= 10_000
+    await world.stop()
+
+
+# requirement: A7
+async def test_a_record_that_is_too_large_to_be_delayed_is_tried_again_at_once() -> None:
+    world = World(retry=Backoff("10s", attempts=3))
+    world.refusals = [RecordTooLarge("8 MiB at most")]
+    world.records.hand_out(0)
+    await world.begun(0)
+    world.handling.end(0, ValueError("bad"))
+    await eventually(lambda: world.records.acknowledged == [0])
+    assert world.delays_ms == [0]
+    await world.stop()
+
+
+# requirement: A7
+async def test_a_worker_whose_retry_topic_was_deleted_ends_and_acknowledges_nothing() -> None:
+    world = World(retry=Backoff("10s", attempts=3))
+    world.refusals = [UnknownTopic("there is no topic t.g.retry")]
+    world.records.hand_out(0)
+    await world.begun(0)
+    world.handling.end(0, ValueError("bad"))
+    assert isinstance(await world.running, UnknownTopic)
+    assert world.records.acknowledged == []
+
+
+async def test_stop_waits_for_calls_for_close_timeout_only() -> None:
+    world = World(close_timeout="5s")
+    world.records.hand_out(0, 1, 2)
+    await world.begun(0, 1)
+    world.handling.end(0)
+    await eventually(lambda: 2 in world.handling.begun)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    assert await world.stop() is None
+    assert 5 <= loop.time() - began < 6
+    assert world.records.acknowledged == [0]
+    for call in world.handling.calls.values():
+        call.cancel()

@@ -15,7 +15,6 @@ from delayed.requests import Added, Request
 from delayed.values import Move
 from raftlog.errors import CommitUnknown, NotLeader
 from raftlog.records.batch import EPOCH_MAX, Batch
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.decided_delays import add, id_of, new
 from tests.helpers.instant_delays import Refusing, coordinator_of
 from tests.helpers.instant_groups import FullLog, InstantLog
@@ -66,7 +65,6 @@ class SlowClock(VirtualClock):
 
 
 # requirement: A3
-@in_virtual_time
 async def test_a_refusal_in_the_last_epoch_brings_a_new_producer() -> None:
     delivery = Refusing(is_too_large=True)
     coordinator = coordinator_of(delivery, VirtualClock(), DelayedCoordinator)
@@ -81,7 +79,6 @@ async def test_a_refusal_in_the_last_epoch_brings_a_new_producer() -> None:
 
 
 # requirement: A3
-@in_virtual_time
 async def test_a_lane_goes_on_after_an_unexpected_error(caplog: pytest.LogCaptureFixture) -> None:
     delivery = Unreadable()
     coordinator = coordinator_of(delivery, VirtualClock(), DelayedCoordinator)
@@ -97,7 +94,6 @@ async def test_a_lane_goes_on_after_an_unexpected_error(caplog: pytest.LogCaptur
 
 
 # requirement: A3
-@in_virtual_time
 async def test_each_epoch_of_the_leader_tells_what_reads_the_messages() -> None:
     """What was read in an earlier one may not be in the log any more."""
     begun: list[tuple[int, bool]] = []
@@ -183,7 +179,6 @@ class SlowLog(InstantLog):
 
 # requirement: A3
 @pytest.mark.parametrize("place", ["delivered", "tick", "begin"])
-@in_virtual_time
 async def test_a_coordinator_goes_on_after_a_defect_of_its_decisions(
     place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -203,7 +198,6 @@ async def test_a_coordinator_goes_on_after_a_defect_of_its_decisions(
 
 
 # requirement: A3
-@in_virtual_time
 async def test_what_is_being_appended_at_a_defect_is_known_to_the_next_decisions() -> None:
     coordinator = coordinator_of(Arriving(), VirtualClock(), WithDefects)
     coordinator.leads(SlowLog(coordinator))
@@ -224,7 +218,6 @@ async def test_what_is_being_appended_at_a_defect_is_known_to_the_next_decisions
 
 
 # requirement: A3
-@in_virtual_time
 async def test_a_full_disk_does_not_multiply_the_attempts_of_a_batch() -> None:
     delivery = Refusing(is_too_large=False)
     coordinator = coordinator_of(delivery, VirtualClock(), DelayedCoordinator)
@@ -238,7 +231,6 @@ async def test_a_full_disk_does_not_multiply_the_attempts_of_a_batch() -> None:
 
 
 # requirement: A3
-@in_virtual_time
 async def test_a_coordinator_that_begins_slowly_does_so_less_often() -> None:
     clock = SlowClock()
     coordinator = coordinator_of(Refusing(is_too_large=False), clock, Slow)

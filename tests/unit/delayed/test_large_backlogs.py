@@ -12,7 +12,6 @@ from delayed.records import LaneKey
 from delayed.requests import Added, Cancel, Done, Found, Reschedule, When
 from delayed.room import MoveRoom
 from raftlog.errors import Overloaded
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.decided_delays import Coordinator, Target, add, id_of, new
 
 LANE = LaneKey("orders", 0)
@@ -162,7 +161,6 @@ def test_a_new_leader_takes_in_its_messages_in_slices_and_delivers_in_order(
 
 
 # requirement: A3
-@in_virtual_time
 async def test_batches_wait_for_room_and_those_without_a_leader_hold_back_nobody_else() -> None:
     room = MoveRoom(100)
     held = held_max = 0

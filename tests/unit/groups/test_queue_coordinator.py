@@ -18,7 +18,6 @@ from raftlog.errors import CommitUnknown, NoLeader, NotLeader, StorageFull
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.instant_groups import FullLog, InstantLog, NoJobs
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.virtual_time import VirtualClock
@@ -79,7 +78,6 @@ async def leased(coordinator: GroupCoordinator, lease: bytes = b"one") -> None:
 
 
 # requirement: A7
-@in_virtual_time
 async def test_a_dead_letter_is_tried_again_until_it_is_stored() -> None:
     jobs = OneJob()
     jobs.refusals = 20
@@ -95,7 +93,6 @@ async def test_a_dead_letter_is_tried_again_until_it_is_stored() -> None:
 
 
 # requirement: A7
-@in_virtual_time
 async def test_dead_letters_of_a_coordinator_that_was_deposed_are_stored_by_the_next() -> None:
     jobs = OneJob()
     jobs.refusals = 1_000
@@ -115,7 +112,6 @@ async def test_dead_letters_of_a_coordinator_that_was_deposed_are_stored_by_the_
 
 
 # requirement: A7
-@in_virtual_time
 async def test_a_lease_that_could_not_be_stored_is_nobodys() -> None:
     jobs = OneJob()
     coordinator = coordinator_of(jobs)
@@ -133,7 +129,6 @@ async def test_a_lease_that_could_not_be_stored_is_nobodys() -> None:
 
 
 # requirement: A7
-@in_virtual_time
 async def test_a_broker_that_was_deposed_does_not_say_that_a_lease_is_over() -> None:
     """Its successor may have delivered the job to this very worker."""
 
@@ -159,7 +154,6 @@ async def test_a_broker_that_was_deposed_does_not_say_that_a_lease_is_over() -> 
 
 
 # requirement: A7
-@in_virtual_time
 async def test_receivers_that_wait_are_told_when_the_coordinator_is_deposed() -> None:
     jobs = OneJob()
     coordinator = coordinator_of(jobs)
@@ -177,7 +171,6 @@ async def test_receivers_that_wait_are_told_when_the_coordinator_is_deposed() ->
 
 
 # requirement: A7
-@in_virtual_time
 async def test_a_receiver_that_waits_gets_the_job_when_its_lease_ends() -> None:
     coordinator = coordinator_of(OneJob())
     coordinator.leads(InstantLog(coordinator))
@@ -239,7 +232,6 @@ def service_of(coordinator: GroupCoordinator, topic: OnePartition | None = None)
     return GroupService(NodeId(1), topic or OnePartition(), {0: coordinator}, calls)
 
 
-@in_virtual_time
 async def test_a_commit_whose_coordinator_is_deposed_after_the_append_is_unknown() -> None:
     # requirement: D2
     coordinator = coordinator_of()
@@ -249,7 +241,6 @@ async def test_a_commit_whose_coordinator_is_deposed_after_the_append_is_unknown
     assert coordinator.state.offsets["billing"]  # and it is stored
 
 
-@in_virtual_time
 async def test_a_read_whose_coordinator_is_deposed_is_no_commit_in_doubt() -> None:
     coordinator = coordinator_of()
     coordinator.leads(DeposedLog(coordinator))
@@ -258,7 +249,6 @@ async def test_a_read_whose_coordinator_is_deposed_is_no_commit_in_doubt() -> No
         await service_of(coordinator).ask(ReadGroup(group="billing"), timeout_ms=5_000)
 
 
-@in_virtual_time
 async def test_a_broker_that_does_not_know_the_topic_yet_asks_before_it_denies_a_group() -> None:
     coordinator = coordinator_of()
     coordinator.leads(InstantLog(coordinator))
@@ -298,7 +288,6 @@ def members_of(coordinator: GroupCoordinator) -> list[str]:
     return sorted(coordinator.state.groups["billing"].members)
 
 
-@in_virtual_time
 async def test_an_advanced_clock_is_noticed_within_a_second() -> None:
     coordinator = await coordinator_with_a_silent_member(AdvancedClock())
     await asyncio.sleep(1.5)
@@ -306,7 +295,6 @@ async def test_an_advanced_clock_is_noticed_within_a_second() -> None:
     coordinator.leads(None)
 
 
-@in_virtual_time
 async def test_requests_do_not_prolong_the_sessions_of_others_after_a_stall() -> None:
     coordinator = await coordinator_with_a_silent_member(AdvancedClock())
     for _ in range(150):
@@ -316,7 +304,6 @@ async def test_requests_do_not_prolong_the_sessions_of_others_after_a_stall() ->
     coordinator.leads(None)
 
 
-@in_virtual_time
 async def test_a_coordinator_begins_again_after_an_append_was_refused() -> None:
     coordinator = coordinator_of()
     log = FullLog(coordinator)
@@ -348,7 +335,6 @@ class CountedLog(InstantLog):
         return super().propose(batches)
 
 
-@in_virtual_time
 async def test_commits_that_arrive_in_one_turn_of_the_loop_share_an_append() -> None:
     coordinator = coordinator_of()
     log = CountedLog(coordinator)

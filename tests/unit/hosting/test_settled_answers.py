@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 from raftlog.records.batch import Batch
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.manual_wall_clock import ManualWallClock
 from transactions.coordinator import TransactionCoordinator
@@ -34,7 +33,6 @@ class Log:
         """It leads."""
 
 
-@in_virtual_time
 async def test_a_commit_waits_for_its_decision_and_its_markers_alone() -> None:
     log, markers = Log(), InstantMarkers()
     coordinator = TransactionCoordinator(
@@ -60,7 +58,6 @@ async def test_a_commit_waits_for_its_decision_and_its_markers_alone() -> None:
     coordinator.leads(None)
 
 
-@in_virtual_time
 async def test_the_end_of_a_transaction_without_records_waits_for_its_record() -> None:
     log = Log()
     coordinator = TransactionCoordinator(

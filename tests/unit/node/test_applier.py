@@ -29,7 +29,6 @@ from raftlog.storage.state_files import STATE_SUFFIX
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import GroupId, Index, Term
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.log_files import append, log_with, sync
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
@@ -226,7 +225,6 @@ def test_a_gap_batch_is_applied_as_far_as_it_is_committed() -> None:
 
 
 # requirement: ST4
-@in_virtual_time
 async def test_groups_take_turns_one_in_each_turn_of_the_loop() -> None:
     left = {GroupId(1): 3, GroupId(2): 1, GroupId(3): 2}
     applied: list[tuple[int, GroupId]] = []

@@ -17,7 +17,6 @@ from raftlog.node.rpc import Calls
 from raftlog.node.rpc_classes import CALLS_MAX, CallClass, Service
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.virtual_time import eventually
 
@@ -65,7 +64,6 @@ async def echo(sender: NodeId, head: bytes, payload: memoryview) -> tuple[bytes,
     return head, (payload,)
 
 
-@in_virtual_time
 async def test_an_answer_finds_its_question_and_an_error_keeps_its_kind() -> None:
     one, two = await ends(ONE, TWO)
 
@@ -84,7 +82,6 @@ async def test_an_answer_finds_its_question_and_an_error_keeps_its_kind() -> Non
         await one.calls.call(TWO, NOTHING, b"", timeout_ms=1000)
 
 
-@in_virtual_time
 async def test_a_handler_that_breaks_is_answered_with_unknown_and_not_with_silence() -> None:
     one, two = await ends(ONE, TWO)
 
@@ -97,7 +94,6 @@ async def test_a_handler_that_breaks_is_answered_with_unknown_and_not_with_silen
     assert caught.value.details["sent"] is True
 
 
-@in_virtual_time
 async def test_late_answers_and_answers_of_others_change_nothing() -> None:
     one, two, three = await ends(ONE, TWO, THREE)
     gate = asyncio.Event()
@@ -118,7 +114,6 @@ async def test_late_answers_and_answers_of_others_change_nothing() -> None:
     assert (await asked)[0] == b"asked"
 
 
-@in_virtual_time
 async def test_a_lost_peer_owes_nothing_and_its_own_questions_are_dropped() -> None:
     one, two = await ends(ONE, TWO)
     ended: list[str] = []
@@ -145,7 +140,6 @@ async def test_a_lost_peer_owes_nothing_and_its_own_questions_are_dropped() -> N
 
 # requirement: C4
 @pytest.mark.parametrize("full", CallClass)
-@in_virtual_time
 async def test_a_class_whose_calls_all_wait_leaves_the_others_their_own(full: CallClass) -> None:
     one, two, three = await ends(ONE, TWO, THREE)
     gate = asyncio.Event()
@@ -176,7 +170,6 @@ async def test_a_class_whose_calls_all_wait_leaves_the_others_their_own(full: Ca
     assert (await one.calls.call(TWO, parks, b"again", timeout_ms=60_000))[0] == b"again"
 
 
-@in_virtual_time
 async def test_an_answer_that_cannot_leave_waits_until_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each direction has a connection of its own: the question may come over one while the other is down."""
     # requirement: L9
@@ -193,7 +186,6 @@ async def test_an_answer_that_cannot_leave_waits_until_it_can(monkeypatch: pytes
     assert not refused
 
 
-@in_virtual_time
 async def test_records_that_cannot_leave_are_held_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fetch above it is refused, and does not hold its records; a produce that is done is answered."""
     # requirement: C4
@@ -228,7 +220,6 @@ async def test_records_that_cannot_leave_are_held_up_to_a_bound(monkeypatch: pyt
     assert two.calls._held_bytes == 0
 
 
-@in_virtual_time
 async def test_stopping_ends_the_handlers() -> None:
     one, two = await ends(ONE, TWO)
 
@@ -244,7 +235,6 @@ async def test_stopping_ends_the_handlers() -> None:
         await asked
 
 
-@in_virtual_time
 async def test_what_is_too_large_for_a_frame_is_refused_and_not_left_unanswered() -> None:
     class Narrow:
         """A transport that takes small frames only."""
@@ -274,7 +264,6 @@ async def test_what_is_too_large_for_a_frame_is_refused_and_not_left_unanswered(
     ("kind", "fields"),
     [(FrameKind.CALL, []), (FrameKind.CALL, [1, 2, 3]), (FrameKind.CALL, ["a", "b", b""])],
 )
-@in_virtual_time
 async def test_a_question_that_makes_no_sense_is_malformed(kind: FrameKind, fields: list[object]) -> None:
     (one,) = await ends(ONE)
     frame = memoryview(b"".join(encode_frame(kind, fields)))

@@ -19,7 +19,7 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import Index, NodeId, Term, WriteId
-from tests.helpers.async_tests import in_real_time, in_virtual_time
+from tests.helpers.async_tests import in_real_time
 from tests.helpers.compacting import stored
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
@@ -71,7 +71,6 @@ async def test_each_sync_of_a_round_on_threads_has_its_own_error() -> None:
         assert await ended == [broken if number == place else None for number in range(3)]
 
 
-@in_virtual_time
 async def test_an_owner_hears_of_its_own_sync_and_of_no_other() -> None:
     broken, sound = OneSync(OSError(5, "broken")), OneSync()
     owners = [Owner([None]), Owner([broken]), Owner([None]), Owner([sound])]
@@ -88,7 +87,6 @@ async def test_an_owner_hears_of_its_own_sync_and_of_no_other() -> None:
     assert (flusher.rounds, flusher.syncs) == (1, 2)
 
 
-@in_virtual_time
 async def test_what_is_requested_during_a_round_belongs_to_the_next() -> None:
     first, second = OneSync(), OneSync()
     owner = Owner([first, second])
@@ -105,7 +103,6 @@ async def test_what_is_requested_during_a_round_belongs_to_the_next() -> None:
     assert flusher.rounds == 2
 
 
-@in_virtual_time
 async def test_what_takes_long_keeps_no_other_sync_waiting_and_its_owner_waits_for_it() -> None:
     change, late, other = LogChange(lambda: None), OneSync(), OneSync()
     long, quick = Owner([change, late]), Owner([other])
@@ -132,7 +129,6 @@ async def test_what_takes_long_keeps_no_other_sync_waiting_and_its_owner_waits_f
     assert long.heard == [(change, None), (late, None)]
 
 
-@in_virtual_time
 async def test_an_owner_that_asks_as_its_work_begins_waits_for_that_work() -> None:
     change, late = LogChange(lambda: None), OneSync()
 

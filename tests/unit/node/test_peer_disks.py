@@ -19,7 +19,6 @@ from raftlog.storage.log_storage import Sync
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.virtual_time import VirtualClock
 
@@ -66,7 +65,6 @@ async def aged(side: Side, intervals: int) -> None:
 
 
 # requirement: F6
-@in_virtual_time
 async def test_the_older_copy_is_refused_and_begins_again_and_another_disk_is_welcome() -> None:
     knower, aging = Side(FakeFilesystem(), "k"), Side(FakeFilesystem(), "d")
     copy = aging.filesystem.image()
@@ -99,7 +97,6 @@ async def test_the_older_copy_is_refused_and_begins_again_and_another_disk_is_we
 
 
 # requirement: F6
-@in_virtual_time
 async def test_what_is_told_is_durable_and_a_full_disk_tells_nothing() -> None:
     side = Side(FakeFilesystem(), "d")
     side.disks.connected(ONE)
@@ -116,7 +113,6 @@ async def test_what_is_told_is_durable_and_a_full_disk_tells_nothing() -> None:
 
 
 # requirement: F6
-@in_virtual_time
 async def test_an_older_copy_on_a_full_disk_waits_for_room_before_it_begins_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -135,7 +131,6 @@ async def test_an_older_copy_on_a_full_disk_waits_for_room_before_it_begins_agai
     assert side.disks.age.is_older_copy
 
 
-@in_virtual_time
 async def test_a_peer_without_a_link_is_told_nothing() -> None:
     side = Side(FakeFilesystem(), "d")
     side.disks.connected(ONE)
@@ -145,7 +140,6 @@ async def test_a_peer_without_a_link_is_told_nothing() -> None:
 
 
 @pytest.mark.parametrize("content", [None, [], [["d"]], [["d", "x"]], [[1, 2]], [["d", 1], "newer"]])
-@in_virtual_time
 async def test_a_name_that_makes_no_sense_costs_the_connection(content: object) -> None:
     side = Side(FakeFilesystem(), "d")
     (frame,) = encode_frame(FrameKind.DISK, content)
@@ -167,7 +161,6 @@ def named(disk: Disk) -> memoryview:
 
 
 # requirement: F6
-@in_virtual_time
 async def test_frames_of_an_older_copy_are_dropped_until_another_disk_is_named() -> None:
     filesystem = FakeFilesystem()
     filesystem.make_directories("/data")

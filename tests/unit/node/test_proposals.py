@@ -26,7 +26,6 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.storage_batches import storage_batch
 
@@ -61,7 +60,6 @@ def apply(recent: RecentEntries[str], reply: str) -> None:
     recent.applied(entry, reply)
 
 
-@in_virtual_time
 async def test_proposals_end_when_their_own_last_batch_is_applied() -> None:
     recent = entries()
     first, second = in_log(recent, 0, 2), in_log(recent, 2)
@@ -73,7 +71,6 @@ async def test_proposals_end_when_their_own_last_batch_is_applied() -> None:
     assert (second.outcome.result(), recent.uncommitted_bytes, recent.size_bytes) == ("b", 0, 0)
 
 
-@in_virtual_time
 async def test_a_proposal_of_several_batches_ends_with_the_last_of_them() -> None:
     recent = entries()
     batches = [storage_batch(0), storage_batch(1)]
@@ -85,7 +82,6 @@ async def test_a_proposal_of_several_batches_ends_with_the_last_of_them() -> Non
     assert proposal.outcome.result() == "b"
 
 
-@in_virtual_time
 async def test_what_another_leader_put_in_a_proposals_place_does_not_acknowledge_it() -> None:
     recent = entries()
     proposal = in_log(recent, 0)
@@ -98,7 +94,6 @@ async def test_what_another_leader_put_in_a_proposals_place_does_not_acknowledge
     assert recent.uncommitted_bytes == 0
 
 
-@in_virtual_time
 async def test_a_proposal_that_stands_elsewhere_than_it_was_stamped_is_a_broken_invariant() -> None:
     for span in (EntrySpan(Term(1), Index(1), Index(1)), EntrySpan(Term(2), Index(0), Index(0))):
         recent = entries()
@@ -107,7 +102,6 @@ async def test_a_proposal_that_stands_elsewhere_than_it_was_stamped_is_a_broken_
             recent.name(span)
 
 
-@in_virtual_time
 async def test_entries_that_the_core_makes_stand_before_what_is_staged_behind_them() -> None:
     recent = entries()
     staged(recent, 1)
@@ -117,7 +111,6 @@ async def test_entries_that_the_core_makes_stand_before_what_is_staged_behind_th
     assert [batch.base_offset for batch in recent.unwritten()] == [0, 1]
 
 
-@in_virtual_time
 async def test_old_entries_are_dropped_unless_somebody_waits_or_the_log_lacks_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -136,7 +129,6 @@ async def test_old_entries_are_dropped_unless_somebody_waits_or_the_log_lacks_th
     assert (recent.first_index, recent.size_bytes) == (2, 0)
 
 
-@in_virtual_time
 async def test_losing_the_office_ends_every_wait() -> None:
     waits, recent = Waits(), entries()
     proposal = in_log(recent, 0)
@@ -154,7 +146,6 @@ async def test_losing_the_office_ends_every_wait() -> None:
     assert recent.uncommitted_bytes == 0
 
 
-@in_virtual_time
 async def test_waiters_that_have_gone_are_passed_over() -> None:
     waits, recent = Waits(), entries()
     proposal = in_log(recent, 0)
@@ -175,7 +166,6 @@ async def test_waiters_that_have_gone_are_passed_over() -> None:
     assert recent.uncommitted_bytes == 0
 
 
-@in_virtual_time
 async def test_who_waits_no_longer_for_another_role_leaves_nothing() -> None:
     waits = Waits()
     gone, stays = waits.until_role_changes(), waits.until_role_changes()
@@ -188,7 +178,6 @@ async def test_who_waits_no_longer_for_another_role_leaves_nothing() -> None:
 
 
 # requirement: N2
-@in_virtual_time
 async def test_what_waits_is_bounded_for_all_groups_of_a_broker_together() -> None:
     shared = UncommittedBytes(bytes_max=1)
     one, other, exempt = entries(shared), entries(shared), entries()
@@ -204,7 +193,6 @@ async def test_what_waits_is_bounded_for_all_groups_of_a_broker_together() -> No
 
 
 # requirement: N2
-@in_virtual_time
 async def test_a_replica_that_ends_gives_back_what_it_had_of_the_bound() -> None:
     shared = UncommittedBytes(bytes_max=1)
     recent = entries(shared)
@@ -215,7 +203,6 @@ async def test_a_replica_that_ends_gives_back_what_it_had_of_the_bound() -> None
     assert isinstance(unsettled.outcome.exception(), CommitUnknown)
 
 
-@in_virtual_time
 async def test_who_has_stopped_waiting_leaves_nothing_behind() -> None:
     waits = Waits()
     for _ in range(100):
@@ -225,7 +212,6 @@ async def test_who_has_stopped_waiting_leaves_nothing_behind() -> None:
     assert [*waits._durable, *waits._ready, *waits._role_changes] == []
 
 
-@in_virtual_time
 async def test_reads_that_a_leader_cannot_confirm_are_bounded() -> None:
     waits = Waits()
     tokens = []
@@ -329,7 +315,6 @@ class Story:
         return [[batch.base_offset for batch in split_batches(payload)] for payload in self.links.payloads]
 
 
-@in_virtual_time
 async def test_entries_of_closed_segments_are_read_on_a_thread() -> None:
     story = Story()
     story.order(0, 5)
@@ -340,7 +325,6 @@ async def test_entries_of_closed_segments_are_read_on_a_thread() -> None:
     assert story.sent == [[0, 1, 2, 3, 4, 5], [4, 5]]
 
 
-@in_virtual_time
 async def test_what_is_ordered_while_entries_are_read_does_not_overtake_them() -> None:
     story = Story()
     story.order(0, 3)
@@ -352,7 +336,6 @@ async def test_what_is_ordered_while_entries_are_read_does_not_overtake_them() -
 
 
 @pytest.mark.parametrize("change", ["leads no more", "leads in a later term"])
-@in_virtual_time
 async def test_entries_that_were_read_for_another_office_are_not_sent(change: str) -> None:
     story = Story()
     story.order(0, 5)
@@ -365,7 +348,6 @@ async def test_entries_that_were_read_for_another_office_are_not_sent(change: st
 
 
 # requirement: M3
-@in_virtual_time
 async def test_damaged_entries_are_not_sent_and_end_the_leader() -> None:
     story = Story()
     story.disk.flip_bit("/log/00000000000000000002.log", 70)
@@ -375,7 +357,6 @@ async def test_damaged_entries_are_not_sent_and_end_the_leader() -> None:
     assert [type(error) for error in story.leader.failures] == [LogCorrupt]
 
 
-@in_virtual_time
 async def test_entries_that_retention_removes_while_they_are_read_are_asked_for_again() -> None:
     story = Story()
     story.order(0, 5)

@@ -30,7 +30,6 @@ from raftlog.storage.log_storage import Sync
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.storage_batches import storage_batch
 
@@ -155,7 +154,6 @@ async def ask(service: Handler, number: int, index: int, term: int = 3) -> bytes
     return b"".join(payload)
 
 
-@in_virtual_time
 async def test_each_group_gives_out_its_own_state() -> None:
     service = service_of({1: group(10, at_10=b"one"), 2: group(10, at_10=b"two")})
     for _ in range(2):
@@ -163,7 +161,6 @@ async def test_each_group_gives_out_its_own_state() -> None:
         assert await ask(service, 2, 9) == b"two"
 
 
-@in_virtual_time
 async def test_a_log_that_begins_later_gives_out_a_later_state() -> None:
     led = group(10, at_10=b"at ten", at_20=b"at twenty")
     service = service_of({1: led})
@@ -174,7 +171,6 @@ async def test_a_log_that_begins_later_gives_out_a_later_state() -> None:
         await ask(service, 1, 9)
 
 
-@in_virtual_time
 async def test_a_state_is_not_given_out_to_who_asks_for_another_term() -> None:
     with pytest.raises(InvalidRequest, match="of term 2"):
         await ask(service_of({1: group(10, at_10=b"one")}), 1, 9, term=2)
@@ -262,7 +258,6 @@ class Broken(MemoryLog):
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "a sector is gone"), LogCorrupt("a flipped bit")])
-@in_virtual_time
 async def test_a_disk_that_takes_no_entry_ends_its_replica_alone(error: OSError | LogCorrupt) -> None:
     process, ended = Process(), list[BaseException]()
     process.host.on_replica_failed = lambda group, error: ended.append(error)

@@ -20,7 +20,6 @@ from raftlog.node.rpc import decode_body, encode_body
 from raftlog.storage.replica_registry import ReplicaRegistry
 from raftlog.testing.fake_filesystem import FakeFilesystem, PowerLost
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.virtual_time import VirtualClock
 
 OTHERS = (NodeId(2), NodeId(3))
@@ -76,7 +75,6 @@ def first_start(
     )
 
 
-@in_virtual_time
 async def test_it_begins_only_when_all_others_say_that_they_know_no_cluster() -> None:
     assert not await first_start(Answering(n2=False, n3=False), heard={2, 3}).is_over()
     assert await first_start(Answering(n2=True), heard={2}).is_over()
@@ -86,13 +84,11 @@ async def test_it_begins_only_when_all_others_say_that_they_know_no_cluster() ->
 
 
 # requirement: F6
-@in_virtual_time
 async def test_a_broker_that_is_in_no_file_proves_that_there_is_a_cluster() -> None:
     assert await first_start(Answering(n2=False, n3=False), heard={2, 3, 4}).is_over()
 
 
 # requirement: F6
-@in_virtual_time
 async def test_the_only_first_broker_listens_for_those_that_came_later() -> None:
     alone = first_start(Answering(), heard=set(), peers=(), later=4, listens_s=2.0)
     assert await alone.is_over(), "it has lost its disk"
@@ -100,7 +96,6 @@ async def test_the_only_first_broker_listens_for_those_that_came_later() -> None
 
 
 # requirement: F2
-@in_virtual_time
 async def test_a_broker_that_has_joined_begins_none_whoever_answers() -> None:
     for answers in (Answering(n2=False, n3=False), Answering()):
         assert await first_start(answers, heard=set(), has_joined=True).is_over()
@@ -225,7 +220,6 @@ def entries(filesystem: FakeFilesystem) -> list[str]:
 
 
 # requirement: T7
-@in_virtual_time
 async def test_a_folder_in_the_trash_is_whole_and_goes_after_the_delay() -> None:
     filesystem, clocks = with_folder(), Clocks()
     trash = trash_on(filesystem, clocks)
@@ -256,7 +250,6 @@ def test_what_comes_twice_at_one_time_is_kept_twice_and_what_is_not_there_makes_
     assert entries(filesystem) == ["1700000000000-deleted", "1700000000001-deleted"]
 
 
-@in_virtual_time
 async def test_a_clock_that_is_set_removes_nothing_early_while_the_broker_runs() -> None:
     filesystem, clocks = with_folder(), Clocks()
     trash = trash_on(filesystem, clocks)
@@ -271,7 +264,6 @@ async def test_a_clock_that_is_set_removes_nothing_early_while_the_broker_runs()
 
 
 @pytest.mark.parametrize(("wall_passed_ms", "left_ms"), [(HOUR_MS - 60_000, 60_000), (-HOUR_MS, HOUR_MS)])
-@in_virtual_time
 async def test_the_delay_goes_on_after_a_restart_and_is_never_longer_than_the_setting(
     wall_passed_ms: int, left_ms: int
 ) -> None:
@@ -288,7 +280,6 @@ async def test_the_delay_goes_on_after_a_restart_and_is_never_longer_than_the_se
     assert entries(filesystem) == []
 
 
-@in_virtual_time
 async def test_without_room_the_oldest_goes_at_once_one_at_a_look_and_only_until_there_is_room() -> None:
     filesystem, clocks = with_folder(), Clocks()
     room = [False, True]
@@ -304,7 +295,6 @@ async def test_without_room_the_oldest_goes_at_once_one_at_a_look_and_only_until
     assert len(entries(filesystem)) == 2
 
 
-@in_virtual_time
 async def test_what_an_operator_puts_there_stays() -> None:
     filesystem, clocks = with_folder(), Clocks()
     trash = trash_on(filesystem, clocks, has_room=lambda: False)
@@ -313,7 +303,6 @@ async def test_what_an_operator_puts_there_stays() -> None:
     assert entries(filesystem) == ["notes"]
 
 
-@in_virtual_time
 async def test_wherever_the_power_goes_the_folder_is_whole_at_one_place() -> None:
     crashes = 0
     for after in range(12):

@@ -23,7 +23,6 @@ from raftlog.records.builder import with_producer
 from raftlog.records.control import Marker, marker_batch, marker_in
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.types import Index, Offset, Term, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.manual_wall_clock import ManualWallClock
 from tests.helpers.orders import batch_of
 from tests.helpers.storage_batches import leader_change
@@ -57,7 +56,6 @@ async def joined(participant: Participant, asked: Asked, size_bytes: int = 1) ->
     return len(asked.answers) > before
 
 
-@in_virtual_time
 async def test_the_coordinator_is_asked_once_for_each_leader_and_transaction() -> None:
     # requirement: D3
     participant, asked = Participant(TransactionTable()), Asked()
@@ -76,7 +74,6 @@ async def test_the_coordinator_is_asked_once_for_each_leader_and_transaction() -
         lambda participant: participant.ended(TRANSACTION),
     ],
 )
-@in_virtual_time
 async def test_an_answer_that_comes_after_the_marker_is_of_no_use(
     meanwhile: Callable[[Participant], None],
 ) -> None:
@@ -90,7 +87,6 @@ async def test_an_answer_that_comes_after_the_marker_is_of_no_use(
     assert await joined(participant, asked)
 
 
-@in_virtual_time
 async def test_the_bytes_of_a_transaction_are_bounded() -> None:
     # requirement: D3
     participant, asked = Participant(TransactionTable(), bytes_max=10), Asked()
@@ -120,7 +116,6 @@ async def turns(count: int = 3) -> None:
         await asyncio.sleep(0)
 
 
-@in_virtual_time
 async def test_a_waiter_is_woken_when_its_index_is_committed_and_not_before() -> None:
     # requirement: C3
     waiters = FetchWaiters()
@@ -137,7 +132,6 @@ async def test_a_waiter_is_woken_when_its_index_is_committed_and_not_before() ->
     assert len(waiters) == 0
 
 
-@in_virtual_time
 async def test_a_cancelled_waiter_is_freed_at_once() -> None:
     waiters = FetchWaiters()
     stays = asyncio.create_task(waiters.wait(Index(5)))
@@ -152,7 +146,6 @@ async def test_a_cancelled_waiter_is_freed_at_once() -> None:
     assert len(waiters) == 0
 
 
-@in_virtual_time
 async def test_a_waiter_that_is_woken_and_cancelled_in_one_turn_is_counted_once() -> None:
     waiters = FetchWaiters()
     task = asyncio.create_task(waiters.wait(Index(5)))
@@ -170,7 +163,6 @@ async def test_a_waiter_that_is_woken_and_cancelled_in_one_turn_is_counted_once(
     assert len(waiters) == 0
 
 
-@in_virtual_time
 async def test_ten_thousand_waiters_are_freed_by_cancelling_and_by_waking() -> None:
     waiters = FetchWaiters()
     tasks = [asyncio.create_task(waiters.wait(Index(number % 3))) for number in range(10_000)]

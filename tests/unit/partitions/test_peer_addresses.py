@@ -14,7 +14,6 @@ from raftlog.errors import ConnectionLost
 from raftlog.node.rpc import Calls, Handler, decode_body, encode_body
 from raftlog.node.rpc_classes import Service
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.metadata_images import applied, cluster
 
 ONE, TWO, FOUR = NodeId(1), NodeId(2), NodeId(4)
@@ -173,7 +172,6 @@ def test_the_former_address_of_a_broker_that_was_replaced_is_never_dialled_again
 
 
 # requirement: F2
-@in_virtual_time
 async def test_a_broker_that_is_not_heard_is_told_all_addresses_when_its_link_stands() -> None:
     one = Dialler()
     image = cluster(brokers=4)
@@ -188,7 +186,6 @@ async def test_a_broker_that_is_not_heard_is_told_all_addresses_when_its_link_st
     assert [number for number, _, _ in told.brokers] == [1, 2, 3, 4], "its own is among them"
 
 
-@in_virtual_time
 async def test_what_a_broker_is_told_counts_until_its_own_metadata_is_as_new() -> None:
     one = Dialler()
     handler = one.known.links.handlers["peers.addresses"]
@@ -209,7 +206,6 @@ def test_no_broker_dials_itself() -> None:
 
 
 # requirement: F3
-@in_virtual_time
 async def test_a_removed_broker_is_refused_once_and_dialled_no_more() -> None:
     one = Dialler(port=9999)  # the settings have another address of broker 2
     image = cluster(brokers=2)
@@ -228,7 +224,6 @@ async def test_a_removed_broker_is_refused_once_and_dialled_no_more() -> None:
 
 
 # requirement: F3
-@in_virtual_time
 async def test_a_broker_with_old_metadata_does_not_bring_a_removed_one_back() -> None:
     one = Dialler()
     image, _ = applied(FenceBroker(TWO, "first"), ForgetBroker(TWO, "first"), to=cluster(brokers=2))

@@ -15,7 +15,6 @@ from raftlog.storage.segmented_log import SegmentedLog
 from raftlog.storage.slots import SLOT_NAMES
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.types import Index, NodeId, Term
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.log_files import append, sync
 from tests.helpers.storage_batches import storage_batch
 from tests.helpers.synced_logs import log_of, open_log
@@ -156,7 +155,6 @@ def carried_out(changer: LogChanger) -> None:
     changer.end(None)
 
 
-@in_virtual_time
 async def test_nothing_is_appended_beside_the_second_part_of_a_change() -> None:
     log: SegmentedLog = log_of(FakeFilesystem(), 10)
     changer = LogChanger(log)

@@ -11,8 +11,7 @@ import pytest
 
 from raftlog.errors import CommitUnknown, NoLeader, RaftlogError, TransactionAborted
 from raftlog.types import NodeId
-from tests.helpers.async_tests import in_virtual_time
-from tests.helpers.http_server import serve
+from tests.helpers.http_server import HttpServer, served
 from transactions.batches import partition_of
 from transactions.one_shot import OneShots
 from transactions.records import Handle
@@ -74,7 +73,6 @@ async def run(shots: OneShots, *, claim: Claim | None = None, spread: int = 3) -
     return done.answer
 
 
-@in_virtual_time
 async def test_a_borrowed_id_is_of_the_wanted_coordinator_and_used_again() -> None:
     coordinators = AnsweredByTest()
     shots = one_shots(coordinators)
@@ -86,7 +84,6 @@ async def test_a_borrowed_id_is_of_the_wanted_coordinator_and_used_again() -> No
     assert all(name.startswith("__one-shot-") and "~2." in name for name in ids)
 
 
-@in_virtual_time
 async def test_each_step_has_the_time_that_is_left() -> None:
     coordinators = AnsweredByTest()
     await run(one_shots(coordinators))
@@ -97,7 +94,6 @@ async def test_each_step_has_the_time_that_is_left() -> None:
     assert first.timeout_ms > 1_000, "the coordinator aborts no transaction that still has time"
 
 
-@in_virtual_time
 async def test_two_requests_never_have_the_same_id() -> None:
     coordinators = AnsweredByTest()
     shots = one_shots(coordinators)
@@ -107,7 +103,6 @@ async def test_two_requests_never_have_the_same_id() -> None:
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_commit_in_doubt_is_unknown_and_its_id_is_not_lent_again() -> None:
     lost = CommitUnknown("its coordinator did not answer")
     coordinators = AnsweredByTest(lambda request: lost if isinstance(request, End) else None)
@@ -122,7 +117,6 @@ async def test_a_commit_in_doubt_is_unknown_and_its_id_is_not_lent_again() -> No
     assert len(set(coordinators.ids())) == 2
 
 
-@in_virtual_time
 async def test_an_opening_in_doubt_shows_nothing() -> None:
     lost = CommitUnknown("its coordinator did not answer")
     coordinators = AnsweredByTest(lambda request: lost)
@@ -132,7 +126,6 @@ async def test_an_opening_in_doubt_shows_nothing() -> None:
 
 
 # requirement: D3
-@in_virtual_time
 async def test_an_opening_in_doubt_says_nothing_about_an_earlier_request_with_the_key() -> None:
     lost = CommitUnknown("its coordinator did not answer")
     coordinators = AnsweredByTest(lambda request: lost)
@@ -142,7 +135,6 @@ async def test_an_opening_in_doubt_says_nothing_about_an_earlier_request_with_th
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_transaction_that_was_aborted_meanwhile_is_not_reported_as_committed() -> None:
     aborted = Ended(is_committed=False, next_epoch=1)
     coordinators = AnsweredByTest(lambda request: aborted if isinstance(request, End) else None)
@@ -150,7 +142,6 @@ async def test_a_transaction_that_was_aborted_meanwhile_is_not_reported_as_commi
         await run(one_shots(coordinators))
 
 
-@in_virtual_time
 async def test_a_commit_that_was_not_taken_is_followed_by_an_abort() -> None:
     nobody = NoLeader("no leader")
     coordinators = AnsweredByTest(lambda request: nobody if isinstance(request, End) else None)
@@ -160,7 +151,6 @@ async def test_a_commit_that_was_not_taken_is_followed_by_an_abort() -> None:
     assert [end.is_commit for end in ends] == [True, False]
 
 
-@in_virtual_time
 async def test_the_answer_is_stored_for_a_key_only() -> None:
     coordinators = AnsweredByTest()
     shots = one_shots(coordinators)
@@ -170,17 +160,15 @@ async def test_the_answer_is_stored_for_a_key_only() -> None:
     assert [end.answer for end in ends] == [b"answer", None]
 
 
-@in_virtual_time
-async def test_a_key_selects_its_coordinator() -> None:
-    async with serve() as server:
-        await server.topic()
-        coordinators = AnsweredByTest()
-        pipeline = server.request_pipeline
-        pipeline.services = replace(pipeline.services, one_shots=one_shots(coordinators))
-        body = {"records": [{"value": 1}]}
-        for number in range(20):
-            for _ in range(2):
-                await server.call("POST", "/v1/topics/orders/records", body, {"Idempotency-Key": f"{number}"})
-        ids = coordinators.ids()
-        assert ids[::2] == ids[1::2]
-        assert len(set(ids)) > 5
+@served(partitions=3)
+async def test_a_key_selects_its_coordinator(server: HttpServer) -> None:
+    coordinators = AnsweredByTest()
+    pipeline = server.request_pipeline
+    pipeline.services = replace(pipeline.services, one_shots=one_shots(coordinators))
+    body = {"records": [{"value": 1}]}
+    for number in range(20):
+        for _ in range(2):
+            await server.call("POST", "/v1/topics/orders/records", body, {"Idempotency-Key": f"{number}"})
+    ids = coordinators.ids()
+    assert ids[::2] == ids[1::2]
+    assert len(set(ids)) > 5

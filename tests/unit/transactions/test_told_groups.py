@@ -9,7 +9,6 @@ import warnings
 import pytest
 
 from raftlog.errors import InvalidRequest, NoLeader, RaftlogError, UnknownGroup
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.instant_groups import FullLog, InstantLog
 from tests.helpers.instant_transactions import InstantMarkers
 from tests.helpers.virtual_time import VirtualClock
@@ -59,7 +58,6 @@ async def with_groups(coordinator: TransactionCoordinator, *groups: str, timeout
         await coordinator.ask(Join(transaction=ONE, groups=(group,)), TIMEOUT_MS)
 
 
-@in_virtual_time
 async def test_an_end_is_answered_once_each_group_knows_it() -> None:
     # requirement: D3
     outcomes = Outcomes()
@@ -77,7 +75,6 @@ async def test_an_end_is_answered_once_each_group_knows_it() -> None:
     coordinator.leads(None)
 
 
-@in_virtual_time
 async def test_a_next_coordinator_tells_the_groups_again() -> None:
     # requirement: D3
     outcomes = Outcomes()
@@ -97,7 +94,6 @@ async def test_a_next_coordinator_tells_the_groups_again() -> None:
     following.leads(None)
 
 
-@in_virtual_time
 async def test_a_transaction_with_groups_alone_is_aborted_when_its_time_is_over() -> None:
     # requirement: D3
     outcomes = Outcomes()
@@ -110,7 +106,6 @@ async def test_a_transaction_with_groups_alone_is_aborted_when_its_time_is_over(
     coordinator.leads(None)
 
 
-@in_virtual_time
 async def test_an_operators_abort_is_told_to_groups() -> None:
     outcomes = Outcomes()
     outcomes.reachable.set()
@@ -121,7 +116,6 @@ async def test_an_operators_abort_is_told_to_groups() -> None:
     coordinator.leads(None)
 
 
-@in_virtual_time
 async def test_a_group_whose_topic_is_gone_is_not_told() -> None:
     outcomes = Outcomes()
     outcomes.gone.add("copiers")
@@ -131,7 +125,6 @@ async def test_a_group_whose_topic_is_gone_is_not_told() -> None:
     coordinator.leads(None)
 
 
-@in_virtual_time
 async def test_a_transaction_has_so_many_groups() -> None:
     coordinator = coordinator_of(Outcomes())
     await with_groups(coordinator)
@@ -143,7 +136,6 @@ async def test_a_transaction_has_so_many_groups() -> None:
     coordinator.leads(None)
 
 
-@in_virtual_time
 async def test_a_coordinator_that_is_deposed_as_it_begins_to_tell_leaves_no_work_behind() -> None:
     coordinator = coordinator_of(Outcomes())
     await with_groups(coordinator, "copiers")
@@ -160,7 +152,6 @@ async def test_a_coordinator_that_is_deposed_as_it_begins_to_tell_leaves_no_work
 
 
 # requirement: D3
-@in_virtual_time
 async def test_a_coordinator_that_begins_again_tells_each_group_from_one_place() -> None:
     outcomes = Outcomes()
     coordinator = coordinator_of(outcomes)

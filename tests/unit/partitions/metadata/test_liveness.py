@@ -22,7 +22,6 @@ from raftlog.storage.segmented_log import LogSettings, SegmentedLog
 from raftlog.testing.fake_filesystem import FakeFilesystem
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import METADATA_GROUP, NodeId, Term
-from tests.helpers.async_tests import in_virtual_time
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.metadata_images import applied, cluster, register
 from tests.helpers.quiet_listener import QuietListener
@@ -153,7 +152,6 @@ def log_with_commands(count: int) -> SegmentedLog:
     return log
 
 
-@in_virtual_time
 async def test_the_current_version_is_that_of_all_that_was_committed_before_the_question() -> None:
     """A controller that has just been elected has yet to apply what its predecessor committed."""
     transport = LoopNetwork(random.Random(1)).transport(ME)

@@ -1,20 +1,27 @@
-"""How a broker reads the delayed messages that it moves."""
+"""Reads of delayed messages that a broker moves, and markers on their way to partitions."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
+
+import pytest
 
 from api.broker_delays import READS_MAX, BrokerDelivery
+from api.broker_transactions import BrokerMarkers
 from delayed.records import Message, MessageKey, Row, record_of
 from partitions.metadata.producer_ids import ProducerIdCipher
 from partitions.values import FetchRequest, FetchResult
+from raftlog.errors import UnknownTopic
 from raftlog.records.batch import Codec, stamp
 from raftlog.records.builder import build_batch
-from raftlog.types import Offset, Term, TopicPartition
-from tests.helpers.async_tests import in_virtual_time
+from raftlog.records.control import Marker
+from raftlog.types import Offset, TopicPartition
 from tests.helpers.decided_delays import id_of
 from tests.helpers.fake_services import FakeGateway, fake_cluster
+from tests.helpers.fetching import fetch_result
 from tests.helpers.virtual_time import VirtualClock
+from transactions.records import Handle
 
 COUNT = 50
 
@@ -48,15 +55,7 @@ class OneBatch(FakeGateway):
         )
         data = build_batch([record_of(row) for row in rows], codec=Codec.NONE, timestamp_ms=0)
         batch = stamp(data, base_offset=Offset(0), leader_epoch=1, append_time_ms=None)
-        end = Offset(COUNT)
-        return FetchResult(
-            offset=Offset(0),
-            data=batch.data,
-            next_offset=end,
-            log_start_offset=Offset(0),
-            high_watermark=end,
-            leader_epoch=Term(1),
-        )
+        return fetch_result(batch.data, COUNT)
 
 
 def delivery_from(gateway: OneBatch) -> BrokerDelivery:
@@ -69,7 +68,6 @@ def one_batch() -> OneBatch:
 
 
 # requirement: A3
-@in_virtual_time
 async def test_partitions_are_read_a_few_at_a_time() -> None:
     """Each may have a large batch, of which each read has a copy."""
     gateway = one_batch()
@@ -80,7 +78,6 @@ async def test_partitions_are_read_a_few_at_a_time() -> None:
 
 
 # requirement: A3
-@in_virtual_time
 async def test_a_batch_with_messages_for_many_partitions_is_read_once() -> None:
     """Each lane moves its own messages, and they are due one after another."""
     gateway = one_batch()
@@ -95,7 +92,6 @@ async def test_a_batch_with_messages_for_many_partitions_is_read_once() -> None:
 
 
 # requirement: A3
-@in_virtual_time
 async def test_a_leader_reads_again_what_it_has_read_in_an_earlier_epoch() -> None:
     """An unsafe recovery may have given the offset to another message."""
     gateway = one_batch()
@@ -110,7 +106,6 @@ async def test_a_leader_reads_again_what_it_has_read_in_an_earlier_epoch() -> No
 
 
 # requirement: A3
-@in_virtual_time
 async def test_nothing_is_kept_of_a_partition_that_another_broker_leads() -> None:
     gateway = one_batch()
     delivery = delivery_from(gateway)
@@ -118,3 +113,48 @@ async def test_nothing_is_kept_of_a_partition_that_another_broker_leads() -> Non
         await delivery.read(0, [3, 4], 1_000)
     await delivery.read(0, [5], 1_000)
     assert gateway.fetched == 3
+
+
+class Metadata:
+    """Of a broker that may be behind; it hears of the topic when it asks."""
+
+    def __init__(self, *, has_topic: bool) -> None:
+        self.has_topic = has_topic
+        self.is_current = False
+
+    async def current_image(self, timeout_ms: int) -> None:
+        """Ask the active controller."""
+        self.is_current = True
+
+
+class Partitions:
+    """As this broker reaches them."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self.metadata = metadata
+        self.markers: list[Marker] = []
+
+    async def mark(self, target: TopicPartition, marker: Marker, *, timeout_ms: int) -> None:
+        """Write it, if the topic is known here."""
+        if not (self.metadata.is_current and self.metadata.has_topic):
+            raise UnknownTopic("there is no topic here", topic=target.topic)
+        self.markers.append(marker)
+
+
+async def write(partitions: Partitions) -> None:
+    markers = BrokerMarkers(cast("Any", partitions.metadata), cast("Any", partitions), cast("Any", None))
+    await markers.write(
+        ("orders", 0), Handle("copy-1", 7, 3), is_commit=True, coordinator_epoch=2, timeout_ms=1_000
+    )
+
+
+async def test_a_broker_that_is_behind_asks_before_it_takes_a_topic_for_deleted() -> None:
+    # requirement: D3
+    partitions = Partitions(Metadata(has_topic=True))
+    await write(partitions)
+    assert partitions.markers == [Marker(7, 3, True, 2, 0)]
+
+
+async def test_a_topic_that_is_gone_gets_no_marker() -> None:
+    with pytest.raises(UnknownTopic):
+        await write(Partitions(Metadata(has_topic=False)))
