@@ -8,15 +8,10 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
-from xdist.remote import Producer
-from xdist.scheduler import LoadScopeScheduling
 
 from tests.helpers.virtual_time import run_virtual
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-# A session of Spark takes 20 s of CPU before its first row: one worker runs all tests of the shared session.
-ONE_SPARK_SESSION = ("spark/test_sink.py", "spark/test_source.py")
 
 # A shell's background job ignores SIGINT, and all processes that it starts do. Ctrl-C is tested all the same.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -44,16 +39,3 @@ def _signal_handlers_are_left_alone() -> Iterator[None]:
     handlers = [signal.getsignal(number) for number in STOP_SIGNALS]
     yield
     assert [signal.getsignal(number) for number in STOP_SIGNALS] == handlers
-
-
-class _SharedSessions(LoadScopeScheduling):  # type: ignore[misc] # xdist ships no types
-    """Gives the tests of one Spark session to one worker, and each other test to the next free worker."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.partition("::")[0].endswith(ONE_SPARK_SESSION) else nodeid
-
-
-@pytest.hookimpl(optionalhook=True)  # pytest runs without xdist, too
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
-    """Choose the worker of each test: for ``--dist loadscope``, by shared sessions."""
-    return _SharedSessions(config, log) if config.getoption("dist") == "loadscope" else None
