@@ -9,7 +9,7 @@ stage = @echo "stage $(1)"; began=$$(date +%s); $(2); status=$$?; \
 	echo "stage $(1): $$(($$(date +%s) - began)) s, $$(test $$status = 0 && echo passed || echo failed)"; exit $$status
 # Tests with real brokers mostly wait: more of them at once than cores. Spark gives a Python process 10 s to start, and
 # no setting changes that: its tests have no such neighbours, and a file's tests share a session.
-BROKER_TESTS_AT_ONCE ?= 5
+BROKER_TESTS_AT_ONCE ?= 6
 
 # Compiled modules are kept whatever the machine says, and not beside the source: the tests start thousands of processes.
 export PYTHONDONTWRITEBYTECODE :=

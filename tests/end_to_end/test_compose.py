@@ -63,7 +63,7 @@ def test_its_brokers_proxies_and_harness_work_together(compose: dict[str, Any], 
             url = local.text(services[name]["environment"]["READY_URL"]).removesuffix("/healthz/ready")
             eventually(lambda url=url: call(url, "GET", "/healthz/ready").status == 200, what=name)
         harness = services["harness"]
-        minutes = [re.sub("--minutes=.*", "--minutes=0.2", part) for part in harness["command"]]
+        minutes = [re.sub("--minutes=.*", "--minutes=0.1", part) for part in harness["command"]]
         process = local.run({**harness, "command": minutes})
         assert process.wait(RUN_S) == 0, local.output
     verdict = re.search(r"^verdict=valid acknowledged=\d+ .* faults=(\d+)", local.output, re.MULTILINE)
