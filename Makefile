@@ -9,7 +9,7 @@ stage = @echo "stage $(1)"; began=$$(date +%s); $(2); status=$$?; \
 	echo "stage $(1): $$(($$(date +%s) - began)) s, $$(test $$status = 0 && echo passed || echo failed)"; exit $$status
 # Tests with real brokers mostly wait: more of them at once than cores. Spark gives a Python process 10 s to start, and
 # no setting changes that: its tests have no such neighbours, and a file's tests share a session.
-BROKER_TESTS_AT_ONCE ?= 6
+BROKER_TESTS_AT_ONCE ?= 5
 
 # Compiled modules are kept whatever the machine says, and not beside the source: the tests start thousands of processes.
 export PYTHONDONTWRITEBYTECODE :=
@@ -23,8 +23,8 @@ demo: .venv/server.stamp $(if $(shell command -v java),.venv/spark.stamp)
 
 test: check
 	$(call stage,programs of the tests,$(MAKE) -s .cache/toxiproxy-server .cache/system.stamp)
-	$(call stage,tests with real brokers,$(PY) -m pytest -m "e2e and not slow and not spark" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
-	$(call stage,tests with Spark,$(PY) -m pytest -m "e2e and not slow and spark" -q -n auto --dist loadfile)
+	$(call stage,tests with real brokers,$(PY) -m pytest tests/end_to_end -m "e2e and not slow and not spark" -q -n $(BROKER_TESTS_AT_ONCE) --dist worksteal)
+	$(call stage,tests with Spark,$(PY) -m pytest tests/end_to_end/spark -m "e2e and not slow" -q -n auto --dist loadfile)
 	$(call stage,fixed seeds,$(PY) -m chaos.simulator --fixed)
 
 check:

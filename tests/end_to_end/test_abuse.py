@@ -20,7 +20,7 @@ REFUSED = {
 
 # requirement: N2
 def test_attacks_break_no_promise() -> None:
-    found = run_suite(scale=0.15)
+    found = run_suite(scale=0.08)
     assert found.failures == []
     assert found.acknowledged > 60
     told = {result.name: result.responses for result in found.results}
