@@ -14,6 +14,7 @@ from partitions.values import QUORUM, AtTime, Start
 from raftlog.errors import (
     InvalidRequest,
     OffsetOutOfRange,
+    OutOfOrderSequence,
     PreconditionFailed,
     TopicExists,
     UnknownPartition,
@@ -197,6 +198,18 @@ class ServicesSuite:
             ]
             assert receipts[0].base_offset == receipts[1].base_offset
             assert [receipt.was_duplicate for receipt in receipts] == [False, True]
+
+    async def test_a_batch_behind_a_gap_is_refused(self, open_broker: Open) -> None:
+        async with open_broker() as broker:
+            await create(broker)
+            (number,) = await broker.controller.allocate_producer_ids(1, 5000)
+            producer = PRODUCER_IDS.id_of(number)
+            first, second, third = (batch_of(b"a", producer=producer, sequence=at) for at in range(3))
+            await broker.gateway.append(ORDERS, first, acks=QUORUM, timeout_ms=5000)
+            with pytest.raises(OutOfOrderSequence, match="1 comes next"):
+                await broker.gateway.append(ORDERS, third, acks=QUORUM, timeout_ms=5000)
+            for late in (second, third):
+                await broker.gateway.append(ORDERS, late, acks=QUORUM, timeout_ms=5000)
 
     async def test_positions_are_offsets(self, open_broker: Open) -> None:
         async with open_broker() as broker:

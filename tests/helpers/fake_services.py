@@ -41,11 +41,12 @@ from raftlog.errors import (
     CorruptBatch,
     InvalidRequest,
     OffsetOutOfRange,
+    OutOfOrderSequence,
     PartitionDecommissioned,
     UnknownPartition,
     UnknownTopic,
 )
-from raftlog.records.batch import Batch, stamp
+from raftlog.records.batch import SEQUENCE_MAX, Batch, BatchHeader, stamp
 from raftlog.records.control import Archived, leader_change_batch
 from raftlog.records.reader import read_records
 from raftlog.records.tags import TagFilter
@@ -71,6 +72,7 @@ class FakeLog:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     is_gone: bool = False
     by_sequence: dict[tuple[int, int, int], AppendReceipt] = field(default_factory=dict)
+    newest: dict[int, tuple[int, int]] = field(default_factory=dict)  # epoch, next sequence; by producer id
 
     def notify(self) -> None:
         """Wake all waiting readers."""
@@ -117,11 +119,12 @@ class FakeGateway:
         rules = TopicRules.of(complete(topic.config, topic.replication_factor), topic.replication_factor)
         checked = rules.validated(batches, in_transaction=transactional_id is not None)
         await rules.check_records(checked)
+        await self._replicated(timeout_ms / 1000)
         header = checked[0].header
         identity = (header.producer_id, header.producer_epoch, header.base_sequence)
         if header.is_sequenced and identity in log.by_sequence:
             return replace(log.by_sequence[identity], was_duplicate=True)
-        await self._replicated(timeout_ms / 1000)
+        _check_order(log, header)
         now_ms = self.clock.wall_ms() if rules.stamps_append_time else None
         base_offset = log.end
         for batch in checked:
@@ -138,6 +141,9 @@ class FakeGateway:
             durability=self.durabilities.get(target) or _durability(acks, topic),
         )
         log.by_sequence[identity] = receipt
+        if header.is_sequenced:
+            following = (header.base_sequence + receipt.record_count) & SEQUENCE_MAX
+            log.newest[header.producer_id] = (header.producer_epoch, following)
         log.notify()
         return receipt
 
@@ -384,6 +390,17 @@ def fake_cluster(
         limits=limits or Limits(),
     )
     return FakeCluster(services, controller, gateway, checks)
+
+
+def _check_order(log: FakeLog, header: BatchHeader) -> None:
+    """Raise ``OutOfOrderSequence`` for a batch behind a gap: requests may overtake one another."""
+    epoch, following = log.newest.get(header.producer_id, (header.producer_epoch, header.base_sequence))
+    expected = following if header.producer_epoch == epoch else 0
+    if header.is_sequenced and header.base_sequence != expected:
+        raise OutOfOrderSequence(
+            f"producer {header.producer_id} sent sequence {header.base_sequence}; {expected} comes next",
+            expected_seq=expected,
+        )
 
 
 def _durability(acks: Acks, topic: TopicInfo) -> Durability:
