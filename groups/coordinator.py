@@ -89,9 +89,8 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
 
     def partitions_changed(self) -> None:
         """Topics have other partitions, or were created again."""
-        if self.decisions is not None:
-            self.decisions.partitions_changed(self._now_ms())
-            self.carry_out()
+        if (decisions := self.decisions) is not None:
+            self.step(lambda: decisions.partitions_changed(self._now_ms()))
 
     async def summaries(self) -> list[tuple[str, str, int]]:
         """Name, state and number of members of each group. Raises ``NotLeader``."""

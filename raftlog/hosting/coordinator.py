@@ -131,11 +131,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         request_id = next(self._ids)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._open[request_id] = future
-        try:
-            decisions.receive(request_id, request, self._now_ms(), self._clock.wall_ms())
-            self.carry_out()
-        except Exception as error:
-            self._broken(error)
+        self.step(lambda: decisions.receive(request_id, request, self._now_ms(), self._clock.wall_ms()))
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await future
@@ -147,8 +143,8 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             raise
         finally:
             self._open.pop(request_id, None)
-            if self.decisions is not None:
-                self.decisions.forget(request_id, request)
+            if (now := self.decisions) is not None:
+                self._guarded(lambda: now.forget(request_id, request))
 
     async def confirmed(self) -> DecisionsT:
         """What is decided, once it is proved that no other broker leads. Raises ``NotLeader``."""
@@ -163,13 +159,12 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
     def _begin(self) -> None:
         began_s = self._clock.monotonic()
-        try:
+
+        def begin() -> None:
             self.decisions = self.begin(self._now_ms())
-            self.carry_out()
-        except Exception as error:
-            self._broken(error)
-        finally:
-            self._begin_s = self._clock.monotonic() - began_s
+
+        self.step(begin)
+        self._begin_s = self._clock.monotonic() - began_s
 
     def _end_in_doubt(self, why: str) -> None:
         """Whether what is being appended is stored is not known."""
@@ -195,6 +190,22 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
     # What the decisions want.
 
+    def step(self, work: Callable[[], object]) -> None:
+        """Do some work with the decisions, and carry out what they want then."""
+
+        def stepped() -> None:
+            work()
+            self.carry_out()
+
+        self._guarded(stepped)
+
+    def _guarded(self, work: Callable[[], object]) -> None:
+        """Do some work. After any error, of memory for instance, the coordinator begins again."""
+        try:
+            work()
+        except Exception as error:
+            self._broken(error)
+
     def carry_out(self) -> None:
         """Append, answer and perform what the decisions want since the last call."""
         assert self.decisions is not None
@@ -208,7 +219,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
                 newest.then.append(wanted)
         if self._next is not None and self._appending is None and not self._is_append_due:
             self._is_append_due = True
-            asyncio.get_running_loop().call_soon(self._append_next)
+            asyncio.get_running_loop().call_soon(self._guarded, self._append_next)
         self._set_timer()
 
     def _append_next(self) -> None:
@@ -223,15 +234,18 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._failed(refusal)
             return
         decisions = self.decisions
-        self._outcome.add_done_callback(lambda done: self._appended(decisions, done))
+        self._outcome.add_done_callback(lambda done: self._guarded(lambda: self._appended(decisions, done)))
 
     def _appended(self, decisions: DecisionsT | None, outcome: asyncio.Future[None]) -> None:
         if decisions is not self.decisions or decisions is None:
             return
-        error = outcome.exception()
-        if error is not None:
-            assert isinstance(error, RaftlogError), error
+        try:
+            outcome.result()
+        except RaftlogError as error:
             self._failed(error)
+            return
+        except asyncio.CancelledError:
+            self._failed(CommitUnknown(f"{self._name}: an append was cancelled; repeat the request"))
             return
         assert self._appending is not None
         waiting, self._appending = self._appending.then, None
@@ -256,9 +270,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._end_in_doubt(f"{self._name} begins again")
 
         def ended(newest: asyncio.Future[None] | None) -> None:
-            failure = None if newest is None else newest.exception()
-            is_known = failure is None or (isinstance(failure, RaftlogError) and failure.is_definite)
-            if is_known and log is self._log and self.decisions is None:
+            if _is_known(newest) and log is self._log and self.decisions is None:
                 self._begin_later()
 
         if outcome is None or outcome.done():
@@ -355,11 +367,16 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self._timer = loop.call_at(self._hears_until_s, self._tick, due_ms)
             return
         self._hears_until_s = None
-        try:
-            self.decisions.tick(self._now_ms(), self._clock.wall_ms())
-            self.carry_out()
-        except Exception as error:
-            self._broken(error)
+        decisions = self.decisions
+        self.step(lambda: decisions.tick(self._now_ms(), self._clock.wall_ms()))
+
+
+def _is_known(append: asyncio.Future[None] | None) -> bool:
+    """Whether it is known what the newest append has stored."""
+    if append is None or append.cancelled():
+        return append is None
+    error = append.exception()
+    return error is None or (isinstance(error, RaftlogError) and error.is_definite)
 
 
 def _is_settled(wanted: Answer[Any] | Effect) -> bool:
