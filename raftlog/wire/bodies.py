@@ -16,8 +16,27 @@ from raftlog.wire import limits
 Encoding = Literal["utf8", "json", "base64"]
 """The form of a value in JSON: a string with its text, JSON, or base64."""
 
+
+def matching(pattern: str) -> msgspec.Meta:
+    """The rule that a text matches ``pattern``, from ``^`` to ``$``, as a whole.
+
+    msgspec searches for a pattern, and in Python ``$`` also matches before a line break at the end of a text.
+    The OpenAPI document has ``$``, which has no such meaning there.
+    """
+    assert pattern[0] + pattern[-1] == "^$", pattern
+    return msgspec.Meta(pattern=rf"{pattern[:-1]}\Z", extra_json_schema={"pattern": pattern})
+
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""A number without a limit of its own: what every language and every row can hold."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""A number, of bytes or milliseconds for instance, that is not negative."""
+PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]
+
 Tag = Annotated[
-    str, msgspec.Meta(min_length=1, max_length=limits.TAG_CHARACTERS_MAX, pattern=limits.TAG_PATTERN)
+    str,
+    msgspec.Meta(min_length=1, max_length=limits.TAG_CHARACTERS_MAX),
+    matching(limits.TAG_PATTERN),
 ]
 """One tag. Raw bodies send tags in a header, separated by commas."""
 Tags = Annotated[list[Tag], msgspec.Meta(max_length=limits.TAGS_MAX)]
@@ -45,13 +64,13 @@ class CreateTopic(Request):
     replication_factor: (
         Annotated[int, msgspec.Meta(extra_json_schema={"enum": [*limits.REPLICATION_FACTORS]})] | None
     ) = None
-    config: dict[str, int | str | bool] = {}
+    config: dict[str, Int64 | str | bool] = {}
 
 
 class ChangeTopic(Request):
     """Body of ``PATCH`` of a topic or its config: names to values; ``null`` resets to the default."""
 
-    config: dict[str, int | str | bool | None]
+    config: dict[str, Int64 | str | bool | None]
 
 
 class AddPartitions(Request):
@@ -64,7 +83,7 @@ class AddPartitions(Request):
     expected: Annotated[int, msgspec.Meta(ge=1, le=limits.PARTITIONS_MAX)] | None = None
 
 
-PartitionNumbers = list[Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]]
+PartitionNumbers = list[PartitionNumber]
 """Numbers of partitions of one topic."""
 
 
@@ -89,7 +108,7 @@ class RecommissionPartitions(Request):
 class DeleteBefore(Request):
     """Body of ``:delete-before``: all records of the partition below ``offset``."""
 
-    partition: Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]
+    partition: PartitionNumber
     offset: Annotated[int, msgspec.Meta(ge=0, le=limits.OFFSET_MAX)]
 
 
@@ -106,7 +125,7 @@ class SetArchivedUpTo(Request):
     A lower offset than before counts only with ``allow_lower``.
     """
 
-    partition: Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]
+    partition: PartitionNumber
     offset: Annotated[int, msgspec.Meta(ge=0, le=limits.OFFSET_MAX)]
     allow_lower: bool = False
 
@@ -307,16 +326,16 @@ class NewRecord(Request):
     """
 
     value: msgspec.Raw
-    key: str | int | None = None
+    key: str | Int64 | None = None
     encoding: Encoding | None = None
     key_encoding: Literal["utf8", "base64"] = "utf8"
     headers: dict[str, str | None] = {}
     headers_raw: list[tuple[str, str | None]] = []
     tags: Tags = []
-    partition: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    timestamp: int | str | None = None
-    delay: int | str | None = None
-    deliver_at: int | str | None = None
+    partition: PartitionNumber | None = None
+    timestamp: Int64 | str | None = None
+    delay: Int64 | str | None = None
+    deliver_at: Int64 | str | None = None
 
 
 class Produce(Request):

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from raftlog.wire import limits
-from raftlog.wire.bodies import Answer, Message, Request, Tags
+from raftlog.wire.bodies import Answer, Int64, Message, PartitionNumber, Request, Tags, matching
 
 MEMBER_ID_CHARACTERS_MAX = 249
 TOPICS_MAX = 1_000  # of one member
@@ -19,15 +19,15 @@ STRATEGIES_MAX = 16
 METADATA_BYTES_MAX = 4_096
 TRANSACTION_OFFSETS_MAX = 999  # of one group
 
-Name = Annotated[str, msgspec.Meta(pattern=limits.NAME_PATTERN)]
-Duration = int | str
+Name = Annotated[str, matching(limits.NAME_PATTERN)]
+Duration = Int64 | str
 """Milliseconds, or a text such as ``10s``."""
 
 Topics = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
 Strategies = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=STRATEGIES_MAX)]
 Generation = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 53) - 1)]
+LeaderEpoch = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 63) - 1)]
 OffsetNumber = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]
 
 
 class TopicPartitions(msgspec.Struct, forbid_unknown_fields=True):
@@ -153,8 +153,8 @@ class OffsetCommitBody(Request):
     topic: Name
     partition: PartitionNumber
     offset: OffsetNumber
-    leader_epoch: int = -1
-    metadata: str = ""
+    leader_epoch: LeaderEpoch = -1
+    metadata: Annotated[str, msgspec.Meta(max_length=METADATA_BYTES_MAX)] = ""
 
 
 class MemberOffsets(Request):
@@ -228,7 +228,7 @@ class ResetOffsets(Request):
     """
 
     to: str | None = None
-    shift: int | None = None
+    shift: Int64 | None = None
     topics: Topics | None = None
     partitions: list[TopicPartitions] | None = None
     force: bool = False

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import structs
 
 from raftlog.errors import InvalidRequest
-from raftlog.wire.bodies import Answer, BrokerId, Request
+from raftlog.wire.bodies import Answer, BrokerId, Request, matching
 from raftlog.wire.limits import RACK_CHARACTERS_MAX
 
 PREFIX: Final = "raftlog-join"
@@ -54,11 +54,11 @@ class AdmitBroker(Request):
     """
 
     token: Annotated[str, msgspec.Meta(max_length=TOKEN_CHARACTERS_MAX)]
-    proof: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-    admission_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
-    host: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9._:-]{1,253}$")]
+    proof: Annotated[str, matching("^[0-9a-f]{64}$")]
+    admission_id: Annotated[str, matching("^[0-9a-f]{32}$")]
+    host: Annotated[str, matching("^[A-Za-z0-9._:-]{1,253}$")]
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
-    http: Annotated[str, msgspec.Meta(pattern="^https?://[^/?# ]{1,512}/?$")]
+    http: Annotated[str, matching(r"^https?://[^/?#\x00-\x20\x7f]{1,512}/?$")]
     broker_id: BrokerId | None = None
     rack: Annotated[str, msgspec.Meta(min_length=1, max_length=RACK_CHARACTERS_MAX)] | None = None
     replace: bool = False

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from raftlog.wire import limits
-from raftlog.wire.bodies import Answer, BrokerId, Request
+from raftlog.wire.bodies import Answer, BrokerId, Count, Request, matching
 
 Replicas = Annotated[list[BrokerId], msgspec.Meta(min_length=1, max_length=limits.REPLICAS_MAX)]
 MoveStateName = Literal["proposed", "pending", "moving", "done", "dropped"]
@@ -17,11 +17,11 @@ class MoveRequest(Request):
     """One partition of a plan, as the plan of a dry run has it. ``bytes`` and ``state`` are not used."""
 
     topic: Annotated[str, msgspec.Meta(max_length=limits.NAME_CHARACTERS_MAX)]
-    topic_id: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
-    partition: Annotated[int, msgspec.Meta(ge=0, lt=limits.PARTITIONS_MAX)]
+    topic_id: Annotated[str, matching("^[0-9a-f]{32}$")]
+    partition: Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX - 1)]
     replicas: Replicas
     target: Replicas
-    bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    bytes: Count = 0
     state: MoveStateName = "proposed"
 
 
@@ -32,10 +32,10 @@ class StartPlan(Request):
     """
 
     moves: Annotated[list[MoveRequest], msgspec.Meta(max_length=limits.PLAN_MOVES_MAX)] | None = None
-    metadata_version: Annotated[int, msgspec.Meta(ge=0)] = 0
-    bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
-    expected_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
-    plan: int | None = None
+    metadata_version: Count = 0
+    bytes: Count = 0
+    expected_ms: Count = 0
+    plan: Count | None = None
     is_automatic: bool = False
     waits_for: list[BrokerId] = msgspec.field(default_factory=list)
 
@@ -68,6 +68,6 @@ class PlanBody(Answer):
     metadata_version: int
     bytes: int = 0
     expected_ms: int = 0
-    plan: int | None = None
+    plan: Count | None = None
     is_automatic: bool = False
     waits_for: list[int] = msgspec.field(default_factory=list)

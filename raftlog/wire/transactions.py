@@ -11,15 +11,15 @@ from typing import Annotated, Literal
 import msgspec
 
 from raftlog.wire import limits
-from raftlog.wire.bodies import Answer, NewRecord, Request
+from raftlog.wire.bodies import Answer, NewRecord, Request, matching
 from raftlog.wire.groups import AddOffsets, Duration, TopicPartitions
 
 HANDLES_MAX = 1_000  # of one batch
 ID_CHARACTERS_MAX = 280
 
 TransactionId = Annotated[str, msgspec.Meta(max_length=ID_CHARACTERS_MAX)]
-TransactionalId = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9._~-]{1,249}$")]
-DriverName = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9._-]{1,64}$")]
+TransactionalId = Annotated[str, matching("^[A-Za-z0-9._~-]{1,249}$")]
+DriverName = Annotated[str, matching("^[A-Za-z0-9._-]{1,64}$")]
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 RunEpoch = Annotated[int, msgspec.Meta(ge=1, le=(1 << 53) - 1)]
 TransactionIds = Annotated[list[TransactionId], msgspec.Meta(min_length=1, max_length=HANDLES_MAX)]
