@@ -373,10 +373,11 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
 def _is_known(append: asyncio.Future[None] | None) -> bool:
     """Whether it is known what the newest append has stored."""
-    if append is None or append.cancelled():
-        return append is None
-    error = append.exception()
-    return error is None or (isinstance(error, RaftlogError) and error.is_definite)
+    if append is None:
+        return True
+    error = None if append.cancelled() else append.exception()
+    is_refused = isinstance(error, RaftlogError) and error.is_definite
+    return is_refused or (error is None and not append.cancelled())
 
 
 def _is_settled(wanted: Answer[Any] | Effect) -> bool:

@@ -27,11 +27,12 @@ def matching(pattern: str) -> msgspec.Meta:
     return msgspec.Meta(pattern=rf"{pattern[:-1]}\Z", extra_json_schema={"pattern": pattern})
 
 
-Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""A number without a limit of its own: what every language and every row can hold."""
-Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=limits.INT64_MAX)]
+"""A number without a limit of its own. Every language and every row can hold it."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=limits.INT64_MAX)]
 """A number, of bytes or milliseconds for instance, that is not negative."""
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=limits.PARTITIONS_MAX)]
+OffsetNumber = Annotated[int, msgspec.Meta(ge=0, le=limits.OFFSET_MAX)]
 
 Tag = Annotated[
     str,
@@ -109,7 +110,7 @@ class DeleteBefore(Request):
     """Body of ``:delete-before``: all records of the partition below ``offset``."""
 
     partition: PartitionNumber
-    offset: Annotated[int, msgspec.Meta(ge=0, le=limits.OFFSET_MAX)]
+    offset: OffsetNumber
 
 
 class RecordsDeleted(Answer):
@@ -126,7 +127,7 @@ class SetArchivedUpTo(Request):
     """
 
     partition: PartitionNumber
-    offset: Annotated[int, msgspec.Meta(ge=0, le=limits.OFFSET_MAX)]
+    offset: OffsetNumber
     allow_lower: bool = False
 
 

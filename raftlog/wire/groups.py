@@ -11,7 +11,16 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from raftlog.wire import limits
-from raftlog.wire.bodies import Answer, Int64, Message, PartitionNumber, Request, Tags, matching
+from raftlog.wire.bodies import (
+    Answer,
+    Int64,
+    Message,
+    OffsetNumber,
+    PartitionNumber,
+    Request,
+    Tags,
+    matching,
+)
 
 MEMBER_ID_CHARACTERS_MAX = 249
 TOPICS_MAX = 1_000  # of one member
@@ -26,8 +35,7 @@ Duration = Int64 | str
 Topics = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=TOPICS_MAX)]
 Strategies = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=STRATEGIES_MAX)]
 Generation = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 53) - 1)]
-LeaderEpoch = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 63) - 1)]
-OffsetNumber = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+LeaderEpoch = Annotated[int, msgspec.Meta(ge=-1, le=limits.INT64_MAX)]
 
 
 class TopicPartitions(msgspec.Struct, forbid_unknown_fields=True):
@@ -154,7 +162,7 @@ class OffsetCommitBody(Request):
     partition: PartitionNumber
     offset: OffsetNumber
     leader_epoch: LeaderEpoch = -1
-    metadata: Annotated[str, msgspec.Meta(max_length=METADATA_BYTES_MAX)] = ""
+    metadata: Annotated[str, msgspec.Meta(max_length=limits.OFFSET_METADATA_CHARACTERS_MAX)] = ""
 
 
 class MemberOffsets(Request):

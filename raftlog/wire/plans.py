@@ -68,6 +68,6 @@ class PlanBody(Answer):
     metadata_version: int
     bytes: int = 0
     expected_ms: int = 0
-    plan: Count | None = None
+    plan: int | None = None
     is_automatic: bool = False
     waits_for: list[int] = msgspec.field(default_factory=list)

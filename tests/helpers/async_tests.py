@@ -51,7 +51,7 @@ def in_virtual_time_with(make: Make[Resource]) -> Decorator[Resource]:
 
 
 def on_both_loops_with(make: Make[Resource]) -> Decorator[Resource]:
-    """As ``in_virtual_time_with``, on asyncio's event loop and on uvloop's."""
+    """Run the test twice, on asyncio's event loop and on uvloop's, within a resource, its first argument."""
     return _within(make, asyncio.run, uvloop.run)
 
 

@@ -101,7 +101,7 @@ sys.stdout.buffer.write(pickle.dumps(pickle.load(sys.stdin.buffer)()))
 
 
 def in_a_worker(function: Callable[[], bool]) -> bool:
-    """What it returns in a process that cannot import the package."""
+    """The result of the function in a process that cannot import the package."""
     cloudpickle.register_pickle_by_value(spark_io)  # type: ignore[no-untyped-call]
     try:
         sent = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]

@@ -280,7 +280,7 @@ async def test_a_silent_link_is_ended_and_dialled_again(directions: str) -> None
 # requirement: L9
 @pytest.mark.parametrize("direction", ["to two", "to one"])
 async def test_a_caller_whose_question_is_dropped_for_silence_is_told(direction: str) -> None:
-    """Where only the caller's direction is silent, it hears the other broker all the time."""
+    """A caller whose own direction is silent hears the other broker all the time."""
     async with started_pair() as pair:
         is_asked = asyncio.Event()
 

@@ -203,7 +203,7 @@ def _note(tell: Callable[[NodeId], None], slow: NodeId, lost: list[float], broke
 
 
 async def sends_once_a_turn(cluster: NodeCluster, slow: ClusterNode, turn_s: float, for_s: float) -> None:
-    """What the broker sends leaves at the end of a turn, on the connection for which it was meant."""
+    """Messages of the broker leave at the end of a turn, on the connection for which they were meant."""
     send, loop = slow.transport.send, asyncio.get_running_loop()
     waiting: list[tuple[int, NodeId, list[bytes]]] = []
 

@@ -47,12 +47,21 @@ from raftlog.testing.waits import LIMIT_S
 from raftlog.types import BEFORE_LOG, GroupId, Index, NodeId, Term
 from tests.helpers.async_tests import in_real_time, in_virtual_time_with, on_both_loops
 from tests.helpers.manual_wall_clock import ManualWallClock
-from tests.helpers.node_cluster import NodeCluster
+from tests.helpers.node_cluster import ClusterNode, NodeCluster
 from tests.helpers.quiet_listener import QuietListener
 from tests.helpers.storage_batches import storage_batch
 from tests.helpers.waiting import limited
 
 GROUP = GroupId(1)
+
+
+async def left_behind() -> tuple[NodeCluster, ClusterNode, ClusterNode]:
+    """A cluster of two with small segments, its leader, and a follower that needs a snapshot."""
+    cluster = NodeCluster(2, log_settings=LogSettings(segment_bytes=300, index_interval_bytes=512))
+    await cluster.start()
+    leader, behind = cluster.leading(), cluster.followers()[0]
+    await cluster.leave_behind(behind)
+    return cluster, leader, behind
 
 
 @in_virtual_time_with(lambda: NodeCluster(3, groups=2))
@@ -73,11 +82,7 @@ async def test_a_log_is_cut_while_its_broker_serves_other_groups(cluster: NodeCl
 
 
 async def test_a_vote_that_is_asked_for_while_the_log_is_replaced_is_given_later() -> None:
-    settings = LogSettings(segment_bytes=300, index_interval_bytes=512)
-    cluster = NodeCluster(2, log_settings=settings)
-    await cluster.start()
-    leader, behind = cluster.leading(), cluster.followers()[0]
-    await cluster.leave_behind(behind)
+    cluster, leader, behind = await left_behind()
     behind.sync_s = 3.0
     await behind.start()
     group = behind.groups[GROUP]
@@ -282,11 +287,7 @@ async def test_a_replica_whose_cut_fails_ends_and_can_be_closed(cluster: NodeClu
 
 
 async def test_a_snapshot_is_installed_alone_also_behind_a_change_that_found_no_room() -> None:
-    settings = LogSettings(segment_bytes=300, index_interval_bytes=512)
-    cluster = NodeCluster(2, log_settings=settings)
-    await cluster.start()
-    leader, behind = cluster.leading(), cluster.followers()[0]
-    await cluster.leave_behind(behind)
+    cluster, leader, behind = await left_behind()
     behind.sync_s = 2.0
     await behind.start()
     group = behind.groups[GROUP]

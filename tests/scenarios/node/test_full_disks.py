@@ -277,7 +277,7 @@ async def test_a_leader_that_cannot_append_hands_over() -> None:
 # requirement: N4
 @pytest.mark.parametrize("seed", range(4))
 async def test_where_no_broker_has_room_the_leader_stays(seed: int) -> None:
-    """They notice it one after another."""
+    """The brokers notice their full disks one after another."""
     cluster, leader = await started(seed)
     term = leader.groups[GROUP].term
     for broker in cluster.up:

@@ -251,7 +251,7 @@ async def cut(broker: ClusterNode, first_kept: int) -> int:
 
 
 def state_of(broker: ClusterNode) -> bytes:
-    """What its machine has come to."""
+    """The state of the broker's machine."""
     return broker.replicas[GROUP].machine.snapshot()
 
 

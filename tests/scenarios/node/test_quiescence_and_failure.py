@@ -224,7 +224,7 @@ async def test_replicas_of_a_broker_catch_up_however_soon_it_returns(
 
 @in_virtual_time_with(lambda: quiescent(groups=100))
 async def test_a_later_leader_knows_who_is_unreachable(cluster: NodeCluster) -> None:
-    """It was still to be told of the loss when the others elected a leader."""
+    """The later leader had not been told of the loss when the others elected a leader."""
     gone = cluster.followers()[0]
     await left_alone(cluster, gone)
     one, other = cluster.up
@@ -303,7 +303,7 @@ async def test_a_broker_that_returns_elects_another_leader(cluster: NodeCluster)
 
 @in_virtual_time_with(quiescent)
 async def test_a_broker_that_only_a_follower_hears_unquiesces_its_group(cluster: NodeCluster) -> None:
-    """It catches up when the leader hears it, too, and deposes nobody meanwhile."""
+    """The broker catches up when the leader hears it, too, and deposes nobody meanwhile."""
     leader, (gone, follower) = cluster.leading(), cluster.followers()
     term = leader.groups[GROUP].term
     cluster.network.isolate(gone.node_id)
@@ -341,7 +341,7 @@ async def test_a_broker_that_returns_in_one_direction_deposes_nobody(
 async def test_a_learner_that_lost_its_disk_is_sent_everything_again(
     cluster: NodeCluster, pause_s: float
 ) -> None:
-    """It never campaigns."""
+    """A learner never campaigns."""
     for group in cluster.group_ids:
         await append(cluster, b"1", group)
         await cluster.leading(group).groups[group].change_membership(members(1, 2, 3, learners=[4]))

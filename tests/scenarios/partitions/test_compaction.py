@@ -104,9 +104,7 @@ async def test_a_log_is_compacted_again_once_enough_is_dirty(cluster: Controlled
 async def test_a_replica_that_was_away_gets_a_compacted_log(cluster: ControlledCluster) -> None:
     await cluster.create("orders", **{"cleanup.policy": "compact", "segment.bytes": 1024})
     await write(cluster, 0, 20)
-    leader = (await cluster.leader()).orders
-    away = next(broker.node_id for broker in cluster if broker.orders is not leader)
-    await cluster.stop(away)
+    away = await stop_a_follower(cluster)
     await write(cluster, 21, 60)
     await cluster.look_for_compaction()
     back = await cluster.start(away)
@@ -218,9 +216,7 @@ async def test_an_old_tombstone_goes_before_a_young_one(cluster: ControlledClust
 async def test_a_replica_that_is_away_keeps_tombstones_on_all_replicas(cluster: ControlledCluster) -> None:
     await cluster.create("orders", **TOMBSTONES)
     await write(cluster, 0, 20)
-    leader = (await cluster.leader()).orders
-    away = next(broker.node_id for broker in cluster if broker.orders is not leader)
-    await cluster.stop(away)
+    away = await stop_a_follower(cluster)
     await delete_keys(cluster)
     await cluster.look_for_compaction(5, pause_s=0.01)
     assert [len(tombstones(broker)) for broker in cluster] == [KEYS] * 2
@@ -237,9 +233,7 @@ async def test_a_replica_that_is_added_again_begins_empty(cluster: ControlledClu
     """Its former log has records whose tombstones are gone."""
     await cluster.create("orders", **TOMBSTONES)
     await write(cluster, 0, 20)
-    leader = (await cluster.leader()).orders
-    away = next(broker.node_id for broker in cluster if broker.orders is not leader)
-    await cluster.stop(away)
+    away = await stop_a_follower(cluster)
     rest = tuple(node for node in cluster.nodes if node != away)
     await move(cluster, *rest)
     await delete_keys(cluster)
@@ -332,8 +326,16 @@ async def offset_of_the_past(cluster: ControlledCluster) -> int:
     return deleted_at
 
 
+async def stop_a_follower(cluster: ControlledCluster) -> NodeId:
+    """Stop a broker that does not lead the partition; its id."""
+    leader = (await cluster.leader()).orders
+    away = next(broker.node_id for broker in cluster if broker.orders is not leader)
+    await cluster.stop(away)
+    return away
+
+
 def lose_states_above(disk: FakeFilesystem, directory: str, index: int) -> None:
-    """They were not on the disk yet, or were damaged and removed."""
+    """Remove the states above an index, as if they were damaged or not on the disk yet."""
     for name in disk.list_directory(directory):
         if name == "snapshot" or (name.endswith(".state") and int(name.removesuffix(".state")) > index):
             disk.remove(f"{directory}/{name}")
@@ -409,7 +411,7 @@ def batches_on(cluster: PartitionCluster, broker: ControlledBroker) -> list[Batc
 
 
 async def newest_seen(broker: ControlledBroker, start: int = 0, *, committed_only: bool = True) -> Newest:
-    """What a reader of all records knows in the end."""
+    """The newest record of each key, as a reader of all records knows it in the end."""
     position, seen = Offset(start), Newest()
     while True:
         request = FetchRequest(position=position, committed_only=committed_only)

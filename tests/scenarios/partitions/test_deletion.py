@@ -186,6 +186,12 @@ def _answers(broker: ControlledBroker, group: GroupId) -> bool:
 CREATION = NewTopic("orders", "5" * 32, 1, 3, {})
 
 
+async def controller_and_another(cluster: ControlledCluster) -> tuple[ControlledBroker, ControlledBroker]:
+    """The broker of the active controller, and a broker that forwards to it."""
+    controller = await cluster.controller_broker()
+    return controller, next(broker for broker in cluster.brokers.values() if broker is not controller)
+
+
 async def ask(cluster: ControlledCluster, request: Request) -> Answer:
     """One message to the active controller, as another broker sends it."""
     controller = await cluster.controller_broker()
@@ -299,8 +305,7 @@ async def test_late_requests_change_no_later_topic_of_the_name(cluster: Controll
 async def test_a_refusal_after_an_attempt_in_doubt_is_in_doubt_as_well(
     cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    controller = await cluster.controller_broker()
-    asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+    controller, asked = await controller_and_another(cluster)
     attempts: list[str] = []
 
     async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
@@ -322,8 +327,7 @@ async def test_a_refusal_after_an_attempt_in_doubt_is_in_doubt_as_well(
 async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_deletes_nothing(
     cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    controller = await cluster.controller_broker()
-    asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+    controller, asked = await controller_and_another(cluster)
     await made(cluster)
 
     async def call(peer: NodeId, service: str, head: bytes, *, timeout_ms: int) -> object:
@@ -344,8 +348,7 @@ async def test_a_deletion_that_is_on_its_way_while_the_name_changes_hands_delete
 async def test_a_change_whose_answer_is_lost_is_not_asked_for_again(
     cluster: ControlledCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    controller = await cluster.controller_broker()
-    asked = next(broker for broker in cluster.brokers.values() if broker is not controller)
+    _, asked = await controller_and_another(cluster)
     await made(cluster)
     asked_for: list[Request] = []
 

@@ -227,7 +227,7 @@ async def received(broker: ControlledBroker, lease: bytes, count: int = 1) -> li
 
 
 async def lost(broker: ControlledBroker, how: str, lease: bytes, *offsets: int) -> tuple[int, ...]:
-    """What a worker says, and the places of the jobs that it has no more."""
+    """Settle the jobs of a worker; the places of the jobs whose lease it has lost."""
     tokens = tuple(Token(0, offset, lease) for offset in offsets)
     ask = Settle(group="crew", topic="orders", tokens=tokens, how=how)  # type: ignore[arg-type]
     reply = await broker.groups.service.ask(ask, timeout_ms=QUEUE_TIMEOUT_MS)

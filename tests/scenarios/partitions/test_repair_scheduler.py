@@ -288,7 +288,7 @@ async def test_the_leader_of_an_abandoned_group_reports_nothing(cluster: Control
 async def test_a_leader_changes_nothing_by_metadata_that_is_not_confirmed(
     cluster: ControlledCluster, is_answered: bool
 ) -> None:
-    """It may have come back with an older target, which was replaced by one that was reached meanwhile."""
+    """A replica may come back with an older target, which was replaced and reached meanwhile."""
     topic = await cluster.create("orders")
     await produce(cluster, b"a")
     led = await cluster.leader()

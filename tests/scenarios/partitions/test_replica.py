@@ -1,4 +1,4 @@
-"""One replica at work in a real Raft group: what is appended, what is seen, what is refused to whom."""
+"""One replica at work in a real Raft group: appends, reads and refusals."""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ async def lose(cluster: PartitionCluster, producer: TransactionalProducer, *, is
 
 
 async def look_for_markers(cluster: PartitionCluster, times: int) -> ControlledBroker:
-    """As each broker does now and then."""
+    """Let each broker look for lost markers, as it does now and then."""
     for _ in range(times):
         for broker in cluster:
             await broker.transactions.lost_markers.look()

@@ -128,7 +128,7 @@ class Metadata:
 
 
 class Partitions:
-    """As this broker reaches them."""
+    """The partitions that this broker reaches."""
 
     def __init__(self, metadata: Metadata) -> None:
         self.metadata = metadata

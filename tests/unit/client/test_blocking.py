@@ -227,7 +227,7 @@ def test_public_names_are_sorted_and_there() -> None:
 
 
 def in_a_child(work: Callable[[], object]) -> str:
-    """What ``work`` raises in a forked process; nothing if it returns."""
+    """The error that ``work`` raises in a forked process, as text; empty if it returns."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:

@@ -1,4 +1,4 @@
-"""What a producer promises: against brokers that fail, under a steady load, and beside other producers."""
+"""Promises of a producer: against brokers that fail, under a steady load, and beside other producers."""
 
 from __future__ import annotations
 

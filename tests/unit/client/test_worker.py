@@ -133,7 +133,7 @@ def test_a_worker_with_dead_letters_consumes_its_retry_topics_too() -> None:
 
 
 class MemoryRecords:
-    """What a worker sees of its consumer. A test hands out records, and takes partitions away."""
+    """The consumer of a worker, in memory. A test hands out records, and takes partitions away."""
 
     def __init__(self) -> None:
         self.epoch = 0

@@ -1,4 +1,4 @@
-"""What may be committed by whom, also in transactions, and when it is deleted."""
+"""Committed offsets: who may commit which, also in transactions, and when they are deleted."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class CountedKey(bytes):
 
 
 class EncoderOfCountedKeys:
-    """As the real one, which takes no subclasses."""
+    """Encodes keys that count comparisons: the encoder of msgspec takes no subclass of bytes."""
 
     def encode(self, row: tuple[bytes, bytes]) -> bytes:
         return msgspec.msgpack.encode((bytes(row[0]), row[1]))
@@ -221,7 +221,7 @@ def test_a_snapshot_compares_each_key_about_once(monkeypatch: pytest.MonkeyPatch
 
 # requirement: A7
 def test_keys_that_come_and_go_take_no_memory() -> None:
-    """As those of jobs do, thousands of times between two snapshots."""
+    """Keys of jobs do so thousands of times between two snapshots."""
     kept = SnapshotRows()
     kept.keep(b"z", b"stays")
     for _ in range(20 * UNSORTED_MIN):

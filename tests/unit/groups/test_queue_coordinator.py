@@ -207,11 +207,11 @@ class OnePartition:
         self.partition_count = 1 if is_known else None
 
     async def confirmed_count(self, timeout_ms: int) -> int | None:
-        """As the active controller knows it."""
+        """The number of partitions that the active controller knows."""
         return 1
 
     async def create(self, timeout_ms: int) -> int:
-        """It is there."""
+        """The topic exists already."""
         return 1
 
     def candidates(self, partition: int) -> tuple[NodeId | None, ...]:
@@ -220,7 +220,7 @@ class OnePartition:
 
 
 def a_commit() -> Commit:
-    """One of a group without members."""
+    """A commit of a group without members."""
     return Commit(
         group="billing", offsets=(OffsetCommit(topic="orders", topic_id="0", partition=0, offset=7),)
     )
@@ -330,7 +330,7 @@ class CountedLog(InstantLog):
     appends = 0
 
     def propose(self, batches: Sequence[Batch]) -> asyncio.Future[None]:
-        """One more."""
+        """Count the append."""
         self.appends += 1
         return super().propose(batches)
 

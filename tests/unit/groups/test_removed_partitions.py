@@ -154,7 +154,7 @@ def test_the_group_rebalances_although_there_are_as_many_partitions(
 
 # requirement: ST2
 def test_a_generation_that_an_older_version_wrote_goes_on(groups: CoordinatedGroups) -> None:
-    """It does not know the ids: nobody joins again, and no commit is refused, until the next generation."""
+    """The generation does not know the ids: until the next, nobody joins again and no commit is refused."""
     generation = groups.stable("a")
     written = groups.committed.groups["g"]
     assert written.topic_ids == {"orders": "t1"}

@@ -1,4 +1,4 @@
-"""What a coordinator counts, and samples of the lag."""
+"""The counts of a coordinator, and samples of the lag."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Log:
         return outcome()
 
     async def confirm(self) -> None:
-        """It leads."""
+        """This leader is not deposed."""
 
 
 def committed() -> Append:

@@ -1,4 +1,4 @@
-"""What a group applies: in slices and turns, with states where segments begin, and what it reads."""
+"""Applying the entries of a group: in slices and turns, with states where segments begin, and reads."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ class Log:
         self.hand(write, [storage_batch(index, epoch=term) for index in entries])
 
     def hand(self, write: Write, received: Sequence[Batch] = ()) -> None:
-        """The same for any write."""
+        """Hand over any write."""
         self.writer.write(write, received)
         self.writer.try_append()
 

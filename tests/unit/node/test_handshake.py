@@ -1,4 +1,4 @@
-"""What is on the wire: handshakes, frames of a byte stream, and messages in frames."""
+"""Bytes on the wire: handshakes, frames of a byte stream, and messages in frames."""
 
 from __future__ import annotations
 

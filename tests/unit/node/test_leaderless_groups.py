@@ -157,7 +157,7 @@ class Watched:
             self.watch.tick()
 
     def speak_every(self, ticks: int, *, for_ticks: int) -> None:
-        """It is never silent on the way."""
+        """Let the peer speak every so many ticks; it counts as silent in none of them."""
         for _ in range(for_ticks // ticks):
             for _ in range(ticks):
                 self.pass_ticks(1)

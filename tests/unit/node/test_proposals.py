@@ -240,7 +240,7 @@ class Links:
         self.payloads: list[bytes] = []
 
     def send(self, group: GroupId, to: NodeId, message: Message, payload: Sequence[Buffer] = ()) -> bool:
-        """It leaves."""
+        """Take every message."""
         self.sent.append((to, type(message)))
         self.payloads.append(b"".join(payload))
         return True
@@ -292,7 +292,7 @@ class Story:
         self.replication = Replication(group, recent, environment, self.inputs.append)
 
     def order(self, first: int, last: int) -> None:
-        """As the core asks for it."""
+        """Order the entries for which the core asks."""
         previous = EntryId(Term(1) if first else Term(0), Index(first - 1))
         self.replication.carry_out(
             Replicate(

@@ -119,7 +119,7 @@ class States:
 
 @dataclass
 class Log:
-    """As much of a log as is asked."""
+    """The part of a log that the health of a replica needs."""
 
     first_index: int
     states: States
@@ -130,7 +130,7 @@ class Log:
 
 @dataclass
 class Group:
-    """One that this broker leads."""
+    """A group that this broker leads."""
 
     log: Log
     stopped: BaseException | None = None
@@ -186,7 +186,7 @@ class Raises:
         self._error = error
 
     def restore(self, snapshot: bytes) -> None:
-        """It never works."""
+        """Raise the error of the test."""
         raise self._error
 
     def apply(self, entry: Batch) -> None:
@@ -253,7 +253,7 @@ class Broken(MemoryLog):
         self._error = error
 
     def append(self, batches: Sequence[Batch]) -> None:
-        """It never works."""
+        """Raise the error of the test."""
         raise self._error
 
 

@@ -327,7 +327,7 @@ class Counted:
         self.count = int(snapshot or b"0")
 
     def leads(self, log: object) -> None:
-        """It writes nothing."""
+        """Write nothing."""
 
 
 def test_a_partition_is_restored_with_its_transactions_and_its_derived_state() -> None:

@@ -1,4 +1,4 @@
-"""What a disk remembers of its replicas, of their progress and of its age, also when files are lost."""
+"""Notes of a disk about its replicas, their progress and its age, also when files are lost."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ WRONG = InvariantViolated("applied 3 after 5")
 
 
 def notes(filesystem: FakeFilesystem) -> BrokenGroups:
-    """As a start of the broker reads them."""
+    """The notes that a start of the broker reads."""
     return BrokenGroups(filesystem, "/data", ManualWallClock())
 
 
@@ -275,7 +275,7 @@ _rng = random.Random(1)
 
 
 def opened_age(filesystem: FakeFilesystem, disk_id: str = "a") -> DiskAge:
-    """As a new process of the broker opens it."""
+    """The age of the disk, opened by a new process of the broker."""
     filesystem.make_directories("/data")
     return DiskAge.open(filesystem, "/data", disk_id, _rng)
 

@@ -1,4 +1,4 @@
-"""What the files of a log say without opening it: as a table, and whether they are sound."""
+"""The files of a log, read without opening it: as a table, and whether they are sound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each command does to the metadata, also before it is committed, and that none can break it."""
+"""Commands and the metadata: their effect, also before they are committed; none breaks it."""
 
 from __future__ import annotations
 
