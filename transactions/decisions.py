@@ -28,7 +28,7 @@ from raftlog.errors import (
     UnknownTransaction,
 )
 from raftlog.hosting.deadlines import Deadlines
-from raftlog.hosting.decisions import RECORDS_PER_BATCH, RequestId
+from raftlog.hosting.decisions import RequestId
 from transactions import batches, keyed_requests, sinks
 from transactions.fencing import ENDING, IDLE, is_newest, outcome_of, why_closed
 from transactions.outcomes import known
@@ -353,8 +353,7 @@ class Decisions:
         self._outputs.answer(request_id, sinks.begun(ask, newest))
 
     def _abort_batch(self, request_id: RequestId, ask: AbortBatch) -> None:
-        chosen = batches.abortable(ask.key, ask.handles, self._existing)
-        self._decide(chosen, abort=AbortReason.PRODUCER)
+        self._abort_all(batches.abortable(ask.key, ask.handles, self._existing), AbortReason.PRODUCER)
         if ask.run_epoch:
             of_sink = batches.open_of(ask.key, self.state.open)
             self._abort_all(
@@ -364,8 +363,8 @@ class Decisions:
 
     def _abort_all(self, chosen: batches.Chosen, reason: AbortReason) -> None:
         """However many there are: they need not end together."""
-        for first in range(0, len(chosen), RECORDS_PER_BATCH):
-            self._decide(chosen[first : first + RECORDS_PER_BATCH], abort=reason)
+        for one in chosen:
+            self._decide([one], abort=reason)
 
     def _abort_open(self, request_id: RequestId, ask: AbortOpen) -> None:
         name, found = ask.transactional_id, self._existing(ask.transactional_id)

@@ -17,14 +17,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from raftlog.clock import Clock
-from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, Rejected
-from raftlog.hosting.decisions import RECORDS_PER_BATCH, Answer, Decisions, Effect, RequestId, Write
+from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RecordTooLarge, Rejected
+from raftlog.hosting.decisions import (
+    RECORDS_PER_BATCH,
+    WRITE_BYTES_MAX,
+    Answer,
+    Decisions,
+    Effect,
+    RequestId,
+    Write,
+)
 from raftlog.records.batch import Batch, Codec, split_batches
 from raftlog.records.builder import Record, build_batch
 
@@ -59,11 +67,20 @@ DecisionsT = TypeVar("DecisionsT", bound=Decisions[Any])
 
 
 @dataclass(slots=True)
-class _Round(Generic[Row]):
+class _Round:
     """Records that are appended together, and what waits for them."""
 
-    writes: list[Write[Row]] = field(default_factory=list)
+    writes: list[Sequence[Record]] = field(default_factory=list)
     then: list[Answer[Any] | Effect] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open(Generic[Request, Reply]):
+    """A request without its answer. Its first record is in round ``first_round``, or in a later one."""
+
+    request: Request
+    reply: asyncio.Future[Reply]
+    first_round: int
 
 
 class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
@@ -80,10 +97,11 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._record_of = record_of
         self._log: CoordinatorLog | None = None
         self._ids = count(1)
-        self._open: dict[RequestId, asyncio.Future[Reply]] = {}
-        self._appending: _Round[Row] | None = None
+        self._open: dict[RequestId, _Open[Request, Reply]] = {}
+        self._rounds = 0  # that were begun to be appended
+        self._appending: _Round | None = None
         self._outcome: asyncio.Future[None] | None = None  # of the newest append
-        self._next: _Round[Row] | None = None
+        self._next: _Round | None = None
         self._is_append_due = False  # in the next turn of the loop
         self._timer: asyncio.TimerHandle | None = None
         self._hears_until_s: float | None = None  # after a stall, by the loop's time
@@ -130,13 +148,17 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         decisions = await self.confirmed() if self.reads_only(request) else self._leading()
         request_id = next(self._ids)
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._open[request_id] = future
-        self.step(lambda: decisions.receive(request_id, request, self._now_ms(), self._clock.wall_ms()))
+        self._open[request_id] = _Open(request, future, self._rounds + 1)
+        self.step(
+            lambda: decisions.receive(request_id, request, self._now_ms(), self._clock.wall_ms()), request_id
+        )
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await future
         except TimeoutError:
             raise self.too_late(request, timeout_ms) from None
+        except RecordTooLarge:
+            raise  # at every leader
         except Rejected as refusal:
             if not refusal.retryable and await self.confirmed() is not decisions:
                 raise NotLeader(f"{self._name} has begun again; repeat", leader=None) from refusal
@@ -168,43 +190,51 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
     def _end_in_doubt(self, why: str) -> None:
         """Whether what is being appended is stored is not known."""
-        if self._appending is not None:
-            unknown = CommitUnknown(f"{why}; repeat the request")
-            for waiting in self._appending.then:
-                if isinstance(waiting, Answer):
-                    self._answer(Answer(waiting.request_id, unknown))
-        self._end(NotLeader(why, leader=None))
+        self._end(NotLeader(why, leader=None), self._rounds + 1)
 
-    def _end(self, reason: RaftlogError) -> None:
-        """All that wait are told. What is done beside is begun again by the next decisions."""
+    def _end(self, reason: RaftlogError, undone_from: int) -> None:
+        """All that wait are told: ``reason`` is true of requests whose first round is not stored.
+
+        Records of the others may be stored, a decision for instance that its effects have yet to follow.
+        What is done beside is begun again by the next decisions.
+        """
         self.decisions = self._appending = self._next = None
         for task in self._beside:
             task.cancel()
         self._beside.clear()
         if self._timer is not None:
             self._timer.cancel()
-        for future in self._open.values():
-            if not future.done():
-                future.set_exception(reason)
+        unknown = CommitUnknown(f"{reason}; repeat the request")
+        for waiting in self._open.values():
+            is_undone = waiting.first_round >= undone_from or self.reads_only(waiting.request)
+            if not waiting.reply.done():
+                waiting.reply.set_exception(reason if is_undone else unknown)
         self._open.clear()
 
     # What the decisions want.
 
-    def step(self, work: Callable[[], object]) -> None:
-        """Do some work with the decisions, and carry out what they want then."""
+    def step(self, work: Callable[[], object], request_id: RequestId | None = None) -> None:
+        """Do some work with the decisions, perhaps for a request, and carry out what they want then."""
 
         def stepped() -> None:
             work()
             self.carry_out()
 
-        self._guarded(stepped)
+        self._guarded(stepped, request_id)
 
-    def _guarded(self, work: Callable[[], object]) -> None:
+    def _guarded(self, work: Callable[[], object], request_id: RequestId | None = None) -> None:
         """Do some work. After any error, of memory for instance, the coordinator begins again."""
         try:
             work()
         except Exception as error:
+            if request_id is not None:
+                self._cannot(request_id, error)
             self._broken(error)
+
+    def _cannot(self, request_id: RequestId, error: Exception) -> None:
+        """Refuse a request whose own work has failed: nothing is stored, and a repetition would fail, too."""
+        why = f"{self._name} cannot carry out this request: {error!r}; report it, with the log of its broker"
+        self._answer(Answer(request_id, error if isinstance(error, RaftlogError) else RaftlogError(why)))
 
     def carry_out(self) -> None:
         """Append, answer and perform what the decisions want since the last call."""
@@ -212,7 +242,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         for wanted in self.decisions.take():
             if isinstance(wanted, Write):
                 self._next = self._next or _Round()
-                self._next.writes.append(wanted)
+                self._next.writes.append(self._records_of(wanted))
             elif (newest := self._next or self._appending) is None or _is_settled(wanted):
                 self._finish(wanted)
             else:
@@ -228,6 +258,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             return
         assert self._log is not None
         self._appending, self._next = self._next, None
+        self._rounds += 1
         try:
             self._outcome = self._log.propose([*self._batches(self._appending.writes)])
         except RaftlogError as refusal:
@@ -256,9 +287,11 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     def _failed(self, error: RaftlogError) -> None:
         """What was decided is not what is stored. Begin again from that, unless it is not known."""
         _log.warning("%s loses its coordinator: %s", self._name, error)
-        self._end(error)
         if error.is_definite:
+            self._end(error, self._rounds)
             self._begin_later()
+        else:
+            self._end_in_doubt(str(error))
 
     def _broken(self, error: Exception) -> None:
         """Decisions that an error has interrupted may have changed a half of their state.
@@ -303,21 +336,31 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             self.perform(wanted)
 
     def _answer(self, answer: Answer[Any]) -> None:
-        future = self._open.pop(answer.request_id, None)
-        if future is None or future.done():
+        waiting = self._open.pop(answer.request_id, None)
+        if waiting is None or waiting.reply.done():
             return  # its caller has gone
         if isinstance(answer.reply, RaftlogError):
-            future.set_exception(answer.reply)
+            waiting.reply.set_exception(answer.reply)
         else:
-            future.set_result(answer.reply)
+            waiting.reply.set_result(answer.reply)
 
-    def _batches(self, writes: Sequence[Write[Row]]) -> Iterator[Batch]:
+    def _records_of(self, write: Write[Row]) -> Sequence[Record]:
+        """The records of a write. Raises ``RecordTooLarge`` where they are more than a batch may have."""
+        records = [self._record_of(row) for row in write.rows]
+        size_bytes = max(map(_size_of, _pieces(records)), default=0)
+        if size_bytes > WRITE_BYTES_MAX:
+            raise RecordTooLarge(
+                f"{self._name}: the request would store {size_bytes} bytes at once; send less",
+                limit_bytes=WRITE_BYTES_MAX,
+            )
+        return records
+
+    def _batches(self, writes: Iterable[Sequence[Record]]) -> Iterator[Batch]:
         """A write of up to ``RECORDS_PER_BATCH`` rows stands in one batch: it is stored whole or not."""
         records: list[Record] = []
         size_bytes = 0
-        for write in writes:
-            more = [self._record_of(row) for row in write.rows]
-            more_bytes = sum(len(record.key or b"") + len(record.value or b"") for record in more)
+        for more in writes:
+            more_bytes = _size_of(more)
             is_full = (
                 len(records) + len(more) > RECORDS_PER_BATCH or size_bytes + more_bytes > BYTES_PER_BATCH
             )
@@ -330,8 +373,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
     def _encoded(self, records: Sequence[Record]) -> Iterator[Batch]:
         now_ms = self._clock.wall_ms()
-        for first in range(0, len(records), RECORDS_PER_BATCH):
-            some = records[first : first + RECORDS_PER_BATCH]
+        for some in _pieces(records):
             yield from split_batches(build_batch(some, codec=Codec.NONE, timestamp_ms=now_ms))
 
     # Time.
@@ -369,6 +411,16 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._hears_until_s = None
         decisions = self.decisions
         self.step(lambda: decisions.tick(self._now_ms(), self._clock.wall_ms()))
+
+
+def _pieces(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """Records by the batches in which they stand."""
+    for first in range(0, len(records), RECORDS_PER_BATCH):
+        yield records[first : first + RECORDS_PER_BATCH]
+
+
+def _size_of(records: Iterable[Record]) -> int:
+    return sum(len(record.key or b"") + len(record.value or b"") for record in records)
 
 
 def _is_known(append: asyncio.Future[None] | None) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from raftlog.errors import RaftlogError
 
 RECORDS_PER_BATCH: Final = 1_000
+WRITE_BYTES_MAX: Final = 16 << 20  # of one write: half of what a frame between brokers carries
 
 RequestId = int
 Row = TypeVar("Row")

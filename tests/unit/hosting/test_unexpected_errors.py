@@ -11,7 +11,8 @@ import pytest
 from groups.coordinator import GroupCoordinator
 from groups.ports import KnownTopics
 from groups.requests import Commit, Done, OffsetCommit
-from raftlog.errors import CommitUnknown, NotLeader
+from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RecordTooLarge
+from raftlog.hosting.decisions import WRITE_BYTES_MAX
 from raftlog.records.batch import Batch
 from tests.helpers.instant_groups import NoJobs
 from tests.helpers.virtual_time import VirtualClock
@@ -55,30 +56,53 @@ def coordinator_of(log: Log) -> GroupCoordinator:
     return made
 
 
-def commit_of(group: str, *, leader_epoch: int = 0) -> Commit:
-    return Commit(
-        group=group,
-        offsets=(
-            OffsetCommit(topic="orders", topic_id="t1", partition=0, offset=5, leader_epoch=leader_epoch),
-        ),
+def commit_of(group: str, *, leader_epoch: int = 0, metadata: str = "") -> Commit:
+    offset = OffsetCommit(
+        topic="orders", topic_id="t1", partition=0, offset=5, leader_epoch=leader_epoch, metadata=metadata
     )
+    return Commit(group=group, offsets=(offset,))
 
 
-@pytest.mark.parametrize(
-    ("leader_epoch", "outcome"), [(TOO_LARGE, committed), (0, out_of_memory)], ids=["row", "memory"]
-)
-async def test_an_append_that_cannot_be_made_costs_its_requests_alone(
-    leader_epoch: int, outcome: Callable[[], Append], caplog: pytest.LogCaptureFixture
+async def test_a_request_whose_record_cannot_be_made_is_refused_for_good(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.CRITICAL + 1, "raftlog.hosting")  # the stack is for operators
+    coordinator = coordinator_of(Log())
+    with pytest.raises(RaftlogError, match="OverflowError") as refusal:
+        await coordinator.ask(commit_of("broken", leader_epoch=TOO_LARGE), 1_000)
+    assert not refusal.value.retryable, "each repetition would cost all others a beginning"
+    with pytest.raises(NotLeader):
+        await coordinator.ask(commit_of("meanwhile"), 1_000)
+    await asyncio.sleep(AGAIN_S)
+    assert await coordinator.ask(commit_of("after"), 1_000) == Done()
+    coordinator.leads(None)
+
+
+async def test_a_record_that_no_frame_carries_costs_its_request_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "raftlog.hosting")
+    coordinator = coordinator_of(Log())
+    beside = asyncio.create_task(coordinator.ask(commit_of("beside"), 1_000))
+    await asyncio.sleep(0)
+    with pytest.raises(RecordTooLarge, match="send less"):
+        await coordinator.ask(commit_of("large", metadata="x" * (WRITE_BYTES_MAX + 1)), 1_000)
+    assert (await asyncio.gather(beside, return_exceptions=True)) == [Done()]
+    await asyncio.sleep(AGAIN_S)
+    assert await coordinator.ask(commit_of("after"), 1_000) == Done()
+    coordinator.leads(None)
+
+
+async def test_an_append_that_cannot_be_made_costs_its_requests_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "raftlog.hosting")
     log = Log()
     coordinator = coordinator_of(log)
     assert await coordinator.ask(commit_of("before"), 1_000) == Done()
-    log.next = outcome
+    log.next = out_of_memory
     with pytest.raises(CommitUnknown, match="begins again; repeat"):
-        await coordinator.ask(commit_of("broken", leader_epoch=leader_epoch), 1_000)
-    with pytest.raises(NotLeader):
-        await coordinator.ask(commit_of("meanwhile"), 1_000)
+        await coordinator.ask(commit_of("broken"), 1_000)
     await asyncio.sleep(AGAIN_S)
     assert await coordinator.ask(commit_of("after"), 1_000) == Done()
     coordinator.leads(None)
