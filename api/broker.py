@@ -13,6 +13,7 @@ import random
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from api.addresses import is_loopback
 from api.broker_delays import BrokerDelays
@@ -43,6 +44,7 @@ from partitions.values import key_of
 from raftlog.clock import Clock
 from raftlog.core.membership import NOBODY, Membership
 from raftlog.hosting.compaction import CompactionManager
+from raftlog.hosting.coordinator import Coordinator
 from raftlog.hosting.opener import LogOpener
 from raftlog.hosting.progress_keeper import ProgressKeeper
 from raftlog.hosting.retention import RetentionManager
@@ -358,6 +360,12 @@ class Broker:
                 PartitionRemover(self.host, self.controller, self.manager.replicas).run(),
             )
         ]
+
+    @property
+    def coordinators(self) -> list[Coordinator[Any, Any, Any, Any]]:
+        """The coordinators of groups, transactions and delayed messages whose replicas are here."""
+        owners = self.groups, self.transactions, self.delays
+        return [each for owner in owners for each in owner.coordinators.values()]
 
     async def drain(self) -> None:
         """Transfer leaderships; clients should send new requests elsewhere."""

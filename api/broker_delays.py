@@ -26,7 +26,7 @@ from partitions.metadata.topic_config import complete, number
 from partitions.replica.derived import DerivedState
 from partitions.routing.gateway import Gateway
 from partitions.values import QUORUM, FetchRequest
-from raftlog.clock import Clock
+from raftlog.clock import TrustedClock
 from raftlog.errors import (
     InvalidRequest,
     NoLeader,
@@ -58,7 +58,7 @@ class BrokerDelays:
         controller: Controller,
         gateway: Gateway,
         calls: Calls,
-        clock: Clock,
+        clock: TrustedClock,
         producer_ids: ProducerIdCipher,
     ) -> None:
         self._settings = settings
@@ -98,7 +98,11 @@ class BrokerDelivery:
     """See ``delayed.coordinator.Delivery``."""
 
     def __init__(
-        self, controller: ControllerPort, gateway: GatewayPort, clock: Clock, producer_ids: ProducerIdCipher
+        self,
+        controller: ControllerPort,
+        gateway: GatewayPort,
+        clock: TrustedClock,
+        producer_ids: ProducerIdCipher,
     ) -> None:
         self._controller = controller
         self._gateway = gateway

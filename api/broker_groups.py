@@ -26,7 +26,7 @@ from partitions.metadata.service import Controller
 from partitions.replica.derived import DerivedState
 from partitions.routing.gateway import Gateway
 from partitions.values import FetchRequest, Start
-from raftlog.clock import Clock
+from raftlog.clock import TrustedClock
 from raftlog.errors import RaftlogError
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import split_batches
@@ -47,7 +47,7 @@ class BrokerGroups:
         controller: Controller,
         gateway: Gateway,
         calls: Calls,
-        clock: Clock,
+        clock: TrustedClock,
     ) -> None:
         self._settings = settings
         self._clock = clock

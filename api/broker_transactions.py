@@ -18,7 +18,7 @@ from partitions.metadata.service import Controller
 from partitions.replica.derived import DerivedState
 from partitions.replica.participant import TransactionName
 from partitions.routing.gateway import Gateway
-from raftlog.clock import Clock
+from raftlog.clock import TrustedClock
 from raftlog.errors import UnknownPartition, UnknownTopic
 from raftlog.node.rpc import Calls
 from raftlog.records.control import Marker
@@ -43,7 +43,7 @@ class BrokerTransactions:
         controller: Controller,
         gateway: Gateway,
         calls: Calls,
-        clock: Clock,
+        clock: TrustedClock,
         producer_ids: ProducerIdCipher,
         groups: GroupService,
     ) -> None:

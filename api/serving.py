@@ -16,6 +16,7 @@ from api.group_metrics import GroupMetrics
 from api.http.access import names_of
 from api.http.services import HealthProbes, Limits, Services
 from api.transaction_metrics import TransactionMetrics
+from raftlog.hosting.coordinator import STALLED_S_MAX
 from raftlog.hosting.hosted_replica import HostedState
 from raftlog.types import METADATA_GROUP
 
@@ -35,6 +36,7 @@ def services_of(broker: Broker, rng: random.Random) -> Services:
             "controller": broker.controller.leader is not None,
             "registered": broker.controller.registration.is_registered,
             "accepting": not broker.is_draining,
+            "coordinating": all(each.stalled_s < STALLED_S_MAX for each in broker.coordinators),
         }
 
     def live() -> Mapping[str, bool]:

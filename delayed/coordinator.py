@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from array import array
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from typing import Final, Protocol
 
 import msgspec
@@ -21,7 +21,7 @@ from delayed.room import MoveRoom
 from delayed.state import DelayedState, was_delivered
 from delayed.tally import Tally
 from delayed.values import BytesMax, Move, Redirected, Sweep
-from raftlog.clock import Clock
+from raftlog.clock import TrustedClock
 from raftlog.errors import (
     DelayedAlreadyDelivered,
     InvalidRequest,
@@ -33,7 +33,7 @@ from raftlog.errors import (
     UnknownTopic,
 )
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
-from raftlog.hosting.decisions import Effect
+from raftlog.hosting.decisions import Effect, RequestId
 from raftlog.records.batch import Batch
 
 MOVE_MS: Final = 5_000  # for one attempt
@@ -88,7 +88,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
         self,
         name: str,
         partition: int,
-        clock: Clock,
+        clock: TrustedClock,
         delivery: Delivery,
         *,
         pending_max: int,
@@ -149,7 +149,7 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
 
     # Hooks of the coordinator.
 
-    def begin(self, now_ms: int) -> Decisions:
+    def begin(self, now_ms: int, before: Decisions | None) -> Decisions:
         """With the messages as they are committed. What is on its way then is sent again."""
         return Decisions(
             self.state,
@@ -158,7 +158,14 @@ class DelayedCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             pending_max=self._pending_max,
             batch_bytes_max=self._batch_bytes_max,
             tally=self.tally,
+            is_time_known=self._clock.is_known,
         )
+
+    def step(self, work: Callable[[], object], request_id: RequestId | None = None) -> None:
+        """See ``Coordinator.step``. While brokers do not agree on a time, nothing is due."""
+        if self.decisions is not None:
+            self.decisions.is_time_known = self._clock.is_known
+        super().step(work, request_id)
 
     def reads_only(self, request: Request) -> bool:
         """Descriptions."""

@@ -58,6 +58,7 @@ from raftlog.errors import (
 )
 from raftlog.hosting.decisions import Answer, RequestId
 
+UNKNOWN_TIME_MS: Final = 1_000  # before the clock is looked at again
 DUE_MS_MAX: Final = 253_402_300_799_000  # the end of the year 9999
 
 
@@ -82,7 +83,9 @@ class Decisions:
         pending_max: int,
         batch_bytes_max: BytesMax,
         tally: Tally | None = None,
+        is_time_known: bool = True,
     ) -> None:
+        self.is_time_known = is_time_known  # while it is not, nothing is due: late is better than early
         tally = tally or Tally()
         self._draft = Draft(state.copy(), now_ms, wall_ms)
         self._pending_max = pending_max
@@ -107,6 +110,8 @@ class Decisions:
 
     def next_deadline_ms(self) -> int:
         """When the next message is due; soon enough to notice a clock that jumps."""
+        if not self.is_time_known:
+            return self._draft.now_ms + UNKNOWN_TIME_MS
         return min(self._lanes.deadline_ms(), self._schedules.deadline_ms())
 
     def forget(self, request_id: RequestId, request: Request) -> None:
@@ -128,9 +133,13 @@ class Decisions:
         self._draft.now_ms, self._draft.wall_ms = now_ms, wall_ms
         self._collect()
 
+    def expire(self, now_ms: int, trusted_ms: int | None) -> None:
+        """Nothing here ends by its age."""
+
     def _collect(self) -> None:
-        self._schedules.collect()
-        self._lanes.collect()
+        if self.is_time_known:
+            self._schedules.collect()
+            self._lanes.collect()
 
     # Outcomes of effects.
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal, assert_never
 
 from groups import commits, generations
-from groups.membership import RETRY_AFTER_MS, Membership
+from groups.membership import RETRY_AFTER_MS, KnownUntil, Membership
 from groups.outputs import Output, Outputs, Row
 from groups.ports import KnownTopics
 from groups.queue_requests import Abandon, DeleteQueue, QueueRequest, ReadQueue, Receive, Reopen, Settle
@@ -57,12 +57,15 @@ class Coordination:
         offsets_retention_ms: int,
         tally: Tally | None = None,
         queue_limits: QueueLimits = DEFAULTS,
+        known_until: KnownUntil | None = None,
     ) -> None:
+        """``known_until`` is that of decisions of this leader that were dropped."""
         self._outputs = Outputs(state.copy(), tally or Tally())
         self._topics = topics
         self._beginnings_seen: Mapping[tuple[str, int], int] = {}
         self._offsets_retention_ms = offsets_retention_ms
         self._memberships: dict[str, Membership] = {}
+        self.known_until: KnownUntil = known_until or {}
         self._deadlines: list[tuple[int, str]] = []
         self._next: dict[str, int] = {}  # the deadline of a group that counts; others in the heap are stale
         self._sweep_ms = now_ms + SWEEP_MS
@@ -114,9 +117,20 @@ class Coordination:
                 self._outputs.tally.expired(before, membership.group)
                 self._after(name)
         self.queues.tick(now_ms, wall_ms)
+
+    def expire(self, now_ms: int, trusted_ms: int | None) -> None:
+        """Delete groups that nobody has used for the whole retention."""
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + SWEEP_MS
-            self._expire(now_ms, wall_ms)
+            self._forget_times()
+            if trusted_ms is not None:
+                self._expire(now_ms, trusted_ms)
+
+    def _forget_times(self) -> None:
+        groups = self.state.groups
+        for name, member_id in list(self.known_until):
+            if name not in groups or (member_id and member_id not in groups[name].members):
+                del self.known_until[name, member_id]
 
     def partitions_changed(self, now_ms: int) -> None:
         """The topics are not as they were before."""
@@ -246,9 +260,9 @@ class Coordination:
             pending=commits.pending_offsets(self.state.transactions.get(name, {})),
         )
 
-    def _expire(self, now_ms: int, wall_ms: int) -> None:
+    def _expire(self, now_ms: int, trusted_ms: int) -> None:
         """Delete groups that have had neither members nor commits for the whole retention, and fences."""
-        oldest_ms = wall_ms - self._offsets_retention_ms
+        oldest_ms = trusted_ms - self._offsets_retention_ms
         in_use = self.queues.in_use
         for name, group in list(self.state.groups.items()):
             offsets = self.state.offsets.get(name, {}).values()
@@ -257,7 +271,7 @@ class Coordination:
             is_used = is_used or name in self.state.pending
             newest_ms = max(newest_ms, group.changed_ms, self.queues.used_ms(name))
             if not is_used and newest_ms < oldest_ms:
-                self._delete(name, now_ms, wall_ms)
+                self._delete(name, now_ms, trusted_ms)
         for name, producers in list(self.state.transactions.items()):
             for producer_id, added in list(producers.items()):
                 if not added.offsets and added.changed_ms < oldest_ms:
@@ -281,7 +295,7 @@ class Coordination:
     def _membership(self, name: str) -> Membership:
         found = self._memberships.get(name)
         if found is None:
-            found = Membership(name, self._outputs, self._topics)
+            found = Membership(name, self._outputs, self._topics, self.known_until)
             self._memberships[name] = found
         return found
 

@@ -23,7 +23,7 @@ from groups.records import KINDS
 from groups.requests import Join, ReadGroup, Reply, Request, Sync
 from groups.state import GroupsState
 from groups.tally import Tally
-from raftlog.clock import Clock
+from raftlog.clock import TrustedClock
 from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RebalanceInProgress
 from raftlog.hosting.coordinator import Coordinator, CoordinatorLog
 from raftlog.hosting.decisions import Effect
@@ -39,7 +39,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
     def __init__(
         self,
         name: str,
-        clock: Clock,
+        clock: TrustedClock,
         topics: KnownTopics,
         jobs: Jobs,
         *,
@@ -108,7 +108,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
 
     # Hooks of the coordinator.
 
-    def begin(self, now_ms: int) -> Coordination:
+    def begin(self, now_ms: int, before: Coordination | None) -> Coordination:
         """With the groups as they are committed."""
         return Coordination(
             self.state,
@@ -118,6 +118,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
             offsets_retention_ms=self._offsets_retention_ms,
             tally=self.tally,
             queue_limits=self._queue_limits,
+            known_until=None if before is None else before.known_until,
         )
 
     def reads_only(self, request: Request) -> bool:

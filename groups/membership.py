@@ -11,7 +11,8 @@ does not know of it, so the next rebalance also begins at a deadline.
 
 Members hear of a rebalance as the answer to their next heartbeat, or to one that is waiting. A generation is
 written before anybody is told of it, and so is its plan. Sessions, and requests that wait, are known here
-only: after a fail-over every member has a whole session, and requests that waited are repeated.
+only: after a fail-over every member has a whole session, and requests that waited are repeated. Where the
+same leader begins again, because an append was refused, sessions and phases end as they would have ended.
 
 Source: Kafka's group protocol (KIP-62; KIP-345 for static members; KIP-429 for cooperative rebalances).
 """
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -44,6 +45,13 @@ MEMBERS_MAX: Final = 1_000
 GROUP_BYTES_MAX: Final = 4 << 20  # of one record, without the assignments
 REBALANCES_KEPT: Final = 20
 RETRY_AFTER_MS: Final = 100
+JOIN_AGAIN_MS: Final = 5_000  # for members whose joins were dropped with the decisions of their coordinator
+
+KnownUntil = dict[tuple[str, str], int]
+"""When the session of a member of a group ends, and with an empty member id the phase of its rebalance.
+
+It outlives decisions that a refused append has dropped, and is never trusted to say who is a member.
+"""
 
 
 class _Kind(enum.Enum):
@@ -91,8 +99,9 @@ class _Planning:
 class Membership:
     """One group. Times are milliseconds of the coordinator's monotonic clock; ``wall_ms`` is for people."""
 
-    def __init__(self, name: str, outputs: Outputs, topics: KnownTopics) -> None:
+    def __init__(self, name: str, outputs: Outputs, topics: KnownTopics, known_until: KnownUntil) -> None:
         self.name = name
+        self._known_until = known_until
         self._outputs = outputs
         self._topics = topics
         self._sessions: dict[str, int] = {}  # when they end
@@ -117,8 +126,13 @@ class Membership:
     def take_over(self, now_ms: int) -> None:
         """This broker coordinates the group from now on."""
         group = self.group
+        phase_until_ms = self._known_until.get((self.name, ""))
         for member_id, member in group.members.items():
+            known_ms = self._known_until.get((self.name, member_id))
             self._touch(member_id, member, now_ms)
+            if known_ms is not None:
+                until_ms = min(known_ms, self._sessions[member_id])
+                self._known_until[self.name, member_id] = self._sessions[member_id] = until_ms
         if group.rebalance_due:
             self._begin(group.rebalance_due, now_ms, len(group.members))
         elif group.members and not group.has_plan:
@@ -126,6 +140,10 @@ class Membership:
         else:
             self._await_revocation(group, now_ms)
             self.look_at_partitions(now_ms)
+        if self._phase is not None and phase_until_ms is not None:
+            again_ms = min(now_ms + JOIN_AGAIN_MS, phase_until_ms + 2 * JOIN_AGAIN_MS)
+            until_ms = min(self._phase.deadline_ms, max(phase_until_ms, again_ms))
+            self._set_phase(replace(self._phase, deadline_ms=until_ms))
 
     # What members ask.
 
@@ -146,6 +164,7 @@ class Membership:
         self._joining.joined[ask.member_id] = ask
         self._waiting[request_id] = _Waiting(_Kind.JOIN, ask.member_id, ask=ask)
         self._sessions.pop(ask.member_id, None)  # it waits for the others
+        self._known_until.pop((self.name, ask.member_id), None)
         self._end_joining_if_all_have(now_ms, wall_ms)
 
     def sync(self, request_id: RequestId, ask: Sync, now_ms: int, wall_ms: int) -> None:
@@ -241,7 +260,7 @@ class Membership:
 
     def _begin(self, reason: str, now_ms: int, members_before: int) -> None:
         deadline_ms = now_ms + generations.rebalance_timeout_ms(self.group)
-        self._phase = _Joining(_Rebalance(reason, now_ms, members_before), deadline_ms)
+        self._set_phase(_Joining(_Rebalance(reason, now_ms, members_before), deadline_ms))
         self._revoked_by_ms = None
         self._answer_waiting(lambda each: Beat(must_rejoin=True), kind=_Kind.HEARTBEAT)
         self._touch_syncing(now_ms)
@@ -305,7 +324,11 @@ class Membership:
     # The phase in which the leader makes the plan.
 
     def _await_plan(self, rebalance: _Rebalance, now_ms: int) -> None:
-        self._phase = _Planning(rebalance, now_ms + generations.rebalance_timeout_ms(self.group))
+        self._set_phase(_Planning(rebalance, now_ms + generations.rebalance_timeout_ms(self.group)))
+
+    def _set_phase(self, phase: _Joining | _Planning) -> None:
+        self._phase = phase
+        self._known_until[self.name, ""] = phase.deadline_ms
 
     def _await_revocation(self, group: Group, now_ms: int) -> None:
         if generations.withholds(group):
@@ -434,7 +457,8 @@ class Membership:
     def _touch(self, member_id: str, member: Member, now_ms: int) -> None:
         """The member is heard from. One whose join waits has no session."""
         if self._joining is None or member_id not in self._joining.joined:
-            self._sessions[member_id] = now_ms + member.session_timeout_ms
+            end_ms = now_ms + member.session_timeout_ms
+            self._known_until[self.name, member_id] = self._sessions[member_id] = end_ms
 
     def _touch_syncing(self, now_ms: int) -> None:
         """Members whose sync waits are alive, however late the plan is."""

@@ -20,6 +20,13 @@ class Clock(Protocol):
         """Whether ``wall_ms`` is a time that may be compared with that of other brokers."""
 
 
+class TrustedClock(Clock, Protocol):
+    """A clock that is compared with those of other brokers."""
+
+    def trusted_ms(self) -> int | None:
+        """Milliseconds since 1970, for what ends by its age; None while clocks disagree too much."""
+
+
 class SystemClock:
     """The machine's own clock."""
 
@@ -29,3 +36,7 @@ class SystemClock:
     def wall_ms(self) -> int:
         """Milliseconds since 1970."""
         return time.time_ns() // 1_000_000
+
+    def trusted_ms(self) -> int:
+        """The wall clock: there is no other one to compare it with."""
+        return self.wall_ms()

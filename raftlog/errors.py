@@ -48,8 +48,8 @@
         ├── LeadershipNotMoved      the time ran out before another replica led
         └── ConnectionLost          the answer never came
 
-Two more stop the replica or the process and are caught nowhere: ``InvariantViolated``
-(our mistake) and ``LogCorrupt`` (the disk's).
+Three more stop the replica or the process: ``InvariantViolated`` (our mistake), ``LogCorrupt`` (the
+disk's) and ``MachineFailed`` (an unexpected error of a state machine, or no memory for its work).
 
 ``code`` is the name on the wire and never changes once released. Extra facts (the valid
 range, the expected sequence, the leader) are keyword arguments kept in ``details`` and travel
@@ -414,6 +414,10 @@ class InvariantViolated(BaseException):
 
 class LogCorrupt(Exception):
     """A stored log is damaged below its durable end: the replica stops voting and serving."""
+
+
+class MachineFailed(Exception):
+    """A state machine could not take in what is committed: its replica is opened again."""
 
 
 def _family(root: type[RaftlogError]) -> dict[str, type[RaftlogError]]:

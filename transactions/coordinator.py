@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
-from raftlog.clock import Clock
+from raftlog.clock import TrustedClock
 from raftlog.errors import RaftlogError, UnknownGroup, UnknownPartition, UnknownTopic
 from raftlog.hosting.coordinator import Coordinator
 from raftlog.hosting.decisions import Effect
@@ -67,7 +67,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
     """One partition. It is the derived state of its replica."""
 
     def __init__(
-        self, name: str, clock: Clock, markers: Markers, *, id_retention_ms: int, key_retention_ms: int
+        self, name: str, clock: TrustedClock, markers: Markers, *, id_retention_ms: int, key_retention_ms: int
     ) -> None:
         super().__init__(name, clock, lambda row: KINDS.record_of(*row))
         self.state = TransactionsState()
@@ -96,7 +96,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
 
     # Hooks of the coordinator.
 
-    def begin(self, now_ms: int) -> Decisions:
+    def begin(self, now_ms: int, before: Decisions | None) -> Decisions:
         """With the transactions as they are committed."""
         return Decisions(
             self.state,
@@ -105,6 +105,7 @@ class TransactionCoordinator(Coordinator[Decisions, Request, Reply, Row]):
             id_retention_ms=self._id_retention_ms,
             key_retention_ms=self._key_retention_ms,
             tally=self.tally,
+            before=before,
         )
 
     def reads_only(self, request: Request) -> bool:

@@ -9,12 +9,12 @@ Decides: which transaction is open, and its outcome. Leaves to others: what is t
 (``fencing``), which transactions form a batch (``batches``), sending markers and appending (``coordinator``).
 
 Times are those of this coordinator: one that takes over gives each open transaction its whole time again, so
-that no clock can end a transaction too early.
+that no clock can end a transaction too early. What is forgotten by its age goes by trusted time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import Final, assert_never
 
 import msgspec
@@ -87,18 +87,21 @@ class Decisions:
         id_retention_ms: int,
         key_retention_ms: int,
         tally: Tally | None = None,
+        before: Decisions | None = None,
     ) -> None:
+        """``before``: dropped decisions of this leader; open transactions keep their time limits."""
         self._tally = tally or Tally()
         self._outputs = Outputs(state.copy())
         self._id_retention_ms = id_retention_ms
         self._key_retention_ms = key_retention_ms
         self._waiting: dict[str, dict[RequestId, Request]] = {}  # for a transaction to be complete
         self._waits_for: dict[RequestId, str] = {}
-        self._due = Deadlines[str]()  # when an open transaction is aborted
+        # When an open transaction is aborted.
+        self._due: Deadlines[str] = Deadlines(None if before is None else before._due)
         self._sweep_ms = now_ms + SWEEP_MS
         self._now_ms, self._wall_ms = now_ms, wall_ms
         for name, transaction in self.state.transactions.items():
-            self._schedule(name, transaction)
+            self._schedule(name, transaction, self._due.resume)
             if transaction.state in ENDING:
                 self._mark(name, transaction)
 
@@ -149,13 +152,19 @@ class Decisions:
                 self._receive(request_id, request)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
-        """Abort what has exceeded its time, and forget ids that nobody uses."""
+        """Abort what has exceeded its time."""
         self._now_ms, self._wall_ms = now_ms, wall_ms
         while (name := self._due.take(now_ms)) is not None:
             self._decide([(name, self.state.transactions[name])], abort=AbortReason.TIMEOUT)
+
+    def expire(self, now_ms: int, trusted_ms: int | None) -> None:
+        """Forget ids and sinks that nobody has used for the whole retention, and old answers."""
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + SWEEP_MS
-            self._expire()
+            if trusted_ms is not None:
+                self._forget_older(trusted_ms - self._id_retention_ms)
+                for row in keyed_requests.expired(self.state, trusted_ms - self._key_retention_ms):
+                    self._outputs.write(row)
 
     # Requests.
 
@@ -456,7 +465,9 @@ class Decisions:
         self._outputs.write((TransactionKey(name), transaction), *beside)
         self._schedule(name, transaction)
 
-    def _schedule(self, name: str, transaction: Transaction) -> None:
+    def _schedule(
+        self, name: str, transaction: Transaction, set_due: Callable[[str, int], None] | None = None
+    ) -> None:
         """The time of a transaction runs from its first partition on, and again from its preparation on."""
         limits_ms = {State.ONGOING: transaction.timeout_ms, State.PREPARED: transaction.prepared_ms_max}
         limit_ms = limits_ms.get(transaction.state)
@@ -465,19 +476,15 @@ class Decisions:
             return
         if transaction.state is State.ONGOING and name in self._due:
             return  # another partition gives it no more time
-        self._due.set(name, self._now_ms + limit_ms)
+        (set_due or self._due.set)(name, self._now_ms + limit_ms)
 
-    def _expire(self) -> None:
-        """Forget ids and sinks that nobody has used for the whole retention, and old answers."""
-        oldest_ms = self._wall_ms - self._id_retention_ms
+    def _forget_older(self, oldest_ms: int) -> None:
         for name, found in list(self.state.transactions.items()):
             if found.state in IDLE and found.changed_ms < oldest_ms:
                 self._outputs.write((TransactionKey(name), None))
         for key, sink in list(self.state.sinks.items()):
             if sink.changed_ms < oldest_ms:
                 self._outputs.write((SinkKey(key), None))
-        for row in keyed_requests.expired(self.state, self._wall_ms - self._key_retention_ms):
-            self._outputs.write(row)
 
 
 def _check_participants(partitions: Sequence[Participant], groups: Sequence[str]) -> None:

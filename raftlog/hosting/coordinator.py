@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from raftlog.clock import Clock
+from raftlog.clock import TrustedClock
 from raftlog.errors import CommitUnknown, NotLeader, RaftlogError, RecordTooLarge, Rejected
 from raftlog.hosting.decisions import (
     RECORDS_PER_BATCH,
@@ -42,6 +42,7 @@ BYTES_PER_BATCH: Final = 1 << 20  # unless a single write has more
 AGAIN_S: Final = 0.2  # before the coordinator begins again, at least
 AGAIN_TIMES: Final = 50  # as long as it takes to begin: much state must not occupy the broker
 AGAIN_S_MAX: Final = 5.0  # also where the process was stopped meanwhile
+STALLED_S_MAX: Final = 10.0  # after which a coordinator counts as stalled: more than any pause
 _log = logging.getLogger("raftlog.hosting")
 
 Row = TypeVar("Row")
@@ -89,7 +90,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     A package gives it the hooks. ``decisions`` is None on brokers that do not lead the partition.
     """
 
-    def __init__(self, name: str, clock: Clock, record_of: Callable[[Row], Record]) -> None:
+    def __init__(self, name: str, clock: TrustedClock, record_of: Callable[[Row], Record]) -> None:
         """``record_of`` encodes one row that decisions write."""
         self.decisions: DecisionsT | None = None
         self._name = name
@@ -106,14 +107,22 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         self._timer: asyncio.TimerHandle | None = None
         self._hears_until_s: float | None = None  # after a stall, by the loop's time
         self._begin_s = 0.0  # it took so long the last time
+        self._before: DecisionsT | None = None  # the last decisions of this leader
+        self._ended_ms = 0  # when they ended
+        self._paused_ms = 0  # between decisions: the time of deadlines stands still
+        self._again_s = AGAIN_S  # doubled by every beginning that an unexpected error ends
+        self._waits_since_s: float | None = None  # for decisions, or for the outcome of an append
         # Until these decisions end; a dict cancels them in their order, so that equal runs stay equal.
         self._beside: dict[asyncio.Task[None], None] = {}
 
     # Hooks.
 
     @abstractmethod
-    def begin(self, now_ms: int) -> DecisionsT:
-        """Decisions that begin with what is committed."""
+    def begin(self, now_ms: int, before: DecisionsT | None) -> DecisionsT:
+        """Decisions that begin with what is committed.
+
+        Deadlines of ``before``, the last ones of this leader, stand: a refused append prolongs nothing.
+        """
 
     @abstractmethod
     def reads_only(self, request: Request) -> bool:
@@ -132,9 +141,15 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     def leads(self, log: CoordinatorLog | None) -> None:
         """This broker coordinates the partition from now on, or no longer."""
         self._end_in_doubt(f"this broker does not lead {self._name} any more")
-        self._log, self._outcome = log, None
+        self._log, self._outcome, self._before = log, None, None
+        self._waits_since_s, self._again_s = None, AGAIN_S
         if log is not None:
             self._begin()
+
+    @property
+    def stalled_s(self) -> float:
+        """Seconds for which this leader has neither decided nor stored anything that it should have."""
+        return 0.0 if self._waits_since_s is None else self._clock.monotonic() - self._waits_since_s
 
     # Requests.
 
@@ -181,12 +196,16 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
     def _begin(self) -> None:
         began_s = self._clock.monotonic()
+        if self._before is not None:
+            self._paused_ms += self._now_ms() - self._ended_ms
 
         def begin() -> None:
-            self.decisions = self.begin(self._now_ms())
+            self.decisions = self.begin(self._now_ms(), self._before)
 
         self.step(begin)
         self._begin_s = self._clock.monotonic() - began_s
+        if self.decisions is not None and self._appending is None:
+            self._waits_since_s = None
 
     def _end_in_doubt(self, why: str) -> None:
         """Whether what is being appended is stored is not known."""
@@ -198,6 +217,8 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         Records of the others may be stored, a decision for instance that its effects have yet to follow.
         What is done beside is begun again by the next decisions.
         """
+        self._before, self._ended_ms = self.decisions or self._before, self._now_ms()
+        self._wait()
         self.decisions = self._appending = self._next = None
         for task in self._beside:
             task.cancel()
@@ -227,7 +248,9 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         try:
             work()
         except Exception as error:
-            if request_id is not None:
+            if request_id is None:
+                self._again_s = min(AGAIN_S_MAX, 2 * self._again_s)
+            else:
                 self._cannot(request_id, error)
             self._broken(error)
 
@@ -259,6 +282,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
         assert self._log is not None
         self._appending, self._next = self._next, None
         self._rounds += 1
+        self._wait()
         try:
             self._outcome = self._log.propose([*self._batches(self._appending.writes)])
         except RaftlogError as refusal:
@@ -280,6 +304,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             return
         assert self._appending is not None
         waiting, self._appending = self._appending.then, None
+        self._waits_since_s, self._again_s = None, AGAIN_S
         for wanted in waiting:
             self._finish(wanted)
         self._append_next()
@@ -313,8 +338,12 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
 
     def _begin_later(self) -> None:
         """Not at once: much state must not occupy the broker."""
-        pause_s = min(AGAIN_S_MAX, max(AGAIN_S, AGAIN_TIMES * self._begin_s))
+        pause_s = min(AGAIN_S_MAX, max(self._again_s, AGAIN_TIMES * self._begin_s))
         self._timer = asyncio.get_running_loop().call_later(pause_s, self._begin)
+
+    def _wait(self) -> None:
+        if self._waits_since_s is None:
+            self._waits_since_s = self._clock.monotonic()
 
     def do_beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Carry out what takes time, at most until these decisions end. It handles errors that it knows."""
@@ -379,7 +408,7 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
     # Time.
 
     def _now_ms(self) -> int:
-        return int(self._clock.monotonic() * 1000)
+        return int(self._clock.monotonic() * 1000) - self._paused_ms
 
     def _set_timer(self) -> None:
         assert self.decisions is not None
@@ -410,7 +439,12 @@ class Coordinator(Generic[DecisionsT, Request, Reply, Row]):
             return
         self._hears_until_s = None
         decisions = self.decisions
-        self.step(lambda: decisions.tick(self._now_ms(), self._clock.wall_ms()))
+
+        def tick() -> None:
+            decisions.tick(self._now_ms(), self._clock.wall_ms())
+            decisions.expire(self._now_ms(), self._clock.trusted_ms())
+
+        self.step(tick)
 
 
 def _pieces(records: Sequence[Record]) -> Iterator[Sequence[Record]]:

@@ -15,23 +15,34 @@ Key = TypeVar("Key", str, bytes)
 
 
 class Deadlines(Generic[Key]):
-    """One time for each key."""
+    """One time for each key.
 
-    def __init__(self) -> None:
+    ``before`` are the deadlines of decisions that were dropped: what they had set stands, see ``resume``.
+    """
+
+    def __init__(self, before: Deadlines[Key] | None = None) -> None:
         self._times: dict[Key, int] = {}
         self._heap: list[tuple[int, Key]] = []
+        self._newest: dict[Key, int] = {}  # of keys that are due no more, too
+        self._before: dict[Key, int] = {} if before is None else before._newest
 
     def __contains__(self, key: Key) -> bool:
         return key in self._times
 
     def set(self, key: Key, at_ms: int) -> None:
         """The key is due at this time, and at no other."""
-        self._times[key] = at_ms
+        self._times[key] = self._newest[key] = at_ms
+        if len(self._newest) > 2 * len(self._times) + STALE_MIN:
+            self._newest = dict(self._times)
         if len(self._heap) > 2 * len(self._times) + STALE_MIN:
             self._heap = [(at_ms, key) for key, at_ms in self._times.items()]
             heapq.heapify(self._heap)
         else:
             heapq.heappush(self._heap, (at_ms, key))
+
+    def resume(self, key: Key, at_ms: int) -> None:
+        """The key is due at this time, or at an earlier one that was set before."""
+        self.set(key, min(at_ms, self._before.get(key, at_ms)))
 
     def discard(self, key: Key) -> None:
         """The key is not due any more."""

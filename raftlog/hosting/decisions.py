@@ -58,3 +58,6 @@ class Decisions(Protocol[Request_contra]):
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
         """End what is due."""
+
+    def expire(self, now_ms: int, trusted_ms: int | None) -> None:
+        """Forget what is too old, now and then. It stays while no time is trusted (None)."""

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Final
 
-from raftlog.errors import LogCorrupt
+from raftlog.errors import LogCorrupt, MachineFailed
 from raftlog.hosting.hosted_replica import HostedReplica, HostedState
 from raftlog.hosting.tenant import NotYet, Tenant
 from raftlog.node.blocking import RunBlocking
@@ -180,7 +180,7 @@ class Supervisor:
                     return await tenant.open_log()
                 except NotYet as reason:
                     self._failed(hosted, reason)
-        except (LogCorrupt, OSError) as error:
+        except (LogCorrupt, MachineFailed, OSError) as error:
             self._failed(hosted, error)
         finally:
             self.forget(tenant.directory)
@@ -204,7 +204,7 @@ class Supervisor:
                     _log.warning("%s is served again", hosted.tenant.name)
                 hosted.serve()
                 return
-        except (LogCorrupt, OSError) as error:
+        except (LogCorrupt, MachineFailed, OSError) as error:
             self._failed(hosted, error)
         await self._run_blocking(log.close)
 

@@ -24,7 +24,7 @@ from raftlog.core.membership import Membership
 from raftlog.core.messages import Heartbeat, HeartbeatReply, Message, TimeoutNow
 from raftlog.core.raft import Raft, RaftSettings
 from raftlog.core.settings import ELECTION_TICKS, HEARTBEAT_TICKS, QUIET_TICKS
-from raftlog.errors import InvariantViolated, LogCorrupt
+from raftlog.errors import InvariantViolated, LogCorrupt, MachineFailed
 from raftlog.node.backlogs import Backlogs
 from raftlog.node.catch_up import CatchUpRate
 from raftlog.node.cluster_time import CLOCK_BOUNDS, ClockBounds, ClusterTime
@@ -325,7 +325,11 @@ class GroupHost:
         if type(message) is HeartbeatReply:
             self._heartbeats.add_reply(group, to, message)
             return True
-        return self._transport.send(to, encode_message(group, message, payload))
+        try:
+            return self._transport.send(to, encode_message(group, message, payload))
+        except ValueError as error:  # no later try could help, and no other group is to blame
+            _log.error("group %d: %s for broker %d is dropped: %s", group, type(message).__name__, to, error)
+            return False
 
     def watch_peers(self, peers: frozenset[NodeId]) -> None:
         """Keep these informed that this broker is alive, and watch them."""
@@ -355,7 +359,7 @@ class GroupHost:
         """Attribute a broken invariant to that group. Passes all errors on."""
         try:
             yield
-        except (LogCorrupt, OSError):
+        except (LogCorrupt, MachineFailed, OSError):
             raise
         except (Exception, InvariantViolated) as error:
             self.fail(error, group)

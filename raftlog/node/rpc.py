@@ -158,14 +158,10 @@ class Calls:
         # A fetch has no effect: its answer may be dropped.
         instead = partial(_failure, call_id, _TOO_MUCH_HELD) if service.kind is CallClass.FETCH else None
         try:
-            await self._deliver(sender, await _answered(call_id, answer), instead)
-        except RaftlogError as error:
-            await self._deliver(sender, _failure(call_id, error))
-        except Exception:
-            # What it has done is not known: the caller must not take it for refused.
-            _log.exception("service %s failed for broker %d", service.name, sender)
-            lost = ConnectionLost(f"{service.name} failed there", sent=True)
-            await self._deliver(sender, _failure(call_id, lost))
+            await self._deliver(sender, await _frame_of(call_id, sender, service, answer), instead)
+        except InvalidRequest as error:  # it is too large, and what was asked is done
+            _log.error("the answer of service %s for broker %d is lost: %s", service.name, sender, error)
+            await self._deliver(sender, _failure(call_id, _lost(f"the answer of {service.name} is {error}")))
 
     async def _deliver(
         self,
@@ -198,6 +194,10 @@ class Calls:
             raise InvalidRequest(f"too large for one message between brokers: {error}") from error
 
 
+def _lost(why: str) -> ConnectionLost:
+    return ConnectionLost(why, sent=True)
+
+
 def _overloaded(kind: CallClass) -> Overloaded:
     return Overloaded(
         f"too many calls of class {kind.value} between brokers are open; retry", retry_after_ms=RETRY_AFTER_MS
@@ -210,10 +210,19 @@ _TOO_MUCH_HELD: Final = Overloaded(
 )
 
 
-async def _answered(call_id: int, answer: Callable[[], Answering]) -> list[Buffer]:
-    """The frame alone: no caller holds the records beside it."""
-    head, data = await answer()
-    return encode_frame(FrameKind.ANSWER, [call_id, head], data)
+async def _frame_of(
+    call_id: int, sender: NodeId, service: Service, answer: Callable[[], Answering]
+) -> list[Buffer]:
+    """The answer or the failure as a frame alone: no caller holds the records beside it."""
+    try:
+        head, data = await answer()
+        return encode_frame(FrameKind.ANSWER, [call_id, head], data)
+    except RaftlogError as error:
+        return _failure(call_id, error)
+    except Exception:
+        # What it has done is not known: the caller must not take it for refused.
+        _log.exception("service %s failed for broker %d", service.name, sender)
+        return _failure(call_id, _lost(f"{service.name} failed there"))
 
 
 def _failure(call_id: int, error: RaftlogError) -> list[Buffer]:

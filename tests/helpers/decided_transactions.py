@@ -55,6 +55,7 @@ class Coordinator:
         while self.now_ms < ends_at:
             self.now_ms = min(ends_at, self.now_ms + SWEEP_MS)
             self._decisions.tick(self.now_ms, self.now_ms)
+            self._decisions.expire(self.now_ms, self.now_ms)
             self._take(self._decisions.take())
 
     def next_leader(self) -> Coordinator:

@@ -35,7 +35,7 @@ from partitions.values import (
     Position,
     Start,
 )
-from raftlog.clock import Clock, SystemClock
+from raftlog.clock import SystemClock, TrustedClock
 from raftlog.errors import (
     CommitUnknown,
     CorruptBatch,
@@ -83,7 +83,7 @@ class FakeLog:
 class FakeGateway:
     """Partitions without replicas. ``faults`` raises an error for a partition that has one."""
 
-    def __init__(self, controller: FakeController, clock: Clock) -> None:
+    def __init__(self, controller: FakeController, clock: TrustedClock) -> None:
         self.controller = controller
         self.clock = clock
         self.faults: dict[TopicPartition, Exception] = {}
@@ -351,7 +351,7 @@ class FakeCluster:
 
 
 def fake_cluster(
-    limits: Limits | None = None, broker_count: int = 3, clock: Clock | None = None
+    limits: Limits | None = None, broker_count: int = 3, clock: TrustedClock | None = None
 ) -> FakeCluster:
     """A new cluster as broker 1; no address in it answers."""
     brokers = {

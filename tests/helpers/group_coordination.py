@@ -98,6 +98,7 @@ class CoordinatedGroups:
         while (due_ms := self.coordination.next_deadline_ms()) <= end_ms:
             self.now_ms = max(self.now_ms, due_ms)
             self.coordination.tick(self.now_ms, self.wall_ms)
+            self.coordination.expire(self.now_ms, self.wall_ms)
             self._carry_out()
         self.now_ms = end_ms
 

@@ -11,7 +11,7 @@ from delayed.coordinator import DelayedCoordinator
 from delayed.records import KINDS, LaneKey, Message
 from delayed.room import MoveRoom
 from delayed.service import DelayedService
-from raftlog.clock import Clock
+from raftlog.clock import TrustedClock
 from raftlog.errors import NoLeader, RecordTooLarge, UnknownDelayed
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch
@@ -111,7 +111,7 @@ class Refusing(Deliveries):
         raise NoLeader("no leader")
 
 
-def instant_delays(clock: Clock) -> DelayedService:
+def instant_delays(clock: TrustedClock) -> DelayedService:
     """The delayed messages of broker 1."""
     deliveries = Deliveries()
     coordinator = instant_coordinator(clock, deliveries)
@@ -120,7 +120,7 @@ def instant_delays(clock: Clock) -> DelayedService:
     return DelayedService(NodeId(1), topic, {0: coordinator}, calls, deliveries)
 
 
-def instant_coordinator(clock: Clock, deliveries: Deliveries | None = None) -> DelayedCoordinator:
+def instant_coordinator(clock: TrustedClock, deliveries: Deliveries | None = None) -> DelayedCoordinator:
     """One whose messages arrive at once."""
     deliveries = deliveries or Deliveries()
     coordinator = coordinator_of(deliveries, clock, _Kept, pending_max=1_000)
@@ -128,7 +128,9 @@ def instant_coordinator(clock: Clock, deliveries: Deliveries | None = None) -> D
     return coordinator
 
 
-def coordinator_of(deliveries: Deliveries, clock: Clock, kind: type[Kind], *, pending_max: int = 100) -> Kind:
+def coordinator_of(
+    deliveries: Deliveries, clock: TrustedClock, kind: type[Kind], *, pending_max: int = 100
+) -> Kind:
     """A coordinator that has not begun to lead."""
     return kind(
         "__delayed/0",

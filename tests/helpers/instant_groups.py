@@ -14,7 +14,7 @@ from groups.coordinator import GroupCoordinator
 from groups.offsets import GroupOffsets
 from groups.queue_effects import Bury, Look, Looked
 from groups.service import GroupService
-from raftlog.clock import Clock
+from raftlog.clock import TrustedClock
 from raftlog.errors import StorageFull
 from raftlog.node.rpc import Calls
 from raftlog.records.batch import Batch, stamp
@@ -97,7 +97,7 @@ class OneTopic:
 
 
 def instant_groups(
-    controller: FakeController, gateway: GatewayPort, clock: Clock
+    controller: FakeController, gateway: GatewayPort, clock: TrustedClock
 ) -> tuple[GroupService, GroupOffsets]:
     """The groups of broker 1."""
     topics = ConsumedTopics(controller, gateway)

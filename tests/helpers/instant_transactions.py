@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from api.broker_transactions import BrokerMarkers
 from groups.service import GroupService
-from raftlog.clock import Clock
+from raftlog.clock import TrustedClock
 from raftlog.node.rpc import Calls
 from raftlog.types import NodeId
 from tests.helpers.instant_groups import OneTopic
@@ -52,7 +52,7 @@ class _GroupMarkers(InstantMarkers):
         await self._broker.end_offsets(group, transaction, is_commit=is_commit, timeout_ms=timeout_ms)
 
 
-def instant_transactions(clock: Clock, groups: GroupService) -> TransactionService:
+def instant_transactions(clock: TrustedClock, groups: GroupService) -> TransactionService:
     """The transactions of broker 1, which tell its groups how they end."""
     coordinator = TransactionCoordinator(
         "__transactions/0", clock, _GroupMarkers(groups), id_retention_ms=1 << 40, key_retention_ms=1 << 40

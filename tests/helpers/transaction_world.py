@@ -170,6 +170,7 @@ class TransactionWorld:
         self.now_ms += time_ms
         if self._coordinator.decisions.next_deadline_ms() <= self.now_ms:
             self._coordinator.decisions.tick(self.now_ms, self.now_ms)
+            self._coordinator.decisions.expire(self.now_ms, self.now_ms)
             self._take(self._coordinator)
 
     def _begin(self) -> Epoch:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
-from raftlog.clock import Clock, SystemClock
+from raftlog.clock import SystemClock, TrustedClock
 from tests.helpers.paired_sockets import PairedSocketsLoop
 
 Result = TypeVar("Result")
@@ -104,8 +104,12 @@ class VirtualClock:
         """A day of the year 2001, from its first moment on, and the shift."""
         return 1_000_000_000_000 + round(self.monotonic() * 1000) + self.shift_ms
 
+    def trusted_ms(self) -> int | None:
+        """The wall clock while it is known."""
+        return self.wall_ms() if self.is_known else None
 
-def clock_of_loop() -> Clock:
+
+def clock_of_loop() -> TrustedClock:
     """The time of the running loop: virtual, or of the machine."""
     return VirtualClock() if isinstance(asyncio.get_running_loop(), VirtualLoop) else SystemClock()
 

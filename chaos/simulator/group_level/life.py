@@ -66,6 +66,7 @@ class _Coordinator:
         life = self._life
         if self.coordination.next_deadline_ms() <= life.now_ms:
             self.coordination.tick(life.now_ms, WALL_MS + life.now_ms)
+            self.coordination.expire(life.now_ms, WALL_MS + life.now_ms)
             self.carry_out()
 
     def carry_out(self) -> None:

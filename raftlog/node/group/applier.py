@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
-from raftlog.errors import InvariantViolated, LogCorrupt
+from raftlog.errors import InvariantViolated, LogCorrupt, MachineFailed
 from raftlog.node.group.recent_entries import Entry, RecentEntries
 from raftlog.records.batch import Batch, split_batches
 from raftlog.records.compaction import cut_gap
@@ -43,7 +43,7 @@ class Applier(Generic[Reply]):
                 f"the log begins at {log.first_index}, the checkpoint ends at {index}: what lies between is "
                 "nowhere; its broker repairs it from the other replicas"
             )
-        machine.restore(state)
+        self._restore(state)
         recent.applied_index = index
         self._checkpoint_index = index
         self._state_bytes = len(state)
@@ -70,7 +70,11 @@ class Applier(Generic[Reply]):
             for entry in self._next_entries(commit_index):
                 if entry.last > commit_index:
                     raise InvariantViolated(f"commit index {commit_index} splits the batch at {entry.first}")
-                recent.applied(entry, self._machine.apply(entry.batch))
+                try:  # once per batch: a context manager would be dearer than many machines
+                    reply = self._machine.apply(entry.batch)
+                except Exception as error:
+                    raise _failed(error, f"apply the batch at {entry.first}") from error
+                recent.applied(entry, reply)
                 self._applied_bytes += len(entry.batch.data)
                 self._applied_batches += 1
                 slice_bytes += len(entry.batch.data) + BATCH_BYTES
@@ -132,7 +136,7 @@ class Applier(Generic[Reply]):
 
     def installed(self, index: Index, state: bytes) -> None:
         """A snapshot has replaced the log: the machine is what it says."""
-        self._machine.restore(state)
+        self._restore(state)
         self._recent.restart(index)
         self._checkpoint_index = index
         self._state_bytes = len(state)
@@ -153,8 +157,17 @@ class Applier(Generic[Reply]):
             self._applied_bytes = self._applied_batches = 0
         return self._log.base_from(Index(following + 1))
 
+    def _restore(self, state: bytes) -> None:
+        try:
+            self._machine.restore(state)
+        except Exception as error:
+            raise _failed(error, "restore its state") from error
+
     def _snapshot(self) -> bytes:
-        state = self._machine.snapshot()
+        try:
+            state = self._machine.snapshot()
+        except Exception as error:
+            raise _failed(error, "keep its state") from error
         self._state_bytes = len(state)
         return state
 
@@ -178,3 +191,10 @@ class Applier(Generic[Reply]):
         """From the log, checked. Raises ``LogCorrupt``."""
         batches = split_batches(self._log.read(first, last, bytes_max=bytes_max).read())
         return [cut_gap(batch, first, last) for batch in batches if batch.header.last_offset >= first]
+
+
+def _failed(error: Exception, deed: str) -> Exception:
+    """``MachineFailed``, unless the error is the disk's or damage of the log."""
+    if isinstance(error, LogCorrupt | OSError):
+        return error
+    return MachineFailed(f"the state machine could not {deed}: {error!r}")

@@ -36,7 +36,15 @@ from raftlog.core.membership import Membership
 from raftlog.core.messages import Envelope, Heartbeat, Message
 from raftlog.core.raft import Raft
 from raftlog.core.ready import Ready, Role, RoleChange
-from raftlog.errors import CommitUnknown, InvariantViolated, LogCorrupt, NotLeader, StorageFull
+from raftlog.errors import (
+    CommitUnknown,
+    InvariantViolated,
+    LogCorrupt,
+    MachineFailed,
+    NotLeader,
+    RecordTooLarge,
+    StorageFull,
+)
 from raftlog.node.group.applier import Applier
 from raftlog.node.group.leader_requests import LeaderRequests
 from raftlog.node.group.log_changer import LogChanger
@@ -57,6 +65,7 @@ from raftlog.types import METADATA_GROUP, EntryId, GroupId, Index, NodeId
 Reply = TypeVar("Reply")
 
 _TICK: Final = Tick()
+BATCH_BYTES_MAX: Final = 31 << 20  # of a proposal: a frame between brokers has 32 MiB, and a head
 _log = logging.getLogger("raftlog.node")
 
 
@@ -127,10 +136,18 @@ class RaftGroup(LeaderRequests[Reply]):
 
         Batches that can be written to are given away: they may be stamped in place. A proposal that
         ``frees_room`` may use the disk's reserve, and wait for room. Raises, with nothing written:
-        ``NotLeader``, also while leadership is transferred, ``Overloaded``, ``StorageFull``.
+        ``NotLeader``, also while leadership is transferred, ``Overloaded``, ``StorageFull``, and
+        ``RecordTooLarge`` for a batch that no message to a follower could carry.
         """
         if not self.is_leader:
             raise self._not_leader()
+        for batch in batches:
+            if len(batch.data) > BATCH_BYTES_MAX:
+                raise RecordTooLarge(
+                    f"a batch has {len(batch.data)} bytes, more than a message between brokers carries; send "
+                    "less at once",
+                    limit_bytes=BATCH_BYTES_MAX,
+                )
         self._recent.check_room()
         if not frees_room and (self._writer.is_full or not self._environment.has_room()):
             raise StorageFull("the leader's disk is full; free space or retry later", retry_after_ms=1000)
@@ -247,7 +264,7 @@ class RaftGroup(LeaderRequests[Reply]):
         """The next work for the flusher's thread: a change of the log, if one is due, or a sync."""
         try:
             change = self._changer.begin()
-        except (OSError, LogCorrupt) as error:
+        except (OSError, LogCorrupt, MachineFailed) as error:
             self.stop(error)
             return None
         if change is not None:
@@ -296,7 +313,7 @@ class RaftGroup(LeaderRequests[Reply]):
             self._changer.end(error)
         except InvariantViolated as violated:
             self._environment.fail(violated, self.group_id)
-        except (OSError, LogCorrupt) as trouble:
+        except (OSError, LogCorrupt, MachineFailed) as trouble:
             if self.stopped is not None:
                 # Nothing that was acknowledged is lost by it: the next start goes by what is on the disk.
                 _log.error("group %d on broker %d closes: %s", self.group_id, self.node_id, trouble)
@@ -479,7 +496,7 @@ class RaftGroup(LeaderRequests[Reply]):
     def _broke(self, error: BaseException) -> None:
         """Something that a core has asked for was not carried out. Raises what is no error of this group."""
         match error:
-            case OSError() | LogCorrupt():
+            case OSError() | LogCorrupt() | MachineFailed():
                 self.stop(error)
             case InvariantViolated() | Exception():
                 # Work that a core has handed out is never offered again: without it this state is wrong.

@@ -13,7 +13,7 @@ from delayed.decisions import Decisions
 from delayed.records import Lane, LaneKey, Message
 from delayed.requests import Added, Request
 from delayed.values import Move
-from raftlog.errors import CommitUnknown, NotLeader
+from raftlog.errors import CommitUnknown, NotLeader, RaftlogError
 from raftlog.records.batch import EPOCH_MAX, Batch
 from tests.helpers.decided_delays import add, id_of, new
 from tests.helpers.instant_delays import Refusing, coordinator_of
@@ -47,11 +47,11 @@ class Slow(DelayedCoordinator):
     passed_s = 0.0
     begun = 0
 
-    def begin(self, now_ms: int) -> Decisions:
+    def begin(self, now_ms: int, before: Decisions | None) -> Decisions:
         """Counted."""
         self.begun += 1
         self.passed_s += 0.1
-        return super().begin(now_ms)
+        return super().begin(now_ms, before)
 
 
 class SlowClock(VirtualClock):
@@ -138,7 +138,7 @@ class Faulty(Decisions):
 class WithDefects(DelayedCoordinator):
     """Its decisions have one."""
 
-    def begin(self, now_ms: int) -> Decisions:
+    def begin(self, now_ms: int, before: Decisions | None) -> Decisions:
         """As usual, but for the class."""
         if "begin" in Faulty.defects:
             Faulty.defects.remove("begin")
@@ -204,7 +204,7 @@ async def test_what_is_being_appended_at_a_defect_is_known_to_the_next_decisions
     first = asyncio.create_task(coordinator.ask(add(new(1, delay_ms=60_000)), 10_000))
     await asyncio.sleep(0.1)
     Faulty.defects[:] = ["receive"]
-    with pytest.raises(NotLeader):
+    with pytest.raises(RaftlogError, match="a defect"):
         await coordinator.ask(add(new(2, delay_ms=60_000)), 10_000)
     with pytest.raises(CommitUnknown):
         await first
