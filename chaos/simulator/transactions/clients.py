@@ -131,6 +131,8 @@ class TransactionClient(Client):
             return
 
     async def _request_once(self, request: OfOneId) -> Reply:
+        if isinstance(request, End) and request.is_commit:
+            self.judge.asked.attempts[request.transaction] += 1
         try:
             return await self.ask(
                 self.machine(),
@@ -141,6 +143,8 @@ class TransactionClient(Client):
             is_final = isinstance(error, Rejected) and not isinstance(error, Conflict) and not error.retryable
             if is_final and isinstance(request, End):
                 self.judge.refused(request.transaction, error)
+            if isinstance(request, End) and request.is_commit and not _may_be_done(error):
+                self.judge.in_vain(request.transaction, error)
             self.cluster.trace.note(None, f"{self.name}: {request}: {error!r}")
             raise
 
@@ -201,3 +205,7 @@ class TransactionClient(Client):
     def written(self, handle: Handle) -> list[Participant]:
         """Where the transaction has acknowledged batches."""
         return [write.target for write in self.story.writes.get(handle, ()) if write.offset is not None]
+
+
+def _may_be_done(error: RaftlogError) -> bool:
+    return not error.is_definite and error.details.get("sent") is not False

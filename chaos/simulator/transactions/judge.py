@@ -6,6 +6,7 @@ Decides: T2 and T4 to T6, and who has asked for what (T1). Leaves to others: how
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -47,7 +48,8 @@ class Asked:
     aborts: set[Handle] = field(default_factory=set)
     began_s: dict[Handle, tuple[float, int]] = field(default_factory=dict)  # first request, limit in ms
     ended_by_name_s: dict[str, float] = field(default_factory=dict)  # opened, or aborted by an operator
-    refused: dict[Handle, RaftlogError] = field(default_factory=dict)  # a commit, definitely
+    refused: dict[Handle, RaftlogError] = field(default_factory=dict)  # a commit, for good
+    attempts: Counter[Handle] = field(default_factory=Counter)  # to commit, that were not surely in vain
 
 
 class Judge(PatientJudge):
@@ -227,6 +229,16 @@ class Judge(PatientJudge):
         def check() -> None:
             if self.decided.outcomes.get(handle):
                 raise Broken(ANSWERED, f"{handle} is committed, and its commit is refused: {error!r}")
+
+        self.when_known(check)
+
+    def in_vain(self, handle: Handle, error: RaftlogError) -> None:
+        """An attempt to commit was refused as not done: without another one nothing is committed (T6)."""
+        self.asked.attempts[handle] -= 1
+
+        def check() -> None:
+            if self.decided.outcomes.get(handle) and not self.asked.attempts[handle]:
+                raise Broken(ANSWERED, f"{handle} is committed, and no attempt was done: {error!r}")
 
         self.when_known(check)
 
