@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from api.broker import Broker
 from chaos.simulator.balance import Balance
@@ -42,7 +42,10 @@ from chaos.simulator.schedule import Fault
 from chaos.simulator.simulated_cluster import SimulatedCluster
 from groups.records import TOPIC as OFFSETS
 from partitions.metadata.move_planner import MoveReplicas
-from raftlog.errors import RaftlogError
+from raftlog.errors import Overloaded, RaftlogError
+from raftlog.node.group.pending_requests import Proposal
+from raftlog.node.group.raft_group import RaftGroup
+from raftlog.records.batch import Batch
 from raftlog.types import METADATA_GROUP, GroupId, NodeId, TopicPartition
 
 _VOTE, _APPEND_REPLY = 2, 4
@@ -257,7 +260,14 @@ class Faults:
             self._down(machine.kill if manner == "kill" else machine.lose_power)
 
     def _leads_no_more(self, rng: random.Random, machine: Machine) -> None:
-        rng.choice((self._transfer_from, self._links.isolate, self._dies))(rng, machine)
+        rng.choice((self._transfer_from, self._links.isolate, self._dies, self._refuse_appends))(rng, machine)
+
+    def _refuse_appends(self, rng: random.Random, machine: Machine) -> None:
+        """A coordinator's next appends are refused, as by a broker with too much in flight."""
+        broker = machine.broker
+        for (topic, _), replica in {} if broker is None else broker.manager.replicas.items():
+            if topic.startswith("__"):
+                _refuse(replica.group, rng.choice((1, 1, 2, 5)), lambda: self._cluster.is_healed)
 
     # The faults.
 
@@ -469,6 +479,19 @@ class Faults:
                 await ask(broker)
 
         self._cluster.loop.start_in(machine.process, try_it())
+
+
+def _refuse(group: RaftGroup[None], count: int, is_over: Callable[[], bool]) -> None:
+    propose = group.propose
+
+    def refused(batches: Sequence[Batch], **options: bool) -> Proposal[None]:
+        nonlocal count
+        count -= 1
+        if count < 0 or is_over():
+            return propose(batches, **options)
+        raise Overloaded("too much is in flight; retry", retry_after_ms=100)
+
+    group.propose = refused  # type: ignore[method-assign,assignment]
 
 
 def _start_if_off(machine: Machine) -> None:

@@ -131,8 +131,7 @@ class TransactionClient(Client):
             return
 
     async def _request_once(self, request: OfOneId) -> Reply:
-        if isinstance(request, End) and request.is_commit:
-            self.judge.asked.attempts[request.transaction] += 1
+        self.judge.asked.attempts.update(_to_commit(request))
         try:
             return await self.ask(
                 self.machine(),
@@ -143,8 +142,8 @@ class TransactionClient(Client):
             is_final = isinstance(error, Rejected) and not isinstance(error, Conflict) and not error.retryable
             if is_final and isinstance(request, End):
                 self.judge.refused(request.transaction, error)
-            if isinstance(request, End) and request.is_commit and not _may_be_done(error):
-                self.judge.in_vain(request.transaction, error)
+            for handle in () if _may_be_done(error) else _to_commit(request):
+                self.judge.in_vain(handle, error)
             self.cluster.trace.note(None, f"{self.name}: {request}: {error!r}")
             raise
 
@@ -205,6 +204,13 @@ class TransactionClient(Client):
     def written(self, handle: Handle) -> list[Participant]:
         """Where the transaction has acknowledged batches."""
         return [write.target for write in self.story.writes.get(handle, ()) if write.offset is not None]
+
+
+def _to_commit(request: OfOneId) -> tuple[Handle, ...]:
+    """The transactions that a request commits."""
+    if isinstance(request, CommitBatch):
+        return request.handles
+    return (request.transaction,) if isinstance(request, End) and request.is_commit else ()
 
 
 def _may_be_done(error: RaftlogError) -> bool:

@@ -49,7 +49,7 @@ class Asked:
     began_s: dict[Handle, tuple[float, int]] = field(default_factory=dict)  # first request, limit in ms
     ended_by_name_s: dict[str, float] = field(default_factory=dict)  # opened, or aborted by an operator
     refused: dict[Handle, RaftlogError] = field(default_factory=dict)  # a commit, for good
-    attempts: Counter[Handle] = field(default_factory=Counter)  # to commit, that were not surely in vain
+    attempts: Counter[Handle] = field(default_factory=Counter)  # to commit, that may be done
 
 
 class Judge(PatientJudge):
@@ -153,6 +153,8 @@ class Judge(PatientJudge):
                 raise Broken(
                     ANSWERED, f"{handle} is committed; its commit was refused: {asked.refused[handle]!r}"
                 )
+            if asked.attempts.get(handle) == 0:
+                raise Broken(ANSWERED, f"{handle} is committed; all its requests were refused as not done")
             return
         began_s, limit_ms = asked.began_s.get(handle, (now, 0))
         is_late = now - began_s >= EARLY * limit_ms / 1000
@@ -235,12 +237,8 @@ class Judge(PatientJudge):
     def in_vain(self, handle: Handle, error: RaftlogError) -> None:
         """An attempt to commit was refused as not done: without another one nothing is committed (T6)."""
         self.asked.attempts[handle] -= 1
-
-        def check() -> None:
-            if self.decided.outcomes.get(handle) and not self.asked.attempts[handle]:
-                raise Broken(ANSWERED, f"{handle} is committed, and no attempt was done: {error!r}")
-
-        self.when_known(check)
+        if not self.asked.attempts[handle] and self.decided.outcomes.get(handle):
+            self.when_known(partial(_committed_in_vain, handle, error))
 
     def closed(self, handle: Handle, error: RaftlogError) -> None:
         """A producer was told that its transaction takes nothing more: so it is (T6)."""
@@ -292,3 +290,7 @@ def _shown(
     if committed_only and outcome is not True:
         return f"{known.header} is shown, and its transaction has outcome {outcome}"
     return None
+
+
+def _committed_in_vain(handle: Handle, error: RaftlogError) -> None:
+    raise Broken(ANSWERED, f"{handle} is committed, and all its requests were refused as not done: {error!r}")
