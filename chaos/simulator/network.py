@@ -24,9 +24,12 @@ from dataclasses import dataclass, field
 
 from chaos.simulator.event_loop import Process, SimulatedLoop
 from raftlog.node.codec import FrameKind
+from raftlog.node.network.tcp_links import TransportLimits
 from raftlog.node.network.transport import FrameReceiver
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import METADATA_GROUP, NodeId
+
+FRAME_BYTES_MAX = TransportLimits().frame_bytes_max
 
 REDIAL_S_MIN, REDIAL_S_MAX = 0.05, 0.5
 DIAL_S_MAX = 0.75
@@ -347,7 +350,10 @@ class SimulatedTransport:
         connection = self.outgoing.get(peer)
         if connection is None or self in connection.ended or not self.process.is_alive:
             return False
-        return self._network.send(connection, b"".join(buffers))
+        frame = b"".join(buffers)
+        if len(frame) > FRAME_BYTES_MAX:  # as the real transport
+            raise ValueError(f"frame has {len(frame)} bytes: send at most {FRAME_BYTES_MAX}")
+        return self._network.send(connection, frame)
 
     def queued_bytes(self, peer: NodeId) -> int:
         return 0

@@ -180,6 +180,7 @@ class HostedPartition:
             membership,
             replica,
             campaign_first=is_preferred,
+            is_internal=self.topic.is_internal,
         )
         replica.attach(group)
         self._want_seal(replica)

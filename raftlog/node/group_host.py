@@ -61,6 +61,7 @@ _log = logging.getLogger("raftlog.node")
 Reply = TypeVar("Reply")
 
 TICK_MS: Final = 50
+INTERNAL_SHARE: Final = 4  # internal topics may have this part of the uncommitted bytes of users' records
 SAY_AGAIN_TICKS: Final = 200  # how long a replica rejoins before, and between, its log's words of it
 
 
@@ -107,6 +108,7 @@ class GroupHost:
         self.settings = settings or HostSettings()
         self.clock = ClusterTime(clock, self.settings.clock_bounds)
         self.uncommitted = UncommittedBytes(self.settings.uncommitted_bytes_max)
+        self.uncommitted_internal = UncommittedBytes(self.settings.uncommitted_bytes_max // INTERNAL_SHARE)
         self.read_places = asyncio.Semaphore(READ_THREADS)
         self.catch_up = CatchUpRate(clock, self.settings.catch_up_bytes_per_s)
         self.flusher = Flusher(run_syncs, self.fail)
@@ -184,17 +186,21 @@ class GroupHost:
         *,
         campaign_first: bool = False,
         announces_commits: bool = False,
+        is_internal: bool = False,
     ) -> RaftGroup[Reply]:
         """Take part in a group from now on. Raises ``LogCorrupt`` when its committed part cannot be applied.
 
         ``membership`` is the group's first, or ``NOBODY`` for a replica that is added to it; the log keeps
         what it was first opened with. With ``campaign_first`` it holds an election at once, if its log is
         as young as the group. With ``announces_commits`` a leader tells followers of a commit at once, not
-        with the next heartbeat: for groups where requests wait for it on every broker.
+        with the next heartbeat: for groups where requests wait for it on every broker. An
+        ``is_internal`` group goes on where users' records wait: its uncommitted bytes are bounded apart.
         """
         with self.blames(group_id):
             core = self._core_on(log, membership, group_id, announces_commits)
-            group: RaftGroup[Reply] = RaftGroup(group_id, core, log, machine, listener, self)
+            group: RaftGroup[Reply] = RaftGroup(
+                group_id, core, log, machine, listener, self, self._uncommitted_of(group_id, is_internal)
+            )
         # The host never looks at a machine's replies, so for it all groups are alike.
         self._groups[group_id] = cast("RaftGroup[object]", group)
         self.groups_opened += 1
@@ -204,6 +210,11 @@ class GroupHost:
         if campaign_first and group.term == 0:
             group.campaign()
         return group
+
+    def _uncommitted_of(self, group_id: GroupId, is_internal: bool) -> UncommittedBytes | None:
+        if group_id == METADATA_GROUP:
+            return None
+        return self.uncommitted_internal if is_internal else self.uncommitted
 
     def _core_on(
         self,

@@ -11,7 +11,6 @@ from raftlog.core.messages import Message
 from raftlog.core.ready import Role
 from raftlog.node.catch_up import CatchUpRate
 from raftlog.node.flusher import Flushed
-from raftlog.node.group.pending_requests import UncommittedBytes
 from raftlog.node.rpc import Calls
 from raftlog.storage.filesystem import Buffer
 from raftlog.types import GroupId, Index, NodeId, Term
@@ -60,10 +59,6 @@ class GroupEnvironment(Protocol):
     @property
     def read_places(self) -> asyncio.Semaphore:
         """Held by each large read for others, from its beginning until its reader has what it asked for."""
-
-    @property
-    def uncommitted(self) -> UncommittedBytes:
-        """The bytes that wait to be committed, of all groups together."""
 
     def wall_ms(self) -> int:
         """For timestamps of control records."""

@@ -50,7 +50,7 @@ from raftlog.node.group.leader_requests import LeaderRequests
 from raftlog.node.group.log_changer import LogChanger
 from raftlog.node.group.log_writer import LogWriter
 from raftlog.node.group.membership_watch import MembershipWatch
-from raftlog.node.group.pending_requests import Proposal
+from raftlog.node.group.pending_requests import Proposal, UncommittedBytes
 from raftlog.node.group.ports import GroupEnvironment, GroupListener
 from raftlog.node.group.recent_entries import RecentEntries
 from raftlog.node.group.replica_health import ReplicaHealth
@@ -60,7 +60,7 @@ from raftlog.records.batch import Batch, stamp
 from raftlog.state_machine import StateMachine
 from raftlog.storage.filesystem import is_disk_full, is_short_of_descriptors
 from raftlog.storage.log_storage import DiskWork, LogChange, LogStorage, after
-from raftlog.types import METADATA_GROUP, EntryId, GroupId, Index, NodeId
+from raftlog.types import EntryId, GroupId, Index, NodeId
 
 Reply = TypeVar("Reply")
 
@@ -80,7 +80,9 @@ class RaftGroup(LeaderRequests[Reply]):
         machine: StateMachine[Batch, Reply],
         listener: GroupListener,
         environment: GroupEnvironment,
+        uncommitted: UncommittedBytes | None = None,
     ) -> None:
+        """``uncommitted``: the bound that the group shares with others, if it does."""
         node_id = environment.node_id
         health = ReplicaHealth(node_id, core.membership, environment.tick_ms)
         watch = MembershipWatch(node_id, core, listener)
@@ -89,8 +91,7 @@ class RaftGroup(LeaderRequests[Reply]):
         self._environment = environment
         self._has_failed = False
         self._was_rejoining = core.is_rejoining
-        shared = None if group_id == METADATA_GROUP else environment.uncommitted
-        self._recent: RecentEntries[Reply] = RecentEntries(log, shared)
+        self._recent: RecentEntries[Reply] = RecentEntries(log, uncommitted)
         self._applier = Applier(log, machine, self._recent)
         self._replication = Replication(self, self._recent, environment, self._step)
         self._writer = LogWriter(log, self._recent, node_id, environment.wall_ms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import random
 from collections.abc import Sequence
@@ -17,21 +16,34 @@ from partitions.replica.machine import PartitionMachine
 from partitions.replica.replica import PartitionReplica
 from raftlog.clock import SystemClock
 from raftlog.core.membership import Membership
+from raftlog.core.messages import VoteReply
 from raftlog.core.ready import RaftStatus, Role
-from raftlog.errors import InvalidRequest, InvariantViolated, LogCorrupt, MachineFailed
+from raftlog.errors import (
+    InvalidRequest,
+    InvariantViolated,
+    LogCorrupt,
+    MachineFailed,
+    Overloaded,
+    RecordTooLarge,
+)
+from raftlog.node.group.raft_group import BATCH_BYTES_MAX, RaftGroup
 from raftlog.node.group.replica_health import ReplicaHealth
 from raftlog.node.group.snapshot_transfer import SERVICE, SnapshotService
 from raftlog.node.group.view import GroupView
 from raftlog.node.group_host import GroupHost
 from raftlog.node.network.transport import Transport
 from raftlog.node.rpc import Calls, Handler
-from raftlog.records.batch import Batch
+from raftlog.records.batch import Batch, Codec, split_batches
+from raftlog.records.builder import Record, build_batch
+from raftlog.state_machine import StateMachine
+from raftlog.storage.filesystem import Buffer
 from raftlog.storage.log_storage import Sync
 from raftlog.testing.memory_log import MemoryLog
 from raftlog.testing.syncs import in_a_task
 from raftlog.types import EntryId, GroupId, Index, NodeId, Term, TopicPartition
 from tests.helpers.loop_network import LoopNetwork
 from tests.helpers.storage_batches import storage_batch
+from tests.helpers.virtual_time import eventually
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 ALL = frozenset({ONE, TWO, THREE})
@@ -264,19 +276,97 @@ class Broken(MemoryLog):
         raise self._error
 
 
+async def leading(
+    process: Process,
+    log: MemoryLog | None = None,
+    machine: StateMachine[Batch, None] | None = None,
+    *,
+    group_id: GroupId = SEVEN,
+    is_internal: bool = False,
+) -> RaftGroup[None]:
+    """A group of one replica, which leads."""
+    listener = PartitionReplica(TopicPartition("t", 0), (ME,), complete({}, 1), process.host.clock)
+    group = process.host.open_group(
+        group_id,
+        log or MemoryLog(),
+        machine or PartitionMachine(),
+        Membership(frozenset({ME})),
+        listener,
+        campaign_first=True,
+        is_internal=is_internal,
+    )
+    await eventually(lambda: group.is_ready)
+    return group
+
+
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "a sector is gone"), LogCorrupt("a flipped bit")])
 async def test_a_disk_that_takes_no_entry_ends_its_replica_alone(error: OSError | LogCorrupt) -> None:
     process, ended = Process(), list[BaseException]()
     process.host.on_replica_failed = lambda group, error: ended.append(error)
-    listener = PartitionReplica(TopicPartition("t", 0), (ME,), complete({}, 1), process.host.clock)
-    group = process.host.open_group(
-        SEVEN, Broken(error), PartitionMachine(), Membership(frozenset({ME})), listener, campaign_first=True
-    )
-    async with asyncio.timeout(5):
-        while not group.is_leader:
-            await asyncio.sleep(0)
+    group = await leading(process, Broken(error))
     group.propose([storage_batch(0)])
-    async with asyncio.timeout(5):
-        while group.stopped is None:
-            await asyncio.sleep(0)
+    await eventually(lambda: group.stopped is not None)
     assert (group.stopped, ended, process.told) == (error, [error], [])
+
+
+class Failing(PartitionMachine):
+    """A machine that cannot take in what is committed."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self._error = error
+
+    def apply(self, entry: Batch) -> None:
+        """Raise the error of the test."""
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OverflowError("int too large")])
+async def test_an_entry_that_a_machine_cannot_take_in_ends_its_replica_alone(error: Exception) -> None:
+    process, ended = Process(), list[BaseException]()
+    process.host.on_replica_failed = lambda group, error: ended.append(error)
+    group = await leading(process, machine=Failing(error))
+    group.propose([storage_batch(0)])
+    await eventually(lambda: group.stopped is not None)
+    assert isinstance(group.stopped, MachineFailed)
+    assert repr(error) in str(group.stopped)
+    assert (ended, process.told) == ([group.stopped], []), "no other group, nor the process"
+
+
+async def test_a_batch_that_no_message_carries_is_refused_with_nothing_written() -> None:
+    process = Process()
+    group = await leading(process)
+    end = group.last_index
+    large = build_batch([Record(value=b"x" * BATCH_BYTES_MAX)], codec=Codec.NONE, timestamp_ms=0)
+    (batch,) = split_batches(large)
+    with pytest.raises(RecordTooLarge, match="send less") as refusal:
+        group.propose([storage_batch(0), batch])
+    assert refusal.value.is_definite
+    assert group.last_index == end
+    group.propose([storage_batch(0)])
+    assert group.last_index == end + 1
+
+
+async def test_a_message_that_no_frame_carries_costs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = Process()
+
+    def refuses(peer: NodeId, buffers: Sequence[Buffer]) -> bool:
+        raise ValueError("frame has 40000000 bytes: send at most 33554432")
+
+    monkeypatch.setattr(process.host._transport, "send", refuses)
+    assert not process.host.send(SEVEN, NodeId(2), VoteReply(term=Term(1), asked=Term(1), granted=True))
+    assert process.told == []
+
+
+# requirement: C2
+async def test_internal_topics_go_on_where_users_records_wait() -> None:
+    process = Process()
+    users = await leading(process)
+    internal = await leading(process, group_id=EIGHT, is_internal=True)
+    process.host.uncommitted.bytes_max = -1
+    with pytest.raises(Overloaded):
+        users.propose([storage_batch(0)])
+    internal.propose([storage_batch(0)])
+    process.host.uncommitted_internal.bytes_max = -1
+    with pytest.raises(Overloaded):
+        internal.propose([storage_batch(0)])
