@@ -357,7 +357,9 @@ class Broker:
                 self._members.run(),
                 self.loads.run(),
                 *([self.leaders.run()] if self.settings.limits.balancing_moves_max else ()),
-                PartitionRemover(self.host, self.controller, self.manager.replicas).run(),
+                PartitionRemover(
+                    self.host, self.controller, self.manager.replicas, self.delays.service.is_moving_to
+                ).run(),
             )
         ]
 

@@ -35,10 +35,12 @@ from delayed.requests import (
     Described,
     Done,
     Found,
+    Moving,
     NeedsProducerId,
     NewMessage,
     Read,
     ReadMany,
+    ReadMoving,
     Reply,
     Request,
     Reschedule,
@@ -200,6 +202,9 @@ class Decisions:
                 return Found((self._described(request.id),))
             case ReadMany():
                 return self._list(request)
+            case ReadMoving():
+                lane = self.state.lanes.get(LaneKey(request.topic, request.partition))
+                return Moving(is_moving=lane is not None and bool(lane.ids))
             case _:
                 return self._schedules.reply_to(request)
 

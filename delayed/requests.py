@@ -115,12 +115,21 @@ class ReadSchedules(msgspec.Struct, tag="schedules", frozen=True, kw_only=True):
 
 
 ScheduleRequest = CreateSchedule | PauseSchedule | DeleteSchedule | ReadSchedule | ReadSchedules
-Request = Add | Reschedule | Cancel | Read | ReadMany | ScheduleRequest
+
+
+class ReadMoving(msgspec.Struct, tag="moving", frozen=True, kw_only=True):
+    """Whether messages are on their way to a partition; the reply is ``Moving``."""
+
+    topic: str
+    partition: int
+
+
+Request = Add | Reschedule | Cancel | Read | ReadMany | ReadMoving | ScheduleRequest
 
 
 def is_reading(request: Request) -> bool:
     """Whether the request changes nothing."""
-    return isinstance(request, Read | ReadMany | ReadSchedule | ReadSchedules)
+    return isinstance(request, Read | ReadMany | ReadMoving | ReadSchedule | ReadSchedules)
 
 
 class Added(msgspec.Struct, tag="added", frozen=True):
@@ -167,4 +176,10 @@ class FoundSchedules(msgspec.Struct, tag="found-schedules", frozen=True):
     schedules: tuple[DescribedSchedule, ...]
 
 
-Reply = Added | NeedsProducerId | Done | Found | FoundSchedules
+class Moving(msgspec.Struct, tag="is-moving", frozen=True):
+    """While a batch is on its way, nobody but its partition knows whether it has arrived."""
+
+    is_moving: bool
+
+
+Reply = Added | NeedsProducerId | Done | Found | FoundSchedules | Moving

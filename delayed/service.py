@@ -25,10 +25,12 @@ from delayed.requests import (
     DescribedSchedule,
     Found,
     FoundSchedules,
+    Moving,
     NeedsProducerId,
     PauseSchedule,
     Read,
     ReadMany,
+    ReadMoving,
     ReadSchedule,
     ReadSchedules,
     Reply,
@@ -141,6 +143,16 @@ class DelayedService:
         offset = found.waiting.offset
         (message,) = await self._delivery.read(which.partition, [offset], timeout_ms)
         return message
+
+    async def is_moving_to(self, topic: str, partition: int, timeout_ms: int) -> bool:
+        """Whether messages are on their way to a partition, from any coordinator. Raises ``NoLeader``."""
+        request = ReadMoving(topic=topic, partition=partition)
+        for coordinator in range(await self._confirmed_count(timeout_ms) or 0):
+            reply = await self._ask(coordinator, request, timeout_ms)
+            assert isinstance(reply, Moving)
+            if reply.is_moving:
+                return True
+        return False
 
     # Schedules. The partition of one follows from its id.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final, Protocol
 
 from partitions.metadata.commands import RemovePartition
@@ -25,6 +25,7 @@ _log = logging.getLogger("raftlog.partitions")
 LOOK_S: Final = 1.0
 SEAL_TIMEOUT_MS: Final = 5_000
 REPORT_TIMEOUT_MS: Final = 5_000
+ASK_TIMEOUT_MS: Final = 5_000
 
 Key = tuple[str, int]
 
@@ -40,11 +41,25 @@ class Metadata(Protocol):
         """Report a partition without records."""
 
 
+async def _never(topic: str, partition: int, timeout_ms: int) -> bool:
+    return False
+
+
 class PartitionRemover:
     """One broker's part in removing partitions. All on the event loop's thread."""
 
-    def __init__(self, host: GroupHost, metadata: Metadata, replicas: Mapping[Key, PartitionReplica]) -> None:
+    def __init__(
+        self,
+        host: GroupHost,
+        metadata: Metadata,
+        replicas: Mapping[Key, PartitionReplica],
+        is_awaited: Callable[[str, int, int], Awaitable[bool]] = _never,
+    ) -> None:
+        """``is_awaited`` says within so many milliseconds whether the outcome of an append to a partition is
+        awaited whose repetition no client judges: its log is the only one that knows. It raises ``NoLeader``.
+        """
         self._host = host
+        self._is_awaited = is_awaited
         self._metadata = metadata
         self._replicas = replicas
 
@@ -68,7 +83,10 @@ class PartitionRemover:
             if replica.must_settle_seal:
                 await replica.settle_seal(SEAL_TIMEOUT_MS)
             is_last = topic.partitions[-1] is partition
-            if partition.is_decommissioned and is_last and (ends := await replica.spent_at()) is not None:
+            ends = await replica.spent_at() if partition.is_decommissioned and is_last else None
+            if ends is not None and await self._is_awaited(topic.name, partition.partition, ASK_TIMEOUT_MS):
+                _log.info("%s/%s: delayed messages are on their way there", topic.name, partition.partition)
+            elif ends is not None:
                 await self._metadata.remove_partition(
                     RemovePartition(
                         topic.name,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 from partitions.replica.acks import Placed, acknowledged, check_acks
@@ -24,7 +25,7 @@ from partitions.replica.producers import InFlight, Known
 from partitions.replica.reads import Reads
 from partitions.replica.sealing import Sealing
 from partitions.replica.serving import RETRY_AFTER_MS, Serving
-from partitions.replica.topic_rules import Body, TopicRules
+from partitions.replica.topic_rules import Body, TopicRules, batches_of
 from partitions.replica.transaction_table import OpenTransaction
 from partitions.values import (
     NO_RECORD,
@@ -41,10 +42,13 @@ from raftlog.core.membership import Membership
 from raftlog.core.ready import Role
 from raftlog.errors import (
     CommitUnknown,
+    CorruptBatch,
     InvalidRequest,
     NotEnoughReplicas,
     OutOfOrderSequence,
     PartitionDecommissioned,
+    ProducerFenced,
+    RaftlogError,
 )
 from raftlog.node.group.pending_requests import Proposal
 from raftlog.node.group.raft_group import RaftGroup
@@ -222,25 +226,15 @@ class PartitionReplica:
                 f"topic {self.target.topic} is the system's own; write to another", field="topic"
             )
         group = self._serving.check_leads()
-        self._check_health(group)
-        batches = self._rules.validated(body, in_transaction=transactional_id is not None)
-        if self._rules.checks_fast(batches) and not self._checking.locked():
-            self._rules.check_all(batches)
-        else:
-            async with self._checking:  # none overtakes another that takes longer to check
-                await self._rules.check_records(batches)
-        if transactional_id is not None or max([batch.header.producer_id for batch in batches]) >= 0:
-            await self._serving.ready(deadline)
-            await self._admit(batches, deadline)
-            await self._join(batches, transactional_id, deadline)
         try:
-            placed = self._place(group, batches)
-        except (OutOfOrderSequence, PartitionDecommissioned):
-            # A deposed leader sees a gap where it only lacks what the next one has taken in, and a seal that
-            # the next one may have ended.
-            await self._sealing.settle(deadline)
-            await self._serving.confirm()
-            placed = self._place(group, batches)
+            placed = await self._judged(group, body, transactional_id, deadline)
+        except CorruptBatch:
+            raise  # at any time
+        except (InvalidRequest, NotEnoughReplicas) as refusal:
+            known = await self._stored_before(body, refusal, deadline)
+            if known is None:
+                raise
+            placed = known
         durability = await acknowledged(group, placed, acks, partial(self._in_sync, group), deadline)
         if not placed.in_one_run:
             raise CommitUnknown(
@@ -255,6 +249,48 @@ class PartitionReplica:
             was_duplicate=placed.was_duplicate,
             durability=durability,
         )
+
+    async def _judged(
+        self, group: RaftGroup[None], body: Body, transactional_id: str | None, deadline: float
+    ) -> Placed:
+        """Append a body that the topic's rules permit now."""
+        self._check_health(group)
+        batches = self._rules.validated(body, in_transaction=transactional_id is not None)
+        if self._rules.checks_fast(batches) and not self._checking.locked():
+            self._rules.check_all(batches)
+        else:
+            async with self._checking:  # none overtakes another that takes longer to check
+                await self._rules.check_records(batches)
+        if transactional_id is not None or max([batch.header.producer_id for batch in batches]) >= 0:
+            await self._serving.ready(deadline)
+            await self._admit(batches, deadline)
+            await self._join(batches, transactional_id, deadline)
+        try:
+            return self._place(group, batches)
+        except (OutOfOrderSequence, PartitionDecommissioned):
+            # A deposed leader sees a gap where it only lacks what the next one has taken in, and a seal that
+            # the next one may have ended.
+            await self._sealing.settle(deadline)
+            await self._serving.confirm()
+            return self._place(group, batches)
+
+    async def _stored_before(self, body: Body, refusal: RaftlogError, deadline: float) -> Placed | None:
+        """Where the batches of a body were stored, if all were: rules that hold now did not hold then.
+
+        A refusal for good needs the proof that no other broker leads, and has stored them.
+        """
+        headers = [batch.header for batch in batches_of(body)]
+        if not headers or min(header.producer_id for header in headers) < 0:
+            return None
+        await self._serving.ready(deadline)
+        for is_proved in (False, True):
+            if is_proved and not refusal.retryable:
+                await self._serving.confirm()
+            with suppress(OutOfOrderSequence, ProducerFenced, InvalidRequest):
+                known = self._in_flight.check(headers)
+                if isinstance(known, Known):
+                    return self._placed_before(known)
+        return None
 
     async def mark(self, marker: Marker, *, timeout_ms: int) -> None:
         """End a transaction here; return once its marker is committed, perhaps that of an earlier call.
@@ -437,15 +473,7 @@ class PartitionReplica:
         headers = [batch.header for batch in batches]
         known = self._in_flight.check(headers)
         if isinstance(known, Known):
-            return Placed(
-                first=known.base_offset,
-                last=Index(known.last_offset),
-                leader_epoch=known.leader_epoch,
-                timestamp_ms=known.timestamp_ms if stamps else None,
-                was_duplicate=True,
-                proposal=known.handle,
-                in_one_run=known.in_one_run,
-            )
+            return self._placed_before(known)
         begun = 0 if known is None else known.count
         try:
             self._sealing.check_open()
@@ -466,6 +494,17 @@ class PartitionReplica:
             was_duplicate=False,
             proposal=proposal,
             in_one_run=not begun,
+        )
+
+    def _placed_before(self, known: Known[Proposal[None]]) -> Placed:
+        return Placed(
+            first=known.base_offset,
+            last=Index(known.last_offset),
+            leader_epoch=known.leader_epoch,
+            timestamp_ms=known.timestamp_ms if self._rules.stamps_append_time else None,
+            was_duplicate=True,
+            proposal=known.handle,
+            in_one_run=known.in_one_run,
         )
 
     def _tell_derived(self) -> None:

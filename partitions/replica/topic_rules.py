@@ -25,6 +25,15 @@ Body = Buffer | Sequence[Buffer]
 """Batches back to back, in one buffer or several; a batch does not cross buffers."""
 
 
+def batches_of(body: Body) -> list[Batch]:
+    """The batches of a body, whatever they hold. Raises ``CorruptBatch``."""
+    buffers = (body,) if isinstance(body, bytes | bytearray | memoryview) else body
+    batches: list[Batch] = []
+    for buffer in buffers:
+        batches += split_batches(buffer, count_max=BATCHES_MAX - len(batches))
+    return batches
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRules:
     """The part of a topic's configuration that every request needs."""
@@ -62,10 +71,7 @@ class TopicRules:
         Raises ``CorruptBatch``, ``RecordTooLarge``, ``InvalidRecord``, and ``InvalidRequest`` for an
         empty body. The records inside are not looked at.
         """
-        buffers = (body,) if isinstance(body, bytes | bytearray | memoryview) else body
-        batches: list[Batch] = []
-        for buffer in buffers:
-            batches += split_batches(buffer, count_max=BATCHES_MAX - len(batches))
+        batches = batches_of(body)
         if not batches:
             raise InvalidRequest("the body holds no batch; send at least one", field="body")
         for batch in batches:

@@ -111,7 +111,12 @@ class ControlledBroker(SimulatedBroker):
         self.loads = LoadMeter(self.host, self.manager.replicas)
         self.controller.loads_here = self.loads.loads
         self._balancing = settings.balancing
-        self.remover = PartitionRemover(self.host, self.controller, self.manager.replicas)
+        self.is_awaited = False  # whether the outcome of an append to any partition is awaited
+
+        async def is_awaited(topic: str, partition: int, timeout_ms: int) -> bool:
+            return self.is_awaited
+
+        self.remover = PartitionRemover(self.host, self.controller, self.manager.replicas, is_awaited)
 
     def is_in_use(self, peer: NodeId) -> bool:
         return self.controller.image.is_in_use(peer)

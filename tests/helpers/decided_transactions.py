@@ -20,6 +20,7 @@ class Coordinator:
 
     def __init__(self, state: TransactionsState | None = None, now_ms: int = 0) -> None:
         self.now_ms = now_ms
+        self.is_time_trusted = True
         self.committed = state or TransactionsState()
         self.marks: list[Mark] = []
         self.replies: dict[int, Reply | RaftlogError] = {}
@@ -55,7 +56,7 @@ class Coordinator:
         while self.now_ms < ends_at:
             self.now_ms = min(ends_at, self.now_ms + SWEEP_MS)
             self._decisions.tick(self.now_ms, self.now_ms)
-            self._decisions.expire(self.now_ms, self.now_ms)
+            self._decisions.expire(self.now_ms, self.now_ms if self.is_time_trusted else None)
             self._take(self._decisions.take())
 
     def next_leader(self) -> Coordinator:

@@ -155,6 +155,22 @@ async def test_recommissioned_partitions_keep_records_and_take_more(cluster: Con
     assert await values(cluster) == [b"before", b"after"]
 
 
+# requirement: A3
+@in_virtual_time_with(ControlledCluster)
+async def test_a_partition_stays_while_the_outcome_of_an_append_to_it_is_awaited(
+    cluster: ControlledCluster,
+) -> None:
+    await topic(cluster)
+    for broker in cluster:
+        broker.is_awaited = True
+    await decommission(cluster)
+    await asyncio.sleep(10)
+    assert count(cluster) == {2}, "its log alone knows whether the batch was stored"
+    for broker in cluster:
+        broker.is_awaited = False
+    await until_removed(cluster)
+
+
 # requirement: RT2
 @in_virtual_time_with(ControlledCluster)
 async def test_a_partition_is_removed_once_its_retention_has_passed(cluster: ControlledCluster) -> None:

@@ -344,3 +344,38 @@ async def test_a_bound_of_producers_refuses_only_new_ones(cluster: ControlledClu
     assert refused.value.details["retry_after_ms"]
     await send(leader, ids[0], sequence=1)
     assert leader.manager.admission.remembered == 3
+
+
+@pytest.mark.parametrize(
+    "changed", [{"max.message.bytes": 1024}, {"cleanup.policy": "compact"}], ids=["smaller", "keys"]
+)
+@in_virtual_time_with(PartitionCluster)
+async def test_a_batch_that_is_stored_is_known_whatever_the_rules_say_now(
+    cluster: PartitionCluster, changed: dict[str, int | str]
+) -> None:
+    # requirement: D2
+    leader = await cluster.leader()
+    stored = batch_of(b"x" * 2_000, producer=PRODUCER, sequence=0)
+    receipt = await leader.append(stored)
+    await cluster.configure("orders", changed)
+    again = await leader.append(stored)
+    assert again.was_duplicate
+    assert again.base_offset == receipt.base_offset
+    with pytest.raises(InvalidRequest):
+        await leader.append(batch_of(b"y" * 2_000, producer=PRODUCER, sequence=1))
+    with pytest.raises(InvalidRequest):
+        await leader.append(batch_of(b"y" * 2_000))
+
+
+@in_virtual_time_with(PartitionCluster)
+async def test_a_batch_that_is_stored_is_known_with_too_few_replicas(cluster: PartitionCluster) -> None:
+    # requirement: D2
+    leader = await cluster.leader()
+    stored = batch_of(b"x", producer=PRODUCER, sequence=0)
+    await leader.append(stored)
+    await cluster.configure("orders", {"min.insync.replicas": 3})
+    await cluster.stop(cluster.followers(leader)[0].node_id)
+    await eventually(lambda: len(leader.orders.in_sync()) == 2, within_s=60)
+    assert (await leader.append(stored)).was_duplicate
+    with pytest.raises(NotEnoughReplicas):
+        await leader.append(batch_of(b"y", producer=PRODUCER, sequence=1))

@@ -11,7 +11,7 @@ import pytest
 from delayed.coordinator import DelayedCoordinator
 from delayed.decisions import Decisions
 from delayed.records import Lane, LaneKey, Message
-from delayed.requests import Added, Request
+from delayed.requests import Added, Moving, ReadMoving, Request
 from delayed.values import Move
 from raftlog.errors import CommitUnknown, NotLeader, RaftlogError
 from raftlog.records.batch import EPOCH_MAX, Batch
@@ -243,4 +243,37 @@ async def test_a_coordinator_that_begins_slowly_does_so_less_often() -> None:
     before = coordinator.begun
     await asyncio.sleep(60)
     assert 3 <= coordinator.begun - before <= 60 / 2
+    coordinator.leads(None)
+
+
+# requirement: A3
+async def test_nothing_is_due_while_brokers_do_not_agree_on_a_time() -> None:
+    clock = VirtualClock()
+    coordinator = coordinator_of(Arriving(), clock, DelayedCoordinator)
+    coordinator.leads(InstantLog(coordinator))
+    clock.is_known = False
+    await coordinator.ask(add(new(1, delay_ms=60_000)), 1_000)
+    clock.shift_ms = 400 * 86_400_000  # the clock of this broker alone is ahead
+    await asyncio.sleep(10)
+    assert set(coordinator.state.waiting) == {id_of(1)}
+    clock.shift_ms, clock.is_known = 0, True
+    await asyncio.sleep(40)
+    assert set(coordinator.state.waiting) == {id_of(1)}
+    await asyncio.sleep(20)
+    assert not coordinator.state.waiting, "it is due after a minute, and delivered"
+    coordinator.leads(None)
+
+
+# requirement: A3
+async def test_a_batch_is_on_its_way_until_its_target_has_answered() -> None:
+    delivery = Refusing(is_too_large=False)
+    coordinator = coordinator_of(delivery, VirtualClock(), DelayedCoordinator)
+    coordinator.leads(InstantLog(coordinator))
+    await coordinator.ask(add(new(1, delay_ms=0), new(2, delay_ms=60_000, partition=1)), 1_000)
+    await asyncio.sleep(1)
+
+    async def moving(partition: int) -> object:
+        return await coordinator.ask(ReadMoving(topic="orders", partition=partition), 1_000)
+
+    assert [await moving(0), await moving(1), await moving(2)] == [Moving(True), Moving(False), Moving(False)]
     coordinator.leads(None)

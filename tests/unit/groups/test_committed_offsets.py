@@ -353,6 +353,17 @@ def test_a_group_is_not_deleted_while_offsets_wait(groups: CoordinatedGroups) ->
     groups.add(ProducerFenced, 9)  # it would wait for ever
 
 
+def test_nothing_expires_while_no_time_is_trusted(groups: CoordinatedGroups) -> None:
+    groups.commit(Done, 5)
+    groups.now_ms += 400 * DAY_MS  # by a clock that no other broker confirms
+    groups.coordination.tick(groups.now_ms, groups.wall_ms)
+    groups.coordination.expire(groups.now_ms, None)
+    groups.after(0)
+    assert groups.offset() == 5
+    groups.after(2 * SWEEP_MS)  # the time is trusted now
+    assert groups.offset() is None
+
+
 def test_fences_expire_and_offsets_that_wait_do_not(groups: CoordinatedGroups) -> None:
     groups.add(Done, 9)
     groups.end(is_commit=False, producer=8)

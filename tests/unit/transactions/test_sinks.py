@@ -240,6 +240,18 @@ def test_a_sink_that_begins_with_a_batch_is_kept_for_the_whole_retention() -> No
     assert coordinator.committed.sinks == {}
 
 
+def test_nothing_is_forgotten_while_no_time_is_trusted() -> None:
+    coordinator = Coordinator(now_ms=2 * ID_RETENTION_MS)
+    handle = prepared(coordinator, "sink~1", 7)
+    assert committed(coordinator, 0, handle, run="", epoch=0) == Done()
+    coordinator.is_time_trusted = False
+    coordinator.advance(2 * ID_RETENTION_MS)
+    assert "sink" in coordinator.committed.sinks
+    coordinator.is_time_trusted = True
+    coordinator.advance(2 * SWEEP_MS)
+    assert coordinator.committed.sinks == {}
+
+
 # requirement: D3
 @pytest.mark.parametrize("owner", ["", "query"])
 def test_a_sink_of_a_former_version_goes_on(owner: str) -> None:
