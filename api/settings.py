@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -106,19 +106,23 @@ class Peer(BaseModel):
         return host
 
 
+MESSAGE_BYTES_MAX: Final = 30 << 20  # requests and answers pass between brokers in frames of 32 MiB
+QUEUE_BYTES_MIN: Final = 33 << 20  # it has room for a frame
+
+
 class Limits(BaseModel):
     """Bounds that are checked before memory is allocated. Bytes, milliseconds and counts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    body_bytes_max: Annotated[int, Field(ge=1024)] = 16 << 20
+    body_bytes_max: Annotated[int, Field(ge=1024, le=MESSAGE_BYTES_MAX)] = 16 << 20
     request_bytes_in_flight_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20
     # not read by their clients yet
     response_bytes_in_flight_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20
     uncommitted_bytes_max: Annotated[int, Field(ge=1 << 20)] = 256 << 20  # in logs led here, uncommitted
-    fetch_bytes_max: Annotated[int, Field(ge=1024)] = 16 << 20
+    fetch_bytes_max: Annotated[int, Field(ge=1024, le=MESSAGE_BYTES_MAX)] = 16 << 20
     wait_ms_max: Annotated[int, Field(ge=0)] = 55_000
-    peer_queue_bytes_max: Annotated[int, Field(ge=1 << 20)] = 64 << 20
+    peer_queue_bytes_max: Annotated[int, Field(ge=QUEUE_BYTES_MIN)] = 64 << 20
     disk_reserve_bytes: Annotated[int, Field(ge=0)] = 64 << 20
     partitions_max: Annotated[int, Field(ge=1)] = 4_000  # replicas of one broker
     cluster_partitions_max: Annotated[int, Field(ge=1)] = 20_000  # whose metadata every broker keeps

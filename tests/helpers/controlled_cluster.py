@@ -55,6 +55,8 @@ class ControlledBroker(SimulatedBroker):
 
     offsets_partitions = 1  # of the topic with the consumer groups
 
+    is_awaited = False  # whether the outcome of an append to any partition is awaited
+
     def __init__(
         self, place: Place, directory: str, rack: str | None, settings: ControllerSettings = CONTROLLER
     ) -> None:
@@ -111,12 +113,9 @@ class ControlledBroker(SimulatedBroker):
         self.loads = LoadMeter(self.host, self.manager.replicas)
         self.controller.loads_here = self.loads.loads
         self._balancing = settings.balancing
-        self.is_awaited = False  # whether the outcome of an append to any partition is awaited
-
-        async def is_awaited(topic: str, partition: int, timeout_ms: int) -> bool:
-            return self.is_awaited
-
-        self.remover = PartitionRemover(self.host, self.controller, self.manager.replicas, is_awaited)
+        self.remover = PartitionRemover(
+            self.host, self.controller, self.manager.replicas, self._awaits_append
+        )
 
     def is_in_use(self, peer: NodeId) -> bool:
         return self.controller.image.is_in_use(peer)
@@ -154,6 +153,9 @@ class ControlledBroker(SimulatedBroker):
         await self.supervisor.stop()
         await self.controller.stop()
         await super().stop()
+
+    async def _awaits_append(self, topic: str, partition: int, timeout_ms: int) -> bool:
+        return self.is_awaited
 
     async def _begins(self) -> bool:
         """The cluster starts with the first brokers."""
