@@ -112,7 +112,10 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
     ProcessCollector(registry=services.registry)
     PlatformCollector(registry=services.registry)
     listener = HttpListener(
-        RequestPipeline(services), shutdown_timeout_s=HTTP_STOP_S, connections_max=descriptors.connections_max
+        RequestPipeline(services),
+        shutdown_timeout_s=HTTP_STOP_S,
+        connections_max=descriptors.connections_max,
+        connections_client_max=settings.limits.connections_client_max,
     )
     delay, returning = LoopDelay(services.registry), freed_memory.Returning()
     long_lived = LongLived(lambda: (broker.host.groups_opened, len(broker.host.groups)))

@@ -66,11 +66,12 @@ async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commi
         raise InvalidRequest("member_id: a commit with a generation needs it, too", field="member_id")
     await call.hear_of_partitions((each.topic, each.partition) for each in wanted.offsets)
     offsets = call.services.group_offsets
+    newest = {(each.topic, each.partition): each for each in wanted.offsets}  # the last one of each counts
     return Commit(
         group=group,
         offsets=tuple(
             offsets.placed(each.topic, each.partition, each.offset, each.leader_epoch, each.metadata)
-            for each in wanted.offsets
+            for each in newest.values()
             if not offsets.is_removed(each.topic, each.partition)
         ),
         member_id=wanted.member_id or "",
