@@ -11,7 +11,6 @@ import asyncio
 import logging
 import os
 import random
-import secrets
 import signal
 import sys
 from collections.abc import Callable, Coroutine
@@ -108,7 +107,7 @@ async def _serve(settings: BrokerSettings, secret: bytes, descriptors: Descripto
 
     environment = equip(_environment(settings, secret, descriptors, begin_again))
     broker = Broker(settings, environment, str(settings.data_directory), settings.http_url)
-    services = services_of(broker, random.Random(secrets.randbits(64)))
+    services = services_of(broker, environment.rng)
     ProcessCollector(registry=services.registry)
     PlatformCollector(registry=services.registry)
     listener = HttpListener(
@@ -157,7 +156,7 @@ def _environment(
     settings: BrokerSettings, secret: bytes, descriptors: Descriptors, begin_again: Callable[[], None]
 ) -> BrokerEnvironment:
     clock = SystemClock()
-    rng = random.Random(secrets.randbits(128))
+    rng = random.SystemRandom()  # of the kernel: who sees many ids of leases or messages foretells none
     transport = TcpTransport(
         NodeId(settings.broker_id),
         settings.cluster_id,

@@ -253,7 +253,7 @@ class Services:
     clock: Clock
     producer_ids: ProducerIdCipher
     join_tokens: JoinTokens
-    rng: random.Random  # random choice of the partition for records without keys
+    rng: random.Random  # for choices of partitions, and for ids that are rights: a broker takes the kernel's
     version: str
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     health: HealthProbes = field(default_factory=HealthProbes)
