@@ -182,6 +182,8 @@ class Groups(BaseModel):
 
     offsets_partitions: Annotated[int, Field(ge=1, le=1000)] = 16
     offsets_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of groups without members
+    # of groups and their offsets, in the partitions of ``__offsets`` together; a quarter for one client
+    state_bytes_max: Annotated[int, Field(ge=16 << 20)] = 256 << 20
     open_jobs_max: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000  # of one partition of ``__offsets``
     open_jobs_queue_max: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000  # of one queue
 

@@ -39,9 +39,9 @@ from raftlog.errors import (
     UnknownMember,
 )
 from raftlog.hosting.decisions import RequestId
+from raftlog.wire.groups import MEMBERS_MAX
 
-MEMBERS_MAX: Final = 1_000
-GROUP_BYTES_MAX: Final = 4 << 20  # of one record, without the assignments
+GROUP_BYTES_MAX: Final = 1 << 20  # of one record, without the assignments
 REBALANCES_KEPT: Final = 20
 RETRY_AFTER_MS: Final = 100
 

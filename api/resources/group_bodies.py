@@ -77,6 +77,7 @@ async def commit_of(call: Call, group: str, wanted: wire.MemberOffsets) -> Commi
         ),
         member_id=wanted.member_id or "",
         generation=wanted.generation,
+        client=call.request.remote or "",
     )
 
 
