@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import ClassVar
 
 import pytest
@@ -243,4 +243,24 @@ async def test_a_coordinator_that_begins_slowly_does_so_less_often() -> None:
     before = coordinator.begun
     await asyncio.sleep(60)
     assert 3 <= coordinator.begun - before <= 60 / 2
+    coordinator.leads(None)
+
+
+class Deleted(Refusing):
+    """The topic of orders is deleted; others have no leader."""
+
+    async def gone(self, lanes: Collection[LaneKey]) -> Set[LaneKey]:
+        """See the class."""
+        return {lane for lane in lanes if lane.topic == "orders"}
+
+
+# requirement: N2
+async def test_messages_of_a_deleted_topic_leave_within_a_minute() -> None:
+    coordinator = coordinator_of(Deleted(is_too_large=False), VirtualClock(), DelayedCoordinator)
+    coordinator.leads(InstantLog(coordinator))
+    for number, topic in ((1, "orders"), (2, "orders"), (3, "others")):
+        added = await coordinator.ask(add(new(number, delay_ms=1 << 40), topic=topic), 1_000)
+        assert isinstance(added, Added)
+    await asyncio.sleep(60)
+    assert [*coordinator.state.waiting] == [id_of(3)]
     coordinator.leads(None)
