@@ -19,6 +19,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     digest: bytes
     fingerprint: bytes
     attempt: int
+    client: str = ""  # its address
 
 
 class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
@@ -38,6 +39,7 @@ class Open(msgspec.Struct, tag="open", frozen=True, kw_only=True):
     partitions: tuple[Participant, ...] = ()
     claim: Claim | None = None
     run_epoch: int = 0
+    client: str = ""  # its address; none for ids of brokers
 
 
 class Join(msgspec.Struct, tag="join", frozen=True, kw_only=True):
@@ -93,6 +95,7 @@ class BeginRun(msgspec.Struct, tag="begin-run", frozen=True, kw_only=True):
     run: str
     sequence: int
     is_takeover: bool = False
+    client: str = ""  # its address
 
     @property
     def transactional_id(self) -> str:
@@ -111,6 +114,7 @@ class CommitBatch(msgspec.Struct, tag="commit-batch", frozen=True, kw_only=True)
     handles: tuple[Handle, ...]
     run: str = ""
     run_epoch: int = 0
+    client: str = ""  # its address
 
     @property
     def transactional_id(self) -> str:

@@ -54,7 +54,13 @@ async def open_transaction(call: Call) -> web.StreamResponse:
     after = None if wanted.after is None else handle_of(wanted.after, "after")
     name = own_id(wanted.transactional_id, "transactional_id")
     run_epoch = wanted.run_epoch or 0
-    request = Open(transactional_id=name, timeout_ms=timeout_ms, after=after, run_epoch=run_epoch)
+    request = Open(
+        transactional_id=name,
+        timeout_ms=timeout_ms,
+        after=after,
+        run_epoch=run_epoch,
+        client=call.request.remote or "",
+    )
     opened = await _ask(call, request, Opened)
     handle = Handle(wanted.transactional_id, opened.producer_id, opened.epoch)
     body = wire.OpenedBody(str(handle), handle.transactional_id, handle.producer_id, handle.epoch, timeout_ms)
@@ -128,6 +134,7 @@ async def begin_run(call: Call) -> web.StreamResponse:
         run=wanted.run,
         sequence=wanted.sequence,
         is_takeover=wanted.takeover,
+        client=call.request.remote or "",
     )
     begun = await _ask(call, request, RunBegun)
     return json_response(wire.RunBegunBody(wanted.key, begun.epoch or None, begun.is_committed))
@@ -143,6 +150,7 @@ async def commit_batch(call: Call) -> web.StreamResponse:
         handles=handles,
         run=wanted.run or "",
         run_epoch=wanted.run_epoch or 0,
+        client=call.request.remote or "",
     )
     check_request(request)
     await call.services.transactions.ask(request, timeout_ms=call.services.limits.control_timeout_ms)
