@@ -97,7 +97,7 @@ class GroupCoordinator(Coordinator[Coordination, Request, Reply, Row]):
     async def summaries(self, after: str, count_max: int) -> list[tuple[str, str, int]]:
         """Name, state and number of members of the groups behind a name, in order. Raises ``NotLeader``."""
         decisions = await self.confirmed()
-        names, groups = decisions.state.after(after, count_max), decisions.state.groups
+        names, groups = decisions.state.names.after(after, count_max), decisions.state.groups
         return [(name, decisions.state_of(name), len(groups[name].members)) for name in names]
 
     async def ask(self, request: Request, timeout_ms: int) -> Reply:

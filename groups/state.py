@@ -6,7 +6,6 @@ Every replica applies the committed records; only the coordinator, the leader, d
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Final, TypeVar
 
@@ -29,6 +28,7 @@ from groups.records import (
 )
 from raftlog.hosting.budget import Usage
 from raftlog.hosting.keyed_records import KeyedState
+from raftlog.hosting.names import Names
 
 ROW_BYTES: Final = 600  # about the memory of a row on each replica, beside its texts
 Target = tuple[str, int]  # topic and partition
@@ -51,7 +51,7 @@ class GroupsState(KeyedState[Key, Value]):
     def clear(self) -> None:
         """No groups."""
         self.groups: dict[str, Group] = {}
-        self.names: list[str] = []  # of the groups, in order
+        self.names = Names()  # of the groups
         self.used, self.used_by_client = Usage(), Usage()
         self.offsets: dict[str, dict[Target, CommittedOffset]] = {}
         self.transactions: dict[str, dict[int, TransactionOffsets]] = {}  # by producer id
@@ -62,7 +62,7 @@ class GroupsState(KeyedState[Key, Value]):
     def copy(self) -> GroupsState:
         """The same values, to be changed apart. A copy takes no snapshots."""
         copied = GroupsState().without_snapshots()
-        copied.groups, copied.names = dict(self.groups), list(self.names)
+        copied.groups, copied.names = dict(self.groups), self.names.copy()
         copied.used, copied.used_by_client = self.used.copy(), self.used_by_client.copy()
         copied.offsets = {group: dict(offsets) for group, offsets in self.offsets.items()}
         copied.transactions = {group: dict(producers) for group, producers in self.transactions.items()}
@@ -86,12 +86,6 @@ class GroupsState(KeyedState[Key, Value]):
         """How many bytes more the state has with this record."""
         return _size_of(key, value) - _size_of(key, self._value(key))
 
-    def after(self, name: str, count_max: int) -> list[str]:
-        """Up to so many names of groups behind this one, in order."""
-        first = bisect_left(self.names, name)
-        first += self.names[first : first + 1] == [name]
-        return self.names[first : first + count_max]
-
     def _client(self, name: str) -> str:
         group = self.groups.get(name)
         return "" if group is None else group.client
@@ -108,17 +102,10 @@ class GroupsState(KeyedState[Key, Value]):
                 return self.queues.get(name, {}).get((topic, partition))
         return None  # of a job, which counts nothing
 
-    def _name(self, name: str, *, is_there: bool) -> None:
-        """Keep the names in order."""
-        if is_there and name not in self.groups:
-            insort(self.names, name)
-        elif not is_there and name in self.groups:
-            del self.names[bisect_left(self.names, name)]
-
     def _take(self, key: Key, value: Value | None) -> None:
         match key:
             case GroupKey(name):
-                self._name(name, is_there=isinstance(value, Group))
+                self.names.put(name, is_there=isinstance(value, Group))
                 _set(self.groups, name, value if isinstance(value, Group) else None)
             case OffsetKey(name, topic, partition):
                 committed = value if isinstance(value, CommittedOffset) else None

@@ -194,7 +194,7 @@ class Decisions:
                     newest = self._existing(request.transactional_id)
                     self._outputs.answer(request_id, Described(transaction=newest))
                 case ListTransactions():
-                    self._outputs.answer(request_id, self._listed(request.open_only))
+                    self._outputs.answer(request_id, self._listed(request))
                 case ReadOutcomes():
                     found = known(self.state.transactions.values(), request.transactions)
                     self._outputs.answer(request_id, found)
@@ -390,8 +390,10 @@ class Decisions:
 
     # Parts.
 
-    def _listed(self, open_only: bool) -> Listed:
-        return Listed(transactions=dict(self.state.open if open_only else self.state.transactions))
+    def _listed(self, ask: ListTransactions) -> Listed:
+        names = self.state.open_names if ask.open_only else self.state.names
+        known = self.state.transactions
+        return Listed(transactions={name: known[name] for name in names.after(ask.after, ask.count_max)})
 
     def _existing(self, name: str) -> Transaction:
         found = self.state.transactions.get(name)

@@ -9,6 +9,7 @@ import msgspec
 
 from transactions.records import Handle, Participant, Transaction
 
+ALL = 1 << 31  # transactions: older brokers ask for all
 TransactionNumber = tuple[int, int]
 """Producer id and epoch."""
 
@@ -155,9 +156,14 @@ class ReadTransaction(msgspec.Struct, tag="read", frozen=True, kw_only=True):
 
 
 class ListTransactions(msgspec.Struct, tag="list", frozen=True, kw_only=True):
-    """The newest transactions of all ids of one coordinator, or only those that hold back readers."""
+    """The newest transactions of one coordinator, or only those that hold back readers.
+
+    Up to ``count_max`` behind an id, in the order of the ids.
+    """
 
     open_only: bool
+    after: str = ""
+    count_max: int = ALL
 
 
 class ReadOutcomes(msgspec.Struct, tag="read-outcomes", frozen=True, kw_only=True):

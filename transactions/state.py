@@ -6,6 +6,7 @@ from typing import Final
 
 from raftlog.hosting.budget import Usage
 from raftlog.hosting.keyed_records import KeyedState
+from raftlog.hosting.names import Names
 from transactions.fencing import IDLE
 from transactions.records import (
     KINDS,
@@ -37,6 +38,7 @@ class TransactionsState(KeyedState[Key, Value]):
     def clear(self) -> None:
         """No transactions."""
         self.transactions: dict[str, Transaction] = {}
+        self.names, self.open_names = Names(), Names()  # of all, and of those that are not complete
         self.open: dict[str, Transaction] = {}  # those of them that are not complete
         self.sinks: dict[str, Sink] = {}
         self.requests: dict[bytes, KeyedRequest] = {}
@@ -47,6 +49,7 @@ class TransactionsState(KeyedState[Key, Value]):
         copied = TransactionsState().without_snapshots()
         copied.transactions = dict(self.transactions)
         copied.open = dict(self.open)
+        copied.names, copied.open_names = self.names.copy(), self.open_names.copy()
         copied.sinks = dict(self.sinks)
         copied.requests = dict(self.requests)
         copied.used, copied.keys, copied.answers = self.used.copy(), self.keys.copy(), self.answers.copy()
@@ -57,6 +60,9 @@ class TransactionsState(KeyedState[Key, Value]):
         match key, value:
             case TransactionKey(name), _:
                 self._count(name, self.transactions.get(name), value)
+                self.names.put(name, is_there=value is not None)
+                is_open = isinstance(value, Transaction) and value.state not in IDLE
+                self.open_names.put(name, is_there=is_open)
             case SinkKey(name), _:
                 self._count(name, self.sinks.get(name), value)
         match key, value:

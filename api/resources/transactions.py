@@ -71,7 +71,8 @@ async def list_transactions(call: Call) -> web.StreamResponse:
     """Open transactions, or the newest one of each transactional id."""
     open_only = parameters.one_of(call.query, "state", STATES) == "open"
     timeout_ms = call.services.limits.control_timeout_ms
-    found = await call.services.transactions.list_all(open_only=open_only, timeout_ms=timeout_ms)
+    asked = pagination.asked_page(call.query, _IDS)
+    found = await call.services.transactions.list_some(*asked, open_only=open_only, timeout_ms=timeout_ms)
     shown, token = pagination.page([(name, (name, one)) for name, one in found.items()], call.query, _IDS)
     return json_response(wire.TransactionList([_body(name, one) for name, one in shown], token))
 
