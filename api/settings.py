@@ -194,6 +194,7 @@ class TransactionSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     partitions: Annotated[int, Field(ge=1, le=1000)] = 16
+    prepared_ms_max: Annotated[int, Field(ge=3_600_000, le=86_400_000)] = 3_600_000  # readers wait so long
     # of ids and sinks, in the partitions of ``__transactions`` together; a quarter for one client
     state_bytes_max: Annotated[int, Field(ge=16 << 20)] = 256 << 20
     id_retention_ms: Annotated[int, Field(ge=60_000)] = 7 * 86_400_000  # of transactional ids without use

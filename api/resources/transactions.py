@@ -41,7 +41,7 @@ from transactions.requests import (
 from transactions.sinks import check_request
 
 TIMEOUT_MS = (100, TRANSACTION_MS_MAX)  # the shortest, the longest
-PREPARED_MS = (1_000, 86_400_000)
+PREPARED_MS_MIN = 1_000
 STATES = ("open", "all")
 _IDS = re.compile(TRANSACTIONAL_ID)
 _Wanted = TypeVar("_Wanted", bound=Reply)
@@ -118,7 +118,8 @@ async def prepare(call: Call) -> web.StreamResponse:
     """Take no more records, and wait for the decision about a batch."""
     wanted = await read_json(call, wire.PrepareTransaction)
     handle = own_handle_of(call.match_info["transaction"], "transaction")
-    prepared_ms_max = milliseconds(wanted.timeout, "timeout", PREPARED_MS)
+    bounds = PREPARED_MS_MIN, call.services.limits.prepared_ms_max  # its readers wait so long
+    prepared_ms_max = milliseconds(wanted.timeout, "timeout", bounds)
     timeout_ms = call.services.limits.control_timeout_ms
     request = Prepare(transaction=handle, prepared_ms_max=prepared_ms_max)
     await call.services.transactions.ask(request, timeout_ms=timeout_ms)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from groups.coordination import SWEEP_MS
-from groups.records import GroupKey
-from groups.requests import DeleteGroup, DeleteOffsets, Done, Join, OffsetCommit
+from groups.membership import GENERATION_BYTES_PER_S
+from groups.outputs import Row
+from groups.records import Group, GroupKey
+from groups.requests import DeleteGroup, DeleteOffsets, Done, Join, Joined, OffsetCommit
 from groups.state import ROW_BYTES
 from raftlog.errors import Overloaded, QuotaExceeded, RaftlogError
 from tests.helpers.group_coordination import CoordinatedGroups
@@ -94,6 +98,37 @@ def test_the_next_leader_counts_the_same() -> None:
     assert after.used_by_client.of("10.0.0.2") == before.used_by_client.of("10.0.0.2") > 0
     _, refusal = fill(groups, "10.0.0.1", name="g")
     assert isinstance(refusal, QuotaExceeded)
+
+
+# requirement: N2
+def test_a_large_group_begins_generations_at_a_bounded_rate() -> None:
+    groups = CoordinatedGroups({"orders": 1})
+    topics = tuple(f"{number:04d}" + "x" * 200 for number in range(1_000))
+    waiting = groups.join("large", *topics)
+    groups.answered(waiting, Joined)
+    began_ms, before = groups.now_ms, sum(map(written_bytes, groups.written))
+    for _ in range(20):  # a small request for a rebalance, one after another
+        groups.join("small", generation=groups.committed.groups["g"].generation)
+        groups.join("large", *topics)
+        groups.after(100)
+    rate = (sum(map(written_bytes, groups.written)) - before) * 1_000 / (groups.now_ms - began_ms)
+    assert rate < 2 * GENERATION_BYTES_PER_S
+    groups.after(2_000)
+    assert groups.committed.groups["g"].members.keys() == {"large", "small"}
+    assert groups.committed.groups["g"].generation > 2, "they go on"
+
+
+def written_bytes(rows: tuple[Row, ...]) -> int:
+    """The bytes of the groups among these rows."""
+    return sum(len(msgspec.msgpack.encode(value)) for _, value in rows if isinstance(value, Group))
+
+
+def test_a_small_group_does_not_rest() -> None:
+    groups = CoordinatedGroups({"orders": 1})
+    groups.answered(groups.join("a"), Joined)
+    groups.join("b")
+    again = groups.join("a")
+    groups.answered(again, Joined)
 
 
 def test_names_come_in_pages() -> None:
